@@ -1,0 +1,48 @@
+# `make help` lists the targets. Nothing needs to be installed beforehand but Python 3.11+, git and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SHELL := /bin/bash
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up test test-all check format bench clean
+
+help:  ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Trainyard needs Python 3.11 or newer; this is %s. Name another one: make PYTHON=python3.12 ..." % sys.version.split()[0])'
+	@echo "Setting up $(VENV) (about a minute, once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e client -e '.[train,test]'
+	@touch $@
+
+demo: $(INSTALLED)  ## Start the platform, train a small GPT through all of it, show the result
+	@$(BIN)/trainyard demo
+
+up: $(INSTALLED)  ## Start the platform on this machine and leave it running
+	@$(BIN)/trainyard up
+
+check: $(INSTALLED)  ## Lint, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy -p trainyard
+	$(BIN)/lint-imports
+
+test: $(INSTALLED)  ## Every test, on SQLite and PostgreSQL, with a real Valkey
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
+test-all: $(INSTALLED)  ## The tests of `make test` and the long ones
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+format: $(INSTALLED)  ## Rewrite the code in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)  ## Measure; writes docs/benchmarks.md
+	$(BIN)/python -m benchmarks
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The HTTP face: REST, live streams, the node protocol."""

@@ -1,0 +1,1 @@
+"""The web pages, rendered from the public API's own answers."""

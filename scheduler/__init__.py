@@ -1,0 +1,1 @@
+"""The only place that decides: leases by hour block, placement, dispatch, repair."""

@@ -1,0 +1,1 @@
+"""The whole platform on one machine, as child processes."""

@@ -1,0 +1,1 @@
+"""What runs on each GPU node: agent, shim, launchers, spool, telemetry."""
