@@ -1,0 +1,405 @@
+"""What the public API takes and gives: the contract of client, dashboard and scripts.
+
+Times are RFC 3339 with an offset. Lists are `{"object": "list", "data": [...], "has_more": bool}`;
+the next page starts `after` the last id of this one.
+"""
+
+from datetime import datetime
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
+
+from core.messages import Inventory, Telemetry
+from core.spec import NAME, JobSpec
+from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
+from core.tables import LeaseKind, Role
+from strategies.planner import Hardware, Plan
+from strategies.run_directory import Result
+
+Item = TypeVar("Item")
+# A moment with its offset; naive times are refused.
+Moment = Annotated[AwareDatetime, PlainSerializer(datetime.isoformat, return_type=str)]
+UserName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,31}$")]
+Password = Annotated[str, Field(min_length=12, max_length=200)]
+
+
+class Body(BaseModel):
+    """Base of requests: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class View(BaseModel):
+    """Base of answers."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+class Page(View, Generic[Item]):
+    """One page of a list."""
+
+    object: Literal["list"] = "list"
+    data: list[Item]
+    has_more: bool = False
+
+
+# ---------------------------------------------------------------------------------------- people
+
+
+class UserView(View):
+    """A person."""
+
+    id: str
+    name: str
+    role: Role
+    zone: str
+    disabled: bool
+    created_at: Moment
+
+
+class NewUser(Body):
+    """A person to add; without a password they sign in by a login link."""
+
+    name: UserName
+    role: Role = Role.USER
+    password: Password | None = None
+    zone: str = Field(default="UTC", max_length=64)
+
+
+class UserChange(Body):
+    """What an administrator may change of a person."""
+
+    role: Role | None = None
+    disabled: bool | None = None
+    password: Password | None = None
+
+
+class FirstStart(Body):
+    """The secret of the first-start link, and the first administrator."""
+
+    secret: str = Field(min_length=20, max_length=200)
+    name: UserName
+    password: Password | None = None
+
+
+class SignIn(Body):
+    """Name and password."""
+
+    name: str = Field(max_length=32)
+    password: str = Field(max_length=200)
+
+
+class LinkSignIn(Body):
+    """The secret of a login link."""
+
+    secret: str = Field(min_length=20, max_length=200)
+
+
+class NewToken(Body):
+    """An API token to make for oneself."""
+
+    name: str = Field(pattern=NAME)
+    expires_in_days: int = Field(default=90, ge=1, le=366)
+
+
+class TokenView(View):
+    """An API token; the secret is only in the answer that made it."""
+
+    id: str
+    name: str
+    created_at: Moment
+    expires_at: Moment | None
+    last_used_at: Moment | None
+    revoked_at: Moment | None
+
+
+class TokenMade(TokenView):
+    """A fresh token, with its secret: it is shown this once."""
+
+    secret: str
+    user: UserView
+
+
+class LinkView(View):
+    """A link that works once."""
+
+    url: str
+    secret: str
+    expires_at: Moment
+
+
+# ------------------------------------------------------------------------------------------ jobs
+
+
+class PlanRequest(Body):
+    """A job that is only planned."""
+
+    spec: JobSpec
+
+
+class ClassPlan(View):
+    """The plan on one node class."""
+
+    node_class: str
+    plan: Plan
+    ready_nodes: int
+
+
+class PlanView(View):
+    """The plan on every class it was asked for; `chosen` is where the job would go."""
+
+    plans: list[ClassPlan]
+    chosen: str | None
+    predicted_start: Moment | None
+    reason: str
+    """In a sentence: where and when it would start, or why it can't."""
+
+
+class JobView(View):
+    """A job."""
+
+    id: str
+    name: str
+    user: str
+    """Name of its owner."""
+    state: JobState
+    desired: Desired
+    reason_code: str
+    reason: str
+    predicted_start: Moment | None
+    spec: JobSpec
+    plan: Plan
+    lease: str | None
+    """The booked lease that its owner named."""
+    cloned_from: str | None
+    epoch: int
+    node: str | None
+    """Name of the node it is on."""
+    steps: int
+    step: int
+    loss: float | None
+    tokens_per_s: float | None
+    stops_at: Moment | None
+    """When its present attempt is stopped at the latest."""
+    wall_time_s: int
+    used_s: int
+    result: Result | None
+    created_at: Moment
+    started_at: Moment | None
+    finished_at: Moment | None
+
+
+class AttemptView(View):
+    """One try at running a job."""
+
+    id: str
+    epoch: int
+    node: str
+    lease: str
+    state: AttemptState
+    outcome: Outcome | None
+    reason: str
+    launcher: str
+    culprit_rank: int | None
+    signal: int | None
+    exit_code: int | None
+    last_lines: list[str]
+    resumed_from_step: int | None
+    assigned_at: Moment
+    started_at: Moment | None
+    first_step_at: Moment | None
+    ended_at: Moment | None
+
+
+class EventView(View):
+    """Something that happened to a job, node or lease."""
+
+    id: int
+    at: Moment
+    epoch: int | None
+    kind: str
+    from_state: str | None
+    to_state: str | None
+    reason_code: str
+    message: str
+    actor: str
+
+
+class Series(View):
+    """One metric of one rank, down-sampled to at most `resolution` points; extremes are kept.
+
+    `steps` and `values` have the same length. `min` and `max` are the band around each point when
+    several were merged into it, else empty.
+    """
+
+    key: str
+    rank: int
+    steps: list[int]
+    values: list[float | None]
+    min: list[float | None] = []
+    max: list[float | None] = []
+    points: int
+    """How many were recorded."""
+
+
+class MetricsView(View):
+    """Series of a job, over all its attempts; a step that was run twice has its last value."""
+
+    job: str
+    keys: list[str]
+    """All keys that exist, also those not asked for."""
+    series: list[Series]
+
+
+class LogLine(View):
+    """One line of one rank's output."""
+
+    epoch: int
+    rank: int
+    """-1 is the launcher."""
+    stream: str
+    line: int
+    text: str
+
+
+class LogsView(View):
+    """Lines, oldest first. `cursor` is where the next call goes on."""
+
+    lines: list[LogLine]
+    cursor: str
+    has_more: bool
+    ranks: list[int]
+
+
+class CheckpointView(View):
+    """A checkpoint in the store."""
+
+    id: str
+    epoch: int
+    step: int
+    size: int
+    files: int
+    created_at: Moment
+
+
+class ArtifactView(View):
+    """A file that a job left behind."""
+
+    id: str
+    epoch: int
+    path: str
+    size: int
+    sha256: str
+    created_at: Moment
+
+
+# --------------------------------------------------------------------- datasets, nodes and leases
+
+
+class DatasetView(View):
+    """A text that jobs can train on. Built-in ones belong to nobody."""
+
+    id: str
+    name: str
+    built_in: bool
+    format: str
+    size: int
+    lines: int | None
+    characters: int | None
+    warnings: list[str]
+    created_at: Moment | None
+
+
+class NodeView(View):
+    """A node. Its inventory and use are for everybody; its address is not shown."""
+
+    id: str
+    name: str
+    node_class: str
+    state: NodeState
+    reason: str
+    hardware: Hardware
+    inventory: Inventory
+    telemetry: Telemetry | None
+    reachable: bool
+    last_seen_at: Moment | None
+    unreachable_since: Moment | None
+    user: str | None
+    """Who holds it now."""
+    job: str | None
+    """What runs on it now."""
+    free_at: Moment | None
+    """None if it is free now."""
+
+
+class NewEnrolment(Body):
+    """A node that may join once."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+    node_class: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+    """None lets the hardware name it, such as `cpu2` or `a100x4`."""
+
+
+class EnrolmentView(View):
+    """The single-use token for a node and the command to run there."""
+
+    token: str
+    command: str
+    expires_at: Moment
+
+
+class NewLease(Body):
+    """A block to book: whole hours on one node of a class, or on a named node."""
+
+    node_class: str | None = Field(default=None, max_length=63)
+    node: str | None = Field(default=None, max_length=63)
+    start: Moment
+    hours: int = Field(ge=1, le=1000)
+
+
+class LeaseView(View):
+    """A lease. Jobs in it are stopped at `usable_end`; the node is free again at `hold_end`."""
+
+    id: str
+    user: str
+    node: str
+    node_class: str
+    kind: LeaseKind
+    state: LeaseState
+    reason: str
+    hold_start: Moment
+    hold_end: Moment
+    usable_end: Moment
+    job: str | None
+    created_at: Moment
+
+
+class Me(View):
+    """Who is asking."""
+
+    user: UserView
+    labs: list[str]
+    queued: int
+    running: int
+    lease: LeaseView | None
+    """The lease that is active now, or the next booked one."""
+
+
+class ProblemItem(View):
+    """One thing that is wrong with a request."""
+
+    param: str
+    code: str
+    message: str
+
+
+class Problem(View):
+    """RFC 9457 problem document."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: str
+    detail: str
+    param: str | None = None
+    errors: list[ProblemItem] = []

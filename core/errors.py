@@ -1,0 +1,114 @@
+"""What a caller can do wrong, or what can stand in the way. Every error becomes a problem document.
+
+ServiceError                    code, status, param
+|-- BadRequest                  400, 422: the request itself is wrong
+|   `-- NotSupportedYet         422
+|-- Unauthenticated             401
+|-- Forbidden                   403
+|-- NotFound                    404: absent, or somebody else's
+|-- Conflict                    409: right in itself, wrong now
+|   |-- StaleEpoch              409: from an attempt that is no longer the job's current one
+|   `-- HourTaken               409: the node is held by another lease
+|-- TooLarge                    413
+|-- TooMany                     429
+`-- Unavailable                 503
+"""
+
+
+class ServiceError(Exception):
+    """Base. The message tells a person what is wrong and what to do next."""
+
+    status = 500
+    code = "internal"
+    title = "Internal error"
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.code
+        self.param = param
+
+
+class BadRequest(ServiceError):
+    """The request is wrong, whatever the state of the world."""
+
+    status = 422
+    code = "invalid"
+    title = "Invalid request"
+
+
+class NotSupportedYet(BadRequest):
+    """A thing the API knows by name and can't do yet."""
+
+    code = "not_supported_yet"
+    title = "Not supported yet"
+
+
+class Unauthenticated(ServiceError):
+    """No token, or one that is unknown, expired or revoked."""
+
+    status = 401
+    code = "unauthenticated"
+    title = "Not signed in"
+
+
+class Forbidden(ServiceError):
+    """A known caller whose role does not allow it."""
+
+    status = 403
+    code = "forbidden"
+    title = "Not allowed"
+
+
+class NotFound(ServiceError):
+    """Absent, or somebody else's: both look the same from outside."""
+
+    status = 404
+    code = "not_found"
+    title = "Not found"
+
+
+class Conflict(ServiceError):
+    """Right in itself, wrong in the present state."""
+
+    status = 409
+    code = "conflict"
+    title = "Conflict"
+
+
+class StaleEpoch(Conflict):
+    """A write about an attempt that is no longer the current one."""
+
+    code = "stale_epoch"
+    title = "Stale epoch"
+
+
+class HourTaken(Conflict):
+    """Another lease, offer or maintenance holds one of these hours on this node."""
+
+    code = "hour_taken"
+    title = "Hour taken"
+
+
+class TooLarge(ServiceError):
+    """The body is over its cap."""
+
+    status = 413
+    code = "too_large"
+    title = "Too large"
+
+
+class TooMany(ServiceError):
+    """Over a rate or a count limit."""
+
+    status = 429
+    code = "too_many"
+    title = "Too many"
+
+
+class Unavailable(ServiceError):
+    """Something this needs is not there right now; trying again later may work."""
+
+    status = 503
+    code = "unavailable"
+    title = "Unavailable"

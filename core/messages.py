@@ -1,0 +1,271 @@
+"""What a node and the API say to each other (`/v1/node/...`). Pure.
+
+The node sends everything it observes, the API answers with everything it wants: a lost message
+costs nothing. Deadlines travel as seconds remaining and run on the node's boot clock, counted from
+the moment the request was sent. Every message about an attempt carries its epoch.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.spec import NAME, Launcher
+from core.states import Outcome
+from strategies.planner import Plan
+from strategies.run_directory import Result
+from strategies.spec import TrainSpec
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Epoch = Annotated[int, Field(ge=1)]
+# A path below a run directory: no empty part, no dot part, no backslash.
+RelativePath = Annotated[
+    str, Field(pattern=r"^(?!\.)[A-Za-z0-9_.-]+(/(?!\.)[A-Za-z0-9_.-]+)*$", max_length=400)
+]
+
+
+class Message(BaseModel):
+    """Base: unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FileRef(Message):
+    """A file by content."""
+
+    path: RelativePath
+    sha256: Sha256
+    size: int = Field(ge=0)
+
+
+# ------------------------------------------------------------------------------------------ node
+
+
+class Gpu(Message):
+    """One GPU, as NVML names it."""
+
+    index: int
+    name: str
+    memory_gib: float
+
+
+class Inventory(Message):
+    """What this machine has. Without a GPU its CPU cores are the slots."""
+
+    hostname: str
+    cores: int
+    memory_gib: float
+    gpus: list[Gpu]
+    slots: int
+    """Ranks that may run at a time: GPUs, or CPU slots."""
+    python: str
+    torch: str
+    """Version, or empty where torch is not installed."""
+
+
+class Telemetry(Message):
+    """Use of the node at one moment. Per cent are 0 to 100."""
+
+    cpu_pct: float
+    memory_used_gib: float
+    disk_free_gib: float
+    gpu_pct: list[float] = []
+    gpu_memory_used_gib: list[float] = []
+
+
+class Enrolment(Message):
+    """A node asks to join, with the single-use token an administrator made for it."""
+
+    token: str = Field(min_length=20, max_length=200)
+    inventory: Inventory
+
+
+class Enrolled(Message):
+    """The node's identity. The token is shown this once."""
+
+    node_id: str
+    name: str = Field(pattern=NAME)
+    node_token: str
+
+
+# ------------------------------------------------------------------------------------- heartbeat
+
+
+class Phase(StrEnum):
+    """What the node sees of an attempt."""
+
+    PREPARING = "preparing"
+    """Fetching the dataset or a checkpoint, waiting for the launcher."""
+    STARTING = "starting"
+    """Ranks exist; no step yet."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    EXITED = "exited"
+
+
+class RankExit(Message):
+    """How one rank ended. `code` is negative for a signal, as in `subprocess`."""
+
+    rank: int
+    code: int | None
+    error: str = ""
+    """Type and message of its Python exception, if it left one."""
+
+
+class ExitRecord(Message):
+    """How an attempt ended, as its shim saw it; written to `exit.json` before anyone is told."""
+
+    job_id: str
+    epoch: Epoch
+    boot_id: str
+    outcome: Outcome
+    reason: str
+    """A sentence for the owner: what happened, on which rank, with which signal."""
+    culprit_rank: int | None = None
+    signal: int | None = None
+    code: int | None = None
+    ranks: list[RankExit] = []
+    last_lines: list[str] = []
+    """Of the culprit's output, 50 at most."""
+    duration_s: float
+    """From the start of the ranks to the end of the last one, on the boot clock."""
+    result: Result | None = None
+
+
+class Observed(Message):
+    """An attempt that this node has a run directory of."""
+
+    job_id: str
+    epoch: Epoch
+    phase: Phase
+    step: int = 0
+    launcher: Launcher | None = None
+    message: str = ""
+    """Such as `fetching checkpoint step 400, 1.2 of 1.5 GiB`."""
+    exit: ExitRecord | None = None
+    kept: bool = False
+    """After the exit: metrics, logs, checkpoints and artifacts have all been acknowledged."""
+
+
+class Heartbeat(Message):
+    """All that the node observes."""
+
+    incarnation: str
+    boot_id: str
+    inventory: Inventory
+    telemetry: Telemetry
+    attempts: list[Observed]
+    clean: bool
+    """No process of a finished attempt is left on this node."""
+
+
+class StopOrder(Message):
+    """End this attempt: checkpoint, then SIGTERM, then SIGKILL."""
+
+    reason: Outcome
+    """The outcome it will have: cancelled, paused, lease_ended, time_limit or preempted."""
+    grace_s: float
+    """Seconds for the checkpoint before SIGTERM."""
+
+
+class Deadlines(Message):
+    """Seconds remaining, counted from the send of the request this answers. The shim obeys them
+    even when nobody answers any more."""
+
+    checkpoint_in_s: float
+    stop_in_s: float
+    """The usable end of the lease, or the end of the wall time, whichever is first."""
+    stop_reason: Outcome
+    kill_in_s: float
+
+
+class Resume(Message):
+    """The checkpoint to go on from."""
+
+    step: int
+    files: list[FileRef]
+
+
+class Order(Message):
+    """What the API wants of one attempt on this node."""
+
+    job_id: str
+    epoch: Epoch
+    spec: TrainSpec
+    plan: Plan
+    launcher: Launcher
+    dataset: FileRef | None
+    """None for a built-in dataset."""
+    resume: Resume | None
+    deadlines: Deadlines
+    stop: StopOrder | None = None
+
+
+class AttemptRef(Message):
+    """One attempt."""
+
+    job_id: str
+    epoch: Epoch
+
+
+class Orders(Message):
+    """All that the API wants of the node. An attempt that is not listed must not run."""
+
+    attempts: list[Order]
+    forget: list[AttemptRef]
+    """Exit and files are safe here: the run directory may be wiped."""
+
+
+# ------------------------------------------------------------------------ metrics, logs and files
+
+
+class MetricsBatch(Message):
+    """Consecutive lines of `metrics.jsonl`, the first of them numbered `first_line` (from 0)."""
+
+    job_id: str
+    epoch: Epoch
+    rank: int = Field(ge=0)
+    first_line: int = Field(ge=0)
+    lines: list[dict[str, float | int | str | None]] = Field(max_length=5000)
+
+
+class MetricsAck(Message):
+    """Everything before this line is stored."""
+
+    next_line: int
+
+
+class LogBatch(Message):
+    """A piece of one rank's output that begins at byte `first_byte` of its file."""
+
+    job_id: str
+    epoch: Epoch
+    rank: int = Field(ge=-1)
+    stream: str = Field(pattern="^(stdout|stderr)$")
+    first_byte: int = Field(ge=0)
+    size: int = Field(ge=0)
+    """Bytes of the file that `content` stands for: decoding may have replaced some."""
+    content: str = Field(max_length=1_000_000)
+
+
+class LogAck(Message):
+    """Everything before this byte is stored."""
+
+    next_byte: int
+
+
+class CheckpointReport(Message):
+    """A finished checkpoint whose files are all in the store."""
+
+    job_id: str
+    epoch: Epoch
+    step: int = Field(ge=0)
+    files: list[FileRef] = Field(min_length=1, max_length=10_000)
+
+
+class ArtifactReport(Message):
+    """A file that the attempt left behind, now in the store."""
+
+    job_id: str
+    epoch: Epoch
+    file: FileRef

@@ -1,0 +1,133 @@
+"""The only place that writes a state.
+
+Every change is one compare-and-set UPDATE along an edge of `core.states`, fenced by the epoch where
+there is one, together with its event row. If no row was changed, somebody else was faster or the
+caller is stale: nothing happens and `advance` says so.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import CursorResult, update
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
+
+from core.states import ATTEMPT_EDGES, JOB_EDGES, LEASE_EDGES, NODE_EDGES, sources
+from core.tables import Attempt, Event, Job, Lease, Node
+
+Stateful = Job | Attempt | Lease | Node
+
+EDGES: dict[type[Stateful], Mapping[Any, tuple[Any, ...]]] = {
+    Job: JOB_EDGES,
+    Attempt: ATTEMPT_EDGES,
+    Lease: LEASE_EDGES,
+    Node: NODE_EDGES,
+}
+
+
+def advance(
+    session: Session,
+    row: Stateful,
+    to: StrEnum,
+    *,
+    now: datetime,
+    reason_code: str,
+    message: str,
+    actor: str,
+    **changes: object,
+) -> bool:
+    """Move `row` to state `to` and set `changes` with it; False if it was no longer possible.
+
+    `message` is the sentence that the owner reads; it also becomes the row's `reason`. For jobs and
+    attempts the UPDATE asks for the epoch that `row` was read with. On success `row` shows the new
+    values; on False it is untouched and should be read again.
+    """
+    table = type(row)
+    values: dict[str, object] = {"state": to, "reason": message, **changes}
+    if isinstance(row, Job):
+        values["reason_code"] = reason_code
+    where = [table.id == row.id, table.state.in_(sources(EDGES[table], to))]
+    if isinstance(row, Job | Attempt):
+        where.append(type(row).epoch == row.epoch)
+    before = row.state
+    session.flush()
+    result = session.execute(
+        update(table).where(*where).values(**values).execution_options(synchronize_session=False)
+    )
+    assert isinstance(result, CursorResult)
+    if result.rowcount == 0:
+        return False
+    for name, value in values.items():
+        set_committed_value(row, name, value)
+    _append(session, row, before, to, now, reason_code, message, actor)
+    return True
+
+
+def enter(
+    session: Session,
+    row: Stateful,
+    *,
+    now: datetime,
+    reason_code: str,
+    message: str,
+    actor: str,
+) -> None:
+    """Add a new row in its first state, with its first event."""
+    session.add(row)
+    session.flush()
+    _append(session, row, None, row.state, now, reason_code, message, actor)
+
+
+def note(
+    session: Session,
+    subject: str,
+    kind: str,
+    *,
+    now: datetime,
+    message: str,
+    actor: str,
+    epoch: int | None = None,
+    reason_code: str = "",
+) -> None:
+    """Record something that happened and changed no state, such as a saved checkpoint."""
+    session.add(
+        Event(
+            at=now,
+            subject=subject,
+            epoch=epoch,
+            kind=kind,
+            reason_code=reason_code,
+            message=message,
+            actor=actor,
+        )
+    )
+
+
+def _append(
+    session: Session,
+    row: Stateful,
+    before: StrEnum | None,
+    to: StrEnum,
+    now: datetime,
+    reason_code: str,
+    message: str,
+    actor: str,
+) -> None:
+    # An attempt's story is told under its job, where its owner looks for it.
+    subject = row.job_id if isinstance(row, Attempt) else row.id
+    kind = f"attempt_{to}" if isinstance(row, Attempt) else str(to)
+    session.add(
+        Event(
+            at=now,
+            subject=subject,
+            epoch=row.epoch if isinstance(row, Job | Attempt) else None,
+            kind=kind,
+            from_state=before,
+            to_state=to,
+            reason_code=reason_code,
+            message=message,
+            actor=actor,
+        )
+    )
