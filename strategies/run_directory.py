@@ -1,0 +1,306 @@
+"""An attempt's folder on its node: the names and small formats that everyone shares. Torch-free.
+
+plan.json and control.json go in; metrics.jsonl, result.json, checkpoints/, artifacts/, logs/ and
+exit.json come out. Whatever is replaced is replaced atomically.
+"""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from strategies.layout import Layout
+from strategies.planner import Plan
+from strategies.spec import TrainSpec
+
+PLAN = "plan.json"
+CONTROL = "control.json"
+METRICS = "metrics.jsonl"
+RESULT = "result.json"
+EXIT = "exit.json"
+CHECKPOINTS = "checkpoints"
+ARTIFACTS = "artifacts"
+LOGS = "logs"
+MANIFEST = "manifest.json"
+SAMPLE = "sample.txt"
+WEIGHTS = "model.safetensors"
+MANIFEST_FORMAT = 1
+
+CHECKPOINT_NAME = re.compile(r"^step-(\d{6,})$")
+
+
+class ExitCode(IntEnum):
+    """How a rank ended. Anything else that is not 0 is the user's or a peer's error."""
+
+    FINISHED = 0
+    USER_ERROR = 1
+    BAD_DATA = 65
+    BAD_CHECKPOINT = 66
+    DIVERGED = 67
+    OUT_OF_MEMORY = 68
+
+
+class BadCheckpoint(Exception):
+    """A checkpoint that cannot be trusted or does not belong to this run."""
+
+
+class FilePart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class RunPlan(FilePart):
+    """plan.json: all that a run needs to know."""
+
+    spec: TrainSpec
+    plan: Plan
+    dataset_path: str | None = None
+    """None: the built-in dataset that spec.data.dataset names."""
+    dataset_format: Literal["text", "jsonl"] = "text"
+    """jsonl: one document per line, {"text": "..."}; its samples never cross documents."""
+    resume_from: str | None = None
+    """A checkpoint's directory, or a folder of them; used when the run directory holds none."""
+    prompt: str = "class "
+    """What the sample of generated text begins with."""
+    sample_bytes: int = Field(default=220, ge=0, le=100_000)
+    threads_per_rank: int | None = Field(default=None, ge=1)
+    """None: OMP_NUM_THREADS where set, else cores // local ranks."""
+    collective_timeout_s: float = Field(default=300.0, gt=0)
+    """How long a rank waits for the others before it gives up."""
+
+
+class Action(StrEnum):
+    """What a running attempt can be asked for."""
+
+    CHECKPOINT = "checkpoint"
+    STOP = "stop"
+    PROFILE = "profile"
+
+
+class Control(FilePart):
+    """control.json. A request is obeyed once: when its sequence is above the last one obeyed."""
+
+    sequence: int = Field(ge=1)
+    action: Action
+
+
+class Result(BaseModel):
+    """result.json: how the run ended, by rank 0. A diverged run's last loss may be nan, as null."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+    finished: bool
+    step: int
+    loss_first: float | None
+    loss_last: float | None
+    eval_loss: float | None
+    tokens_per_s: float | None
+    wall_s: float
+    checkpoint: str | None
+    sample: str | None
+    reason: Literal["finished", "stopped", "diverged"]
+
+
+class ManifestFile(FilePart):
+    """One file of a checkpoint."""
+
+    path: str
+    size: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Manifest(FilePart):
+    """manifest.json, the last file written into a checkpoint."""
+
+    format: int
+    step: int = Field(ge=0)
+    world_size: int = Field(ge=1)
+    layout: Layout
+    files: list[ManifestFile]
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The paths inside one attempt's folder."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / PLAN
+
+    @property
+    def control(self) -> Path:
+        return self.path / CONTROL
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / METRICS
+
+    @property
+    def result(self) -> Path:
+        return self.path / RESULT
+
+    @property
+    def exit(self) -> Path:
+        return self.path / EXIT
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / CHECKPOINTS
+
+    @property
+    def artifacts(self) -> Path:
+        return self.path / ARTIFACTS
+
+    def rank_logs(self, rank: int) -> Path:
+        """Folder of stdout.log, stderr.log and error.json of one global rank."""
+        return self.path / LOGS / f"rank-{rank}"
+
+    def read_plan(self) -> RunPlan:
+        """plan.json; ValidationError or OSError where it is wrong or missing."""
+        return RunPlan.model_validate_json(self.plan.read_bytes())
+
+
+def read_control(path: Path) -> Control | None:
+    """The standing request; None where there is none. ValueError where the file is not one."""
+    try:
+        return Control.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def write_control(path: Path, action: Action) -> Control:
+    """Ask the run for `action`; one writer per run directory."""
+    before = read_control(path)
+    control = Control(sequence=1 if before is None else before.sequence + 1, action=action)
+    write_atomically(path, control.model_dump_json().encode())
+    return control
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`: after a crash it is the old file or the new one, whole."""
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(aside, 0o644)
+        os.replace(aside, path)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+    fsync_directory(path.parent)
+
+
+def fsync_directory(path: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def checkpoint_name(step: int) -> str:
+    """`step-000200`."""
+    return f"step-{step:06d}"
+
+
+def finished_checkpoints(checkpoints: Path) -> list[Path]:
+    """The renamed ones, newest first; whether they are whole, `verify_checkpoint` says."""
+    if not checkpoints.is_dir():
+        return []
+    found = [
+        (int(match[1]), path)
+        for path in checkpoints.iterdir()
+        if (match := CHECKPOINT_NAME.match(path.name)) and path.is_dir()
+    ]
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def newest_checkpoint(checkpoints: Path) -> Path | None:
+    """The newest checkpoint of a folder that verifies; None where there is none."""
+    for path in finished_checkpoints(checkpoints):
+        try:
+            verify_checkpoint(path)
+        except BadCheckpoint:
+            continue
+        return path
+    return None
+
+
+def read_manifest(checkpoint: Path) -> Manifest:
+    """The manifest; BadCheckpoint where it is missing, unreadable or of another format."""
+    try:
+        manifest = Manifest.model_validate_json((checkpoint / MANIFEST).read_bytes())
+    except OSError as error:
+        raise BadCheckpoint(f"{checkpoint} has no readable {MANIFEST}: {error}") from error
+    except ValidationError as error:
+        raise BadCheckpoint(f"{checkpoint / MANIFEST} is damaged: {error}") from error
+    if manifest.format != MANIFEST_FORMAT:
+        raise BadCheckpoint(
+            f"{checkpoint} has format {manifest.format}; this version reads {MANIFEST_FORMAT}"
+        )
+    for file in manifest.files:
+        inside = PurePosixPath(file.path)
+        if inside.is_absolute() or ".." in inside.parts:
+            raise BadCheckpoint(f"{checkpoint / MANIFEST} points outside itself: {file.path}")
+    return manifest
+
+
+def verify_checkpoint(checkpoint: Path) -> Manifest:
+    """The manifest, once every file it lists has been read back with the right size and hash."""
+    manifest = read_manifest(checkpoint)
+    for file in manifest.files:
+        path = checkpoint / file.path
+        try:
+            size = path.stat().st_size
+            if size != file.size:
+                raise BadCheckpoint(f"{path} has {size} bytes instead of {file.size}")
+            sha256 = sha256_of(path)
+        except OSError as error:
+            raise BadCheckpoint(f"{path} cannot be read: {error}") from error
+        if sha256 != file.sha256:
+            raise BadCheckpoint(f"{path} has SHA-256 {sha256} instead of {file.sha256}")
+    return manifest
+
+
+def write_manifest(checkpoint: Path, *, step: int, layout: Layout) -> Manifest:
+    """Hash every file of a checkpoint and write its manifest, last."""
+    paths = sorted(path for path in checkpoint.rglob("*") if path.is_file())
+    files = [
+        ManifestFile(
+            path=path.relative_to(checkpoint).as_posix(),
+            size=path.stat().st_size,
+            sha256=sha256_of(path),
+        )
+        for path in paths
+    ]
+    manifest = Manifest(
+        format=MANIFEST_FORMAT,
+        step=step,
+        world_size=layout.world_size,
+        layout=layout,
+        files=files,
+    )
+    write_atomically(checkpoint / MANIFEST, json_bytes(manifest))
+    return manifest
+
+
+def sha256_of(path: Path) -> str:
+    """Hash of a file, in lower-case hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def json_bytes(model: BaseModel) -> bytes:
+    """A model as indented JSON, for files that people open."""
+    return (json.dumps(model.model_dump(mode="json"), indent=2) + "\n").encode()

@@ -1,0 +1,151 @@
+"""What to train and how it is split over ranks: the part of a job's spec that training needs.
+
+Fields that contradict each other are not refused here but by `planner.plan`, which knows the
+hardware and names every problem at once; here each field is checked alone.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ModelName(StrEnum):
+    GPT = "gpt"
+    LLAMA = "llama"
+
+
+class Strategy(StrEnum):
+    """The kinds of parallelism; `catalog` says which of them this version can run."""
+
+    AUTO = "auto"
+    SINGLE = "single"
+    DDP = "ddp"
+    FSDP = "fsdp"
+    HSDP = "hsdp"
+    ZERO1 = "zero1"
+    ZERO2 = "zero2"
+    ZERO3 = "zero3"
+    TENSOR = "tensor"
+    PIPELINE = "pipeline"
+    CONTEXT = "context"
+    NAIVE = "naive"
+
+
+class Precision(StrEnum):
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class Schedule(StrEnum):
+    """The learning rate after the warm-up."""
+
+    COSINE = "cosine"
+    CONSTANT = "constant"
+
+
+# The upper bounds keep every product of fields a sane integer; none is a promise that it fits.
+Layers = Annotated[int, Field(strict=True, ge=1, le=1024)]
+Width = Annotated[int, Field(strict=True, ge=2, le=131_072)]
+Heads = Annotated[int, Field(strict=True, ge=1, le=4096)]
+BatchSize = Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
+Steps = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
+Degree = Annotated[int, Field(strict=True, ge=1, le=65_536)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class SpecPart(BaseModel):
+    """Frozen, no unknown fields, no infinities; the line under a field is its description."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class ModelSpec(SpecPart):
+    """The network, built from nothing."""
+
+    name: ModelName
+    """gpt: LayerNorm, GELU, every head its own keys. llama: RMSNorm, SwiGLU, grouped keys."""
+    layers: Layers
+    width: Width
+    """Features per token; divisible by heads, with an even quotient (rotary positions)."""
+    heads: Heads
+    kv_heads: Heads | None = None
+    """llama only: heads of keys and values, a divisor of heads. Default: as many as heads."""
+    ffn_width: Width | None = None
+    """Inner width of the feed-forward part. Default: gpt 4 x width; llama 8/3 x width, rounded
+    up to a multiple of 32."""
+
+
+class DataSpec(SpecPart):
+    """The text, and how it is cut."""
+
+    dataset: Annotated[
+        str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    ]
+    """`python-stdlib` (built in) or the name or id of an uploaded dataset."""
+    tokenizer: Literal["bytes"] = "bytes"
+    sequence_length: Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
+    """Tokens per sample."""
+    held_out: Annotated[float, Field(ge=0, le=0.5)] = 0.02
+    """Share of the text, at its end, that is never trained on but evaluated; 0 for none."""
+
+
+class TrainingSpec(SpecPart):
+    """Optimizer, schedule and batch. One step is one update of the weights."""
+
+    steps: Steps
+    global_batch_size: BatchSize
+    """Samples per step over all ranks: global = micro x accumulation x data-parallel degree."""
+    micro_batch_size: BatchSize | None = None
+    """Samples per rank per forward pass."""
+    gradient_accumulation_steps: BatchSize | None = None
+    """Forward passes per step."""
+    learning_rate: Annotated[float, Field(gt=0, le=10)]
+    """The highest learning rate, reached at the end of the warm-up."""
+    warmup_steps: Annotated[int, Field(strict=True, ge=0, le=100_000_000)] = 0
+    schedule: Schedule = Schedule.COSINE
+    min_learning_rate_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Where cosine ends, as a share of learning_rate."""
+    weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.1
+    beta1: Beta = 0.9
+    beta2: Beta = 0.95
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
+    """Decides the first weights and the order of the data; the layout does not touch either."""
+    eval_every_steps: Steps | None = None
+    """Evaluate on the held-out text this often; it is always done once at the end."""
+
+
+class ParallelismSpec(SpecPart):
+    """The degrees multiply to the number of ranks."""
+
+    strategy: Strategy = Strategy.AUTO
+    """auto: the planner chooses, and says why."""
+    data_parallel_replicate_degree: Degree | None = None
+    """Default: the ranks that the other degrees leave."""
+    data_parallel_shard_degree: Degree = 1
+    tensor_parallel_degree: Degree = 1
+    pipeline_parallel_degree: Degree = 1
+    context_parallel_degree: Degree = 1
+
+
+class CheckpointSpec(SpecPart):
+    """When to save. The last step is always saved, and so is a run that is asked to stop."""
+
+    every_steps: Steps | None = None
+    keep_last: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2
+
+
+class TrainSpec(SpecPart):
+    """One training run, whatever it runs on."""
+
+    model: ModelSpec
+    data: DataSpec
+    training: TrainingSpec
+    parallelism: ParallelismSpec = ParallelismSpec()
+    precision: Precision = Precision.FLOAT32
+    checkpoint: CheckpointSpec = CheckpointSpec()

@@ -1,0 +1,48 @@
+"""The built-in dataset: the source files of the running Python's standard library, as one file.
+
+Real text that needs no download. Torch-free and numpy-free, so that the API and the worker may
+prepare it too.
+"""
+
+import os
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+PYTHON_STDLIB = "python-stdlib"
+BUILT_IN = (PYTHON_STDLIB,)
+FOLDERS = ("", "asyncio")  # about 5 MB
+LEAST_BYTES = 100_000  # fewer means a Python without its sources
+
+
+def prepare(name: str, cache_dir: Path) -> Path:
+    """The file of bytes behind a built-in dataset; written once per Python version, atomically."""
+    if name not in BUILT_IN:
+        raise ValueError(f"{name} is not a built-in dataset; there is: {', '.join(BUILT_IN)}")
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    target = cache_dir / f"{name}-{version}.txt"
+    if target.exists():
+        return target
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    text = read_sources(Path(sysconfig.get_path("stdlib")))
+    descriptor, aside = tempfile.mkstemp(dir=cache_dir, prefix=f"{target.name}.")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.chmod(aside, 0o644)
+    os.replace(aside, target)
+    return target
+
+
+def read_sources(stdlib: Path) -> bytes:
+    """The sorted source files, one after the other."""
+    paths = [path for folder in FOLDERS for path in sorted((stdlib / folder).glob("*.py"))]
+    text = b"\n".join(path.read_bytes() for path in paths)
+    if len(text) < LEAST_BYTES:
+        raise ValueError(
+            f"{stdlib} holds only {len(text)} bytes of Python sources; this Python came without "
+            "its standard library's text, so upload a dataset of your own"
+        )
+    return text
