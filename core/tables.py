@@ -255,6 +255,8 @@ class Node(Base):
     boot_id: Mapped[str] = mapped_column(default="")
     incarnation: Mapped[str] = mapped_column(default="")
     """Changes with every start of the worker."""
+    clean: Mapped[bool] = mapped_column(default=False)
+    """The node's last word: no process of a finished attempt is left on it."""
     last_seen_at: Mapped[datetime | None]
     unreachable_since: Mapped[datetime | None]
     """A condition, not a state: what cannot be seen is not dead."""

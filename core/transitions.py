@@ -80,6 +80,30 @@ def enter(
     _append(session, row, None, row.state, now, reason_code, message, actor)
 
 
+def explain(
+    session: Session,
+    job: Job,
+    *,
+    reason_code: str,
+    message: str,
+    predicted_start: datetime | None = None,
+) -> bool:
+    """Say why a job is in the state it is in, without changing it; False if nothing was new."""
+    now_told = (job.reason_code, job.reason, job.predicted_start)
+    if now_told == (reason_code, message, predicted_start):
+        return False
+    values = {"reason_code": reason_code, "reason": message, "predicted_start": predicted_start}
+    session.execute(
+        update(Job)
+        .where(Job.id == job.id, Job.state == job.state, Job.epoch == job.epoch)
+        .values(**values)
+        .execution_options(synchronize_session=False)
+    )
+    for name, value in values.items():
+        set_committed_value(job, name, value)
+    return True
+
+
 def note(
     session: Session,
     subject: str,

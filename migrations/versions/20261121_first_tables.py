@@ -165,6 +165,7 @@ def upgrade() -> None:
         sa.Column("telemetry", sa.JSON(), nullable=True),
         sa.Column("boot_id", sa.Text(), nullable=False),
         sa.Column("incarnation", sa.Text(), nullable=False),
+        sa.Column("clean", sa.Boolean(), nullable=False),
         sa.Column("last_seen_at", core.database.UtcDateTime(timezone=True), nullable=True),
         sa.Column("unreachable_since", core.database.UtcDateTime(timezone=True), nullable=True),
         sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),

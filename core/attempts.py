@@ -1,0 +1,225 @@
+"""What happens to a job together with its attempt: assign, run, ask to stop, conclude.
+
+The scheduler assigns and declares lost; the API hears from nodes and from owners. Both come here,
+so that job and attempt never disagree. Each function does one thing in the caller's transaction and
+says whether it still could.
+"""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.ids import Kind, new_id
+from core.messages import ExitRecord
+from core.states import (
+    INFRASTRUCTURE,
+    INTERRUPTED,
+    LIVE_ATTEMPT,
+    MAX_INFRASTRUCTURE_FAILURES,
+    TERMINAL_JOB,
+    AttemptState,
+    Desired,
+    JobState,
+    Outcome,
+    job_after,
+)
+from core.tables import Attempt, Checkpoint, Job, Lease, Node
+from core.transitions import advance, enter
+
+BACK_OFF_S = (5, 30, 120)  # before the next attempt, after the first, second, third such failure
+
+
+def live_attempt(session: Session, job: Job) -> Attempt | None:
+    """The attempt of this job that has not exited, if any."""
+    return session.scalars(
+        select(Attempt).where(
+            Attempt.job_id == job.id, Attempt.epoch == job.epoch, Attempt.state.in_(LIVE_ATTEMPT)
+        )
+    ).first()
+
+
+def newest_checkpoint(session: Session, job_id: str) -> Checkpoint | None:
+    """The checkpoint to go on from: the furthest step, of the newest attempt that reached it."""
+    return session.scalars(
+        select(Checkpoint)
+        .where(Checkpoint.job_id == job_id)
+        .order_by(Checkpoint.step.desc(), Checkpoint.epoch.desc())
+        .limit(1)
+    ).first()
+
+
+def assign(
+    session: Session, job: Job, node: Node, lease: Lease, *, now: datetime, actor: str
+) -> Attempt | None:
+    """Give a queued job its next attempt on `node`; None if the job is no longer queued."""
+    checkpoint = newest_checkpoint(session, job.id)
+    where = f"from its checkpoint of step {checkpoint.step:,}" if checkpoint else "from the start"
+    message = f"Starting on {node.name}, {where}."
+    moved = advance(
+        session,
+        job,
+        JobState.STARTING,
+        now=now,
+        reason_code="starting",
+        message=message,
+        actor=actor,
+        epoch=job.epoch + 1,
+        predicted_start=None,
+    )
+    if not moved:
+        return None
+    attempt = Attempt(
+        id=new_id(Kind.ATTEMPT),
+        job_id=job.id,
+        epoch=job.epoch,
+        node_id=node.id,
+        lease_id=lease.id,
+        state=AttemptState.ASSIGNED,
+        reason=message,
+        boot_id=node.boot_id,
+        resume_checkpoint_id=checkpoint.id if checkpoint else None,
+        assigned_at=now,
+    )
+    enter(session, attempt, now=now, reason_code="assigned", message=message, actor=actor)
+    return attempt
+
+
+def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: str) -> None:
+    """The attempt has made its first step."""
+    message = "Training."
+    if attempt.state is AttemptState.ASSIGNED:
+        start(session, attempt, now=now, actor=actor)
+    advance(
+        session,
+        attempt,
+        AttemptState.RUNNING,
+        now=now,
+        reason_code="running",
+        message=message,
+        actor=actor,
+        first_step_at=now,
+    )
+    advance(
+        session,
+        job,
+        JobState.RUNNING,
+        now=now,
+        reason_code="running",
+        message=message,
+        actor=actor,
+        started_at=job.started_at or now,
+    )
+
+
+def start(session: Session, attempt: Attempt, *, now: datetime, actor: str) -> None:
+    """The node has taken the attempt up."""
+    advance(
+        session,
+        attempt,
+        AttemptState.STARTING,
+        now=now,
+        reason_code="starting",
+        message="The node is starting its ranks.",
+        actor=actor,
+        started_at=now,
+    )
+
+
+def ask_to_stop(
+    session: Session, job: Job, reason: Outcome, *, now: datetime, message: str, actor: str
+) -> bool:
+    """Ask a starting or running job's attempt to save and stop; False if there is none to ask."""
+    attempt = live_attempt(session, job)
+    if attempt is None or not advance(
+        session,
+        job,
+        JobState.STOPPING,
+        now=now,
+        reason_code=str(reason),
+        message=message,
+        actor=actor,
+    ):
+        return False
+    advance(
+        session,
+        attempt,
+        AttemptState.STOPPING,
+        now=now,
+        reason_code=str(reason),
+        message=message,
+        actor=actor,
+        stop_reason=reason,
+    )
+    return True
+
+
+def conclude(
+    session: Session,
+    job: Job,
+    attempt: Attempt,
+    outcome: Outcome,
+    *,
+    message: str,
+    now: datetime,
+    actor: str,
+    record: ExitRecord | None = None,
+) -> bool:
+    """The attempt is over; decide what becomes of its job. False if that was known already.
+
+    `message` says what happened, in a sentence for the owner. Without a `record` nobody saw the
+    end: the node or the shim was lost.
+    """
+    exited = advance(
+        session,
+        attempt,
+        AttemptState.EXITED,
+        now=now,
+        reason_code=str(outcome),
+        message=message,
+        actor=actor,
+        outcome=outcome,
+        ended_at=now,
+        exit=record.model_dump(mode="json") if record else None,
+    )
+    if not exited:
+        return False
+    if attempt.epoch != job.epoch or job.state in TERMINAL_JOB:
+        return True
+    if job.state is JobState.STARTING and outcome is Outcome.SUCCEEDED:
+        run(session, job, attempt, now=now, actor=actor)  # it finished before a step was seen
+    used_s = job.used_s + round(record.duration_s if record else _age_s(attempt, now))
+    changes: dict[str, object] = {"used_s": used_s}
+    if outcome in INFRASTRUCTURE:
+        wait_s = BACK_OFF_S[min(job.infrastructure_failures, len(BACK_OFF_S) - 1)]
+        changes["infrastructure_failures"] = job.infrastructure_failures + 1
+        changes["not_before"] = now + timedelta(seconds=wait_s)
+    if outcome in INTERRUPTED:
+        changes["interruptions"] = job.interruptions + 1
+    after = job_after(outcome, job.desired, job.infrastructure_failures)
+    if after in TERMINAL_JOB:
+        changes["finished_at"] = now
+    if record is not None and record.result is not None and after is JobState.SUCCEEDED:
+        changes["result"] = record.result.model_dump(mode="json")
+    if outcome is Outcome.PAUSED and job.desired is Desired.RUN:
+        message = "Queued again: it was resumed while it was stopping."
+    elif after is JobState.QUEUED:
+        message = f"Queued again. {message}"
+    elif outcome in INFRASTRUCTURE and after is JobState.FAILED:
+        message = f"{message} That was failure {MAX_INFRASTRUCTURE_FAILURES + 1} of this kind."
+    target: JobState = after
+    advance(
+        session,
+        job,
+        target,
+        now=now,
+        reason_code=str(outcome),
+        message=message,
+        actor=actor,
+        **changes,
+    )
+    return True
+
+
+def _age_s(attempt: Attempt, now: datetime) -> float:
+    return (now - attempt.started_at).total_seconds() if attempt.started_at else 0.0
