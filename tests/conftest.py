@@ -1,0 +1,130 @@
+"""Fixtures that need real parts: databases of both kinds, and Valkey.
+
+`database` runs a test on SQLite and on PostgreSQL, each time on a fresh copy of a migrated one.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+from sqlalchemy import make_url
+
+from core.database import Database
+from core.schema import upgrade
+from standalone import valkey
+from standalone.children import die_with_parent
+from tests.postgresql import running_server
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Heavy tests share one xdist worker: on two cores they must not run beside each other."""
+    for item in items:
+        on_postgresql = "postgresql" in item.nodeid
+        heavy = any(item.get_closest_marker(name) for name in ("gloo", "browser"))
+        if heavy or on_postgresql:
+            item.add_marker(pytest.mark.xdist_group("heavy"))
+
+
+@pytest.fixture(scope="session")
+def valkey_url() -> Iterator[str]:
+    """A real Valkey, empty at the start of the session."""
+    folder = Path(tempfile.mkdtemp(prefix="ty-vk-", dir="/tmp"))
+    server = subprocess.Popen(
+        valkey.command(folder), stdout=subprocess.DEVNULL, preexec_fn=die_with_parent
+    )
+    url = valkey.url(folder)
+    client = redis.Redis.from_url(url)
+    try:
+        while True:
+            try:
+                client.ping()
+                break
+            except redis.ConnectionError:
+                assert server.poll() is None, "Valkey did not start"
+        yield url
+    finally:
+        client.close()
+        server.terminate()
+        server.wait(timeout=10)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """A real PostgreSQL server's `postgres` database: ours, or TRAINYARD_TEST_DATABASE_URL."""
+    given = os.environ.get("TRAINYARD_TEST_DATABASE_URL")
+    if given:
+        yield given
+        return
+    with running_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated, empty SQLite file, to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "template.db"
+    database = Database(f"sqlite:///{path}")
+    upgrade(database)
+    database.close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgresql(postgresql_url: str) -> Iterator[str]:
+    """Name of a migrated, empty PostgreSQL database, to be copied."""
+    name = f"ty_template_{uuid.uuid4().hex[:8]}"
+    _administer(postgresql_url, f"CREATE DATABASE {name}")
+    database = Database(_address(postgresql_url, name))
+    upgrade(database)
+    database.close()
+    yield name
+    _administer(postgresql_url, f"DROP DATABASE {name}")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("sqlite", marks=pytest.mark.db),
+        pytest.param("postgresql", marks=pytest.mark.db),
+    ]
+)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Address of a fresh migrated database, once of each kind."""
+    if request.param == "sqlite":
+        template = request.getfixturevalue("migrated_sqlite")
+        path = tmp_path / "trainyard.db"
+        shutil.copy(template, path)
+        yield f"sqlite:///{path}"
+        return
+    server = request.getfixturevalue("postgresql_url")
+    template = request.getfixturevalue("migrated_postgresql")
+    name = f"ty_{uuid.uuid4().hex[:12]}"
+    _administer(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield _address(server, name)
+    _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A fresh migrated database, once of each kind."""
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+def _address(server: str, name: str) -> str:
+    return make_url(server).set(database=name).render_as_string(hide_password=False)
+
+
+def _administer(server: str, statement: str) -> None:
+    url = make_url(server).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement)  # type: ignore[call-overload]
