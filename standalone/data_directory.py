@@ -1,0 +1,95 @@
+"""The one folder in which a standalone platform keeps everything, and the lock on it."""
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class AlreadyRunning(Exception):
+    """Another `trainyard up` holds this data directory."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        super().__init__(
+            f"A platform already runs on {path} ({holder or 'starting'}). "
+            "Use it, stop it, or choose another folder with --data."
+        )
+        self.holder = holder
+
+
+@dataclass(frozen=True)
+class DataDirectory:
+    """Paths below one folder, all of it readable by its owner alone."""
+
+    path: Path
+
+    @classmethod
+    def default(cls) -> "DataDirectory":
+        """`trainyard` below the user's state folder."""
+        state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+        return cls(Path(state).expanduser() / "trainyard")
+
+    @property
+    def database_url(self) -> str:
+        """SQLAlchemy address of the SQLite database."""
+        return f"sqlite:///{self.path / 'trainyard.db'}"
+
+    @property
+    def store(self) -> Path:
+        """Datasets, checkpoints and artifacts."""
+        return self.path / "store"
+
+    @property
+    def logs(self) -> Path:
+        """One file a process."""
+        return self.path / "logs"
+
+    @property
+    def node(self) -> Path:
+        """What the worker of this machine keeps: identity, run directories, spool."""
+        return self.path / "node"
+
+    @property
+    def first_start(self) -> Path:
+        """The link that makes the first administrator; gone once it was used."""
+        return self.path / "first-start-link"
+
+    @property
+    def owner_token(self) -> Path:
+        """The token of the administrator that `trainyard demo` made."""
+        return self.path / "owner-token"
+
+    @property
+    def address(self) -> Path:
+        """Where the API of the running platform listens."""
+        return self.path / "address"
+
+    def create(self) -> None:
+        """Make the folders that are missing."""
+        for folder in (self.path, self.store, self.logs, self.node):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def lock(self) -> int:
+        """Hold the folder for as long as this process lives; raises AlreadyRunning.
+
+        The returned descriptor must stay open. It is not inherited by children.
+        """
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise AlreadyRunning(self.path, self.running_address()) from None
+        return descriptor
+
+    def running_address(self) -> str:
+        """The address that the running platform wrote down, or an empty string."""
+        return self.address.read_text().strip() if self.address.exists() else ""
+
+    def write_private(self, path: Path, text: str) -> None:
+        """Write a file that only its owner may read, all at once."""
+        aside = path.with_name(f".{path.name}.new")
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        aside.replace(path)

@@ -1,0 +1,154 @@
+"""The processes of a standalone platform, started in order, kept running, stopped in order."""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+
+from standalone import valkey
+from standalone.children import Child
+from standalone.data_directory import DataDirectory
+
+FIRST_PORT, PORTS_TRIED = 8471, 50
+READY_DEADLINE_S = 60.0
+LOOK_EVERY_S = 0.25
+
+
+class StartFailed(Exception):
+    """A process of the platform did not come up."""
+
+
+@dataclass
+class Processes:
+    """Valkey, API, scheduler and the worker of this machine."""
+
+    valkey: Child
+    api: Child
+    scheduler: Child
+    worker: Child
+    url: str
+
+    @property
+    def all(self) -> list[Child]:
+        """In the order in which they are started."""
+        return [self.valkey, self.api, self.scheduler, self.worker]
+
+    def start(self, enrol_token: str) -> None:
+        """Start everything and wait until the API answers; raises StartFailed."""
+        self.valkey.start()
+        self.api.start()
+        self._wait_for_api()
+        self.scheduler.start()
+        if enrol_token:
+            self.worker.environment = {
+                **self.worker.environment,
+                "TRAINYARD_ENROL_TOKEN": enrol_token,
+            }
+        self.worker.start()
+
+    def keep_running(self, stop: threading.Event, say: Callable[[str], None]) -> None:
+        """Start again what fails, with growing pauses, until `stop` is set.
+
+        Call it from the thread that called `start`: a child dies with the thread that started it.
+        """
+        while not stop.wait(LOOK_EVERY_S):
+            for child in self.all:
+                child.revive(time.monotonic(), say)
+
+    def stop(self) -> None:
+        """Stop what still runs, the last started first."""
+        for child in reversed(self.all):
+            child.stop()
+
+    def _wait_for_api(self) -> None:
+        deadline = time.monotonic() + READY_DEADLINE_S
+        while time.monotonic() < deadline:
+            for child in (self.valkey, self.api):
+                if not child.is_running():
+                    raise StartFailed(
+                        f"{child.name} ended at once. The end of {child.log}:\n{child.last_lines()}"
+                    )
+            try:
+                if httpx2.get(f"{self.url}/readyz", timeout=2).status_code == 200:
+                    return
+            except httpx2.TransportError:
+                pass
+            time.sleep(0.05)
+        raise StartFailed(
+            f"The API did not answer within {READY_DEADLINE_S:.0f} s. The end of {self.api.log}:\n"
+            f"{self.api.last_lines()}"
+        )
+
+
+def describe(data: DataDirectory, port: int) -> Processes:
+    """The processes of the platform in `data`, none of them started."""
+    url = f"http://127.0.0.1:{port}"
+    redis_url = valkey.url(data.path)
+    shared = {
+        "TRAINYARD_DATABASE_URL": data.database_url,
+        "TRAINYARD_REDIS_URL": redis_url,
+    }
+    return Processes(
+        valkey=Child("valkey", valkey.command(data.path), {}, data.logs / "valkey.log"),
+        api=_python_child(
+            "api",
+            data.logs,
+            {
+                **shared,
+                "TRAINYARD_STORE": str(data.store),
+                "TRAINYARD_HOST": "127.0.0.1",
+                "TRAINYARD_PORT": str(port),
+            },
+        ),
+        scheduler=_python_child("scheduler", data.logs, shared),
+        worker=_python_child(
+            "worker",
+            data.logs,
+            {
+                "TRAINYARD_API_URL": url,
+                "TRAINYARD_REDIS_URL": redis_url,
+                "TRAINYARD_DATA": str(data.node),
+            },
+        ),
+        url=url,
+    )
+
+
+def free_port() -> int:
+    """The first free port from FIRST_PORT on; below the range from which clients get theirs."""
+    for port in range(FIRST_PORT, FIRST_PORT + PORTS_TRIED):
+        with closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    last = FIRST_PORT + PORTS_TRIED - 1
+    raise StartFailed(f"No port between {FIRST_PORT} and {last} is free. Name one with --port.")
+
+
+def interrupt_on_signals(stop: threading.Event) -> None:
+    """Let the first SIGINT or SIGTERM set `stop`; a second one ends the process at once."""
+
+    def handle(number: int, _: object) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
+
+
+def _python_child(name: str, logs: Path, environment: dict[str, str]) -> Child:
+    # -P: what lies in the folder where `up` was typed must not shadow a module.
+    command = [sys.executable, "-P", "-m", f"{name}.main"]
+    return Child(name, command, environment, logs / f"{name}.log")

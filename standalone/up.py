@@ -1,0 +1,125 @@
+"""`trainyard up`: the whole platform in one data directory, until Ctrl-C."""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from hashlib import sha256
+
+from sqlalchemy import select
+
+from core.attempts import ask_to_stop
+from core.clock import utc_now
+from core.database import Database
+from core.doorbell import Doorbell
+from core.schema import upgrade
+from core.states import LIVE_JOB, JobState, Outcome
+from core.tables import Job, Link, LinkKind, Node
+from standalone import valkey
+from standalone.data_directory import DataDirectory
+from standalone.processes import Processes, describe, free_port, interrupt_on_signals
+
+LOCAL_NODE = "this-machine"
+SAVE_DEADLINE_S = 90.0  # for the jobs to save and stop after Ctrl-C
+ACTOR = "trainyard up"
+
+Say = Callable[[str], None]
+
+
+def run(data: DataDirectory, port: int | None, say: Say) -> None:
+    """Start, keep running, and on SIGINT or SIGTERM save and requeue all jobs, then stop.
+
+    Raises AlreadyRunning or StartFailed.
+    """
+    stop = threading.Event()
+    interrupt_on_signals(stop)
+    data.create()
+    lock = data.lock()
+    database = Database(data.database_url)
+    upgrade(database)
+    chosen = port or free_port()
+    processes = describe(data, chosen)
+    try:
+        processes.start(_enrolment(database, data))
+        data.write_private(data.address, processes.url)
+        _greet(data, processes, asked_port=port, chosen_port=chosen, say=say)
+        processes.keep_running(stop, say)
+        _save_jobs(database, data, processes, say)
+    finally:
+        data.address.unlink(missing_ok=True)
+        processes.stop()
+        database.close()
+        assert lock >= 0  # held until here
+    say("Stopped. The next `trainyard up` goes on where this one ended.")
+
+
+def _greet(
+    data: DataDirectory,
+    processes: Processes,
+    *,
+    asked_port: int | None,
+    chosen_port: int,
+    say: Say,
+) -> None:
+    if asked_port is None and chosen_port != 8471:
+        say(f"Port 8471 is taken; using {chosen_port}.")
+    say(f"Trainyard is up at {processes.url}")
+    say(f"Data and logs are in {data.path}")
+    if data.first_start.exists():
+        say(f"Create the first administrator: {data.first_start.read_text().strip()}")
+    say("Ctrl-C saves the running jobs and stops; the next `trainyard up` resumes them.")
+
+
+def _enrolment(database: Database, data: DataDirectory) -> str:
+    """A single-use token for this machine's worker; empty if it is enrolled already."""
+    with database.write() as session:
+        known = session.scalars(select(Node).where(Node.name == LOCAL_NODE)).first()
+        if known is not None and any(data.node.glob("identity*")):
+            return ""
+        secret = secrets.token_urlsafe(32)
+        now = utc_now()
+        session.add(
+            Link(
+                sha256=sha256(secret.encode()).hexdigest(),
+                kind=LinkKind.ENROL,
+                user_id=None,
+                node_name=LOCAL_NODE,
+                node_class=None,
+                created_at=now,
+                expires_at=now + timedelta(minutes=15),
+                used_at=None,
+            )
+        )
+        return secret
+
+
+def _save_jobs(database: Database, data: DataDirectory, processes: Processes, say: Say) -> None:
+    """Ask every running job for a checkpoint, wait until all have stopped and are queued again."""
+    processes.scheduler.stop()  # or it would start them again
+    bell = Doorbell(valkey.url(data.path))
+    with database.write() as session:
+        live = session.scalars(select(Job).where(Job.state.in_(LIVE_JOB))).all()
+        for job in live:
+            if job.state is not JobState.STOPPING:
+                ask_to_stop(
+                    session,
+                    job,
+                    Outcome.PREEMPTED,
+                    now=utc_now(),
+                    message="The platform is being stopped: saving a checkpoint.",
+                    actor=ACTOR,
+                )
+    if not live:
+        return
+    say(f"Saving {len(live)} running job(s) ...")
+    bell.ring_node(LOCAL_NODE)
+    deadline = time.monotonic() + SAVE_DEADLINE_S
+    while time.monotonic() < deadline:
+        with database.read() as session:
+            left = session.scalars(select(Job.name).where(Job.state.in_(LIVE_JOB))).all()
+        if not left:
+            say("All saved and queued again.")
+            return
+        time.sleep(0.1)
+    say(f"Not saved within {SAVE_DEADLINE_S:.0f} s, left running: {', '.join(left)}.")
