@@ -6,7 +6,7 @@ the moment the request was sent. Every message about an attempt carries its epoc
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -196,6 +196,7 @@ class Order(Message):
     launcher: Launcher
     dataset: FileRef | None
     """None for a built-in dataset."""
+    dataset_format: Literal["text", "jsonl"] = "text"
     resume: Resume | None
     deadlines: Deadlines
     stop: StopOrder | None = None

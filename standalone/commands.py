@@ -1,0 +1,74 @@
+"""The platform's part of the `trainyard` command; the client finds it by its entry points."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from standalone import demo as demonstration
+from standalone.data_directory import AlreadyRunning, DataDirectory
+from standalone.processes import StartFailed
+from standalone.up import run
+from standalone.valkey import SocketPathTooLong
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for everything the platform keeps. By default below your state folder.",
+        show_default=False,
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=65535, show_default=False, help="Port of the API; by default the first free one."
+    ),
+]
+
+
+def up(data: Data = None, port: Port = None) -> None:
+    """Start the whole platform on this machine and leave it running until Ctrl-C."""
+    try:
+        run(_directory(data), port, typer.echo)
+    except AlreadyRunning as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(3) from error
+    except (StartFailed, SocketPathTooLong) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from error
+
+
+def demo(data: Data = None) -> None:
+    """Start the platform, train a small GPT through all of it, and show what came out."""
+    raise typer.Exit(demonstration.run(_directory(data)))
+
+
+def api() -> None:
+    """Serve the HTTP API (production; settings from TRAINYARD_* variables)."""
+    _become("api.main")
+
+
+def scheduler() -> None:
+    """Run a scheduler (production; settings from TRAINYARD_* variables)."""
+    _become("scheduler.main")
+
+
+def worker(
+    enrol: Annotated[
+        str, typer.Option(help="Single-use token from `trainyard admin enrol`; the first time only.")
+    ] = "",
+) -> None:
+    """Run this GPU node's worker (settings from TRAINYARD_* variables)."""
+    if enrol:
+        os.environ["TRAINYARD_ENROL_TOKEN"] = enrol
+    _become("worker.main")
+
+
+def _directory(path: Path | None) -> DataDirectory:
+    return DataDirectory(path.absolute()) if path else DataDirectory.default()
+
+
+def _become(module: str) -> None:
+    os.execv(sys.executable, [sys.executable, "-P", "-m", module])
