@@ -1,0 +1,164 @@
+"""A whole platform in a temporary folder, as `trainyard up` starts it, for tests and benchmarks."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import httpx2
+import psutil
+
+from standalone.data_directory import DataDirectory
+
+Value = TypeVar("Value")
+ADMIN = "ada"
+START_DEADLINE_S = 90.0
+
+
+def wait_for(
+    ask: Callable[[], Value | None], *, what: str, within_s: float = 60.0, every_s: float = 0.05
+) -> Value:
+    """The first answer of `ask` that is neither None nor False; fails loudly after `within_s`."""
+    deadline = time.monotonic() + within_s
+    while True:
+        answer = ask()
+        if answer is not None and answer is not False:
+            return answer
+        assert time.monotonic() < deadline, f"waited {within_s:.0f} s in vain for {what}"
+        time.sleep(every_s)
+
+
+class Running:
+    """One `trainyard up` and ways to ask it, to find its processes and to break them."""
+
+    def __init__(self, folder: Path, environment: dict[str, str] | None = None) -> None:
+        self.data = DataDirectory(folder)
+        self.environment = environment or {}
+        self.token = ""
+        self.url = ""
+        self.up: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start `up` and wait until its API answers; the first time also make the administrator."""
+        self.data.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(self.data.path / "up.out", "a") as output:
+            self.up = subprocess.Popen(
+                [sys.executable, "-m", "standalone", "--data", str(self.data.path)],
+                env={**os.environ, **self.environment},
+                stdout=output,
+                stderr=output,
+                text=True,
+                start_new_session=True,
+            )
+        self.url = wait_for(self._address, what="the platform's address", within_s=START_DEADLINE_S)
+        if not self.token:
+            self.token = self._first_start()
+
+    def http(self, *, token: str | None = None) -> httpx2.Client:
+        """An HTTP client of the administrator, or of the holder of `token`."""
+        return httpx2.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {self.token if token is None else token}"},
+            timeout=30,
+        )
+
+    def wait_for_node(self) -> None:
+        """Wait until this machine's worker has reported and takes jobs."""
+
+        def ready() -> bool:
+            with self.http() as client:
+                nodes = client.get("/v1/nodes").raise_for_status().json()["data"]
+                return any(node["state"] == "ready" and node["reachable"] for node in nodes)
+
+        wait_for(ready, what="a ready node", within_s=START_DEADLINE_S)
+
+    def process(self, name: str) -> psutil.Process:
+        """The running api, scheduler, worker or valkey of this platform."""
+        found = wait_for(lambda: self._child(name), what=f"process {name}")
+        assert isinstance(found, psutil.Process)
+        return found
+
+    def interrupt(self, within_s: float = 120.0) -> int:
+        """Ctrl-C; returns the exit code of `up`."""
+        assert self.up is not None
+        self.up.send_signal(signal.SIGINT)
+        return self.up.wait(timeout=within_s)
+
+    def kill(self) -> None:
+        """kill -9 of `up` alone."""
+        assert self.up is not None
+        self.up.kill()
+        self.up.wait()
+
+    def ranks(self) -> list[psutil.Process]:
+        """Every process that has a run directory of this platform as its working directory."""
+        return [p for p in psutil.process_iter() if self._works_below(p, self.data.node)]
+
+    def output(self) -> str:
+        """What `up` has printed."""
+        return (self.data.path / "up.out").read_text()
+
+    def _address(self) -> str | None:
+        assert self.up is not None
+        assert self.up.poll() is None, f"up ended: {self.output()}"
+        return self.data.running_address() or None
+
+    def _first_start(self) -> str:
+        link = wait_for(
+            lambda: self.data.first_start.read_text() if self.data.first_start.exists() else None,
+            what="the first-start link",
+        )
+        secret = re.search(r"secret=([A-Za-z0-9_-]+)", link)
+        assert secret is not None, link
+        answer = httpx2.post(
+            f"{self.url}/v1/first-start",
+            json={"secret": secret[1], "name": ADMIN, "password": "correct horse battery"},
+            timeout=30,
+        )
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["secret"])
+
+    def _child(self, name: str) -> psutil.Process | None:
+        assert self.up is not None
+        wanted = "valkey.sock" if name == "valkey" else f"{name}.main"
+        for child in psutil.Process(self.up.pid).children():
+            try:
+                if any(wanted in part for part in child.cmdline()):
+                    return child
+            except psutil.NoSuchProcess:
+                continue
+        return None
+
+    @staticmethod
+    def _works_below(process: psutil.Process, folder: Path) -> bool:
+        try:
+            return Path(process.cwd()).is_relative_to(folder)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
+
+
+@contextmanager
+def running_platform(environment: dict[str, str] | None = None) -> Iterator[Running]:
+    """A platform with a ready node; everything it started is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="ty-", dir="/tmp"))  # short: it holds a socket
+    platform = Running(folder, environment)
+    try:
+        platform.start()
+        platform.wait_for_node()
+        yield platform
+    finally:
+        if platform.up is not None and platform.up.poll() is None:
+            psutil_children = psutil.Process(platform.up.pid).children()
+            platform.kill()
+            psutil.wait_procs(psutil_children, timeout=15)
+        for left in platform.ranks():
+            left.kill()
+        shutil.rmtree(folder, ignore_errors=True)
