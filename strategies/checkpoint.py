@@ -1,0 +1,154 @@
+"""Checkpoints: written aside, fsynced, hashed, renamed; read only if every hash is right.
+
+Tensors are stored under their global names by torch.distributed.checkpoint, so that a run may go
+on with another number of ranks. What is not a tensor is in progress.json.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from strategies.engine import Engine
+from strategies.mesh import Mesh
+from strategies.run_directory import (
+    BadCheckpoint,
+    checkpoint_name,
+    finished_checkpoints,
+    fsync_directory,
+    json_bytes,
+    newest_checkpoint,
+    verify_checkpoint,
+    write_atomically,
+    write_manifest,
+)
+from strategies.spec import TrainSpec
+
+PROGRESS = "progress.json"
+ASIDE = ".tmp-"  # step-000200.tmp-<token>: being written, or about to be deleted
+
+
+class Progress(BaseModel):
+    """How far a run has come; with the seed it is also its place in the data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: int = 0
+    samples_seen: int = 0
+    tokens_seen: int = 0
+
+
+class StoredProgress(BaseModel):
+    """progress.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    progress: Progress
+    spec: TrainSpec
+
+
+def save_checkpoint(
+    checkpoints: Path, engine: Engine, progress: Progress, spec: TrainSpec, mesh: Mesh
+) -> str:
+    """Write `step-N`, all ranks together; its name, once it is safe on the first rank's disk."""
+    name = checkpoint_name(progress.step)
+    aside = checkpoints / f"{name}{ASIDE}{mesh.broadcast_text(str(os.getpid()))}"
+    save(
+        engine.state(),
+        storage_writer=FileSystemWriter(aside, single_file_per_rank=True, sync_files=True),
+        # One copy of what every rank holds, on the first of them: the same on every node's disk.
+        planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
+        no_dist=mesh.world_size == 1,
+    )
+    if mesh.is_first:
+        stored = StoredProgress(progress=progress, spec=spec)
+        write_atomically(aside / PROGRESS, json_bytes(stored))
+        write_manifest(aside, step=progress.step, layout=mesh.layout)
+        publish(aside, checkpoints / name)
+        delete_old(checkpoints, keep_last=spec.checkpoint.keep_last)
+    return name
+
+
+def publish(aside: Path, final: Path) -> None:
+    """Give a complete checkpoint its name."""
+    if final.exists():  # a damaged or repeated one of the same step
+        discard(final)
+    aside.rename(final)
+    fsync_directory(final.parent)
+
+
+def delete_old(checkpoints: Path, *, keep_last: int) -> None:
+    """Keep the newest ones; delete the others, and what a crash left half-written."""
+    for path in finished_checkpoints(checkpoints)[keep_last:]:
+        discard(path)
+    for path in checkpoints.glob(f"step-*{ASIDE}*"):
+        shutil.rmtree(path)
+
+
+def discard(checkpoint: Path) -> None:
+    """Take the name away first, so that no reader meets a half-deleted checkpoint."""
+    doomed = checkpoint.with_name(f"{checkpoint.name}{ASIDE}doomed")
+    if doomed.exists():
+        shutil.rmtree(doomed)
+    checkpoint.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def find_checkpoint(checkpoints: Path, resume_from: Path | None) -> Path | None:
+    """Where to go on from: this run's newest that verifies, else `resume_from`, else nowhere.
+
+    BadCheckpoint where `resume_from` was asked for and nothing in it can be trusted.
+    """
+    own = newest_checkpoint(checkpoints)
+    if own is not None or resume_from is None:
+        return own
+    if finished_checkpoints(resume_from):
+        found = newest_checkpoint(resume_from)
+        if found is None:
+            raise BadCheckpoint(f"no checkpoint in {resume_from} verifies")
+        return found
+    verify_checkpoint(resume_from)
+    return resume_from
+
+
+def load_checkpoint(checkpoint: Path, engine: Engine, spec: TrainSpec, mesh: Mesh) -> Progress:
+    """Read weights and optimizer into the engine; how far that run had come.
+
+    BadCheckpoint where it belongs to another model. The files must have been verified.
+    """
+    try:
+        stored = StoredProgress.model_validate_json((checkpoint / PROGRESS).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise BadCheckpoint(f"{checkpoint / PROGRESS} cannot be read: {error}") from error
+    require_same_model(stored.spec, spec, checkpoint)
+    state = engine.state()
+    try:
+        load(
+            state,
+            storage_reader=FileSystemReader(checkpoint),
+            no_dist=mesh.world_size == 1,
+        )
+    except (CheckpointException, RuntimeError, OSError) as error:
+        raise BadCheckpoint(f"{checkpoint} cannot be read: {error}") from error
+    engine.load(state)
+    return stored.progress
+
+
+def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> None:
+    """Steps, batch sizes, learning rate and layout may change between runs; the model may not."""
+    before, now = stored.model.model_dump(), spec.model.model_dump()
+    differences = [
+        f"model.{field} is {now[field]} here, {before[field]} there"
+        for field in now
+        if now[field] != before[field]
+    ]
+    if stored.precision != spec.precision:
+        differences.append(f"precision is {spec.precision} here, {stored.precision} there")
+    if differences:
+        raise BadCheckpoint(f"{checkpoint} is of another model: {'; '.join(differences)}")

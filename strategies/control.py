@@ -1,0 +1,55 @@
+"""What the outside asks of a running attempt: control.json, and SIGTERM as a stop."""
+
+import os
+import signal
+from pathlib import Path
+from types import FrameType
+
+from pydantic import ValidationError
+
+from strategies.run_directory import Action, read_control
+
+
+class ControlWatch:
+    """Looks once a step: one stat of control.json on the first rank, a flag on every rank.
+
+    Ranks must not act on it alone: each request goes into a reduction first.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.sequence = 0
+        self.seen: tuple[int, int] | None = None
+        self.terminated = False
+
+    def catch_signals(self) -> None:
+        """Turn SIGTERM and SIGINT into a request to stop."""
+        signal.signal(signal.SIGTERM, self.terminate)
+        signal.signal(signal.SIGINT, self.terminate)
+
+    def terminate(self, number: int, frame: FrameType | None) -> None:
+        self.terminated = True
+
+    def look(self) -> Action | None:
+        """The newest request that was not yet returned."""
+        if self.terminated:
+            return Action.STOP
+        if self.path is None:
+            return None
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        version = (found.st_mtime_ns, found.st_ino)
+        if version == self.seen:
+            return None
+        self.seen = version
+        try:
+            control = read_control(self.path)
+        except ValidationError as error:
+            print(f"control.json is not a request and was passed over: {error}", flush=True)  # noqa: T201
+            return None
+        if control is None or control.sequence <= self.sequence:
+            return None
+        self.sequence = control.sequence
+        return control.action

@@ -1,0 +1,54 @@
+"""How a rank's failure leaves the process: an exit code, and error.json for whoever judges."""
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import torch
+
+from strategies.data import BadData
+from strategies.guards import Diverged
+from strategies.run_directory import BadCheckpoint, ExitCode, write_atomically
+
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # set for each rank by torchrun and by the warm launcher
+KNOWN = (BadData, BadCheckpoint, Diverged)
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """The exit code that tells this failure from the others."""
+    if isinstance(error, BadData):
+        return ExitCode.BAD_DATA
+    if isinstance(error, BadCheckpoint):
+        return ExitCode.BAD_CHECKPOINT
+    if isinstance(error, Diverged):
+        return ExitCode.DIVERGED
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return ExitCode.OUT_OF_MEMORY
+    # On CPU torch reports a failed allocation as a RuntimeError.
+    if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):
+        return ExitCode.OUT_OF_MEMORY
+    return ExitCode.USER_ERROR
+
+
+def report(error: BaseException) -> ExitCode:
+    """Tell stderr and error.json what went wrong; the exit code."""
+    code = exit_code_of(error)
+    trace = "".join(traceback.format_exception(error))
+    message = str(error) or type(error).__name__
+    sys.stderr.write(f"{message}\n" if isinstance(error, KNOWN) else trace)
+    path = os.environ.get(ERROR_FILE)
+    if path:
+        now_ns = time.time_ns()
+        record = {
+            "type": type(error).__name__,
+            "message": message,
+            "t_ns": now_ns,
+            "timestamp": now_ns // 1_000_000_000,  # torchrun's own field, in whole seconds
+            "trace": trace,
+        }
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(Path(path), json.dumps(record).encode())
+    return code

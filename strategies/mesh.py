@@ -1,0 +1,86 @@
+"""This rank's place among the others, and the few things ranks do together."""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from strategies.layout import Layout
+from strategies.planner import Plan
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A rank in a layout. One rank alone has no process group."""
+
+    layout: Layout
+    rank: int
+    device: torch.device
+
+    @property
+    def world_size(self) -> int:
+        return self.layout.world_size
+
+    @property
+    def batch_rank(self) -> int:
+        """Which share of the samples this rank takes."""
+        return self.layout.batch_rank(self.rank)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank writes what is written once."""
+        return self.rank == 0
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Add up over all ranks, in place."""
+        if self.world_size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def gather(self, value: float) -> list[float]:
+        """The value of every rank, on every rank. Slow: for the end of a run only."""
+        values = torch.zeros(self.world_size, dtype=torch.float64, device=self.device)
+        values[self.rank] = value
+        return [float(number) for number in self.sum(values).tolist()]
+
+    def broadcast_text(self, text: str) -> str:
+        """The first rank's text, on every rank."""
+        texts = [text]
+        if self.world_size > 1:
+            dist.broadcast_object_list(texts, src=0)
+        return texts[0]
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        if self.world_size > 1:
+            dist.barrier()
+
+
+def join(plan: Plan, *, timeout_s: float) -> Mesh:
+    """Meet the other ranks, as torchrun's environment says; ValueError where it contradicts."""
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size != plan.world_size:
+        raise ValueError(
+            f"the plan is for {plan.world_size} ranks, but WORLD_SIZE is {world_size}; start "
+            f"{plan.ranks_per_node} per node on {plan.nodes} node(s)"
+        )
+    device = torch.device("cpu")
+    if plan.device == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if world_size > 1:
+        dist.init_process_group(
+            "nccl" if plan.device == "cuda" else "gloo",
+            timeout=timedelta(seconds=timeout_s),
+            device_id=device if plan.device == "cuda" else None,
+        )
+    return Mesh(layout=plan.layout, rank=rank, device=device)
+
+
+def leave() -> None:
+    """Give up the process group; without it a finished rank can abort at exit."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

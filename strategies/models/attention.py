@@ -1,0 +1,55 @@
+"""Causal self-attention with rotary positions and, for llama, grouped keys and values."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+ROTARY_BASE = 10_000.0  # RoFormer (arXiv:2104.09864), section 3.2.2
+
+
+def rotary_table(
+    sequence_length: int, head_width: int, *, dtype: torch.dtype, device: torch.device | None = None
+) -> Tensor:
+    """Complex numbers of length 1, (T, 1, D/2): what position t turns each pair of features by.
+
+    Complex, because one complex product costs a third of the same rotation in real numbers.
+    """
+    exponents = torch.arange(0, head_width, 2, dtype=torch.float64, device=device) / head_width
+    positions = torch.arange(sequence_length, dtype=torch.float64, device=device)
+    angles = torch.outer(positions, ROTARY_BASE**-exponents)
+    complex_dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
+    return torch.polar(torch.ones_like(angles), angles).to(complex_dtype).unsqueeze(1)
+
+
+def rotate(x_BTHD: Tensor, rotation: Tensor) -> Tensor:
+    """Turn neighbouring pairs of features by their position's angle; (B, T, H, D) stays."""
+    pairs = torch.view_as_complex(x_BTHD.view(*x_BTHD.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * rotation).flatten(-2)
+
+
+class Attention(nn.Module):
+    """(B, T, C) to (B, T, C). No biases: that of the keys would have a gradient of exactly 0."""
+
+    def __init__(self, width: int, heads: int, kv_heads: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.heads, self.kv_heads = heads, kv_heads
+        kv_width = width // heads * kv_heads
+        self.query = nn.Linear(width, width, bias=False, dtype=dtype)
+        self.key = nn.Linear(width, kv_width, bias=False, dtype=dtype)
+        self.value = nn.Linear(width, kv_width, bias=False, dtype=dtype)
+        self.output = nn.Linear(width, width, bias=False, dtype=dtype)
+
+    def forward(self, x_BTC: Tensor, rotation: Tensor) -> Tensor:
+        query_BTHD = self.query(x_BTC).unflatten(-1, (self.heads, -1))
+        key_BTKD = self.key(x_BTC).unflatten(-1, (self.kv_heads, -1))
+        value_BTKD = self.value(x_BTC).unflatten(-1, (self.kv_heads, -1))
+        mixed_BHTD = scaled_dot_product_attention(
+            rotate(query_BTHD, rotation).transpose(1, 2),
+            rotate(key_BTKD, rotation).transpose(1, 2),
+            value_BTKD.transpose(1, 2),
+            is_causal=True,
+            enable_gqa=self.heads != self.kv_heads,
+        )
+        mixed_BTC = mixed_BHTD.transpose(1, 2).flatten(-2)
+        output: Tensor = self.output(mixed_BTC)
+        return output

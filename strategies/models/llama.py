@@ -1,0 +1,56 @@
+"""Llama style: RMSNorm, SwiGLU, grouped keys and values, rotary positions, no dropout."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+
+from strategies.memory import ffn_width, kv_heads
+from strategies.models.attention import Attention
+from strategies.models.transformer import Transformer
+from strategies.spec import ModelSpec
+
+NORM_EPSILON = 1e-5
+
+
+class FeedForward(nn.Module):
+    """SwiGLU (arXiv:2002.05202)."""
+
+    def __init__(self, width: int, inner: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, inner, bias=False, dtype=dtype)
+        self.up = nn.Linear(width, inner, bias=False, dtype=dtype)
+        self.down = nn.Linear(inner, width, bias=False, dtype=dtype)
+
+    def forward(self, x_BTC: Tensor) -> Tensor:
+        output: Tensor = self.down(silu(self.gate(x_BTC)) * self.up(x_BTC))
+        return output
+
+
+class Block(nn.Module):
+    def __init__(self, spec: ModelSpec, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(spec.width, eps=NORM_EPSILON, dtype=dtype)
+        self.attention = Attention(spec.width, spec.heads, kv_heads(spec), dtype)
+        self.feed_forward_norm = nn.RMSNorm(spec.width, eps=NORM_EPSILON, dtype=dtype)
+        self.feed_forward = FeedForward(spec.width, ffn_width(spec), dtype)
+
+    def forward(self, x_BTC: Tensor, rotation: Tensor) -> Tensor:
+        x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), rotation)
+        x_BTC = x_BTC + self.feed_forward(self.feed_forward_norm(x_BTC))
+        return x_BTC
+
+
+class Llama(Transformer):
+    """Llama's blocks (RMSNorm, SwiGLU, grouped keys and values)."""
+
+    def __init__(
+        self, spec: ModelSpec, *, vocabulary: int, sequence_length: int, dtype: torch.dtype
+    ) -> None:
+        super().__init__(
+            spec,
+            block=Block,
+            norm=nn.RMSNorm(spec.width, eps=NORM_EPSILON, dtype=dtype),
+            vocabulary=vocabulary,
+            sequence_length=sequence_length,
+            dtype=dtype,
+        )

@@ -1,0 +1,342 @@
+"""Train: `torchrun --standalone --nproc-per-node 2 -m strategies.train --plan P --run-dir D`.
+
+main() and the loop, from top to bottom. The loop knows no technique: it talks to an Engine.
+"""
+
+import argparse
+import gc
+import importlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+
+from strategies.catalog import MODELS, TECHNIQUES
+from strategies.checkpoint import Progress, find_checkpoint, load_checkpoint, save_checkpoint
+from strategies.control import ControlWatch
+from strategies.data import HeldOut, TrainingData, Windows, open_windows
+from strategies.engine import Engine, engine_for
+from strategies.evaluation import evaluate
+from strategies.failures import report
+from strategies.generate import export_weights, sample_text
+from strategies.guards import Diverged, require_finite
+from strategies.init import build_model
+from strategies.mesh import Mesh, join, leave
+from strategies.metrics import MetricsLog, max_active_gib
+from strategies.optimizer import learning_rate
+from strategies.profiling import StepProfiler
+from strategies.run_directory import (
+    SAMPLE,
+    WEIGHTS,
+    Action,
+    BadCheckpoint,
+    ExitCode,
+    Result,
+    RunDirectory,
+    RunPlan,
+    checkpoint_name,
+    json_bytes,
+    write_atomically,
+)
+
+FIRST_STEPS, LAST_STEPS = 5, 10  # one step's loss is noise: the result gives means of these many
+
+# A DDP object that is freed after its process group can deadlock in torch's gloo thread (seen
+# once in 150 runs); engines therefore live until the process leaves through os._exit.
+kept_engines: list[Engine] = []
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read the plan, train, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="strategies.train", description=__doc__)
+    parser.add_argument("--plan", type=Path, required=True, help="plan.json")
+    parser.add_argument("--run-dir", type=Path, required=True, help="where everything is written")
+    arguments = parser.parse_args(argv)
+    try:
+        run_plan = RunPlan.model_validate_json(arguments.plan.read_bytes())
+    except (OSError, ValueError) as error:
+        return report(error)
+    return run(run_plan, arguments.run_dir)
+
+
+def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> int:
+    """Train as one rank of a run, placed by torchrun's environment variables; the exit code.
+
+    The caller must then flush and end the process with os._exit. `engine` replaces the technique
+    that the plan names.
+    """
+    directory = RunDirectory(run_dir)
+    try:
+        for folder in (directory.path, directory.checkpoints, directory.artifacts):
+            folder.mkdir(parents=True, exist_ok=True)
+        torch.set_num_threads(num_threads(run_plan))
+        windows = open_windows(run_plan, cache_folder())
+        mesh = join(run_plan.plan, timeout_s=run_plan.collective_timeout_s)
+        engine = engine or engine_for(run_plan.plan.strategy)
+        kept_engines.append(engine)
+        control = ControlWatch(directory.control if mesh.is_first else None)
+        control.catch_signals()
+        train(run_plan, directory, windows, engine=engine, mesh=mesh, control=control)
+    except Exception as error:  # the edge of the process: record, then end
+        return report(error)
+    finally:
+        leave()
+    return ExitCode.FINISHED
+
+
+def train(
+    run_plan: RunPlan,
+    directory: RunDirectory,
+    windows: Windows,
+    *,
+    engine: Engine,
+    mesh: Mesh,
+    control: ControlWatch,
+) -> None:
+    """The whole run of one rank, from the first weights to result.json."""
+    spec, training = run_plan.spec, run_plan.spec.training
+    data = TrainingData(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
+    held_out = HeldOut(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
+    engine.setup(build_model(spec, device=mesh.device), spec, mesh)
+    progress = resume(run_plan, directory, engine=engine, mesh=mesh)
+    profiler = StepProfiler(directory.artifacts, rank=mesh.rank, device=mesh.device)
+    story = Story(directory, started=time.perf_counter())
+    if progress.step and (directory.checkpoints / checkpoint_name(progress.step)).is_dir():
+        story.checkpoint = checkpoint_name(progress.step)
+    gc.collect()
+    gc.freeze()  # what lives until the end need not be looked through by every later collection
+    stopping = False
+
+    with MetricsLog(directory.metrics if mesh.is_first else None) as metrics:
+        while progress.step < training.steps and not stopping:
+            step = progress.step + 1
+            began = time.perf_counter()
+            micro_batches, valid_tokens = data.step(progress.samples_seen)
+            data_time_s = time.perf_counter() - began
+
+            share = engine.forward_backward(micro_batches, valid_tokens)
+            norm = engine.clip(training.max_grad_norm)
+            agreed = agree(share, norm, control.look(), mesh)
+            try:
+                require_finite(
+                    agreed.loss, agreed.grad_norm, own_share=float(share), step=step, mesh=mesh
+                )
+            except Diverged:
+                story.write_result(progress.step, mesh, "diverged")
+                raise
+            rate = learning_rate(training, step)
+            engine.step(rate)
+            progress = Progress(
+                step=step,
+                samples_seen=progress.samples_seen + training.global_batch_size,
+                tokens_seen=progress.tokens_seen + valid_tokens,
+            )
+
+            step_time_s = time.perf_counter() - began
+            story.add_step(agreed.loss, valid_tokens, step_time_s)
+            metrics.write(
+                step,
+                loss=agreed.loss,
+                grad_norm=agreed.grad_norm,
+                lr=rate,
+                tokens_seen=progress.tokens_seen,
+                tps=valid_tokens / step_time_s / mesh.world_size,
+                tokens_per_s=valid_tokens / step_time_s,
+                step_time_s=step_time_s,
+                data_time_s=data_time_s,
+                max_active_gib=max_active_gib(mesh.device),
+            )
+
+            stopping = agreed.stop
+            last = stopping or step == training.steps
+            if agreed.profile:
+                profiler.start(step)
+            trace = profiler.after_step(step, last=last)
+            if trace is not None:
+                metrics.write(step, event="profile_saved", artifact=trace.name)
+            if step == training.steps or is_due(step, training.eval_every_steps):
+                story.eval_loss = evaluate(engine, held_out, mesh)
+                metrics.write(step, eval_loss=story.eval_loss)
+            if last or agreed.checkpoint or is_due(step, spec.checkpoint.every_steps):
+                save_began = time.perf_counter()
+                story.checkpoint = save_checkpoint(
+                    directory.checkpoints, engine, progress, spec, mesh
+                )
+                metrics.write(
+                    step,
+                    event="checkpoint_saved",
+                    checkpoint=story.checkpoint,
+                    ckpt_save_s=time.perf_counter() - save_began,
+                )
+
+    finished = progress.step >= training.steps
+    if finished:
+        story.sample = leave_artifacts(run_plan, directory, engine=engine, mesh=mesh)
+    story.write_result(progress.step, mesh, "finished" if finished else "stopped")
+    mesh.barrier()  # ranks end together, so that one that lingers can be told from one that waits
+    engine.close()
+
+
+class Agreement(NamedTuple):
+    """What all ranks know after a step's only small reduction."""
+
+    loss: float
+    grad_norm: float
+    stop: bool
+    checkpoint: bool
+    profile: bool
+
+
+def agree(share: Tensor, norm: Tensor, request: Action | None, mesh: Mesh) -> Agreement:
+    """Add up the shares of the loss; what is asked of one rank rides along to all."""
+    requests = [float(request is action) for action in Action]
+    values = torch.cat(
+        [
+            torch.stack([share.detach().double(), norm.detach().double() / mesh.world_size]),
+            torch.tensor(requests, dtype=torch.float64, device=mesh.device),
+        ]
+    )
+    loss, grad_norm, *asked = mesh.sum(values).tolist()
+    by_action = dict(zip(Action, asked, strict=True))
+    return Agreement(
+        loss=loss,
+        grad_norm=grad_norm,
+        stop=by_action[Action.STOP] > 0,
+        checkpoint=by_action[Action.CHECKPOINT] > 0,
+        profile=by_action[Action.PROFILE] > 0,
+    )
+
+
+def resume(run_plan: RunPlan, directory: RunDirectory, *, engine: Engine, mesh: Mesh) -> Progress:
+    """Load the checkpoint to go on from; all ranks the one that the first rank found."""
+    found = refused = ""
+    if mesh.is_first:
+        asked = None if run_plan.resume_from is None else Path(run_plan.resume_from)
+        try:
+            path = find_checkpoint(directory.checkpoints, asked)
+            found = "" if path is None else str(path)
+        except BadCheckpoint as error:
+            refused = str(error)
+    refused = mesh.broadcast_text(refused)
+    if refused:
+        raise BadCheckpoint(refused)
+    found = mesh.broadcast_text(found)
+    if not found:
+        return Progress()
+    return load_checkpoint(Path(found), engine, run_plan.spec, mesh)
+
+
+def leave_artifacts(
+    run_plan: RunPlan, directory: RunDirectory, *, engine: Engine, mesh: Mesh
+) -> str | None:
+    """Write the final weights and a sample of text; the sample, on the first rank."""
+    weights = engine.state()["model"]
+    if not mesh.is_first:
+        return None
+    export_weights(directory.artifacts / WEIGHTS, weights, run_plan.spec)
+    if run_plan.sample_bytes == 0:
+        return None
+    sample = sample_text(
+        weights, run_plan.spec, prompt=run_plan.prompt, num_bytes=run_plan.sample_bytes
+    )
+    write_atomically(directory.artifacts / SAMPLE, sample.encode())
+    return sample
+
+
+@dataclass
+class Story:
+    """What result.json will tell."""
+
+    directory: RunDirectory
+    started: float
+    first_losses: list[float] = field(default_factory=list)
+    last_losses: list[float] = field(default_factory=list)
+    tokens: int = 0
+    training_s: float = 0.0
+    eval_loss: float | None = None
+    checkpoint: str | None = None
+    sample: str | None = None
+
+    def add_step(self, loss: float, tokens: int, step_time_s: float) -> None:
+        """Remember one step."""
+        if len(self.first_losses) < FIRST_STEPS:
+            self.first_losses.append(loss)
+        self.last_losses = [*self.last_losses[1 - LAST_STEPS :], loss]
+        self.tokens += tokens
+        self.training_s += step_time_s
+
+    def write_result(
+        self, step: int, mesh: Mesh, reason: Literal["finished", "stopped", "diverged"]
+    ) -> None:
+        """Write result.json, on the first rank."""
+        if not mesh.is_first:
+            return
+        result = Result(
+            finished=reason == "finished",
+            step=step,
+            loss_first=mean(self.first_losses),
+            loss_last=mean(self.last_losses),
+            eval_loss=self.eval_loss,
+            tokens_per_s=self.tokens / self.training_s if self.training_s else None,
+            wall_s=time.perf_counter() - self.started,
+            checkpoint=self.checkpoint,
+            sample=self.sample,
+            reason=reason,
+        )
+        write_atomically(self.directory.result, json_bytes(result))
+
+
+def mean(values: list[float]) -> float | None:
+    """The mean, or None of nothing."""
+    return sum(values) / len(values) if values else None
+
+
+def is_due(step: int, every: int | None) -> bool:
+    """Whether something done every so many steps is due."""
+    return every is not None and step % every == 0
+
+
+def cache_folder() -> Path:
+    """Where a run by hand keeps the built-in dataset, per user."""
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainyard"
+
+
+def num_threads(run_plan: RunPlan) -> int:
+    """Threads of this rank: as told, else its share of the cores.
+
+    More threads than cores make a step five times slower (measured).
+    """
+    told = run_plan.threads_per_rank or int(os.environ.get("OMP_NUM_THREADS", "0"))
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return told or max(1, len(os.sched_getaffinity(0)) // local_ranks)
+
+
+def preload() -> None:
+    """Import what a run will need, so that a process that forks ranks has it ready.
+
+    No tensor operation happens here: a thread pool of the parent would not survive the fork.
+    DistributedDataParallel alone would otherwise import torch._dynamo for a second.
+    """
+    for module in ("torch._dynamo", "torch.nn.parallel.distributed", "torch.profiler"):
+        importlib.import_module(module)
+    for technique in TECHNIQUES.values():
+        importlib.import_module(technique.engine.partition(":")[0])
+    for model in MODELS.values():
+        importlib.import_module(model.partition(":")[0])
+
+
+def end_process(code: int) -> NoReturn:
+    """Leave without tearing torch down, which can hang after a successful run."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    end_process(main())
