@@ -55,9 +55,7 @@ def _spec(steps: int) -> dict[str, object]:
     return dict(spec)
 
 
-def _submit_and_wait(
-    platform: Running, steps: int, launcher: str
-) -> tuple[float, list[float]]:
+def _submit_and_wait(platform: Running, steps: int, launcher: str) -> tuple[float, list[float]]:
     """Seconds from the POST to the first step, and every step time after the warm-up."""
     spec = _spec(steps) | {"launcher": launcher}
     with platform.http() as client:

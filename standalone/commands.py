@@ -57,7 +57,8 @@ def scheduler() -> None:
 
 def worker(
     enrol: Annotated[
-        str, typer.Option(help="Single-use token from `trainyard admin enrol`; the first time only.")
+        str,
+        typer.Option(help="Single-use token of `trainyard admin enrol`; the first time only."),
     ] = "",
 ) -> None:
     """Run this GPU node's worker (settings from TRAINYARD_* variables)."""

@@ -1,0 +1,129 @@
+"""`make bench`: measure everything and write docs/benchmarks.md, in a quarter of an hour."""
+
+import argparse
+import os
+import platform
+import statistics
+import sys
+from datetime import date
+from pathlib import Path
+
+from benchmarks import placement, service, training
+from benchmarks.ratios import ratio
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+
+
+def main() -> None:
+    """Measure and write the page."""
+    arguments = argparse.ArgumentParser(description=main.__doc__)
+    arguments.add_argument("--quick", action="store_true", help="few repeats, prints only")
+    quick = arguments.parse_args().quick
+    rows = [
+        *launch_rows(pairs=2 if quick else 9),
+        *step_rows(pairs=2 if quick else 20, steps=60),
+        *service_rows(seconds=2 if quick else 10),
+        *memory_rows(),
+        *placement_rows(),
+    ]
+    page = as_page(rows)
+    sys.stdout.write(page)
+    if not quick:
+        PAGE.write_text(page)
+
+
+Row = tuple[str, str, str]
+
+
+def launch_rows(*, pairs: int) -> list[Row]:
+    """Submit to first step."""
+    tell("submit to first step")
+    warm, torchrun, by_hand = training.first_step(pairs)
+    goal = "ratio <= 0.25"
+    by_warm, by_torchrun = ratio(warm, by_hand), ratio(torchrun, by_hand)
+    hand = f"{statistics.median(by_hand):.2f} s"
+    return [
+        (
+            "submit over HTTP to first step, warm launcher / plain torchrun by hand",
+            f"{by_warm}; {statistics.median(warm):.2f} s / {hand}",
+            goal,
+        ),
+        (
+            "the same, torchrun started by the platform / by hand",
+            f"{by_torchrun}; {statistics.median(torchrun):.2f} s / {hand}",
+            "",
+        ),
+    ]
+
+
+def step_rows(*, pairs: int, steps: int) -> list[Row]:
+    """Step time."""
+    tell("step time")
+    measured = training.step_time(pairs, steps)
+    return [("step time under the platform / plain torchrun", str(measured), "ratio <= 1.01")]
+
+
+def service_rows(*, seconds: float) -> list[Row]:
+    """Submissions, metric points and a long chart, on both databases."""
+    rows = []
+    for kind, points_goal in (("sqlite", 50_000), ("postgresql", 100_000)):
+        tell(f"API on {kind}")
+        with service.serving(kind) as served:
+            attempt = service.running_attempt(served)
+            points = service.metric_points(served, seconds, attempt)
+            chart_ms = service.long_chart(served, attempt)
+            rate, p99_ms = service.submissions(served, seconds)
+        rows += [
+            (
+                f"submissions per second, {kind}",
+                f"{rate:.0f}/s, p99 {p99_ms:.0f} ms",
+                ">= 300/s, p99 < 250 ms",
+            ),
+            (
+                f"metric points per second, 8 clients, {kind}",
+                f"{points:,.0f}",
+                f">= {points_goal:,}",
+            ),
+            (f"chart of 1,000,000 points, {kind}", f"{chart_ms:.0f} ms", "< 100 ms"),
+        ]
+    return rows
+
+
+def memory_rows() -> list[Row]:
+    """Idle memory."""
+    tell("idle memory")
+    sizes = service.idle_memory()
+    warm = sizes.pop("warm launcher", 0.0)
+    parts = ", ".join(f"{name} {size:.0f}" for name, size in sizes.items())
+    return [
+        ("idle memory (PSS)", f"{sum(sizes.values()):.0f} MB ({parts})", "< 300 MB"),
+        ("warm launcher, beside it", f"{warm:.0f} MB", ""),
+    ]
+
+
+def placement_rows() -> list[Row]:
+    """Planning a long queue."""
+    tell("placement")
+    return [(name, value, goal) for name, value, goal in placement.rows()]
+
+
+def as_page(rows: list[Row]) -> str:
+    """The Markdown of docs/benchmarks.md."""
+    table = "\n".join(f"| {what} | {value} | {goal} |" for what, value, goal in rows)
+    return (
+        "# Benchmarks\n\n"
+        f"Written by `make bench` on {date.today().isoformat()}: {os.cpu_count()} cores, "
+        f"{platform.machine()}, Python {platform.python_version()}. Medians. Ratios are of "
+        "measurements taken in turn in one run, with the 95 % interval of the median. Clients, "
+        "server and database share the machine.\n\n"
+        f"| what | measured | goal |\n|---|---|---|\n{table}\n"
+    )
+
+
+def tell(what: str) -> None:
+    """Say what is measured now."""
+    sys.stderr.write(f"measuring: {what}\n")
+
+
+if __name__ == "__main__":
+    main()

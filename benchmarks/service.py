@@ -1,0 +1,304 @@
+"""What the API takes: submissions and metric points per second, a long chart, idle memory.
+
+Each figure is taken on SQLite and on PostgreSQL, in turn, with fsync on. The clients are processes
+of the same machine, so the rates are lower bounds.
+"""
+
+import http.client
+import json
+import os
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+
+import psutil
+import yaml
+
+from benchmarks.ratios import percentile
+from core.clock import utc_now
+from core.database import Database
+from core.schema import upgrade
+from core.states import LIVE_ATTEMPT
+from core.tables import Attempt, Link, LinkKind
+from standalone import valkey
+from standalone.children import Child
+from standalone.processes import free_port
+from tests.postgresql import running_server
+from tests.running import running_platform, wait_for
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
+CLIENTS = 8
+KEYS = ("loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "tps", "data_time_s", "loss_max")
+
+
+@dataclass(frozen=True)
+class Served:
+    """An API on a fresh database, with one fake node that keeps a job."""
+
+    url_host: str
+    port: int
+    user_token: str
+    node_token: str
+    database_url: str
+    heartbeat: dict[str, object]
+
+
+def submissions(served: Served, seconds: float) -> tuple[float, float]:
+    """Accepted submissions per second, and the 99th percentile of the answer time in ms."""
+    with ProcessPoolExecutor(2) as pool:
+        parts = list(pool.map(_submit_for, [served] * 2, [seconds] * 2, [CLIENTS // 2] * 2))
+    latencies = [latency for part in parts for latency in part]
+    return len(latencies) / seconds, 1000 * percentile(latencies, 0.99)
+
+
+def metric_points(served: Served, seconds: float, attempt: dict[str, object]) -> float:
+    """Stored metric points per second, from CLIENTS clients that post 120 lines of 8 keys."""
+    with ProcessPoolExecutor(CLIENTS) as pool:
+        counts = pool.map(
+            _post_metrics_for,
+            [served] * CLIENTS,
+            [seconds] * CLIENTS,
+            [attempt] * CLIENTS,
+            range(CLIENTS),
+        )
+        return sum(counts) / seconds
+
+
+def long_chart(served: Served, attempt: dict[str, object]) -> float:
+    """Median milliseconds to read a series of 1,000,000 points at 1,000 points of resolution."""
+    rank = CLIENTS
+    with _connection(served) as connection:
+        lines_a_batch = 5000
+        for first in range(0, 1_000_000, lines_a_batch):
+            lines = [{"step": first + i, "curve": float(i % 97)} for i in range(lines_a_batch)]
+            body = {**attempt, "rank": rank, "first_line": first, "lines": lines}
+            _ask(connection, "POST", "/v1/node/metrics", served.node_token, body, 200)
+        times = []
+        path = f"/v1/jobs/{attempt['job_id']}/metrics?keys=curve&resolution=1000"
+        for _ in range(15):
+            started = time.perf_counter()
+            answer = _ask(connection, "GET", path, served.user_token, None, 200)
+            times.append(time.perf_counter() - started)
+        assert answer["series"][0]["points"] == 1_000_000  # type: ignore[index]
+    return 1000 * statistics.median(times)
+
+
+def idle_memory() -> dict[str, float]:
+    """Proportional set size in MB of each process of an idle platform, after a first job's worth
+    of requests; the warm launcher is told apart."""
+    with running_platform() as platform:
+        with platform.http() as http:
+            for _ in range(50):
+                http.get("/v1/jobs").raise_for_status()
+        sizes = {}
+        for name in ("valkey", "api", "scheduler", "worker"):
+            process = platform.process(name)
+            sizes[name] = _pss_mb(process)
+            for child in process.children(recursive=True):
+                is_warm = any("warm" in part for part in child.cmdline())
+                key = "warm launcher" if is_warm else name
+                sizes[key] = sizes.get(key, 0.0) + _pss_mb(child)
+    return sizes
+
+
+@contextmanager
+def serving(kind: str) -> Iterator[Served]:
+    """An API process on `sqlite` or `postgresql`, with rate limits out of the way."""
+    with tempfile.TemporaryDirectory(prefix="ty-b-", dir="/tmp") as name:
+        folder = Path(name)
+        if kind == "sqlite":
+            with _served_on(f"sqlite:///{folder / 'bench.db'}", folder) as served:
+                yield served
+        else:
+            with running_server() as url, _served_on(url, folder) as served:
+                yield served
+
+
+@contextmanager
+def _served_on(database_url: str, folder: Path) -> Iterator[Served]:
+    database = Database(database_url)
+    upgrade(database)
+    broker = Child("valkey", valkey.command(folder), {}, folder / "valkey.log")
+    port = free_port()
+    api = Child(
+        "api",
+        [sys.executable, "-m", "api.main"],
+        {
+            "TRAINYARD_DATABASE_URL": database_url,
+            "TRAINYARD_REDIS_URL": valkey.url(folder),
+            "TRAINYARD_STORE": str(folder / "store"),
+            "TRAINYARD_PORT": str(port),
+            "TRAINYARD_SUBMISSIONS_PER_MINUTE": "100000000",
+            "TRAINYARD_MAX_QUEUED_JOBS": "100000000",
+        },
+        folder / "api.log",
+    )
+    broker.start()
+    api.start()
+    try:
+        yield _prepared(database, port, folder, database_url)
+    finally:
+        api.stop()
+        broker.stop()
+        database.close()
+
+
+def _prepared(database: Database, port: int, folder: Path, database_url: str) -> Served:
+    """An administrator, and a node that was enrolled and has reported."""
+    served = Served("127.0.0.1", port, "", "", database_url, {})
+
+    def ready() -> bool:
+        try:
+            with _connection(served) as connection:
+                connection.request("GET", "/readyz")
+                return connection.getresponse().status == 200
+        except OSError:
+            return False
+
+    wait_for(ready, what="the API")
+    first_start, enrol = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    _add_link(database, first_start, LinkKind.FIRST_START, None)
+    _add_link(database, enrol, LinkKind.ENROL, "bench")
+    inventory = {
+        **{"hostname": "bench", "cores": 64, "memory_gib": 256.0, "gpus": [], "slots": 64},
+        **{"python": "3.11", "torch": "2.13.0"},
+    }
+    with _connection(served) as connection:
+        body = {"secret": first_start, "name": "bench"}
+        user = _ask(connection, "POST", "/v1/first-start", "", body, 201)
+        body = {"token": enrol, "inventory": inventory}
+        node = _ask(connection, "POST", "/v1/node/enrol", "", body, 201)
+        heartbeat: dict[str, object] = {
+            **{"incarnation": "1", "boot_id": "b", "inventory": inventory, "attempts": []},
+            **{"clean": True},
+            "telemetry": {"cpu_pct": 1.0, "memory_used_gib": 1.0, "disk_free_gib": 100.0},
+        }
+        token = str(node["node_token"])
+        _ask(connection, "POST", "/v1/node/heartbeat", token, heartbeat, 200)
+    return Served("127.0.0.1", port, str(user["secret"]), token, database_url, heartbeat)
+
+
+def running_attempt(served: Served) -> dict[str, object]:
+    """Submit a job, let a scheduler start it on the fake node; its (job, epoch)."""
+    with _connection(served) as connection:
+        job = _ask(connection, "POST", "/v1/jobs", served.user_token, _body(), 201)
+        environment = {
+            **os.environ,
+            "TRAINYARD_DATABASE_URL": served.database_url,
+            "TRAINYARD_REDIS_URL": "unix:///nowhere?db=0",
+        }
+        scheduler = subprocess.Popen(
+            [sys.executable, "-m", "scheduler.main"],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        database = Database(served.database_url)
+        try:
+
+            def assigned() -> bool:
+                with database.read() as session:
+                    found = session.query(Attempt).filter(
+                        Attempt.job_id == str(job["id"]), Attempt.state.in_(LIVE_ATTEMPT)
+                    )
+                    return found.first() is not None
+
+            wait_for(assigned, what="an attempt")
+        finally:
+            scheduler.terminate()
+            scheduler.wait()
+            database.close()
+    return {"job_id": job["id"], "epoch": 1}
+
+
+def _submit_for(served: Served, seconds: float, clients: int) -> list[float]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    end = time.monotonic() + seconds
+
+    def one(_: int) -> list[float]:
+        latencies = []
+        with _connection(served) as connection:
+            while time.monotonic() < end:
+                started = time.perf_counter()
+                _ask(connection, "POST", "/v1/jobs", served.user_token, _body(), 201)
+                latencies.append(time.perf_counter() - started)
+        return latencies
+
+    with ThreadPoolExecutor(clients) as pool:
+        return [latency for part in pool.map(one, range(clients)) for latency in part]
+
+
+def _post_metrics_for(served: Served, seconds: float, attempt: dict[str, object], rank: int) -> int:
+    lines_a_batch, first, stored = 120, 0, 0
+    values = dict.fromkeys(KEYS, 1.25)
+    end = time.monotonic() + seconds
+    with _connection(served) as connection:
+        while time.monotonic() < end:
+            lines = [{"step": first + i, **values} for i in range(lines_a_batch)]
+            body = {**attempt, "rank": rank, "first_line": first, "lines": lines}
+            answer = _ask(connection, "POST", "/v1/node/metrics", served.node_token, body, 200)
+            first += lines_a_batch
+            assert answer["next_line"] == first
+            stored += lines_a_batch * len(KEYS)
+    return stored
+
+
+def _body() -> dict[str, object]:
+    return {**yaml.safe_load(EXAMPLE.read_text()), "name": "bench"}
+
+
+def _add_link(database: Database, secret: str, kind: LinkKind, node_name: str | None) -> None:
+    now = utc_now()
+    with database.write() as session:
+        session.add(
+            Link(
+                sha256=sha256(secret.encode()).hexdigest(),
+                kind=kind,
+                node_name=node_name,
+                created_at=now,
+                expires_at=now + timedelta(hours=1),
+            )
+        )
+
+
+@contextmanager
+def _connection(served: Served) -> Iterator[http.client.HTTPConnection]:
+    connection = http.client.HTTPConnection(served.url_host, served.port, timeout=60)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _ask(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    token: str,
+    body: dict[str, object] | None,
+    expected: int,
+) -> dict[str, object]:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    connection.request(method, path, None if body is None else json.dumps(body), headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    assert answer.status == expected, f"{method} {path}: {answer.status} {content[:500]!r}"
+    return dict(json.loads(content))
+
+
+def _pss_mb(process: psutil.Process) -> float:
+    return float(process.memory_full_info().pss) / 1e6
