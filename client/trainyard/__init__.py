@@ -1,1 +1,48 @@
-"""Trainyard's SDK and command line: talks HTTP, knows nothing of the server."""
+"""Trainyard's SDK and command line: talks HTTP, knows nothing of the server.
+
+from pathlib import Path
+from trainyard import Trainyard
+
+with Trainyard() as client:
+    job = client.jobs.create(Path("gpt.yaml"))
+    for event in client.jobs.stream(job.id):
+        print(event.kind, event.data)
+"""
+
+from trainyard.client import Trainyard
+from trainyard.connection import Patience
+from trainyard.errors import (
+    ApiError,
+    BadInput,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    Invalid,
+    NotConfigured,
+    NotFound,
+    NotSignedIn,
+    ServerFailed,
+    TooMany,
+    TrainyardError,
+    UnexpectedAnswer,
+)
+from trainyard.stream import StreamEvent
+
+__all__ = [
+    "ApiError",
+    "BadInput",
+    "Conflict",
+    "ConnectionFailed",
+    "Forbidden",
+    "Invalid",
+    "NotConfigured",
+    "NotFound",
+    "NotSignedIn",
+    "Patience",
+    "ServerFailed",
+    "StreamEvent",
+    "TooMany",
+    "Trainyard",
+    "TrainyardError",
+    "UnexpectedAnswer",
+]

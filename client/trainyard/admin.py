@@ -1,0 +1,73 @@
+"""`client.admin`: people, nodes and the audit log, for staff and administrators."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.connection import Connection, segment
+from trainyard.decoding import decode
+from trainyard.paging import all_pages
+from trainyard.views import Enrolment, Event, Node, User
+
+
+class Admin:
+    """What only staff and administrators may do."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -------------------------------------------------------------------------------- people
+
+    def users(self) -> Iterator[User]:
+        """Everybody."""
+        return all_pages(self._connection, "/v1/users", User)
+
+    def add_user(
+        self, name: str, *, role: str = "user", password: str | None = None, zone: str = "UTC"
+    ) -> User:
+        """Add a person; without a password they sign in by a login link."""
+        body = {"name": name, "role": role, "password": password, "zone": zone}
+        return decode(User, self._connection.post("/v1/users", body))
+
+    def change_user(
+        self,
+        user_id: str,
+        *,
+        role: str | None = None,
+        disabled: bool | None = None,
+        password: str | None = None,
+    ) -> User:
+        """Change what is given, leave the rest."""
+        given = {"role": role, "disabled": disabled, "password": password}
+        body = {name: value for name, value in given.items() if value is not None}
+        return decode(User, self._connection.patch(f"/v1/users/{segment(user_id)}", body))
+
+    # --------------------------------------------------------------------------------- nodes
+
+    def enrol(self, name: str, *, node_class: str | None = None) -> Enrolment:
+        """A single-use token for a new node."""
+        body = {"name": name, "node_class": node_class}
+        return decode(Enrolment, self._connection.post("/v1/admin/enrolments", body))
+
+    def drain(self, node_id: str) -> Node:
+        """Start nothing new there; what runs goes on."""
+        return self._act(node_id, "drain")
+
+    def resume(self, node_id: str) -> Node:
+        """Use it again."""
+        return self._act(node_id, "resume")
+
+    def quarantine(self, node_id: str) -> Node:
+        """Take it out because it cannot be trusted."""
+        return self._act(node_id, "quarantine")
+
+    def retire(self, node_id: str) -> Node:
+        """Take it out for good; its token stops working."""
+        return self._act(node_id, "retire")
+
+    def audit(self, *, limit: int | None = None) -> Iterator[Event]:
+        """Who did what, newest first."""
+        return all_pages(self._connection, "/v1/admin/audit", Event, limit=limit)
+
+    def _act(self, node_id: str, verb: str) -> Node:
+        answer: Any = self._connection.post(f"/v1/admin/nodes/{segment(node_id)}/{verb}")
+        return decode(Node, answer)

@@ -1,0 +1,212 @@
+"""`trainyard login`, `logout`, `whoami`, `tokens`."""
+
+import sys
+from typing import Annotated
+from urllib.parse import parse_qs, urlsplit
+
+import typer
+
+from trainyard import config
+from trainyard.cli.output import (
+    AsJson,
+    note,
+    print_facts,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+)
+from trainyard.cli.session import PATIENCE, connect
+from trainyard.client import Trainyard
+from trainyard.connection import Connection
+from trainyard.errors import BadInput, NotSignedIn
+from trainyard.sessions import sign_in, sign_in_by_link, sign_out, start_first
+from trainyard.views import NewToken
+from trainyard.wording import moment
+
+FIRST_START = "/first-start"
+
+tokens_app = typer.Typer(no_args_is_help=True, help="API tokens of your own, for scripts.")
+
+
+def login(
+    url: Annotated[
+        str | None, typer.Argument(help="The server; by default the one used before.")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Use this API token; `-` reads it from standard input.")
+    ] = None,
+    link: Annotated[str | None, typer.Option(help="A login link or the first-start link.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sign in, and remember it for the next commands."""
+    if sum(given is not None for given in (url if link else None, token, link)) > 1:
+        raise typer.BadParameter("give one of URL or --link, and one of --token or --link")
+    chosen = _server_of(link) if link else config.resolve(url, None).url
+    if config.is_readable_on_the_way(chosen):
+        note(f"Warning: {chosen} is not encrypted; others on the way can read your password.")
+    if token is not None:
+        secret = sys.stdin.readline().strip() if token == "-" else token.strip()
+        user = _owner_of(chosen, secret)
+    else:
+        made = _by_link(chosen, link) if link else _by_password(chosen)
+        secret, user = made.secret, made.user.name
+    path = config.config_path()
+    config.write(path, config.read(path).with_server(chosen, config.Server(secret, user)))
+    if as_json:
+        print_json({"url": chosen, "user": user})
+    else:
+        say(f"Signed in to {chosen} as {user}. The token is in {path}, readable by you alone.")
+
+
+def logout(as_json: AsJson = False) -> None:
+    """Sign out, and forget the token."""
+    path = config.config_path()
+    access = config.resolve(None, None)
+    kept = config.read(path).servers.get(access.url)
+    ended = False
+    if kept is not None:
+        connection = Connection(config.Access(access.url, kept.token), patience=PATIENCE)
+        try:
+            sign_out(connection)
+            ended = True
+        except NotSignedIn:
+            pass  # it had ended before
+        finally:
+            connection.close()
+        config.write(path, config.read(path).without_server(access.url))
+    if as_json:
+        print_json({"url": access.url, "signed_out": kept is not None})
+    elif kept is None:
+        say(f"Not signed in to {access.url}.")
+    else:
+        say(f"Signed out of {access.url}." if ended else f"Forgot the old token of {access.url}.")
+
+
+def whoami(as_json: AsJson = False) -> None:
+    """Who you are here, and what of yours waits and runs."""
+    with connect() as client:
+        me = client.me()
+    if as_json:
+        print_json(me.raw)
+        return
+    lease = me.lease and f"{me.lease.id} on {me.lease.node}, from {moment(me.lease.hold_start)}"
+    print_facts(
+        [
+            ("name", me.user.name),
+            ("role", me.user.role),
+            ("server", client.url),
+            ("labs", ", ".join(me.labs)),
+            ("jobs", f"{me.queued} waiting, {me.running} running"),
+            ("lease", lease),
+        ]
+    )
+
+
+@tokens_app.command("list")
+def list_tokens(as_json: AsJson = False) -> None:
+    """Your tokens, without their secrets."""
+    with connect() as client:
+        tokens = list(client.tokens.list())
+    if as_json:
+        print_json_list(token.raw for token in tokens)
+        return
+    print_table(
+        ["id", "name", "expires", "last used", "state"],
+        (
+            (
+                token.id,
+                token.name,
+                moment(token.expires_at),
+                moment(token.last_used_at),
+                f"revoked {moment(token.revoked_at)}" if token.revoked_at else "valid",
+            )
+            for token in tokens
+        ),
+        empty="No tokens. Make one: trainyard tokens create NAME",
+    )
+
+
+@tokens_app.command("create")
+def create_token(
+    name: str,
+    days: Annotated[int, typer.Option(min=1, max=366, help="How long it works.")] = 90,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token and show its secret, this once."""
+    with connect() as client:
+        made = client.tokens.create(name, expires_in_days=days)
+    if as_json:
+        print_json(made.raw)
+        return
+    say(made.secret)
+    note(
+        f"Works until {moment(made.expires_at)}. It is not shown again; set TRAINYARD_TOKEN to it."
+    )
+
+
+@tokens_app.command("revoke")
+def revoke_token(token_id: Annotated[str, typer.Argument()], as_json: AsJson = False) -> None:
+    """Make a token stop working at once."""
+    with connect() as client:
+        client.tokens.revoke(token_id)
+    if as_json:
+        print_json({"id": token_id, "revoked": True})
+    else:
+        say(f"{token_id} no longer works.")
+
+
+def _server_of(link: str) -> str:
+    """The server that gave the link."""
+    parts = urlsplit(link)
+    prefix = parts.path.rpartition("/")[0]
+    return config.normal_url(f"{parts.scheme}://{parts.netloc}{prefix}")
+
+
+def _by_link(url: str, link: str) -> NewToken:
+    parts = urlsplit(link)
+    secrets = parse_qs(parts.query).get("secret", [])
+    if len(secrets) != 1:
+        raise BadInput(f"{link} has no secret in it; copy the whole link, up to its last letter.")
+    is_first = parts.path.endswith(FIRST_START)
+    name = password = ""
+    if is_first:
+        name = typer.prompt("Name of the first administrator", err=True)
+        password = _new_password()
+    connection = Connection(config.Access(url, None), patience=PATIENCE)
+    try:
+        if is_first:
+            return start_first(connection, secrets[0], name, password or None)
+        return sign_in_by_link(connection, secrets[0])
+    finally:
+        connection.close()
+
+
+def _new_password() -> str:
+    return str(
+        typer.prompt(
+            "Password, 12 characters or more (empty: sign in by links only)",
+            default="",
+            show_default=False,
+            hide_input=True,
+            confirmation_prompt=True,
+            err=True,
+        )
+    )
+
+
+def _by_password(url: str) -> NewToken:
+    name = typer.prompt(f"Name at {url}", err=True)
+    password = typer.prompt("Password", hide_input=True, err=True)
+    connection = Connection(config.Access(url, None), patience=PATIENCE)
+    try:
+        return sign_in(connection, name, password)
+    finally:
+        connection.close()
+
+
+def _owner_of(url: str, token: str) -> str:
+    if not token:
+        raise BadInput("The token is empty.")
+    with Trainyard(url, token, patience=PATIENCE) as client:
+        return client.me().user.name

@@ -1,0 +1,168 @@
+"""`trainyard admin`: people and nodes."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from trainyard.cli.output import (
+    AsJson,
+    note,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+)
+from trainyard.cli.session import connect
+from trainyard.client import Trainyard
+from trainyard.errors import NotFound
+from trainyard.views import Node, User
+from trainyard.wording import moment
+
+Role = Literal["user", "staff", "admin"]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")]
+UserName = Annotated[str, typer.Argument(metavar="USER", help="Name or id.")]
+
+app = typer.Typer(no_args_is_help=True, help="People and nodes, for staff and administrators.")
+
+
+@app.command("users")
+def users(as_json: AsJson = False) -> None:
+    """Everybody who has an account."""
+    with connect() as client:
+        found = list(client.admin.users())
+    if as_json:
+        print_json_list(user.raw for user in found)
+        return
+    print_table(
+        ["name", "id", "role", "zone", "since", "state"],
+        (
+            (
+                user.name,
+                user.id,
+                user.role,
+                user.zone,
+                moment(user.created_at),
+                "disabled" if user.disabled else "active",
+            )
+            for user in found
+        ),
+        empty="Nobody.",
+    )
+
+
+@app.command("add-user")
+def add_user(
+    name: str,
+    role: Annotated[Role, typer.Option(help="What they may do.")] = "user",
+    as_json: AsJson = False,
+) -> None:
+    """Add a person; asks for a password (empty: they sign in by a login link)."""
+    password = typer.prompt(
+        "Password for them, 12 characters or more (empty: none)",
+        default="",
+        show_default=False,
+        hide_input=True,
+        confirmation_prompt=True,
+        err=True,
+    )
+    with connect() as client:
+        user = client.admin.add_user(name, role=role, password=password or None)
+    _answer_user(user, f"Added {user.name} ({user.role}).", as_json)
+
+
+@app.command("disable-user")
+def disable_user(user: UserName, as_json: AsJson = False) -> None:
+    """Their tokens and sessions stop working; their jobs no longer start."""
+    with connect() as client:
+        changed = client.admin.change_user(_user_id(client, user), disabled=True)
+    _answer_user(changed, f"{changed.name} is disabled.", as_json)
+
+
+@app.command("enable-user")
+def enable_user(user: UserName, as_json: AsJson = False) -> None:
+    """Let a disabled person in again."""
+    with connect() as client:
+        changed = client.admin.change_user(_user_id(client, user), disabled=False)
+    _answer_user(changed, f"{changed.name} is enabled.", as_json)
+
+
+@app.command("set-role")
+def set_role(user: UserName, role: Role, as_json: AsJson = False) -> None:
+    """Change what a person may do."""
+    with connect() as client:
+        changed = client.admin.change_user(_user_id(client, user), role=role)
+    _answer_user(changed, f"{changed.name} is {changed.role} now.", as_json)
+
+
+@app.command("enrol")
+def enrol(
+    name: Annotated[str, typer.Argument(help="Small letters, digits and hyphens.")],
+    node_class: Annotated[
+        str | None, typer.Option("--class", help="By default the hardware names it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the single-use token with which a new node joins."""
+    with connect() as client:
+        enrolment = client.admin.enrol(name, node_class=node_class)
+    if as_json:
+        print_json(enrolment.raw)
+        return
+    note(f"Run this on {name} before {moment(enrolment.expires_at)}; it works once:")
+    say(enrolment.command)
+
+
+@app.command("drain")
+def drain(node: NodeName, as_json: AsJson = False) -> None:
+    """Start nothing new on a node; what runs goes on."""
+    with connect() as client:
+        _answer_node(client.admin.drain(_node_id(client, node)), as_json)
+
+
+@app.command("resume")
+def resume(node: NodeName, as_json: AsJson = False) -> None:
+    """Use a drained, dirty or quarantined node again."""
+    with connect() as client:
+        _answer_node(client.admin.resume(_node_id(client, node)), as_json)
+
+
+@app.command("quarantine")
+def quarantine(node: NodeName, as_json: AsJson = False) -> None:
+    """Take a node out because it cannot be trusted."""
+    with connect() as client:
+        _answer_node(client.admin.quarantine(_node_id(client, node)), as_json)
+
+
+@app.command("retire")
+def retire(node: NodeName, as_json: AsJson = False) -> None:
+    """Take a node out for good; its token stops working."""
+    with connect() as client:
+        _answer_node(client.admin.retire(_node_id(client, node)), as_json)
+
+
+def _answer_user(user: User, sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(user.raw)
+    else:
+        say(sentence)
+
+
+def _answer_node(node: Node, as_json: bool) -> None:
+    if as_json:
+        print_json(node.raw)
+    else:
+        say(f"{node.name} is {node.state}. {node.reason}".rstrip())
+
+
+def _node_id(client: Trainyard, name_or_id: str) -> str:
+    for node in client.nodes.list():
+        if name_or_id in (node.id, node.name):
+            return node.id
+    raise NotFound(404, code="not_found", detail=f"There is no node {name_or_id!r}.")
+
+
+def _user_id(client: Trainyard, name_or_id: str) -> str:
+    for user in client.admin.users():
+        if name_or_id in (user.id, user.name):
+            return user.id
+    raise NotFound(404, code="not_found", detail=f"There is no user {name_or_id!r}.")

@@ -1,0 +1,83 @@
+"""The command `trainyard`."""
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+from trainyard.cli import account, admin, datasets, files, following, jobs, leases, nodes
+from trainyard.cli.group import Commands
+from trainyard.cli.output import say
+from trainyard.connection import client_version
+
+HELP = """Train models on shared GPU nodes.
+
+Sign in with `trainyard login URL`, then `trainyard submit FILE --follow`.
+
+Exit codes: 0 done; 1 the followed job did not succeed; 2 wrong input; 3 not signed in or not
+allowed; 4 not found; 5 conflict or over a limit; 6 no server, or it failed; 130 Ctrl-C.
+"""
+
+app = typer.Typer(
+    cls=Commands,
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+JOBS, WATCH, HAVE, ACCOUNT = "Jobs", "Watch", "Nodes, leases and datasets", "Account"
+
+for panel, name, command in (
+    (JOBS, "plan", jobs.plan),
+    (JOBS, "submit", jobs.submit),
+    (JOBS, "jobs", jobs.list_jobs),
+    (JOBS, "show", jobs.show),
+    (JOBS, "cancel", jobs.cancel),
+    (JOBS, "pause", jobs.pause),
+    (JOBS, "resume", jobs.resume),
+    (JOBS, "requeue", jobs.requeue),
+    (JOBS, "clone", jobs.clone),
+    (WATCH, "follow", following.follow_command),
+    (WATCH, "logs", following.logs),
+    (WATCH, "metrics", following.metrics),
+    (WATCH, "checkpoints", files.checkpoints),
+    (WATCH, "artifacts", files.artifacts),
+    (WATCH, "download", files.download),
+    (HAVE, "nodes", nodes.nodes),
+    (ACCOUNT, "login", account.login),
+    (ACCOUNT, "logout", account.logout),
+    (ACCOUNT, "whoami", account.whoami),
+):
+    app.command(name, rich_help_panel=panel)(command)
+
+app.add_typer(leases.app, name="leases", rich_help_panel=HAVE)
+app.add_typer(datasets.app, name="datasets", rich_help_panel=HAVE)
+app.add_typer(account.tokens_app, name="tokens", rich_help_panel=ACCOUNT)
+app.add_typer(admin.app, name="admin", rich_help_panel=ACCOUNT)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        say(client_version())
+        raise typer.Exit
+
+
+@app.callback()
+def trainyard(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """The options before a command. The help text is HELP."""
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character shows `?`
+    app()

@@ -1,0 +1,66 @@
+"""What a script can tell from the exit code."""
+
+from enum import IntEnum
+
+from trainyard.errors import (
+    ApiError,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    NotFound,
+    NotSignedIn,
+    ServerFailed,
+    TooMany,
+    TrainyardError,
+    UnexpectedAnswer,
+)
+
+
+class ExitCode(IntEnum):
+    """One number for each thing that a script would do differently."""
+
+    OK = 0
+    """Done. With `follow` or `submit --follow`: the job succeeded."""
+    JOB_FAILED = 1
+    """The followed job failed or was cancelled."""
+    BAD_INPUT = 2
+    """Wrong usage, input that the server refused (400, 413, 422), or a plan that can't run."""
+    NOT_ALLOWED = 3
+    """Not signed in, or not permitted (401, 403)."""
+    NOT_FOUND = 4
+    """No such job, node, lease or dataset (404)."""
+    CONFLICT = 5
+    """Right in itself, wrong now: taken, already ended, over a limit (409, 429)."""
+    UNREACHABLE = 6
+    """No server there, or it failed (5xx). Trying again later may help."""
+    INTERRUPTED = 130
+    """Ctrl-C. A followed job goes on."""
+
+
+def code_for(error: TrainyardError) -> ExitCode:
+    """The exit code that says what went wrong."""
+    if isinstance(error, NotSignedIn | Forbidden):
+        return ExitCode.NOT_ALLOWED
+    if isinstance(error, NotFound):
+        return ExitCode.NOT_FOUND
+    if isinstance(error, Conflict | TooMany):
+        return ExitCode.CONFLICT
+    if isinstance(error, ConnectionFailed | ServerFailed | UnexpectedAnswer):
+        return ExitCode.UNREACHABLE
+    return ExitCode.BAD_INPUT
+
+
+def as_document(error: TrainyardError) -> dict[str, object]:
+    """What `--json` prints about an error, on stderr."""
+    if not isinstance(error, ApiError):
+        return {"error": {"code": type(error).__name__, "detail": str(error)}}
+    items = [{"param": i.param, "code": i.code, "message": i.message} for i in error.errors]
+    return {
+        "error": {
+            "status": error.status,
+            "code": error.code,
+            "param": error.param,
+            "detail": error.detail,
+            "errors": items,
+        }
+    }

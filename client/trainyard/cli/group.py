@@ -1,0 +1,43 @@
+"""The top group: turns errors into a sentence and an exit code, and finds platform commands."""
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from trainyard.cli import platform_commands
+from trainyard.cli.exit_codes import as_document, code_for
+from trainyard.cli.output import JSON_FLAG, note, print_json_error
+from trainyard.errors import TrainyardError
+
+
+class Commands(TyperGroup):
+    """Our commands, then the platform's."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names, without importing the platform."""
+        ours = super().list_commands(ctx)
+        return [*ours, *(name for name in self._platform_names() if name not in ours)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Ours, or a stand-in for the platform's."""
+        ours = super().get_command(ctx, cmd_name)
+        if ours is not None or cmd_name not in self._platform_names():
+            return ours
+        return platform_commands.PlatformCommand(cmd_name)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Everything that this package raises on purpose ends here."""
+        try:
+            return super().invoke(ctx)
+        except TrainyardError as error:
+            if ctx.meta.get(JSON_FLAG):
+                print_json_error(as_document(error))
+            else:
+                note(f"Error: {error}")
+            raise typer.Exit(code_for(error)) from error
+
+    @staticmethod
+    def _platform_names() -> list[str]:
+        known = platform_commands.KNOWN
+        return [*known, *(name for name in platform_commands.installed() if name not in known)]

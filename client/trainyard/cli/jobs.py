@@ -1,0 +1,267 @@
+"""Commands that submit, list and steer jobs."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.following import follow_job
+from trainyard.cli.output import (
+    AsJson,
+    console,
+    print_facts,
+    print_json,
+    print_json_line,
+    print_json_list,
+    print_table,
+    say,
+    state_text,
+)
+from trainyard.cli.session import connect
+from trainyard.errors import BadInput
+from trainyard.jobs import spec_text
+from trainyard.summary import show_summary
+from trainyard.views import Attempt, ClassPlan, Job
+from trainyard.wording import duration, moment, number
+
+File = Annotated[Path, typer.Argument(help="A job as YAML; `-` reads standard input.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
+
+
+def plan(file: File, as_json: AsJson = False) -> None:
+    """What a job would cost on every node class, and where it would run. Submits nothing."""
+    with connect() as client:
+        answer = client.jobs.plan(_read(file))
+    if as_json:
+        print_json(answer.raw)
+    else:
+        for class_plan in answer.plans:
+            _show_plan(class_plan, is_chosen=class_plan.node_class == answer.chosen)
+        say(answer.reason)
+        if answer.predicted_start is not None:
+            say(f"Predicted start: {moment(answer.predicted_start)}")
+    if answer.chosen is None:
+        raise typer.Exit(ExitCode.BAD_INPUT)
+
+
+def submit(
+    file: File,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Watch it to its end. Ctrl-C stops watching only."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job. With --follow the exit code is 1 if it did not succeed."""
+    text = _read(file)
+    with connect() as client:
+        job = client.jobs.create(text)
+        if as_json and not follow:
+            print_json(job.raw)
+        elif as_json:
+            print_json_line({"event": "job", "data": job.raw})
+        else:
+            say(f"Submitted {job.name} as {job.id}")
+        if follow:
+            follow_job(client, job.id, as_json=as_json)
+        elif not as_json:
+            if job.reason:
+                say(job.reason)
+            say(f"Watch it: trainyard follow {job.id}")
+
+
+def list_jobs(
+    state: Annotated[str | None, typer.Option(help="Only in this state, such as running.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only with this in the name.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Your jobs, newest first."""
+    with connect() as client:
+        jobs = list(client.jobs.list(state=state, name=name, limit=limit))
+    if as_json:
+        print_json_list(job.raw for job in jobs)
+        return
+    print_table(
+        ["id", "name", "state", "step", "loss", "submitted", "reason"],
+        (
+            (
+                job.id,
+                job.name,
+                state_text(job.state),
+                f"{job.step:,}/{job.steps:,}",
+                number(job.loss),
+                moment(job.created_at),
+                job.reason,
+            )
+            for job in jobs
+        ),
+        empty="No jobs here. Submit one: trainyard submit FILE",
+        right=["step", "loss"],
+    )
+
+
+def show(job_id: JobId, as_json: AsJson = False) -> None:
+    """One job: state with its reason, plan, attempts, result."""
+    with connect() as client:
+        job = client.jobs.get(job_id)
+        attempts = client.jobs.attempts(job_id)
+    if as_json:
+        print_json({**job.raw, "attempts": [attempt.raw for attempt in attempts]})
+        return
+    _show_job(job)
+    if attempts:
+        say("")
+        _show_attempts(attempts)
+    if job.is_final:
+        _show_result(job)
+
+
+def cancel(job_id: JobId, as_json: AsJson = False) -> None:
+    """End a job for good; a running one saves a checkpoint first."""
+    with connect() as client:
+        _answer(client.jobs.cancel(job_id), as_json)
+
+
+def pause(job_id: JobId, as_json: AsJson = False) -> None:
+    """Save a checkpoint, free the node and wait for `resume`."""
+    with connect() as client:
+        _answer(client.jobs.pause(job_id), as_json)
+
+
+def resume(job_id: JobId, as_json: AsJson = False) -> None:
+    """Put a paused job back in the queue."""
+    with connect() as client:
+        _answer(client.jobs.resume(job_id), as_json)
+
+
+def requeue(job_id: JobId, as_json: AsJson = False) -> None:
+    """Save a checkpoint, free the node and go back to the queue."""
+    with connect() as client:
+        _answer(client.jobs.requeue(job_id), as_json)
+
+
+def clone(job_id: JobId, as_json: AsJson = False) -> None:
+    """Submit the same job again."""
+    with connect() as client:
+        _answer(client.jobs.clone(job_id), as_json)
+
+
+def _show_result(job: Job) -> None:
+    if job.result is not None:
+        say("")
+        show_summary(job, console())
+
+
+def _read(file: Path) -> str:
+    if str(file) != "-":
+        return spec_text(file)
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"Standard input is not UTF-8 text (byte {error.start}).") from error
+
+
+def _answer(job: Job, as_json: bool) -> None:
+    if as_json:
+        print_json(job.raw)
+        return
+    say(f"{job.id} ({job.name}) is {job.state}.")
+    if job.reason:
+        say(job.reason)
+
+
+def _show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
+    made = class_plan.plan
+    verdict = Text("fits", style="green") if made.runnable else Text("cannot run", style="red")
+    axes = [f"{axis} {degree}" for axis, degree in made.layout.items() if degree != 1]
+    where = f"{class_plan.node_class}, {class_plan.ready_nodes} node(s) ready"
+    print_facts(
+        [
+            ("node class", where + (" (chosen)" if is_chosen else "")),
+            ("verdict", verdict),
+            (
+                "layout",
+                f"{made.strategy} on {made.world_size} rank(s): {', '.join(axes) or 'one rank'}",
+            ),
+            (
+                "batch",
+                f"{made.global_batch_size} samples a step = {made.world_size} rank(s), micro-batch "
+                f"{made.micro_batch_size}, {made.gradient_accumulation_steps} accumulated; "
+                f"{made.tokens_per_step:,} tokens",
+            ),
+            ("parameters", f"{made.parameters:,}"),
+            ("memory", f"{made.needed_gib:.3g} of {made.capacity_gib:.3g} GiB per rank"),
+        ]
+    )
+    print_table(
+        ["  memory per rank", "GiB", "how it is known"],
+        (
+            (
+                f"  {term.name}",
+                f"{term.gib:.4f}",
+                ("" if term.exact else "estimated: ") + term.source,
+            )
+            for term in made.memory
+        ),
+        empty="",
+        right=["GiB"],
+    )
+    for problem in made.problems:
+        say(f"  {problem.param}: {problem.message}")
+    for warning in made.warnings:
+        say(f"  Note: {warning}")
+    say("")
+
+
+def _show_job(job: Job) -> None:
+    predicted = moment(job.predicted_start) if job.predicted_start else None
+    print_facts(
+        [
+            ("job", job.id),
+            ("name", job.name),
+            ("owner", job.user),
+            ("state", state_text(job.state)),
+            ("reason", job.reason),
+            ("predicted start", predicted),
+            ("node", job.node),
+            ("attempt", job.epoch or None),
+            ("progress", f"step {job.step:,} of {job.steps:,}"),
+            ("loss", None if job.loss is None else number(job.loss)),
+            ("speed", job.tokens_per_s and f"{number(round(job.tokens_per_s))} tokens/s"),
+            ("plan", f"{job.plan.strategy} on {job.plan.world_size} rank(s)"),
+            ("wall time", f"{duration(job.used_s)} used of {duration(job.wall_time_s)}"),
+            ("stops at", moment(job.stops_at) if job.stops_at else None),
+            ("lease", job.lease),
+            ("cloned from", job.cloned_from),
+            ("submitted", moment(job.created_at)),
+            ("started", moment(job.started_at) if job.started_at else None),
+            ("finished", moment(job.finished_at) if job.finished_at else None),
+        ]
+    )
+
+
+def _show_attempts(attempts: Sequence[Attempt]) -> None:
+    print_table(
+        ["attempt", "node", "launcher", "state", "outcome", "first step", "ended", "reason"],
+        (
+            (
+                attempt.epoch,
+                attempt.node,
+                attempt.launcher,
+                attempt.state,
+                attempt.outcome,
+                moment(attempt.first_step_at),
+                moment(attempt.ended_at),
+                attempt.reason,
+            )
+            for attempt in attempts
+        ),
+        empty="",
+    )
+    for line in attempts[-1].last_lines[-10:]:
+        say(f"  | {line}")

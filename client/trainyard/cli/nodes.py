@@ -1,0 +1,67 @@
+"""`trainyard nodes`."""
+
+from datetime import datetime
+
+from trainyard.cli.output import AsJson, print_json_list, print_table, state_text
+from trainyard.cli.session import connect
+from trainyard.views import Node
+from trainyard.wording import moment
+
+
+def nodes(as_json: AsJson = False) -> None:
+    """The machines: what they have, what they do, when they are free."""
+    with connect() as client:
+        found = list(client.nodes.list())
+    if as_json:
+        print_json_list(node.raw for node in found)
+        return
+    print_table(
+        ["name", "class", "state", "has", "use", "user", "job", "free", "reason"],
+        (
+            (
+                node.name,
+                node.node_class,
+                state_text(node.state),
+                has(node),
+                use(node),
+                node.user,
+                node.job,
+                free(node),
+                reason(node),
+            )
+            for node in found
+        ),
+        empty="No nodes yet. Add one: trainyard admin enrol NAME",
+    )
+
+
+def has(node: Node) -> str:
+    """Its slots and memory."""
+    hardware = node.hardware
+    if hardware.device == "cuda":
+        return f"{hardware.slots} x {hardware.model or 'GPU'}, {hardware.memory_gib:.0f} GiB each"
+    return f"{hardware.slots} CPU slots, {hardware.memory_gib:.0f} GiB"
+
+
+def use(node: Node) -> str | None:
+    """What it is busy with, in per cent."""
+    if node.telemetry is None or not node.reachable:
+        return None
+    if node.telemetry.gpu_pct:
+        mean = sum(node.telemetry.gpu_pct) / len(node.telemetry.gpu_pct)
+        return f"{mean:.0f} % GPU"
+    return f"{node.telemetry.cpu_pct:.0f} % CPU"
+
+
+def free(node: Node, *, now: datetime | None = None) -> str | None:
+    """When it is free."""
+    if node.state != "ready":
+        return None
+    return "now" if node.free_at is None else moment(node.free_at, now=now)
+
+
+def reason(node: Node) -> str:
+    """Why it is in its state, or since when it has not been heard."""
+    if node.unreachable_since is not None:
+        return f"Not heard since {moment(node.unreachable_since)}. {node.reason}"
+    return node.reason

@@ -1,0 +1,142 @@
+"""What commands print: tables for people, JSON for scripts. Text of others is made inert."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trainyard.inert import inert, one_line
+
+JSON_FLAG = "trainyard.json"  # in the context: this command was asked for JSON
+PIPE_WIDTH = 240  # columns of a table that goes into a file or pipe
+
+STYLES = {
+    "queued": "dim",
+    "booked": "dim",
+    "pending": "dim",
+    "starting": "cyan",
+    "running": "cyan",
+    "active": "cyan",
+    "paused": "magenta",
+    "maintenance": "magenta",
+    "stopping": "yellow",
+    "ending": "yellow",
+    "draining": "yellow",
+    "dirty": "yellow",
+    "succeeded": "green",
+    "ready": "green",
+    "failed": "red",
+    "quarantined": "red",
+}
+SHAPES = {
+    "queued": "○",
+    "booked": "○",
+    "starting": "◔",
+    "running": "▶",
+    "active": "▶",
+    "paused": "‖",
+    "stopping": "◧",
+    "succeeded": "✓",
+    "ready": "●",
+    "failed": "✗",
+    "quarantined": "✗",
+    "cancelled": "⊘",
+}
+
+
+def _remember(ctx: typer.Context, as_json: bool) -> bool:
+    ctx.meta[JSON_FLAG] = as_json
+    return as_json
+
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON and nothing else.", callback=_remember)
+]
+
+
+def console() -> Console:
+    """Of stdout. Nothing is coloured or truncated in a file or pipe."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def error_console() -> Console:
+    """Of stderr, for progress bars: stdout stays what was asked for."""
+    return Console(highlight=False, stderr=True)
+
+
+def print_json(document: object) -> None:
+    """Pretty, in ASCII: nothing in it can move a cursor."""
+    typer.echo(json.dumps(document, indent=2, default=str))
+
+
+def print_json_line(document: object) -> None:
+    """One object on a line of its own, at once."""
+    typer.echo(json.dumps(document, default=str))
+
+
+def print_json_list(documents: Iterable[Mapping[str, Any]]) -> None:
+    """All pages as one array."""
+    print_json(list(documents))
+
+
+def print_json_error(document: object) -> None:
+    """On stderr: stdout holds answers only."""
+    typer.echo(json.dumps(document, indent=2, default=str), err=True)
+
+
+def say(text: str) -> None:
+    """A line for a person, on stdout."""
+    typer.echo(inert(text))
+
+
+def note(text: str) -> None:
+    """A line for a person, on stderr: stdout stays what was asked for."""
+    typer.echo(inert(text), err=True)
+
+
+def state_text(state: str) -> Text:
+    """Shape and word, coloured by family: readable without colour."""
+    shape = SHAPES.get(state, "·")
+    return Text(f"{shape} {one_line(state)}", style=STYLES.get(state, "dim"), no_wrap=True)
+
+
+def cell(value: object) -> Text:
+    """A value for a table or line; `-` for none."""
+    return Text("-", style="dim") if value is None or value == "" else Text(one_line(str(value)))
+
+
+def print_table(
+    heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, right: Sequence[str] = ()
+) -> None:
+    """Rows below their heads, or the sentence `empty`. The last column wraps, the others don't."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, head in enumerate(heads):
+        is_last = index == len(heads) - 1
+        table.add_column(
+            head,
+            justify="right" if head in right else "left",
+            no_wrap=not is_last,
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*(part if isinstance(part, Text) else cell(part) for part in row))
+    if table.row_count == 0:
+        say(empty)
+    else:
+        console().print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Name and value on a line each; facts without a value are left out."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        if value is not None and value != "":
+            table.add_row(name, value if isinstance(value, Text) else cell(value))
+    console().print(table)

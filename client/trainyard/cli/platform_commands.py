@@ -1,0 +1,91 @@
+"""The platform's commands. Its distribution brings them in the entry-point group
+`trainyard.commands`; they are imported only when they are called.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from trainyard.cli.exit_codes import ExitCode
+
+GROUP = "trainyard.commands"
+PANEL = "Platform (pip install trainyard-platform)"
+
+# Shown in the help without importing anything.
+KNOWN = {
+    "up": "Start the whole platform on this machine and leave it running until Ctrl-C.",
+    "demo": "Start the platform, train a small GPT through all of it, and show what came out.",
+    "api": "Serve the HTTP API (production).",
+    "scheduler": "Run a scheduler (production).",
+    "worker": "Run this GPU node's worker (production).",
+}
+
+
+class PlatformCommand(TyperCommand):
+    """Stands for a platform's command until it is called."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            name=name,
+            help=KNOWN.get(name, "From an installed extension."),
+            rich_help_panel=PANEL,
+            callback=lambda: None,
+        )
+        self._loaded_name = name
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """The real command takes over here."""
+        return load(self._loaded_name).make_context(info_name, args, parent=parent, **extra)
+
+
+@cache
+def installed() -> dict[str, EntryPoint]:
+    """The entry points by command."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def load(name: str) -> Any:
+    """The command itself, or one that says how to get it."""
+    entry = installed().get(name)
+    if entry is None:
+        return as_command(
+            name,
+            _saying(
+                f"`trainyard {name}` is part of the platform, which is not installed here. "
+                "Install it: pip install trainyard-platform"
+            ),
+        )
+    try:
+        loaded = entry.load()
+    except ImportError as error:
+        return as_command(
+            name,
+            _saying(
+                f"`trainyard {name}` is installed ({entry.value}) but can't be loaded: {error}. "
+                "Install it again: pip install --force-reinstall trainyard-platform"
+            ),
+        )
+    return as_command(name, loaded)
+
+
+def as_command(name: str, loaded: Any) -> Any:
+    """A function or a typer app as a command."""
+    if isinstance(loaded, typer.Typer):
+        return typer.main.get_command(loaded)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(name)(loaded)
+    return typer.main.get_command(app)
+
+
+def _saying(sentence: str) -> Callable[[list[str] | None], None]:
+    def explain(args: list[str] | None = typer.Argument(None, hidden=True)) -> None:
+        typer.echo(sentence, err=True)
+        raise typer.Exit(ExitCode.BAD_INPUT)
+
+    return explain

@@ -1,0 +1,12 @@
+"""How commands reach the server."""
+
+from trainyard.client import Trainyard
+from trainyard.connection import Patience
+
+# A person waits: three tries within about two seconds, then the reason.
+PATIENCE = Patience(retries=2)
+
+
+def connect() -> Trainyard:
+    """The server of the environment or of `trainyard login`."""
+    return Trainyard(patience=PATIENCE)

@@ -1,0 +1,79 @@
+"""The SDK's front door."""
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import httpx2
+
+from trainyard import config
+from trainyard.admin import Admin
+from trainyard.connection import Connection, Patience
+from trainyard.datasets import Datasets
+from trainyard.decoding import decode
+from trainyard.jobs import Jobs
+from trainyard.leases import Leases
+from trainyard.nodes import Nodes
+from trainyard.tokens import Tokens
+from trainyard.views import Me
+
+
+class Trainyard:
+    """A Trainyard server.
+
+        Trainyard()                              # as `trainyard login` left it
+        Trainyard("https://gpu.example.edu")     # the token that `login` kept for it
+        Trainyard(base_url, token)               # or TRAINYARD_URL and TRAINYARD_TOKEN
+        Trainyard(patience=Patience(retries=0))  # fail at once
+
+    Not for several threads at a time. Close it, or use it in a `with`.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        patience: Patience | None = None,
+        transport: httpx2.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.connection = Connection(
+            config.resolve(base_url, token),
+            timeout_s=timeout_s,
+            patience=patience,
+            transport=transport,
+            sleep=sleep,
+        )
+        self.jobs = Jobs(self.connection)
+        self.datasets = Datasets(self.connection)
+        self.nodes = Nodes(self.connection)
+        self.leases = Leases(self.connection)
+        self.tokens = Tokens(self.connection)
+        self.admin = Admin(self.connection)
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self.connection.url
+
+    def me(self) -> Me:
+        """Who is asking, and what of theirs waits and runs."""
+        return decode(Me, self.connection.get("/v1/me"))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

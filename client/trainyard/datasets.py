@@ -1,0 +1,74 @@
+"""`client.datasets`: texts to train on."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from trainyard.connection import Connection, Upload, segment
+from trainyard.decoding import decode
+from trainyard.errors import BadInput
+from trainyard.paging import all_pages
+from trainyard.views import Dataset
+
+Format = Literal["text", "jsonl"]
+CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "jsonl": "application/x-ndjson"}
+CHUNK = 1024 * 1024
+
+
+class Datasets:
+    """Built-in texts and your own."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def list(self) -> Iterator[Dataset]:
+        """All that you may train on."""
+        return all_pages(self._connection, "/v1/datasets", Dataset)
+
+    def get(self, dataset_id: str) -> Dataset:
+        """One of them."""
+        return decode(Dataset, self._connection.get(f"/v1/datasets/{segment(dataset_id)}"))
+
+    def upload(
+        self,
+        path: str | Path,
+        name: str,
+        format: Format | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Dataset:
+        """Stream a file to the server, which checks it; `progress` gets bytes sent and in all.
+
+        Without `format` a name that ends in .jsonl or .ndjson is JSON lines, all else is text.
+        """
+        file = Path(path)
+        try:
+            size = file.stat().st_size
+            file.open("rb").close()
+        except OSError as error:
+            raise BadInput(f"{file}: {error.strerror}") from error
+        if size == 0:
+            raise BadInput(f"{file} is empty (0 bytes).")
+        chosen = format or guess_format(file)
+
+        def chunks() -> Iterator[bytes]:
+            sent = 0
+            with file.open("rb") as opened:
+                while sent < size and (chunk := opened.read(min(CHUNK, size - sent))):
+                    yield chunk
+                    sent += len(chunk)
+                    if progress:
+                        progress(sent, size)
+
+        body = Upload(chunks, size, CONTENT_TYPES[chosen])
+        answer = self._connection.upload("/v1/datasets", body, name=name, format=chosen)
+        return decode(Dataset, answer)
+
+    def delete(self, dataset_id: str) -> None:
+        """Remove one of your own."""
+        self._connection.delete(f"/v1/datasets/{segment(dataset_id)}")
+
+
+def guess_format(path: Path) -> Format:
+    """By the name's ending."""
+    return "jsonl" if path.suffix.lower() in (".jsonl", ".ndjson") else "text"

@@ -1,0 +1,82 @@
+"""JSON of the API to frozen dataclasses. Fields that a newer server adds are left in `raw`."""
+
+import functools
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from datetime import datetime
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from trainyard.errors import UnexpectedAnswer
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Base of answers. `raw` is the document as it came."""
+
+    raw: Json = field(default_factory=dict, repr=False, compare=False)
+
+
+AnyView = TypeVar("AnyView", bound=View)
+
+
+def decode(kind: type[AnyView], document: object) -> AnyView:
+    """`document` as `kind`. Raises UnexpectedAnswer where it does not fit."""
+    if not isinstance(document, Mapping):
+        raise UnexpectedAnswer(f"expected a {kind.__name__}, got {type(document).__name__}")
+    values: dict[str, Any] = {"raw": document}
+    for name, (hint, required) in _shape(kind).items():  # type: ignore[arg-type]  # mypy looks at the instance's hash
+        if name in document:
+            values[name] = _value(hint, document[name], f"{kind.__name__}.{name}")
+        elif required:
+            raise UnexpectedAnswer(
+                f"the server's {kind.__name__} has no {name!r}; is it another version than this "
+                "client? `pip install --upgrade trainyard`"
+            )
+    return kind(**values)
+
+
+@functools.cache
+def _shape(kind: Any) -> dict[str, tuple[Any, bool]]:
+    hints = get_type_hints(kind)
+    return {
+        item.name: (
+            hints[item.name],
+            item.default is MISSING and item.default_factory is MISSING,
+        )
+        for item in fields(kind)
+        if item.name != "raw"
+    }
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in get_args(hint):
+            return None
+        [hint] = [arg for arg in get_args(hint) if arg is not type(None)]
+        origin = get_origin(hint)
+    if origin is tuple:
+        item = get_args(hint)[0]
+        return tuple(_value(item, one, where) for one in _expect(list, value, where))
+    if origin is dict or hint is Any:
+        return value
+    if hint is datetime:
+        try:
+            return datetime.fromisoformat(_expect(str, value, where))
+        except ValueError as error:
+            raise UnexpectedAnswer(f"{where} is no time: {value!r}") from error
+    if isinstance(hint, type) and issubclass(hint, View):
+        return decode(hint, value)
+    if hint is float:
+        return float(_expect((int, float), value, where))
+    return _expect(hint, value, where)
+
+
+def _expect(kind: Any, value: Any, where: str) -> Any:
+    fits = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
+    if not fits:
+        raise UnexpectedAnswer(f"{where} is {value!r}, which is not what this client expects")
+    return value

@@ -1,0 +1,189 @@
+"""`client.jobs`: plan, submit, watch and steer trainings."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainyard.connection import Connection, segment
+from trainyard.decoding import decode
+from trainyard.downloads import Progress, fetch
+from trainyard.errors import BadInput
+from trainyard.paging import all_pages, whole_list
+from trainyard.stream import StreamEvent, follow_stream
+from trainyard.views import (
+    Artifact,
+    Attempt,
+    Checkpoint,
+    Event,
+    Job,
+    Logs,
+    Metrics,
+    PlanAnswer,
+)
+
+Spec = str | Path | Mapping[str, Any]  # YAML text, a file of it, or the same as a mapping
+
+
+class Jobs:
+    """Trainings of the signed-in user."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def plan(self, spec: Spec) -> PlanAnswer:
+        """What `spec` would cost on every node class, and where and when it would start."""
+        if isinstance(spec, Mapping):
+            return decode(PlanAnswer, self._connection.post("/v1/jobs/plan", {"spec": dict(spec)}))
+        return decode(PlanAnswer, self._connection.post_yaml("/v1/jobs/plan", spec_text(spec)))
+
+    def create(self, spec: Spec) -> Job:
+        """Submit a job. Safe against lost answers: one idempotency key for all tries."""
+        if isinstance(spec, Mapping):
+            return decode(Job, self._connection.post("/v1/jobs", dict(spec)))
+        return decode(Job, self._connection.post_yaml("/v1/jobs", spec_text(spec)))
+
+    def list(
+        self,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        user: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Job]:
+        """Your jobs, newest first; pages are fetched as they are needed.
+
+        `name` is a part of it. Staff may name another `user`, or `all`.
+        """
+        return all_pages(
+            self._connection, "/v1/jobs", Job, limit=limit, state=state, name=name, user=user
+        )
+
+    def get(self, job_id: str) -> Job:
+        """The job as it is now."""
+        return decode(Job, self._connection.get(path(job_id)))
+
+    def cancel(self, job_id: str) -> Job:
+        """End it for good; a running one saves a checkpoint first."""
+        return self._act(job_id, "cancel")
+
+    def pause(self, job_id: str) -> Job:
+        """Save a checkpoint, free the node, and wait for `resume`."""
+        return self._act(job_id, "pause")
+
+    def resume(self, job_id: str) -> Job:
+        """Put a paused job back in the queue."""
+        return self._act(job_id, "resume")
+
+    def requeue(self, job_id: str) -> Job:
+        """Save a checkpoint, free the node, and go back to the queue."""
+        return self._act(job_id, "requeue")
+
+    def clone(self, job_id: str, overrides: Mapping[str, Any] | None = None) -> Job:
+        """A new job with the same spec; `overrides` are laid over it, None removes a field."""
+        body = dict(overrides) if overrides else None
+        return decode(Job, self._connection.post(path(job_id, "clone"), body))
+
+    def events(self, job_id: str) -> Iterator[Event]:
+        """What happened to it, oldest first."""
+        return all_pages(self._connection, path(job_id, "events"), Event)
+
+    def attempts(self, job_id: str) -> Sequence[Attempt]:
+        """Every try at running it."""
+        return whole_list(self._connection, path(job_id, "attempts"), Attempt)
+
+    def metrics(
+        self,
+        job_id: str,
+        keys: Sequence[str] | None = None,
+        *,
+        resolution: int | None = None,
+        since_step: int | None = None,
+    ) -> Metrics:
+        """Series over all attempts, each of at most `resolution` points."""
+        answer = self._connection.get(
+            path(job_id, "metrics"),
+            keys=",".join(keys) if keys else None,
+            resolution=resolution,
+            since_step=since_step,
+        )
+        return decode(Metrics, answer)
+
+    def logs(
+        self,
+        job_id: str,
+        *,
+        rank: int | None = None,
+        attempt: int | None = None,
+        search: str | None = None,
+        cursor: str | None = None,
+        tail: int | None = None,
+        limit: int | None = None,
+    ) -> Logs:
+        """One piece of the output of all ranks, or of one; `tail` asks for the last lines."""
+        answer = self._connection.get(
+            path(job_id, "logs"),
+            rank=rank,
+            attempt=attempt,
+            search=search,
+            cursor=cursor,
+            tail=tail,
+            limit=limit,
+        )
+        return decode(Logs, answer)
+
+    def checkpoints(self, job_id: str) -> Sequence[Checkpoint]:
+        """The checkpoints that are in the store."""
+        return whole_list(self._connection, path(job_id, "checkpoints"), Checkpoint)
+
+    def artifacts(self, job_id: str) -> Sequence[Artifact]:
+        """The files that it left behind."""
+        return whole_list(self._connection, path(job_id, "artifacts"), Artifact)
+
+    def download(
+        self,
+        job_id: str,
+        item: Artifact | Checkpoint,
+        destination: str | Path,
+        *,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Write an artifact, or a checkpoint as a tar file, to the new file `destination`."""
+        kind = "artifacts" if isinstance(item, Artifact) else "checkpoints"
+        return fetch(
+            self._connection,
+            path(job_id, kind, segment(item.id)),
+            Path(destination),
+            sha256=item.sha256 if isinstance(item, Artifact) else None,
+            progress=progress,
+        )
+
+    def stream(
+        self, job_id: str, *, last_event_id: str = "", patience_s: float = 300.0
+    ) -> Iterator[StreamEvent]:
+        """Live events until the job has ended; survives restarts of the server."""
+        return follow_stream(
+            self._connection,
+            path(job_id, "stream"),
+            last_event_id=last_event_id,
+            patience_s=patience_s,
+        )
+
+    def _act(self, job_id: str, verb: str) -> Job:
+        return decode(Job, self._connection.post(path(job_id, verb)))
+
+
+def path(job_id: str, *rest: str) -> str:
+    """The address of a job, or of something of it."""
+    return "/".join(["/v1/jobs", segment(job_id), *rest])
+
+
+def spec_text(spec: str | Path) -> str:
+    """The YAML as it is. Raises BadInput for a file that can't be read as text."""
+    if isinstance(spec, str):
+        return spec
+    try:
+        return spec.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{spec}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{spec} is not UTF-8 text (byte {error.start}).") from error

@@ -1,0 +1,34 @@
+"""Signing in and out. Each way in gives a token with its secret."""
+
+from trainyard.connection import Connection
+from trainyard.decoding import decode
+from trainyard.views import Link, NewToken
+
+
+def sign_in(connection: Connection, name: str, password: str) -> NewToken:
+    """By name and password."""
+    body = {"name": name, "password": password}
+    return decode(NewToken, connection.post("/v1/sessions", body, keyed=False))
+
+
+def sign_in_by_link(connection: Connection, secret: str) -> NewToken:
+    """By a login link, which works once."""
+    return decode(NewToken, connection.post("/v1/sessions/link", {"secret": secret}, keyed=False))
+
+
+def start_first(
+    connection: Connection, secret: str, name: str, password: str | None = None
+) -> NewToken:
+    """By the first-start link: creates the first administrator."""
+    body = {"secret": secret, "name": name, "password": password}
+    return decode(NewToken, connection.post("/v1/first-start", body, keyed=False))
+
+
+def sign_out(connection: Connection) -> None:
+    """The session's token stops working."""
+    connection.delete("/v1/sessions/current")
+
+
+def login_link(connection: Connection) -> Link:
+    """A link with which you can sign in once, on another device."""
+    return decode(Link, connection.post("/v1/me/login-link", keyed=False))

@@ -1,0 +1,28 @@
+"""`client.tokens`: API tokens of your own."""
+
+from collections.abc import Iterator
+
+from trainyard.connection import Connection, segment
+from trainyard.decoding import decode
+from trainyard.paging import all_pages
+from trainyard.views import NewToken, Token
+
+
+class Tokens:
+    """Tokens for scripts."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(self, name: str, *, expires_in_days: int = 90) -> NewToken:
+        """A new token; its secret is shown this once."""
+        body = {"name": name, "expires_in_days": expires_in_days}
+        return decode(NewToken, self._connection.post("/v1/tokens", body))
+
+    def list(self) -> Iterator[Token]:
+        """Your tokens, without their secrets."""
+        return all_pages(self._connection, "/v1/tokens", Token)
+
+    def revoke(self, token_id: str) -> None:
+        """It stops working at once."""
+        self._connection.delete(f"/v1/tokens/{segment(token_id)}")

@@ -1,0 +1,387 @@
+"""What the API answers, as frozen dataclasses. Times carry their offset.
+
+States and outcomes are plain strings, so that a server may know more of them than this client.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from trainyard.decoding import View
+
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+
+
+# ---------------------------------------------------------------------------------------- people
+
+
+@dataclass(frozen=True, kw_only=True)
+class User(View):
+    """A person. `role` is user, staff or admin."""
+
+    id: str
+    name: str
+    role: str
+    zone: str
+    disabled: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token(View):
+    """An API token, without its secret."""
+
+    id: str
+    name: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewToken(Token):
+    """A fresh token. `secret` is shown this once."""
+
+    secret: str
+    user: User
+
+    def __repr__(self) -> str:
+        return f"NewToken(id={self.id!r}, name={self.name!r}, user={self.user.name!r})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link(View):
+    """A link that works once."""
+
+    url: str
+    secret: str
+    expires_at: datetime
+
+
+# ---------------------------------------------------------------------------------- plan and job
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem(View):
+    """Why a plan cannot run: the field of the spec, and a sentence with the numbers."""
+
+    code: str
+    param: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTerm(View):
+    """One line of a plan's memory, GiB per rank."""
+
+    name: str
+    gib: float
+    exact: bool
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(View):
+    """A spec resolved against the hardware of one node class."""
+
+    strategy: str
+    layout: dict[str, int]
+    device: str
+    world_size: int
+    nodes: int
+    ranks_per_node: int
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    global_batch_size: int
+    tokens_per_step: int
+    parameters: int
+    memory: tuple[MemoryTerm, ...]
+    needed_gib: float
+    """Per rank."""
+    capacity_gib: float
+    """Per rank."""
+    fits: bool
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...]
+    result_class: str
+
+    @property
+    def runnable(self) -> bool:
+        """Whether nothing stands in the way."""
+        return not self.problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassPlan(View):
+    """The plan on one node class."""
+
+    node_class: str
+    plan: Plan
+    ready_nodes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanAnswer(View):
+    """The plan on every class; `chosen` is where the job would go, `reason` says why and when."""
+
+    plans: tuple[ClassPlan, ...]
+    chosen: str | None
+    predicted_start: datetime | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(View):
+    """How a training ended."""
+
+    finished: bool
+    step: int
+    loss_first: float | None
+    loss_last: float | None
+    eval_loss: float | None
+    tokens_per_s: float | None
+    wall_s: float
+    checkpoint: str | None
+    sample: str | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(View):
+    """A job."""
+
+    id: str
+    name: str
+    user: str
+    state: str
+    desired: str
+    reason_code: str
+    reason: str
+    predicted_start: datetime | None
+    spec: dict[str, Any]
+    plan: Plan
+    lease: str | None
+    cloned_from: str | None
+    epoch: int
+    node: str | None
+    steps: int
+    step: int
+    loss: float | None
+    tokens_per_s: float | None
+    stops_at: datetime | None
+    wall_time_s: int
+    used_s: int
+    result: Result | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has ended for good."""
+        return self.state in FINAL_STATES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt(View):
+    """One try at running a job."""
+
+    id: str
+    epoch: int
+    node: str
+    lease: str
+    state: str
+    outcome: str | None
+    reason: str
+    launcher: str
+    culprit_rank: int | None
+    signal: int | None
+    exit_code: int | None
+    last_lines: tuple[str, ...]
+    resumed_from_step: int | None
+    assigned_at: datetime
+    started_at: datetime | None
+    first_step_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event(View):
+    """Something that happened to a job, node or lease."""
+
+    id: int
+    at: datetime
+    epoch: int | None
+    kind: str
+    from_state: str | None
+    to_state: str | None
+    reason_code: str
+    message: str
+    actor: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series(View):
+    """One metric of one rank; `min` and `max` are the band where points were merged."""
+
+    key: str
+    rank: int
+    steps: tuple[int, ...]
+    values: tuple[float | None, ...]
+    min: tuple[float | None, ...] = ()
+    max: tuple[float | None, ...] = ()
+    points: int
+    """How many were recorded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics(View):
+    """Series of a job over all its attempts. `keys` are all that exist."""
+
+    job: str
+    keys: tuple[str, ...]
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine(View):
+    """One line of one rank's output; rank -1 is the launcher."""
+
+    epoch: int
+    rank: int
+    stream: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logs(View):
+    """Lines, oldest first; the next call goes on at `cursor`."""
+
+    lines: tuple[LogLine, ...]
+    cursor: str
+    has_more: bool
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(View):
+    """A checkpoint in the store."""
+
+    id: str
+    epoch: int
+    step: int
+    size: int
+    files: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact(View):
+    """A file that a job left behind."""
+
+    id: str
+    epoch: int
+    path: str
+    size: int
+    sha256: str
+    created_at: datetime
+
+
+# --------------------------------------------------------------------- datasets, nodes and leases
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(View):
+    """A text that jobs can train on."""
+
+    id: str
+    name: str
+    built_in: bool
+    format: str
+    size: int
+    lines: int | None
+    characters: int | None
+    warnings: tuple[str, ...]
+    created_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware(View):
+    """What the planner counts with. `memory_gib` is per GPU, or the host's."""
+
+    class_name: str
+    device: str
+    slots: int
+    memory_gib: float
+    model: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telemetry(View):
+    """Use of a node at one moment, per cent from 0 to 100."""
+
+    cpu_pct: float
+    memory_used_gib: float
+    disk_free_gib: float
+    gpu_pct: tuple[float, ...] = ()
+    gpu_memory_used_gib: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node(View):
+    """A node. `free_at` is None when it is free now."""
+
+    id: str
+    name: str
+    node_class: str
+    state: str
+    reason: str
+    hardware: Hardware
+    inventory: dict[str, Any]
+    telemetry: Telemetry | None
+    reachable: bool
+    last_seen_at: datetime | None
+    unreachable_since: datetime | None
+    user: str | None
+    job: str | None
+    free_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enrolment(View):
+    """A node's single-use token and the command to run there."""
+
+    token: str
+    command: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease(View):
+    """A lease. Jobs in it are stopped at `usable_end`; the node is free at `hold_end`."""
+
+    id: str
+    user: str
+    node: str
+    node_class: str
+    kind: str
+    state: str
+    reason: str
+    hold_start: datetime
+    hold_end: datetime
+    usable_end: datetime
+    job: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Me(View):
+    """Who is asking."""
+
+    user: User
+    labs: tuple[str, ...]
+    queued: int
+    running: int
+    lease: Lease | None

@@ -1,0 +1,90 @@
+"""How numbers, times and sizes read. Moments are shown in the local zone, with the offset."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def moment(at: datetime | None, *, now: datetime | None = None) -> str:
+    """`2026-11-21 14:05:09 +0100`; only the time and offset if it is today; `-` for none."""
+    if at is None:
+        return "-"
+    local = at.astimezone()
+    today = (now or datetime.now().astimezone()).astimezone().date()
+    return local.strftime("%H:%M:%S %z" if local.date() == today else "%Y-%m-%d %H:%M %z")
+
+
+def clock_time(at: datetime) -> str:
+    """`14:05:09`, for lines below a heading that names the zone."""
+    return at.astimezone().strftime("%H:%M:%S")
+
+
+def duration(seconds: float | None) -> str:
+    """`45 s`, `3 min 05 s`, `2 h 07 min`, `1 d 3 h`; `-` for none."""
+    if seconds is None:
+        return "-"
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def size(num_bytes: float) -> str:
+    """`512 B`, `3.4 MiB`, `1.2 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if num_bytes < 1024:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.1f} TiB"
+
+
+def number(value: float | None, *, digits: int = 4) -> str:
+    """`12,345`, `1.834`, `2.000e-05`; `-` for none."""
+    if value is None:
+        return "-"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if abs(value) < 1e-3:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:.{digits}g}"
+
+
+def sparkline(values: Sequence[float | None], *, width: int = 24) -> str:
+    """A line of blocks, lowest to highest; the mean of each part when there are too many values."""
+    known = [value for value in values if value is not None and abs(value) != float("inf")]
+    known = [value for value in known if value == value]
+    if len(known) < 2:
+        return ""
+    parts = min(width, len(known))
+    edges = [round(i * len(known) / parts) for i in range(parts + 1)]
+    pairs = list(pairwise(edges))
+    means = [sum(known[a:b]) / (b - a) for a, b in pairs]
+    low, high = min(means), max(means)
+    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BLOCKS[round((mean - low) * scale)] for mean in means)
+
+
+def as_moment(text: str, *, now: datetime) -> datetime:
+    """A moment from `14:00` (today, or tomorrow if past), `2026-11-22 14:00` or RFC 3339.
+
+    Without an offset it is in the local zone. Raises ValueError.
+    """
+    words = text.strip()
+    try:
+        parsed = datetime.strptime(words, "%H:%M")
+    except ValueError:
+        given = datetime.fromisoformat(words)
+        return given if given.tzinfo else given.astimezone()
+    local = now.astimezone()
+    at = datetime.combine(local.date(), parsed.time()).astimezone()
+    if at <= local:
+        at = datetime.combine(local.date() + timedelta(days=1), parsed.time()).astimezone()
+    return at
