@@ -18,9 +18,15 @@ from strategies.spec import TrainSpec
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Epoch = Annotated[int, Field(ge=1)]
-# A path below a run directory: no empty part, no dot part, no backslash.
+# A path below a run directory: no empty part, no `.` or `..`, no backslash. One leading dot is
+# allowed, because torch names a checkpoint's index `.metadata`. (pydantic's patterns know no
+# look-ahead.)
 RelativePath = Annotated[
-    str, Field(pattern=r"^(?!\.)[A-Za-z0-9_.-]+(/(?!\.)[A-Za-z0-9_.-]+)*$", max_length=400)
+    str,
+    Field(
+        pattern=r"^\.?[A-Za-z0-9_-][A-Za-z0-9_.-]*(/\.?[A-Za-z0-9_-][A-Za-z0-9_.-]*)*$",
+        max_length=400,
+    ),
 ]
 
 
