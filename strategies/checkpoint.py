@@ -70,22 +70,28 @@ def save_checkpoint(
         stored = StoredProgress(progress=progress, spec=spec)
         write_atomically(aside / PROGRESS, json_bytes(stored))
         write_manifest(aside, step=progress.step, layout=mesh.layout)
-        publish(aside, checkpoints / name)
-        delete_old(checkpoints, keep_last=spec.checkpoint.keep_last)
+        final = checkpoints / name
+        publish(aside, final)
+        delete_old(checkpoints, final, keep_last=spec.checkpoint.keep_last)
     return name
 
 
 def publish(aside: Path, final: Path) -> None:
     """Give a complete checkpoint its name."""
-    if final.exists():  # a damaged or repeated one of the same step
+    if final.exists():  # it is damaged, or this run would have gone on from it
         discard(final)
     aside.rename(final)
     fsync_directory(final.parent)
 
 
-def delete_old(checkpoints: Path, *, keep_last: int) -> None:
-    """Keep the newest ones; delete the others, and what a crash left half-written."""
-    for path in finished_checkpoints(checkpoints)[keep_last:]:
+def delete_old(checkpoints: Path, newest: Path, *, keep_last: int) -> None:
+    """Keep `newest` and those before it; delete the others, and what a crash left half-written.
+
+    Later ones than `newest` are damaged: this run went on from before them.
+    """
+    finished = finished_checkpoints(checkpoints)
+    at = finished.index(newest)
+    for path in finished[:at] + finished[at + keep_last :]:
         discard(path)
     for path in checkpoints.glob(f"step-*{ASIDE}*"):
         shutil.rmtree(path)

@@ -175,7 +175,6 @@ class TrainingData:
         ]
         return batches, valid_tokens
 
-
     def next_windows(self, samples_seen: int) -> Integers:
         """The windows of all ranks' samples of one step; worked out for many steps at once."""
         place = samples_seen - self.ahead_from

@@ -2,6 +2,8 @@
 
 import math
 
+from torch import Tensor
+
 from strategies.mesh import Mesh
 
 
@@ -14,7 +16,7 @@ class Diverged(Exception):
 
 
 def require_finite(
-    loss: float, grad_norm: float, *, own_share: float, step: int, mesh: Mesh
+    loss: float, grad_norm: float, *, own_share: Tensor, step: int, mesh: Mesh
 ) -> None:
     """Raise Diverged, on every rank alike and naming the rank, unless loss and norm are finite.
 
@@ -23,7 +25,7 @@ def require_finite(
     """
     if math.isfinite(loss) and math.isfinite(grad_norm):
         return
-    shares = mesh.gather(own_share)
+    shares = mesh.gather(float(own_share))
     broken = [(rank, share) for rank, share in enumerate(shares) if not math.isfinite(share)]
     if broken:
         named = ", ".join(f"{share} on rank {rank}" for rank, share in broken)

@@ -89,7 +89,7 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
     technique = TECHNIQUES.get(strategy)
     terms = memory_terms(spec, micro_batch_size=micro, device=hardware.device)
     needed_gib = sum(term.gib for term in terms)
-    ranks_sharing = ranks_per_node if hardware.device == "cpu" else 1
+    ranks_sharing = max(1, ranks_per_node) if hardware.device == "cpu" else 1
     capacity_gib = USABLE_SHARE * hardware.memory_gib / ranks_sharing
     problems = [
         *strategy_problems(spec, strategy, layout, world_size),

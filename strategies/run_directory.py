@@ -5,7 +5,6 @@ exit.json come out. Whatever is replaced is replaced atomically.
 """
 
 import hashlib
-import json
 import os
 import re
 import tempfile
@@ -303,4 +302,4 @@ def sha256_of(path: Path) -> str:
 
 def json_bytes(model: BaseModel) -> bytes:
     """A model as indented JSON, for files that people open."""
-    return (json.dumps(model.model_dump(mode="json"), indent=2) + "\n").encode()
+    return (model.model_dump_json(indent=2) + "\n").encode()

@@ -124,9 +124,7 @@ def train(
             norm = engine.clip(training.max_grad_norm)
             agreed = agree(share, norm, control.look(), mesh)
             try:
-                require_finite(
-                    agreed.loss, agreed.grad_norm, own_share=float(share), step=step, mesh=mesh
-                )
+                require_finite(agreed.loss, agreed.grad_norm, own_share=share, step=step, mesh=mesh)
             except Diverged:
                 story.write_result(progress.step, mesh, "diverged")
                 raise

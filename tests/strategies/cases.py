@@ -1,0 +1,215 @@
+"""What forked ranks run in tests, and engines that exist only to test the seam.
+
+Loaded by ranks.py; every case returns an exit code.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from strategies.checkpoint import Progress, save_checkpoint
+from strategies.ddp import DDPEngine
+from strategies.engine import Batch, Engine, State, copy_state, engine_for
+from strategies.init import build_model
+from strategies.loss import IGNORED, token_loss_sum
+from strategies.mesh import Mesh, join
+from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
+from strategies.run_directory import RunDirectory
+from strategies.single import SingleEngine
+from strategies.spec import TrainSpec
+from strategies.train import run
+
+
+def train_run(run_dir: str, engine: str | None = None) -> int:
+    """One rank of a run, by its plan.json; `engine` names a class of this file."""
+    make: Callable[[], Engine] | None = None if engine is None else globals()[engine]
+    directory = RunDirectory(Path(run_dir))
+    return run(directory.read_plan(), directory.path, engine=None if make is None else make())
+
+
+class ScheduledEngine:
+    """Owns its backward: two stages, their micro-batches interleaved as in 1F1B.
+
+    The backward of a micro-batch's first stage runs after the next micro-batch has gone forward,
+    gradients add up in buffers of its own, and the ranks are summed once at the end. It shares no
+    training code with SingleEngine or DDP.
+    """
+
+    def setup(self, model: nn.Module, spec: TrainSpec, mesh: Mesh) -> None:
+        self.model, self.mesh = model, mesh
+        self.parameters = list(model.named_parameters())
+        self.optimizer = build_optimizer(model.parameters(), spec.training)
+        layers = list(model.layers.values())  # type: ignore[union-attr, operator]
+        self.early, self.late = layers[: len(layers) // 2], layers[len(layers) // 2 :]
+        self.buffers = {name: torch.zeros_like(tensor) for name, tensor in self.parameters}
+
+    def forward_backward(self, micro_batches: Sequence[Batch], valid_tokens: int) -> Tensor:
+        share = torch.zeros((), dtype=torch.float64)
+        in_flight: list[tuple[Tensor, Tensor]] = []
+        for batch in micro_batches:
+            rotation = self.model.rotation[: batch.inputs_BT.shape[1]]  # type: ignore[index]
+            x_BTC = self.model.embedding(batch.inputs_BT)  # type: ignore[operator]
+            for layer in self.early:
+                x_BTC = layer(x_BTC, rotation)
+            received_BTC = x_BTC.detach().requires_grad_()
+            y_BTC = received_BTC
+            for layer in self.late:
+                y_BTC = layer(y_BTC, rotation)
+            logits_BTV = self.model.head(self.model.norm(y_BTC))  # type: ignore[operator]
+            loss = token_loss_sum(logits_BTV, batch.labels_BT) / valid_tokens
+            loss.backward()
+            share += loss.detach()
+            assert received_BTC.grad is not None
+            in_flight.append((x_BTC, received_BTC.grad))
+            if len(in_flight) == 2:
+                self.first_stage_backward(in_flight.pop(0))
+        while in_flight:
+            self.first_stage_backward(in_flight.pop(0))
+        for _, parameter in self.parameters:
+            if self.mesh.world_size > 1:
+                dist.all_reduce(parameter.grad)
+        return share
+
+    def first_stage_backward(self, sent: tuple[Tensor, Tensor]) -> None:
+        torch.autograd.backward(sent[0], sent[1])
+
+    def clip(self, max_norm: float) -> Tensor:
+        grads = [parameter.grad for _, parameter in self.parameters if parameter.grad is not None]
+        norm = torch.sqrt(sum(((grad.double() ** 2).sum() for grad in grads), torch.tensor(0.0)))
+        for grad in grads:
+            grad.mul_(min(1.0, max_norm / (float(norm) + 1e-6)))
+        return norm
+
+    def step(self, learning_rate: float) -> None:
+        set_learning_rate(self.optimizer, learning_rate)
+        self.optimizer.step()
+        for _, parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def evaluate(self, micro_batch: Batch) -> Tensor:
+        return token_loss_sum(self.model(micro_batch.inputs_BT), micro_batch.labels_BT)
+
+    def state(self) -> State:
+        return {
+            "model": {name: parameter.detach() for name, parameter in self.parameters},
+            "optimizer": optimizer_state(self.optimizer, self.parameters),
+        }
+
+    def load(self, state: State) -> None:
+        copy_state(state, self.state())
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class MeanOfMeansEngine(DDPEngine):
+    """The classic mistake: every micro-batch counts the same, however many tokens it has."""
+
+    def forward_backward(self, micro_batches: Sequence[Batch], valid_tokens: int) -> Tensor:
+        (batch,) = micro_batches
+        own = (batch.labels_BT != IGNORED).sum()
+        loss = token_loss_sum(self.replicated(batch.inputs_BT), batch.labels_BT) / own
+        loss.backward()
+        return loss.detach() / self.ranks
+
+
+class PoisonedEngine(DDPEngine):
+    """Rank 1 loses a weight to a bit flip before step 3."""
+
+    steps = 0
+
+    def forward_backward(self, micro_batches: Sequence[Batch], valid_tokens: int) -> Tensor:
+        self.steps += 1
+        if self.steps == 3 and dist.get_rank() == 1:
+            with torch.no_grad():
+                self.model.head.weight[0, 0] = torch.nan  # type: ignore[union-attr, index, operator]
+        return super().forward_backward(micro_batches, valid_tokens)
+
+
+class FailingEngine(DDPEngine):
+    """Rank 1 raises in step 2."""
+
+    steps = 0
+
+    def step(self, learning_rate: float) -> None:
+        self.steps += 1
+        if self.steps == 2 and dist.get_rank() == 1:
+            raise ZeroDivisionError("rank 1 was told to fail")
+        super().step(learning_rate)
+
+
+class Terminated:
+    """Mixed into an engine: the last rank gets a SIGTERM at the end of step 7."""
+
+    steps = 0
+
+    def step(self, learning_rate: float) -> None:
+        super().step(learning_rate)  # type: ignore[misc]
+        self.steps += 1
+        if self.steps == 7 and int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class TerminatedSingleEngine(Terminated, SingleEngine):
+    """One rank, stopped after 8 steps."""
+
+
+class TerminatedDDPEngine(Terminated, DDPEngine):
+    """Several ranks, stopped after 8 steps."""
+
+
+class HungryEngine(DDPEngine):
+    """Asks for more memory than any machine has."""
+
+    def forward_backward(self, micro_batches: Sequence[Batch], valid_tokens: int) -> Tensor:
+        return torch.ones(2**56, dtype=torch.uint8).sum()
+
+
+CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
+
+
+def save_and_die(run_dir: str, die_at: int) -> int:
+    """Save step 1, then step 2 with SIGKILL at the `die_at`-th change of the disk; 0: survived.
+
+    The file system is watched through Python's audit events, so no code of ours is replaced.
+    """
+    directory = RunDirectory(Path(run_dir))
+    run_plan = directory.read_plan()
+    directory.checkpoints.mkdir()
+    mesh = join(run_plan.plan, timeout_s=10)
+    engine = engine_for(run_plan.plan.strategy)
+    engine.setup(build_model(run_plan.spec, device=mesh.device), run_plan.spec, mesh)
+
+    def save(step: int) -> None:
+        with torch.no_grad():
+            for tensor in engine.state()["model"].values():
+                tensor.fill_(step)
+        progress = Progress(step=step, samples_seen=8 * step, tokens_seen=100 * step)
+        save_checkpoint(directory.checkpoints, engine, progress, run_plan.spec, mesh)
+
+    save(1)
+    changes = 0
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal changes
+        if event == "open":
+            path, _, flags = arguments
+            writes = bool(flags & (os.O_WRONLY | os.O_RDWR)) and str(path).startswith(run_dir)
+        else:
+            writes = event in CHANGES
+        if writes:
+            changes += 1
+            if changes == die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    save(2)
+    return 0

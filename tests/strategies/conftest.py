@@ -1,0 +1,36 @@
+"""Fixtures of the training tests."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from training_runs import WarmRanks, ragged_documents
+
+Options = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def warm_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmRanks]:
+    warm = WarmRanks(tmp_path_factory.mktemp("ranks"))
+    yield warm
+    warm.close()
+
+
+@pytest.fixture
+def warm(warm_process: WarmRanks, tmp_path: Path) -> WarmRanks:
+    """Warm ranks whose logs belong to this test."""
+    warm_process.logs = tmp_path / "rank-logs"
+    return warm_process
+
+
+@pytest.fixture(scope="session")
+def ragged(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    """RunPlan fields that name a dataset of documents of many lengths."""
+    path = tmp_path_factory.mktemp("data") / "ragged.jsonl"
+    path.write_text(ragged_documents())
+    return {"dataset_path": str(path), "dataset_format": "jsonl"}

@@ -1,0 +1,217 @@
+"""Data order is global: only seed, pass and sample number decide it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from training_runs import make_run_plan, make_spec
+
+from strategies.data import (
+    AHEAD,
+    HeldOut,
+    TrainingData,
+    open_windows,
+    permuted,
+    round_keys,
+    windows_of,
+)
+from strategies.engine import Batch
+from strategies.layout import Layout
+from strategies.run_directory import RunPlan
+
+CPU = torch.device("cpu")
+
+
+@given(st.integers(1, 5000), st.integers(0, 2**63 - 1), st.integers(0, 10))
+def test_the_order_of_a_pass_is_a_permutation(count: int, seed: int, pass_number: int) -> None:
+    places = np.arange(count)
+    order = permuted(places, count=count, keys=round_keys(seed, pass_number))
+    assert sorted(order.tolist()) == places.tolist()
+
+
+def test_orders_of_seeds_and_passes_look_unrelated() -> None:
+    count = 20_000
+    orders = [
+        permuted(np.arange(count), count=count, keys=round_keys(seed, number))
+        for seed, number in ((1, 0), (1, 1), (2, 0))
+    ]
+    orders.append(np.arange(count))
+    for i, first in enumerate(orders):
+        for second in orders[:i]:
+            # 20,000 independent draws: a correlation beyond 5 / sqrt(n) is no accident.
+            assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(count)
+    hits = np.histogram(orders[0][:2000], bins=20, range=(0, count))[0]
+    assert hits.min() > 50  # of 100 expected
+
+
+def test_a_place_far_away_costs_no_shuffle() -> None:
+    count = 10**12
+    found = windows_of(np.array([3 * count + 5, 3 * count + 6]), num_windows=count, seed=9)
+    assert len(set(found.tolist())) == 2
+    assert all(0 <= window < count for window in found.tolist())
+
+
+@given(st.integers(1, 50), st.integers(0, 400), st.integers(1, 120))
+def test_each_pass_visits_every_window_once_wherever_steps_begin(
+    num_windows: int, start: int, length: int
+) -> None:
+    numbers = np.arange(start, start + length)
+    windows = windows_of(numbers, num_windows=num_windows, seed=4)
+    everything = windows_of(np.arange(start + length), num_windows=num_windows, seed=4)
+    assert windows.tolist() == everything[start:].tolist()
+    for number in range((start + length) // num_windows):
+        whole = everything[number * num_windows : (number + 1) * num_windows]
+        assert sorted(whole.tolist()) == list(range(num_windows))
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text"
+    path.write_bytes(bytes(np.random.default_rng(0).integers(0, 256, 5000, dtype=np.uint8)))
+    return path
+
+
+def text_plan(path: Path, *, ranks: int = 1, **changes: Any) -> RunPlan:
+    if ranks > 1:
+        changes["parallelism__strategy"] = "ddp"
+    spec = make_spec(data__sequence_length=16, **changes)
+    return make_run_plan(spec, ranks=ranks, dataset_path=str(path))
+
+
+def global_step(
+    run_plan: RunPlan, samples_seen: int, tmp_path: Path
+) -> list[tuple[list[int], list[int]]]:
+    """All samples of a step, in the order of their numbers, whatever the layout."""
+    windows = open_windows(run_plan, tmp_path)
+    layout, micro = run_plan.plan.layout, run_plan.plan.micro_batch_size
+    per_rank: list[list[Batch]] = []
+    for rank in range(layout.batch_degree):
+        data = TrainingData(windows, run_plan, batch_rank=rank, device=CPU)
+        batches, valid_tokens = data.step(samples_seen)
+        assert valid_tokens == 8 * 16
+        assert all(batch.inputs_BT.shape == (micro, 16) for batch in batches)
+        per_rank.append(batches)
+    return [
+        (inputs.tolist(), labels.tolist())
+        for together in zip(*per_rank, strict=True)
+        for batch in together
+        for inputs, labels in zip(batch.inputs_BT, batch.labels_BT, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("samples_seen", [0, 8, 296, 296_000])
+def test_every_layout_sees_the_same_samples_in_the_same_order(
+    text: Path, samples_seen: int, tmp_path: Path
+) -> None:
+    one = global_step(text_plan(text), samples_seen, tmp_path)
+    assert len(one) == 8
+    for ranks, accumulation in ((1, 4), (2, 1), (2, 2), (4, 2), (8, 1)):
+        run_plan = text_plan(text, ranks=ranks, training__gradient_accumulation_steps=accumulation)
+        assert global_step(run_plan, samples_seen, tmp_path) == one
+
+
+def test_labels_are_the_next_byte_and_held_out_text_is_never_trained_on(
+    text: Path, tmp_path: Path
+) -> None:
+    run_plan = text_plan(text, data__held_out=0.1)
+    content = text.read_bytes()
+    windows = open_windows(run_plan, tmp_path)
+    data = TrainingData(windows, run_plan, batch_rank=0, device=CPU)
+    kept = content[: 5000 - 500]
+    for step in range(2 * windows.num_train // 8):
+        (batch,), _ = data.step(8 * step)
+        for inputs, labels in zip(batch.inputs_BT.tolist(), batch.labels_BT.tolist(), strict=True):
+            assert bytes([*inputs, labels[-1]]) in kept
+            assert inputs[1:] == labels[:-1]
+    held_out = HeldOut(windows, run_plan, batch_rank=0, device=CPU)
+    for batch in held_out.batches:
+        for inputs, labels in zip(batch.inputs_BT.tolist(), batch.labels_BT.tolist(), strict=True):
+            assert labels[0] == -100 or bytes([*inputs, labels[-1]]) in content[4500:]
+    assert held_out.valid_tokens == windows.num_held_out * 16 == (499 // 16) * 16
+
+
+def test_working_ahead_changes_nothing(text: Path, tmp_path: Path) -> None:
+    run_plan = text_plan(text)
+    windows = open_windows(run_plan, tmp_path)
+    steady = TrainingData(windows, run_plan, batch_rank=0, device=CPU)
+    for samples_seen in range(0, AHEAD + 64, 8):
+        (batch,), _ = steady.step(samples_seen)
+        if samples_seen > AHEAD - 32:
+            fresh = TrainingData(windows, run_plan, batch_rank=0, device=CPU)
+            ((other,), _) = fresh.step(samples_seen)
+            assert torch.equal(batch.inputs_BT, other.inputs_BT)
+
+
+def test_documents_are_not_mixed_and_their_ends_are_masked(tmp_path: Path) -> None:
+    path = tmp_path / "documents.jsonl"
+    documents = ["a" * 40, "b" * 5, "", "c", "é" * 3, "d" * 17]
+    path.write_text("".join(json.dumps({"text": text, "id": 1}) + "\n" for text in documents))
+    spec = make_spec(data__sequence_length=16, data__held_out=0.2)
+    fields = {"dataset_path": str(path), "dataset_format": "jsonl"}
+    run_plan = make_run_plan(spec, **fields)
+    windows = open_windows(run_plan, tmp_path)
+    starts, lengths = windows.bounds(np.arange(windows.num_train + windows.num_held_out))
+    found = [
+        bytes(windows.text[start : start + length])
+        for start, length in zip(starts, lengths, strict=True)
+    ]
+    assert found == [b"a" * 17, b"a" * 17, b"a" * 8, b"b" * 5, "é".encode() * 3, b"d" * 17]
+    assert (windows.num_train, windows.num_held_out) == (5, 1)
+    data = TrainingData(windows, run_plan, batch_rank=0, device=CPU)
+    (batch,), valid_tokens = data.step(0)
+    assert int((batch.labels_BT != -100).sum()) == valid_tokens
+    for inputs, labels in zip(batch.inputs_BT.tolist(), batch.labels_BT.tolist(), strict=True):
+        valid = sum(label != -100 for label in labels)
+        assert all(label == -100 for label in labels[valid:])
+        assert inputs[1:valid] == labels[: valid - 1]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_evaluation_covers_the_same_windows_on_any_number_of_ranks(
+    ranks: int, text: Path, tmp_path: Path
+) -> None:
+    run_plan = text_plan(text, ranks=ranks, data__held_out=0.3)
+    windows = open_windows(run_plan, tmp_path)
+    parts = [HeldOut(windows, run_plan, batch_rank=r, device=CPU) for r in range(ranks)]
+    assert len({len(part.batches) for part in parts}) == 1
+    rows = [
+        tuple(row)
+        for part in parts
+        for batch in part.batches
+        for row, labels in zip(batch.inputs_BT.tolist(), batch.labels_BT.tolist(), strict=True)
+        if labels[0] != -100
+    ]
+    content = text.read_bytes()[3500:]
+    assert sorted(rows) == sorted(
+        tuple(content[i * 16 : i * 16 + 16]) for i in range(windows.num_held_out)
+    )
+    valid = sum(int((b.labels_BT != -100).sum()) for part in parts for b in part.batches)
+    assert {part.valid_tokens for part in parts} == {valid}
+
+
+def test_a_large_held_out_part_is_sampled_evenly(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(bytes(range(256)) * 400)
+    run_plan = text_plan(path, data__held_out=0.5)
+    windows = open_windows(run_plan, tmp_path)
+    held_out = HeldOut(windows, run_plan, batch_rank=0, device=CPU)
+    assert windows.num_held_out > 3000
+    assert held_out.valid_tokens == 256 * 16
+
+
+def test_ranks_take_disjoint_samples_that_fill_the_step(text: Path, tmp_path: Path) -> None:
+    run_plan = text_plan(text, ranks=4)
+    assert run_plan.plan.layout == Layout(replicate=4)
+    windows = open_windows(run_plan, tmp_path)
+    rows = [
+        tuple(row)
+        for rank in range(4)
+        for batch in TrainingData(windows, run_plan, batch_rank=rank, device=CPU).step(0)[0]
+        for row in batch.inputs_BT.tolist()
+    ]
+    assert len(set(rows)) == 8

@@ -1,0 +1,52 @@
+"""The end of a run: weights as one file, and a sample of text."""
+
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from training_runs import make_spec
+
+from strategies.generate import TOP_K, export_weights, generate, sample_text
+from strategies.init import build_model
+from strategies.spec import TrainSpec
+
+CPU = torch.device("cpu")
+
+
+def test_weights_are_exported_by_name_with_their_spec(tmp_path: Path) -> None:
+    spec = make_spec()
+    weights = dict(build_model(spec, device=CPU).named_parameters())
+    path = tmp_path / "model.safetensors"
+    export_weights(path, {name: tensor.detach() for name, tensor in weights.items()}, spec)
+    with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        assert TrainSpec.model_validate_json(file.metadata()["spec"]) == spec
+        assert set(file.keys()) == set(weights)
+        for name, tensor in weights.items():
+            assert torch.equal(file.get_tensor(name), tensor)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_a_sample_begins_with_its_prompt_and_repeats_for_the_same_weights() -> None:
+    spec = make_spec()
+    weights = dict(build_model(spec, device=CPU).named_parameters())
+    first = sample_text(weights, spec, prompt="class ", num_bytes=60)
+    assert first.startswith("class ")
+    assert len(first.encode(errors="replace")) >= 60
+    assert sample_text(weights, spec, prompt="class ", num_bytes=60) == first
+
+
+def test_it_runs_on_beyond_the_sequence_length_and_draws_from_the_likeliest() -> None:
+    model = build_model(make_spec(data__sequence_length=8), device=CPU)
+    text = generate(model, b"abc", num_bytes=30, seed=1)
+    assert len(text) == 33
+    assert text[:3] == b"abc"
+    for i in range(3, 33):
+        with torch.inference_mode():
+            likeliest = model(torch.tensor([list(text[max(0, i - 8) : i])]))[0, -1].topk(TOP_K)
+        assert text[i] in likeliest.indices.tolist()
+
+
+def test_an_empty_prompt_begins_with_a_line_break() -> None:
+    spec = make_spec()
+    weights = dict(build_model(spec, device=CPU).named_parameters())
+    assert sample_text(weights, spec, prompt="", num_bytes=5).startswith("\n")

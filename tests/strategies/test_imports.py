@@ -1,0 +1,35 @@
+"""What the API, the scheduler and the worker import of strategies stays light."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent.parent
+TORCH_FREE = ["spec", "layout", "catalog", "memory", "planner", "run_directory", "stdlib_text"]
+
+
+@pytest.mark.parametrize("module", [*TORCH_FREE, ""], ids=lambda name: name or "package")
+def test_importing_it_brings_in_neither_torch_nor_numpy(module: str) -> None:
+    name = f"strategies.{module}".rstrip(".")
+    code = f"import sys, {name}; print(sorted({{'torch', 'numpy'}} & sys.modules.keys()))"
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert found.stdout == "[]\n"
+
+
+def test_preloading_leaves_one_thread_and_no_second_import() -> None:
+    """A process that forks ranks must own one thread, and a rank must find all it needs loaded."""
+    code = (
+        "import os; os.environ['OMP_NUM_THREADS'] = '1'\n"
+        "from strategies import train; train.preload()\n"
+        "import sys, threading\n"
+        "print(threading.active_count(), len(os.listdir('/proc/self/task')),"
+        " 'torch._dynamo' in sys.modules, 'strategies.ddp' in sys.modules)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert found.stdout == "1 1 True True\n"

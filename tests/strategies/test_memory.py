@@ -1,0 +1,91 @@
+"""The planner's arithmetic against the real modules, and against published numbers."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from training_runs import make_spec
+
+from strategies.init import build_model
+from strategies.loss import token_loss_sum
+from strategies.memory import GIB, count_parameters, memory_terms
+from strategies.spec import ModelSpec
+
+CPU = torch.device("cpu")
+
+
+@st.composite
+def models(draw: st.DrawFn) -> dict[str, Any]:
+    name = draw(st.sampled_from(["gpt", "llama"]))
+    kv_heads, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    heads = kv_heads * group
+    model = {
+        "name": name,
+        "layers": draw(st.integers(1, 3)),
+        "width": heads * 2 * draw(st.integers(1, 4)),
+        "heads": heads,
+        "ffn_width": draw(st.none() | st.integers(2, 40)),
+    }
+    if name == "llama":
+        model["kv_heads"] = kv_heads
+    return model
+
+
+@settings(deadline=None)
+@given(models())
+def test_the_parameter_count_is_that_of_the_module(model: dict[str, Any]) -> None:
+    spec = make_spec(model=model)
+    built = build_model(spec, device=CPU)
+    counted = sum(parameter.numel() for parameter in built.parameters())
+    assert count_parameters(spec.model, vocabulary=256) == counted
+
+
+def test_the_count_agrees_with_published_ones() -> None:
+    def count(vocabulary: int, **model: Any) -> int:
+        return count_parameters(ModelSpec.model_validate(model), vocabulary=vocabulary)
+
+    # Llama 3 8B: 8,030,261,248 (its model card's weights).
+    llama = {"layers": 32, "width": 4096, "heads": 32, "kv_heads": 8, "ffn_width": 14336}
+    assert count(128_256, name="llama", **llama) == 8_030_261_248
+    # GPT-2 small without learned positions, biases of Linear layers and tying.
+    blocks = 12 * (12 * 768**2 + 4 * 768) + 2 * 768
+    assert count(50_257, name="gpt", layers=12, width=768, heads=12) == blocks + 2 * 50_257 * 768
+
+
+@pytest.mark.parametrize("name", ["gpt", "llama"])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_activation_estimate_is_near_what_autograd_saves(name: str, precision: str) -> None:
+    spec = make_spec(
+        model={"name": name, "layers": 4, "width": 128, "heads": 4},
+        data__sequence_length=64,
+        precision=precision,
+    )
+    model = build_model(spec, device=CPU)
+    weights = {parameter.data_ptr() for parameter in model.parameters()}
+    saved: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    tokens_BT = torch.zeros((4, 64), dtype=torch.int64)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = token_loss_sum(model(tokens_BT), tokens_BT)
+    assert loss.requires_grad
+    terms = {t.name: t.gib * GIB for t in memory_terms(spec, micro_batch_size=4, device="cpu")}
+    assert sum(saved.values()) == pytest.approx(terms["activations"], rel=0.25)
+
+
+def test_model_states_are_sixteen_bytes_per_parameter() -> None:
+    # ZeRO (arXiv:1910.02054), section 3.1, counts the same for fp32 training with Adam.
+    spec = make_spec()
+    terms = {t.name: t for t in memory_terms(spec, micro_batch_size=1, device="cpu")}
+    states = [terms[name] for name in ("weights", "gradients", "optimizer")]
+    parameters = count_parameters(spec.model, vocabulary=256)
+    assert sum(term.gib for term in states) * GIB == pytest.approx(16 * parameters)
+    assert all(term.exact for term in states)
+    assert not terms["activations"].exact
