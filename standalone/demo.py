@@ -13,9 +13,9 @@ import httpx2
 from rich.console import Console
 
 from standalone.data_directory import DataDirectory
-from trainyard import Trainyard
+from trainyard import Trainyard, TrainyardError, sessions
 from trainyard.progress import follow
-from trainyard.summary import show
+from trainyard.summary import show_summary
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
 UP_DEADLINE_S = 120.0
@@ -34,15 +34,14 @@ def run(data: DataDirectory) -> int:
     try:
         client = Trainyard(base_url=data.running_address(), token=_owner_token(data))
         _wait_for_node(client, up)
-        job = client.jobs.create(EXAMPLE.read_text())
+        job = client.jobs.create(EXAMPLE)
         console.print(f"Submitted [bold]{job.name}[/] as {job.id}: {data.running_address()}/jobs")
         finished = follow(client, job.id, console)
-        show(client, finished, console)
-        succeeded = finished.state == "succeeded"
+        show_summary(finished.job, console, losses=finished.losses)
         if up is not None and sys.stdout.isatty():
             _stay_up(client, console)
-        return 0 if succeeded else 1
-    except DemoFailed as error:
+        return 0 if finished.succeeded else 1
+    except (DemoFailed, TrainyardError) as error:
         console.print(str(error), markup=False)
         return 1
     finally:
@@ -100,16 +99,10 @@ def _owner_token(data: DataDirectory) -> str:
         )
     secret = re.search(r"secret=([A-Za-z0-9_-]+)", data.first_start.read_text())
     assert secret is not None
-    answer = httpx2.post(
-        f"{data.running_address()}/v1/first-start",
-        json={"secret": secret[1], "name": _user_name()},
-        timeout=30,
-    )
-    if answer.status_code != 201:
-        raise DemoFailed(f"The first administrator could not be made: {answer.text}")
-    token = str(answer.json()["secret"])
-    data.write_private(data.owner_token, token)
-    return token
+    with Trainyard(data.running_address(), token="") as nobody:
+        made = sessions.start_first(nobody.connection, secret[1], _user_name())
+    data.write_private(data.owner_token, made.secret)
+    return made.secret
 
 
 def _user_name() -> str:
@@ -127,7 +120,7 @@ def _wait_for_node(client: Trainyard, up: subprocess.Popen[bytes] | None) -> Non
 
 
 def _stay_up(client: Trainyard, console: Console) -> None:
-    link = client.me.login_link()
+    link = sessions.login_link(client.connection)
     console.print(f"\nThe dashboard stays up: [bold]{link.url}[/]")
     console.print("(this link signs you in once, within ten minutes)  Ctrl-C stops everything.")
     try:
