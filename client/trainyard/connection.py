@@ -179,7 +179,7 @@ class Connection:
         }
         timeout = self._timeout
         if read_timeout_s is not None:
-            timeout = httpx2.Timeout(timeout, read=read_timeout_s)
+            timeout = httpx2.Timeout(read_timeout_s, connect=timeout.connect)
         tries_left = self.patience.retries if retries is None else retries
         attempt = 0
         lost_an_answer = False

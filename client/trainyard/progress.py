@@ -120,7 +120,7 @@ def follow(
 
 def losses_of(document: Any) -> Iterator[tuple[int, float]]:
     """(step, loss) of every line of a `metrics` event that has both."""
-    lines = document.get("lines", [document]) if isinstance(document, dict) else document
+    lines = document.get("lines") if isinstance(document, dict) else None
     for line in lines if isinstance(lines, list) else []:
         if not isinstance(line, dict):
             continue
@@ -171,6 +171,8 @@ def render(watched: Watched, now: datetime, *, width: int) -> RenderableType:
     """The display at one moment, at most `width` columns wide."""
     job = watched.job
     lines: list[RenderableType] = []
+    if job.is_final:
+        return _line(f"{job.state}; its files are being brought to safety", width, style="cyan")
     if job.state in ("running", "stopping") and job.step:
         lines += [_bar_line(job, width), _numbers_line(watched, now, width)]
     else:

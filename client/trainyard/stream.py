@@ -1,7 +1,9 @@
 """A job's live stream (server-sent events), reconnected without a gap while patience lasts.
 
-Besides the server's own events (`job`, `metrics`, `log`, `event`, `end`) two are made here:
-`disconnected` when the line broke, and `reconnected` when it is there again.
+The server sends `event` (something happened), `job` (the job as it is now), `metrics` and `log`
+(new `lines`), and at last `end` (the job; nothing more will come). Two more are made here:
+`disconnected` when the line broke, and `reconnected` when it is there again. That the server ends
+an old connection in good order is not worth an event.
 """
 
 import json
@@ -73,6 +75,8 @@ def follow_stream(
                     if message.event == END:
                         return
             failure: TrainyardError = ConnectionFailed("The server closed the stream.")
+            if monotonic() - connected_at > STEADY_S:
+                continue
         except (ConnectionFailed, ServerFailed, TooMany) as error:
             failure = error
         now = monotonic()

@@ -20,7 +20,6 @@ from trainyard.cli.session import connect
 from trainyard.client import Trainyard
 from trainyard.inert import inert
 from trainyard.progress import follow
-from trainyard.stream import END
 from trainyard.summary import show_summary
 from trainyard.views import LogLine
 from trainyard.wording import number, sparkline
@@ -113,10 +112,7 @@ def metrics(
 
 def _stream_json(client: Trainyard, job_id: str) -> None:
     for event in client.jobs.stream(job_id):
-        data = event.data
-        if event.kind == END:
-            data = client.jobs.get(job_id).raw
-        print_json_line({"event": event.kind, "data": data})
+        print_json_line({"event": event.kind, "data": event.data})
 
 
 def _log_lines(

@@ -1,0 +1,277 @@
+"""Answers of the API as JSON. `test_contract.py` holds them against `api.schemas`."""
+
+from typing import Any
+
+Json = dict[str, Any]
+JOB_ID = "job_01k9abcdefghjkmnpqrstvwxyz"
+NOW = "2026-11-21T10:57:00+00:00"
+
+PLAN: Json = {
+    "strategy": "ddp",
+    "layout": {"pipeline": 1, "replicate": 2, "shard": 1, "context": 1, "tensor": 1},
+    "device": "cpu",
+    "world_size": 2,
+    "nodes": 1,
+    "ranks_per_node": 2,
+    "micro_batch_size": 4,
+    "gradient_accumulation_steps": 1,
+    "global_batch_size": 8,
+    "tokens_per_step": 1024,
+    "parameters": 1_300_000,
+    "memory": [
+        {"name": "weights", "gib": 0.0048, "exact": True, "source": "parameters x 4 bytes"},
+        {"name": "activations", "gib": 0.02, "exact": False, "source": "formula"},
+    ],
+    "needed_gib": 0.03,
+    "capacity_gib": 7.2,
+    "fits": True,
+    "problems": [],
+    "warnings": [],
+    "result_class": "exact",
+}
+SPEC: Json = {
+    "name": "gpt-ddp",
+    "model": {"name": "gpt", "layers": 4, "width": 160, "heads": 4},
+    "data": {"dataset": "python-stdlib", "tokenizer": "bytes", "sequence_length": 128},
+    "training": {
+        "steps": 400,
+        "global_batch_size": 8,
+        "learning_rate": 0.002,
+        "warmup_steps": 20,
+        "schedule": "cosine",
+        "max_grad_norm": 1.0,
+        "seed": 1,
+    },
+    "parallelism": {"strategy": "ddp", "data_parallel_replicate_degree": 2},
+    "precision": "float32",
+    "checkpoint": {"every_steps": 200, "keep_last": 2},
+    "resources": {"nodes": 1, "ranks_per_node": 2, "wall_time": "20min"},
+}
+RESULT: Json = {
+    "finished": True,
+    "step": 400,
+    "loss_first": 5.56,
+    "loss_last": 1.83,
+    "eval_loss": 1.9,
+    "tokens_per_s": 12345.6,
+    "wall_s": 33.2,
+    "checkpoint": "step-000400",
+    "sample": "class Foo:\n    def bar(self):\n        return 1\n",
+    "reason": "finished",
+}
+USER: Json = {
+    "id": "user_01k9abcdefghjkmnpqrstvwxyz",
+    "name": "ada",
+    "role": "admin",
+    "zone": "UTC",
+    "disabled": False,
+    "created_at": NOW,
+}
+TOKEN: Json = {
+    "id": "token_01k9abcdefghjkmnpqrstvwxy",
+    "name": "laptop",
+    "created_at": NOW,
+    "expires_at": "2027-02-19T10:57:00+00:00",
+    "last_used_at": None,
+    "revoked_at": None,
+}
+NEW_TOKEN: Json = {**TOKEN, "secret": "ty_secret", "user": USER}
+LEASE: Json = {
+    "id": "lease_01k9abcdefghjkmnpqrstvwxyz",
+    "user": "ada",
+    "node": "this-machine",
+    "node_class": "cpu2",
+    "kind": "booked",
+    "state": "booked",
+    "reason": "Booked.",
+    "hold_start": "2026-11-21T14:00:00+00:00",
+    "hold_end": "2026-11-21T16:00:00+00:00",
+    "usable_end": "2026-11-21T15:55:00+00:00",
+    "job": None,
+    "created_at": NOW,
+}
+ME: Json = {"user": USER, "labs": ["nlp"], "queued": 1, "running": 2, "lease": LEASE}
+NODE: Json = {
+    "id": "node_01k9abcdefghjkmnpqrstvwxyz",
+    "name": "this-machine",
+    "node_class": "cpu2",
+    "state": "ready",
+    "reason": "Enrolled.",
+    "hardware": {
+        "class_name": "cpu2",
+        "device": "cpu",
+        "slots": 2,
+        "memory_gib": 16.0,
+        "model": None,
+    },
+    "inventory": {
+        "hostname": "box",
+        "cores": 2,
+        "memory_gib": 16.0,
+        "gpus": [],
+        "slots": 2,
+        "python": "3.11.9",
+        "torch": "2.13.0",
+    },
+    "telemetry": {
+        "cpu_pct": 42.0,
+        "memory_used_gib": 3.5,
+        "disk_free_gib": 40.0,
+        "gpu_pct": [],
+        "gpu_memory_used_gib": [],
+    },
+    "reachable": True,
+    "last_seen_at": NOW,
+    "unreachable_since": None,
+    "user": None,
+    "job": None,
+    "free_at": None,
+}
+DATASET: Json = {
+    "id": "dataset_01k9abcdefghjkmnpqrstvwx",
+    "name": "my-text",
+    "built_in": False,
+    "format": "text",
+    "size": 2048,
+    "lines": 10,
+    "characters": 2000,
+    "warnings": [],
+    "created_at": NOW,
+}
+ATTEMPT: Json = {
+    "id": "attempt_01k9abcdefghjkmnpqrstvwx",
+    "epoch": 1,
+    "node": "this-machine",
+    "lease": LEASE["id"],
+    "state": "exited",
+    "outcome": "killed",
+    "reason": "Rank 1 on this-machine was killed by signal 9 (SIGKILL) at step 120.",
+    "launcher": "warm",
+    "culprit_rank": 1,
+    "signal": 9,
+    "exit_code": -9,
+    "last_lines": ["step 119", "step 120"],
+    "resumed_from_step": None,
+    "assigned_at": NOW,
+    "started_at": NOW,
+    "first_step_at": NOW,
+    "ended_at": NOW,
+}
+SERIES: Json = {
+    "key": "loss",
+    "rank": 0,
+    "steps": [1, 200, 400],
+    "values": [5.5, None, 1.8],
+    "min": [],
+    "max": [],
+    "points": 400,
+}
+METRICS: Json = {"job": JOB_ID, "keys": ["loss", "lr"], "series": [SERIES]}
+LOG_LINE: Json = {"epoch": 1, "rank": 0, "stream": "stdout", "line": 0, "text": "step 1"}
+LOGS: Json = {"lines": [LOG_LINE], "cursor": "c1", "has_more": False, "ranks": [0, 1]}
+CHECKPOINT: Json = {
+    "id": "checkpoint_01k9abcdefghjkmnpqrst",
+    "epoch": 1,
+    "step": 400,
+    "size": 15_000_000,
+    "files": 3,
+    "created_at": NOW,
+}
+ARTIFACT: Json = {
+    "id": "artifact_01k9abcdefghjkmnpqrstvw",
+    "epoch": 1,
+    "path": "sample.txt",
+    "size": 5,
+    "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",  # of "hello"
+    "created_at": NOW,
+}
+ENROLMENT: Json = {
+    "token": "once-only-token-abcdef",
+    "command": "trainyard worker --enrol once-only-token-abcdef",
+    "expires_at": NOW,
+}
+LINK: Json = {"url": "http://x/login?secret=s", "secret": "s", "expires_at": NOW}
+PLAN_ANSWER: Json = {
+    "plans": [{"node_class": "cpu2", "plan": PLAN, "ready_nodes": 1}],
+    "chosen": "cpu2",
+    "predicted_start": NOW,
+    "reason": "Fits on cpu2 and starts at once.",
+}
+
+
+def job(**changes: Any) -> Json:
+    """A queued job, changed."""
+    return {
+        "id": JOB_ID,
+        "name": "gpt-ddp",
+        "user": "ada",
+        "state": "queued",
+        "desired": "run",
+        "reason_code": "waits",
+        "reason": "Waits for the scheduler.",
+        "predicted_start": NOW,
+        "spec": SPEC,
+        "plan": PLAN,
+        "lease": None,
+        "cloned_from": None,
+        "epoch": 0,
+        "node": None,
+        "steps": 400,
+        "step": 0,
+        "loss": None,
+        "tokens_per_s": None,
+        "stops_at": None,
+        "wall_time_s": 1200,
+        "used_s": 0,
+        "result": None,
+        "created_at": NOW,
+        "started_at": None,
+        "finished_at": None,
+        **changes,
+    }
+
+
+def running(step: int, loss: float) -> Json:
+    """A running job."""
+    return job(
+        state="running",
+        reason_code="running",
+        reason="Running on this-machine.",
+        node="this-machine",
+        epoch=1,
+        step=step,
+        loss=loss,
+        tokens_per_s=10240.0,
+        started_at=NOW,
+    )
+
+
+def ended(state: str = "succeeded", **changes: Any) -> Json:
+    """A job that has ended."""
+    return job(
+        state=state,
+        reason_code=state,
+        reason="Trained all 400 steps." if state == "succeeded" else "Rank 1 was killed.",
+        epoch=1,
+        step=400,
+        loss=1.83,
+        result=RESULT,
+        started_at=NOW,
+        finished_at="2026-11-21T10:57:41+00:00",
+        **changes,
+    )
+
+
+def event(number: int, message: str, kind: str = "state") -> Json:
+    """Something that happened."""
+    return {
+        "id": number,
+        "at": NOW,
+        "epoch": 1,
+        "kind": kind,
+        "from_state": "queued",
+        "to_state": "running",
+        "reason_code": "started",
+        "message": message,
+        "actor": "scheduler",
+    }
