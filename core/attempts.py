@@ -3,6 +3,8 @@
 The scheduler assigns and declares lost; the API hears from nodes and from owners. Both come here,
 so that job and attempt never disagree. Each function does one thing in the caller's transaction and
 says whether it still could.
+
+Everybody locks the job before its attempt: two who meet wait for each other and never deadlock.
 """
 
 from datetime import datetime, timedelta
@@ -12,9 +14,11 @@ from sqlalchemy.orm import Session
 
 from core.ids import Kind, new_id
 from core.messages import ExitRecord
+from core.spec import format_duration
 from core.states import (
     INFRASTRUCTURE,
     INTERRUPTED,
+    JOB_EDGES,
     LIVE_ATTEMPT,
     MAX_INFRASTRUCTURE_FAILURES,
     TERMINAL_JOB,
@@ -27,6 +31,7 @@ from core.states import (
 from core.tables import Attempt, Checkpoint, Job, Lease, Node
 from core.transitions import advance, enter
 
+QUEUED_AGAIN = "Queued again. "
 BACK_OFF_S = (5, 30, 120)  # before the next attempt, after the first, second, third such failure
 
 
@@ -87,6 +92,7 @@ def assign(
 
 def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: str) -> None:
     """The attempt has made its first step."""
+    lock(session, job)
     message = "Training."
     if attempt.state is AttemptState.ASSIGNED:
         start(session, attempt, now=now, actor=actor)
@@ -112,6 +118,11 @@ def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: s
     )
 
 
+def lock(session: Session, job: Job) -> None:
+    """Hold the job until the transaction ends, and read it again: it may have moved on."""
+    session.refresh(job, with_for_update=True)
+
+
 def start(session: Session, attempt: Attempt, *, now: datetime, actor: str) -> None:
     """The node has taken the attempt up."""
     advance(
@@ -130,6 +141,7 @@ def ask_to_stop(
     session: Session, job: Job, reason: Outcome, *, now: datetime, message: str, actor: str
 ) -> bool:
     """Ask a starting or running job's attempt to save and stop; False if there is none to ask."""
+    lock(session, job)
     attempt = live_attempt(session, job)
     if attempt is None or not advance(
         session,
@@ -170,6 +182,7 @@ def conclude(
     `message` says what happened, in a sentence for the owner. Without a `record` nobody saw the
     end: the node or the shim was lost.
     """
+    lock(session, job)
     exited = advance(
         session,
         attempt,
@@ -188,7 +201,7 @@ def conclude(
         return True
     if job.state is JobState.STARTING and outcome is Outcome.SUCCEEDED:
         run(session, job, attempt, now=now, actor=actor)  # it finished before a step was seen
-    used_s = job.used_s + round(record.duration_s if record else _age_s(attempt, now))
+    used_s = job.used_s + round(record.duration_s if record else _proven_s(attempt))
     changes: dict[str, object] = {"used_s": used_s}
     if outcome in INFRASTRUCTURE:
         wait_s = BACK_OFF_S[min(job.infrastructure_failures, len(BACK_OFF_S) - 1)]
@@ -197,23 +210,30 @@ def conclude(
     if outcome in INTERRUPTED:
         changes["interruptions"] = job.interruptions + 1
     after = job_after(outcome, job.desired, job.infrastructure_failures)
+    reason_code = str(outcome)
+    if outcome is Outcome.PAUSED and job.desired is Desired.RUN:
+        message = "Queued again: it was resumed while it was stopping."
+    elif after is JobState.QUEUED:
+        message = f"{QUEUED_AGAIN}{message}"
+    elif outcome in INFRASTRUCTURE and after is JobState.FAILED:
+        message = f"{message} That was failure {MAX_INFRASTRUCTURE_FAILURES + 1} of this kind."
+    if after is JobState.QUEUED and used_s >= job.wall_time_s:
+        after, reason_code = JobState.FAILED, str(Outcome.TIME_LIMIT)
+        message = (
+            f"{message.removeprefix(QUEUED_AGAIN)} Its wall time of "
+            f"{format_duration(job.wall_time_s)} is used up, so it is not tried again. Clone it "
+            "with a longer one to go on."
+        )
     if after in TERMINAL_JOB:
         changes["finished_at"] = now
     if record is not None and record.result is not None and after is JobState.SUCCEEDED:
         changes["result"] = record.result.model_dump(mode="json")
-    if outcome is Outcome.PAUSED and job.desired is Desired.RUN:
-        message = "Queued again: it was resumed while it was stopping."
-    elif after is JobState.QUEUED:
-        message = f"Queued again. {message}"
-    elif outcome in INFRASTRUCTURE and after is JobState.FAILED:
-        message = f"{message} That was failure {MAX_INFRASTRUCTURE_FAILURES + 1} of this kind."
-    target: JobState = after
-    advance(
+    _move_on(
         session,
         job,
-        target,
+        after,
         now=now,
-        reason_code=str(outcome),
+        reason_code=reason_code,
         message=message,
         actor=actor,
         **changes,
@@ -221,5 +241,42 @@ def conclude(
     return True
 
 
-def _age_s(attempt: Attempt, now: datetime) -> float:
-    return (now - attempt.started_at).total_seconds() if attempt.started_at else 0.0
+def _move_on(
+    session: Session,
+    job: Job,
+    to: JobState,
+    *,
+    now: datetime,
+    reason_code: str,
+    message: str,
+    actor: str,
+    **changes: object,
+) -> None:
+    """Bring the job to `to`, through `stopping` where no edge leads there directly."""
+    if to not in JOB_EDGES[job.state]:
+        advance(
+            session,
+            job,
+            JobState.STOPPING,
+            now=now,
+            reason_code=reason_code,
+            message=message,
+            actor=actor,
+        )
+    advance(
+        session,
+        job,
+        to,
+        now=now,
+        reason_code=reason_code,
+        message=message,
+        actor=actor,
+        **changes,
+    )
+
+
+def _proven_s(attempt: Attempt) -> float:
+    """How long it ran for certain, where nobody saw its end: until its last known step."""
+    if attempt.started_at is None or attempt.last_step_at is None:
+        return 0.0
+    return max(0.0, (attempt.last_step_at - attempt.started_at).total_seconds())

@@ -357,6 +357,9 @@ class Job(Base):
     result: Mapped[Document | None]
     """`strategies.run_directory.Result` of the attempt that succeeded."""
     created_at: Mapped[datetime]
+    queued_at: Mapped[datetime | None]
+    """When its owner resumed it, which puts it behind those who wait already; None: `created_at`.
+    What the platform queues again keeps its place."""
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
 
@@ -383,7 +386,7 @@ class Attempt(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     epoch: Mapped[int]
     node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
-    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"))
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), index=True)
     state: Mapped[AttemptState]
     outcome: Mapped[Outcome | None]
     reason: Mapped[str] = mapped_column(default="")
@@ -398,6 +401,9 @@ class Attempt(Base):
     files_kept: Mapped[bool] = mapped_column(default=False)
     """Exit, checkpoints, artifacts, metrics and logs are all here: the node may wipe its copy."""
     assigned_at: Mapped[datetime]
+    missing_since: Mapped[datetime | None]
+    """Time of the first heartbeat that did not list it, if the last one did not either. A condition:
+    the API sets it, and clears it when the node lists the attempt again."""
     started_at: Mapped[datetime | None]
     first_step_at: Mapped[datetime | None]
     last_step_at: Mapped[datetime | None]

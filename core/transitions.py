@@ -10,11 +10,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import CursorResult, update
+from sqlalchemy import ColumnElement, CursorResult, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from core.states import ATTEMPT_EDGES, JOB_EDGES, LEASE_EDGES, NODE_EDGES, sources
+from core.states import ATTEMPT_EDGES, JOB_EDGES, LEASE_EDGES, NODE_EDGES, JobState, sources
 from core.tables import Attempt, Event, Job, Lease, Node
 
 Stateful = Job | Attempt | Lease | Node
@@ -48,16 +48,13 @@ def advance(
     values: dict[str, object] = {"state": to, "reason": message, **changes}
     if isinstance(row, Job):
         values["reason_code"] = reason_code
-    where = [table.id == row.id, table.state.in_(sources(EDGES[table], to))]
+        if row.state is JobState.PAUSED and to is JobState.QUEUED:
+            values["queued_at"] = now  # its owner took it out of the line: it joins at the end
+    where: list[ColumnElement[bool]] = [table.state.in_(sources(EDGES[table], to))]
     if isinstance(row, Job | Attempt):
         where.append(type(row).epoch == row.epoch)
     before = row.state
-    session.flush()
-    result = session.execute(
-        update(table).where(*where).values(**values).execution_options(synchronize_session=False)
-    )
-    assert isinstance(result, CursorResult)
-    if result.rowcount == 0:
+    if not _update(session, row, values, *where):
         return False
     for name, value in values.items():
         set_committed_value(row, name, value)
@@ -88,19 +85,29 @@ def explain(
     message: str,
     predicted_start: datetime | None = None,
 ) -> bool:
-    """Say why a job is in the state it is in, without changing it; False if nothing was new."""
+    """Say why a job is in the state it is in, without changing it.
+
+    False if that was known already, or if the job has moved on since `job` was read.
+    """
     now_told = (job.reason_code, job.reason, job.predicted_start)
     if now_told == (reason_code, message, predicted_start):
         return False
     values = {"reason_code": reason_code, "reason": message, "predicted_start": predicted_start}
-    session.execute(
-        update(Job)
-        .where(Job.id == job.id, Job.state == job.state, Job.epoch == job.epoch)
-        .values(**values)
-        .execution_options(synchronize_session=False)
-    )
+    if not _update(session, job, values, Job.state == job.state, Job.epoch == job.epoch):
+        return False
     for name, value in values.items():
         set_committed_value(job, name, value)
+    return True
+
+
+def say(session: Session, row: Lease | Node, message: str) -> bool:
+    """Say why a lease or node is in the state it is in; False if that was known or it moved on."""
+    table = type(row)
+    if row.reason == message or not _update(
+        session, row, {"reason": message}, table.state == row.state
+    ):
+        return False
+    set_committed_value(row, "reason", message)
     return True
 
 
@@ -127,6 +134,24 @@ def note(
             actor=actor,
         )
     )
+
+
+def _update(
+    session: Session,
+    row: Stateful,
+    values: Mapping[str, object],
+    *where: ColumnElement[bool],
+) -> bool:
+    table = type(row)
+    session.flush()
+    result = session.execute(
+        update(table)
+        .where(table.id == row.id, *where)
+        .values(**values)
+        .execution_options(synchronize_session=False)
+    )
+    assert isinstance(result, CursorResult)
+    return result.rowcount == 1
 
 
 def _append(
