@@ -27,5 +27,5 @@ def inert(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """`inert(text)` with every run of white space as one space."""
-    return " ".join(inert(text).split())
+    """`inert(text)` with spaces for line breaks and tabs."""
+    return inert(text).replace("\n", " ").replace("\t", " ").strip()

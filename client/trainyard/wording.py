@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
+from math import isfinite
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -48,7 +49,9 @@ def number(value: float | None, *, digits: int = 4) -> str:
     """`12,345`, `1.834`, `2.000e-05`; `-` for none."""
     if value is None:
         return "-"
-    if value == int(value) and abs(value) < 1e15:
+    if not isfinite(value):
+        return str(value)
+    if float(value).is_integer() and abs(value) < 1e15:
         return f"{int(value):,}"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
@@ -59,8 +62,7 @@ def number(value: float | None, *, digits: int = 4) -> str:
 
 def sparkline(values: Sequence[float | None], *, width: int = 24) -> str:
     """A line of blocks, lowest to highest; the mean of each part when there are too many values."""
-    known = [value for value in values if value is not None and abs(value) != float("inf")]
-    known = [value for value in known if value == value]
+    known = [value for value in values if value is not None and isfinite(value)]
     if len(known) < 2:
         return ""
     parts = min(width, len(known))

@@ -138,4 +138,4 @@ def _print_log_line(out: Console, line: LogLine) -> None:
     who = "launcher" if line.rank < 0 else f"rank {line.rank}"
     style = "yellow" if line.stream == "stderr" else ""
     prefix = Text(f"{line.epoch} {who:>8} ", style="dim")
-    out.print(prefix + Text(" ".join(inert(line.text).splitlines()), style=style), soft_wrap=True)
+    out.print(prefix + Text(inert(line.text).replace("\n", " "), style=style), soft_wrap=True)
