@@ -241,9 +241,9 @@ def windows_of(numbers: Integers, *, num_windows: int, seed: int) -> Integers:
     """The training window of each sample number."""
     passes, places = np.divmod(numbers, num_windows)
     windows = np.empty_like(places)
-    for number in np.unique(passes):
+    for number in range(int(passes.min()), int(passes.max()) + 1):
         of_pass = passes == number
-        keys = round_keys(seed, int(number))
+        keys = round_keys(seed, number)
         windows[of_pass] = permuted(places[of_pass], count=num_windows, keys=keys)
     return windows
 

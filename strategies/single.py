@@ -4,12 +4,17 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import clip_grads_with_norm_
 
 from strategies.engine import Batch, State, copy_state
 from strategies.loss import token_loss_sum
 from strategies.mesh import Mesh
-from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
+from strategies.optimizer import (
+    build_optimizer,
+    gradient_norm,
+    optimizer_state,
+    set_learning_rate,
+)
 from strategies.spec import TrainSpec
 
 
@@ -30,7 +35,10 @@ class SingleEngine:
         return sum_of(shares)
 
     def clip(self, max_norm: float) -> Tensor:
-        return clip_grad_norm_(self.model.parameters(), max_norm)
+        parameters = list(self.model.parameters())
+        norm = gradient_norm([p.grad for p in parameters if p.grad is not None])
+        clip_grads_with_norm_(parameters, max_norm, norm)
+        return norm
 
     def step(self, learning_rate: float) -> None:
         set_learning_rate(self.optimizer, learning_rate)

@@ -47,6 +47,15 @@ from strategies.run_directory import (
 
 FIRST_STEPS, LAST_STEPS = 5, 10  # one step's loss is noise: the result gives means of these many
 
+# What torch and numpy would import during a run; a test finds out when this falls behind.
+IMPORTED_LATE = (
+    "numpy.ctypeslib",
+    "torch._dynamo",
+    "torch.nn.parallel.distributed",
+    "torch.profiler._cupti_monitor",  # on CPU too: the optimizer asks it whether it is recording
+    "torch.utils.serialization.config",
+)
+
 # A DDP object that is freed after its process group can deadlock in torch's gloo thread (seen
 # once in 150 runs); engines therefore live until the process leaves through os._exit.
 kept_engines: list[Engine] = []
@@ -109,7 +118,6 @@ def train(
     story = Story(directory, started=time.perf_counter())
     if progress.step and (directory.checkpoints / checkpoint_name(progress.step)).is_dir():
         story.checkpoint = checkpoint_name(progress.step)
-    gc.collect()
     gc.freeze()  # what lives until the end need not be looked through by every later collection
     stopping = False
 
@@ -321,7 +329,7 @@ def preload() -> None:
     No tensor operation happens here: a thread pool of the parent would not survive the fork.
     DistributedDataParallel alone would otherwise import torch._dynamo for a second.
     """
-    for module in ("torch._dynamo", "torch.nn.parallel.distributed", "torch.profiler"):
+    for module in IMPORTED_LATE:
         importlib.import_module(module)
     for technique in TECHNIQUES.values():
         importlib.import_module(technique.engine.partition(":")[0])

@@ -34,6 +34,16 @@ def train_run(run_dir: str, engine: str | None = None) -> int:
     return run(directory.read_plan(), directory.path, engine=None if make is None else make())
 
 
+def train_without_imports(run_dir: str) -> int:
+    """train_run, failing where the run imports anything that was not preloaded."""
+    before = set(sys.modules)
+    code = train_run(run_dir)
+    late = sorted(set(sys.modules) - before)
+    if late:
+        raise AssertionError(f"imported during the run: {late}")
+    return code
+
+
 class ScheduledEngine:
     """Owns its backward: two stages, their micro-batches interleaved as in 1F1B.
 

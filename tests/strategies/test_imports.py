@@ -3,10 +3,11 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from training_runs import REPOSITORY, Run, WarmRanks, make_run_plan, make_spec
 
-REPOSITORY = Path(__file__).parent.parent.parent
 TORCH_FREE = ["spec", "layout", "catalog", "memory", "planner", "run_directory", "stdlib_text"]
 
 
@@ -33,3 +34,17 @@ def test_preloading_leaves_one_thread_and_no_second_import() -> None:
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     assert found.stdout == "1 1 True True\n"
+
+
+@pytest.mark.gloo
+@pytest.mark.xdist_group("gloo")
+def test_a_forked_rank_imports_nothing_more(
+    warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+) -> None:
+    spec = make_spec(training__steps=2, training__warmup_steps=0, parallelism__strategy="ddp")
+    run = Run(tmp_path / "run")
+    run.directory.path.mkdir()
+    run_plan = make_run_plan(spec, ranks=2, sample_bytes=3, **ragged)
+    run.directory.plan.write_text(run_plan.model_dump_json())
+    started = warm.start("train_without_imports", ranks=2, run_dir=str(run.directory.path))
+    assert started.wait() == [0, 0], warm.said()

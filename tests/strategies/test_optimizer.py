@@ -13,6 +13,7 @@ from training_runs import make_spec
 
 from strategies.optimizer import (
     build_optimizer,
+    gradient_norm,
     learning_rate,
     optimizer_state,
     set_learning_rate,
@@ -79,6 +80,14 @@ def test_adamw_follows_its_formula_with_decay_on_matrices_only() -> None:
         optimizer.step()
         torch.testing.assert_close(matrix.detach(), expected[0], rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(vector.detach(), expected[1], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("shapes", [[(256, 160), (640, 160), (160,)], [(2048, 2048)]])
+def test_the_gradient_norm_is_right_to_seven_digits(shapes: list[tuple[int, ...]]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    gradients = [torch.randn(shape, generator=generator) for shape in shapes]
+    exact = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients))
+    assert gradient_norm(gradients).item() == pytest.approx(exact, rel=1e-7)
 
 
 def test_its_state_is_there_before_the_first_step_and_is_live() -> None:
