@@ -6,6 +6,9 @@ on with another number of ranks. What is not a tensor is in progress.json.
 
 import os
 import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -59,13 +62,14 @@ def save_checkpoint(
     """Write `step-N`, all ranks together; its name, once it is safe on the first rank's disk."""
     name = checkpoint_name(progress.step)
     aside = checkpoints / f"{name}{ASIDE}{mesh.broadcast_text(str(os.getpid()))}"
-    save(
-        engine.state(),
-        storage_writer=FileSystemWriter(aside, single_file_per_rank=True, sync_files=True),
-        # One copy of what every rank holds, on the first of them: the same on every node's disk.
-        planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
-        no_dist=mesh.world_size == 1,
-    )
+    with alone_is_fine():
+        save(
+            engine.state(),
+            storage_writer=FileSystemWriter(aside, single_file_per_rank=True, sync_files=True),
+            # One copy of what every rank holds, by the first of them, on its node's disk.
+            planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
+            no_dist=mesh.world_size == 1,
+        )
     if mesh.is_first:
         stored = StoredProgress(progress=progress, spec=spec)
         write_atomically(aside / PROGRESS, json_bytes(stored))
@@ -135,15 +139,24 @@ def load_checkpoint(checkpoint: Path, engine: Engine, spec: TrainSpec, mesh: Mes
     require_same_model(stored.spec, spec, checkpoint)
     state = engine.state()
     try:
-        load(
-            state,
-            storage_reader=FileSystemReader(checkpoint),
-            no_dist=mesh.world_size == 1,
-        )
+        with alone_is_fine():
+            load(
+                state,
+                storage_reader=FileSystemReader(checkpoint),
+                no_dist=mesh.world_size == 1,
+            )
     except (CheckpointException, RuntimeError, OSError) as error:
         raise BadCheckpoint(f"{checkpoint} cannot be read: {error}") from error
     engine.load(state)
     return stored.progress
+
+
+@contextmanager
+def alone_is_fine() -> Iterator[None]:
+    """Keep torch from warning that one rank has no process group: it needs none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        yield
 
 
 def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> None:

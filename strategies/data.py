@@ -141,7 +141,7 @@ def read_documents(path: Path) -> list[bytes]:
                 continue
             try:
                 document = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise BadData(f"line {number} is not JSON: {error}") from error
             text = document.get("text") if isinstance(document, dict) else None
             if not isinstance(text, str):

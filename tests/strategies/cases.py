@@ -6,6 +6,7 @@ Loaded by ranks.py; every case returns an exit code.
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,21 @@ class FailingEngine(DDPEngine):
         if self.steps == 2 and dist.get_rank() == 1:
             raise ZeroDivisionError("rank 1 was told to fail")
         super().step(learning_rate)
+
+
+class HangingEngine(DDPEngine):
+    """Rank 1 does not come to step 2; it waits until rank 0 has given up."""
+
+    steps = 0
+
+    def forward_backward(self, micro_batches: Sequence[Batch], valid_tokens: int) -> Tensor:
+        self.steps += 1
+        if self.steps == 2 and dist.get_rank() == 1:
+            given_up = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1] / "rank-0/error.json"
+            while not given_up.exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward_backward(micro_batches, valid_tokens)
 
 
 class Terminated:

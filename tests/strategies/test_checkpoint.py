@@ -51,6 +51,10 @@ def test_only_the_last_checkpoints_are_kept_and_each_verifies(finished: Run) -> 
     assert finished.result.checkpoint == "step-000012"
 
 
+def test_a_run_that_goes_well_says_nothing(finished: Run, warm: WarmRanks) -> None:
+    assert warm.said().splitlines()[1:] == []
+
+
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "manifest", "escape"])
 def test_a_damaged_checkpoint_is_passed_over(finished: Run, damage: str) -> None:
     newest = finished.directory.checkpoints / "step-000012"

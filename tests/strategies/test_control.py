@@ -136,6 +136,15 @@ def test_a_rank_that_raises_leaves_its_own_error_and_takes_the_others_down(
     assert abs(error["t_ns"] / 1e9 - time.time()) < 300
 
 
+def test_a_rank_gives_up_on_one_that_hangs_after_the_timeout_it_was_given(
+    warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+) -> None:
+    run_plan = make_run_plan(make_spec(**ENDLESS), ranks=2, collective_timeout_s=2, **ragged)
+    _, started = warm.start_training(run_plan, tmp_path / "run", engine="HangingEngine")
+    assert started.wait() == [ExitCode.USER_ERROR, -9], warm.said()
+    assert "Timed out waiting 2000ms" in warm.error(0)["message"]
+
+
 def test_running_out_of_memory_has_its_own_code(
     warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -152,6 +161,7 @@ def test_running_out_of_memory_has_its_own_code(
         (b'{"text": "a"}\n', "jsonl", "1 documents of 1 bytes: 0 samples to train on"),
         (b'{"text": "ab"}\n\n{"txt": "ab"}\n', "jsonl", "line 3 is not an object"),
         (b'{"text": "ab"}\n{"text"\n', "jsonl", "line 2 is not JSON"),
+        (b"[" * 100_000, "jsonl", "line 1 is not JSON"),
     ],
 )
 def test_data_that_cannot_be_trained_on_is_refused_with_numbers(
