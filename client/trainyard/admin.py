@@ -6,7 +6,7 @@ from typing import Any
 from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
 from trainyard.paging import all_pages
-from trainyard.views import Enrolment, Event, Node, User
+from trainyard.views import AuditEntry, Enrolment, Link, Node, User
 
 
 class Admin:
@@ -30,44 +30,48 @@ class Admin:
 
     def change_user(
         self,
-        user_id: str,
+        user: str,
         *,
         role: str | None = None,
         disabled: bool | None = None,
         password: str | None = None,
     ) -> User:
-        """Change what is given, leave the rest."""
+        """Change what is given of a person, by id or name, and leave the rest."""
         given = {"role": role, "disabled": disabled, "password": password}
         body = {name: value for name, value in given.items() if value is not None}
-        return decode(User, self._connection.patch(f"/v1/users/{segment(user_id)}", body))
+        return decode(User, self._connection.patch(f"/v1/users/{segment(user)}", body))
 
-    # --------------------------------------------------------------------------------- nodes
+    def login_link(self, user: str) -> Link:
+        """A link with which a person can sign in once."""
+        return decode(Link, self._connection.post(f"/v1/users/{segment(user)}/login-link"))
+
+    # ------------------------------------------------------------------- nodes, by id or name
 
     def enrol(self, name: str, *, node_class: str | None = None) -> Enrolment:
         """A single-use token for a new node."""
         body = {"name": name, "node_class": node_class}
         return decode(Enrolment, self._connection.post("/v1/admin/enrolments", body))
 
-    def drain(self, node_id: str) -> Node:
+    def drain(self, node: str) -> Node:
         """Start nothing new there; what runs goes on."""
-        return self._act(node_id, "drain")
+        return self._act(node, "drain")
 
-    def resume(self, node_id: str) -> Node:
+    def resume(self, node: str) -> Node:
         """Use it again."""
-        return self._act(node_id, "resume")
+        return self._act(node, "resume")
 
-    def quarantine(self, node_id: str) -> Node:
+    def quarantine(self, node: str) -> Node:
         """Take it out because it cannot be trusted."""
-        return self._act(node_id, "quarantine")
+        return self._act(node, "quarantine")
 
-    def retire(self, node_id: str) -> Node:
+    def retire(self, node: str) -> Node:
         """Take it out for good; its token stops working."""
-        return self._act(node_id, "retire")
+        return self._act(node, "retire")
 
-    def audit(self, *, limit: int | None = None) -> Iterator[Event]:
+    def audit(self, *, limit: int | None = None) -> Iterator[AuditEntry]:
         """Who did what, newest first."""
-        return all_pages(self._connection, "/v1/admin/audit", Event, limit=limit)
+        return all_pages(self._connection, "/v1/admin/audit", AuditEntry, limit=limit)
 
-    def _act(self, node_id: str, verb: str) -> Node:
-        answer: Any = self._connection.post(f"/v1/admin/nodes/{segment(node_id)}/{verb}")
+    def _act(self, node: str, verb: str) -> Node:
+        answer: Any = self._connection.post(f"/v1/admin/nodes/{segment(node)}/{verb}")
         return decode(Node, answer)

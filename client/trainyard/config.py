@@ -26,6 +26,8 @@ class Server:
 
     token: str = field(repr=False)
     user: str
+    is_session: bool = True
+    """Made by signing in, so that signing out ends it; else a token that was given."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,13 @@ def config_path(environ: Mapping[str, str] = os.environ) -> Path:
 def resolve(
     url: str | None, token: str | None, *, environ: Mapping[str, str] = os.environ
 ) -> Access:
-    """The address and token to use. Raises NotConfigured for an unreadable file."""
+    """The address and token to use; an empty `token` means none. Raises NotConfigured."""
     config = read(config_path(environ))
     chosen = normal_url(url or environ.get(URL_VARIABLE) or config.url or DEFAULT_URL)
     kept = config.servers.get(chosen)
-    return Access(chosen, token or environ.get(TOKEN_VARIABLE) or (kept.token if kept else None))
+    if token is None:
+        token = environ.get(TOKEN_VARIABLE) or (kept.token if kept else None)
+    return Access(chosen, token or None)
 
 
 def normal_url(url: str) -> str:
@@ -100,7 +104,7 @@ def read(path: Path) -> Config:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         servers = {
-            url: Server(token=str(kept["token"]), user=str(kept["user"]))
+            url: Server(str(kept["token"]), str(kept["user"]), is_session=kept["session"] is True)
             for url, kept in document["servers"].items()
         }
         return Config(url=document["url"], servers=servers)
@@ -117,7 +121,7 @@ def write(path: Path, config: Config) -> None:
     document = {
         "url": config.url,
         "servers": {
-            url: {"token": server.token, "user": server.user}
+            url: {"token": server.token, "user": server.user, "session": server.is_session}
             for url, server in config.servers.items()
         },
     }

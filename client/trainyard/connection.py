@@ -76,7 +76,6 @@ class Connection:
         if access.token is not None and not (access.token.isascii() and access.token.isprintable()):
             raise BadInput("The token has characters that no token has; copy it again.")
         self.url = access.url
-        self.has_token = access.token is not None
         self.patience = patience or Patience()
         self.sleep = sleep
         headers = {"User-Agent": f"trainyard/{client_version()}", "Accept": JSON}
@@ -201,6 +200,7 @@ class Connection:
                 lost_an_answer |= reached
                 wait_s = self._back_off(attempt)
             else:
+                self._http.cookies.clear()  # the token says who we are, nothing else
                 if response.status_code < 300:
                     return response
                 with self._closing(response):

@@ -25,9 +25,9 @@ class Datasets:
         """All that you may train on."""
         return all_pages(self._connection, "/v1/datasets", Dataset)
 
-    def get(self, dataset_id: str) -> Dataset:
-        """One of them."""
-        return decode(Dataset, self._connection.get(f"/v1/datasets/{segment(dataset_id)}"))
+    def get(self, dataset: str) -> Dataset:
+        """One of them, by id or name."""
+        return decode(Dataset, self._connection.get(f"/v1/datasets/{segment(dataset)}"))
 
     def upload(
         self,
@@ -64,9 +64,9 @@ class Datasets:
         answer = self._connection.upload("/v1/datasets", body, name=name, format=chosen)
         return decode(Dataset, answer)
 
-    def delete(self, dataset_id: str) -> None:
-        """Remove one of your own."""
-        self._connection.delete(f"/v1/datasets/{segment(dataset_id)}")
+    def delete(self, dataset: str) -> None:
+        """Remove one of your own, by id or name."""
+        self._connection.delete(f"/v1/datasets/{segment(dataset)}")
 
 
 def guess_format(path: Path) -> Format:

@@ -86,7 +86,10 @@ class ApiError(TrainyardError):
             for item in self.errors
             if item.message not in self.detail
         ]
-        return "\n".join(lines + ([self.advice] if self.advice else []))
+        return "\n".join(lines + ([advice] if (advice := self._advice()) else []))
+
+    def _advice(self) -> str:
+        return self.advice
 
     def _param_is_news(self) -> bool:
         named = any(item.param == self.param and item.message for item in self.errors)
@@ -101,6 +104,9 @@ class NotSignedIn(ApiError):
     """No token, or one that is unknown, expired or revoked."""
 
     advice = "Sign in with `trainyard login`, or set TRAINYARD_TOKEN to a valid token."
+
+    def _advice(self) -> str:
+        return "" if self.code == "wrong_password" else self.advice
 
 
 class Forbidden(ApiError):

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 
 from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
 from trainyard.errors import BadInput
 from trainyard.paging import all_pages
-from trainyard.views import Lease
+from trainyard.views import Availability, Lease
 
 
 class Leases:
@@ -29,9 +28,9 @@ class Leases:
         body = {"node_class": node_class, "node": node, "start": written(start), "hours": hours}
         return decode(Lease, self._connection.post("/v1/leases", body))
 
-    def list(self) -> Iterator[Lease]:
-        """Your leases."""
-        return all_pages(self._connection, "/v1/leases", Lease)
+    def list(self, *, user: str | None = None, limit: int | None = None) -> Iterator[Lease]:
+        """Your leases, the last made first. Staff may name another `user`, or `all`."""
+        return all_pages(self._connection, "/v1/leases", Lease, limit=limit, user=user)
 
     def get(self, lease_id: str) -> Lease:
         """One of them."""
@@ -42,13 +41,13 @@ class Leases:
         self._connection.delete(f"/v1/leases/{segment(lease_id)}")
 
     def availability(
-        self, start: datetime, hours: int, *, node_class: str | None = None
-    ) -> dict[str, Any]:
-        """Which nodes are free in the block."""
-        answer: dict[str, Any] = self._connection.get(
+        self, start: datetime, hours: int = 24, *, node_class: str | None = None
+    ) -> Availability:
+        """For every hour from `start` on, the nodes that could be booked for it."""
+        answer = self._connection.get(
             "/v1/leases/availability", node_class=node_class, start=written(start), hours=hours
         )
-        return answer
+        return decode(Availability, answer)
 
 
 def written(at: datetime) -> str:

@@ -18,6 +18,6 @@ class Nodes:
         """Every node."""
         return all_pages(self._connection, "/v1/nodes", Node)
 
-    def get(self, node_id: str) -> Node:
-        """One of them."""
-        return decode(Node, self._connection.get(f"/v1/nodes/{segment(node_id)}"))
+    def get(self, node: str) -> Node:
+        """One of them, by id or name."""
+        return decode(Node, self._connection.get(f"/v1/nodes/{segment(node)}"))

@@ -222,6 +222,14 @@ class Event(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AuditEntry(Event):
+    """Who did what; `kind` is the action, such as `node.drain`."""
+
+    subject: str
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Series(View):
     """One metric of one rank; `min` and `max` are the band where points were merged."""
 
@@ -374,6 +382,24 @@ class Lease(View):
     usable_end: datetime
     job: str | None
     created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeHour(View):
+    """One hour, and the names of the nodes that are free in it."""
+
+    start: datetime
+    free: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Availability(View):
+    """Which nodes of a class (None: of every class) are free, hour by hour."""
+
+    node_class: str | None
+    nodes: int
+    hours: tuple[FreeHour, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -190,6 +190,24 @@ ENROLMENT: Json = {
     "command": "trainyard worker --enrol once-only-token-abcdef",
     "expires_at": NOW,
 }
+AUDIT: Json = {
+    "id": 7,
+    "at": NOW,
+    "epoch": None,
+    "kind": "node.drain",
+    "from_state": None,
+    "to_state": None,
+    "reason_code": "",
+    "message": "Drained.",
+    "actor": "user_1",
+    "subject": NODE["id"],
+    "details": {"name": "this-machine"},
+}
+AVAILABILITY: Json = {
+    "node_class": "cpu2",
+    "nodes": 2,
+    "hours": [{"start": NOW, "free": 1, "nodes": ["this-machine"]}],
+}
 LINK: Json = {"url": "http://x/login?secret=s", "secret": "s", "expires_at": NOW}
 PLAN_ANSWER: Json = {
     "plans": [{"node_class": "cpu2", "plan": PLAN, "ready_nodes": 1}],

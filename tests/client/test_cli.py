@@ -62,6 +62,7 @@ def everything(server: FakeServer) -> None:
         "/v1/leases": listed([d.LEASE]),
         "/v1/tokens": listed([d.TOKEN]),
         "/v1/users": listed([d.USER]),
+        "/v1/admin/audit": listed([d.AUDIT]),
     }
     for path, answer in gets.items():
         server.answer(f"GET {path}", answer)
@@ -74,6 +75,7 @@ def everything(server: FakeServer) -> None:
         "/v1/datasets": as_json(d.DATASET, 201),
         "/v1/tokens": as_json(d.NEW_TOKEN, 201),
         "/v1/users": as_json(d.USER, 201),
+        "/v1/users/ada/login-link": as_json(d.LINK, 201),
         "/v1/admin/enrolments": as_json(d.ENROLMENT, 201),
         "/v1/sessions": as_json(d.NEW_TOKEN, 201),
         "/v1/sessions/link": as_json(d.NEW_TOKEN, 201),
@@ -82,17 +84,17 @@ def everything(server: FakeServer) -> None:
     for verb in ("cancel", "pause", "resume", "requeue"):
         posts[f"{JOB}/{verb}"] = as_json(d.job())
     for verb in ("drain", "resume", "quarantine", "retire"):
-        posts[f"/v1/admin/nodes/{d.NODE['id']}/{verb}"] = as_json(d.NODE)
+        posts[f"/v1/admin/nodes/this-machine/{verb}"] = as_json(d.NODE)
     for path, answer in posts.items():
         server.answer(f"POST {path}", answer)
     for path in (
         f"/v1/leases/{d.LEASE['id']}",
-        f"/v1/datasets/{d.DATASET['id']}",
+        "/v1/datasets/my-text",
         f"/v1/tokens/{d.TOKEN['id']}",
         "/v1/sessions/current",
     ):
         server.answer(f"DELETE {path}", Answer(204))
-    server.answer(f"PATCH /v1/users/{d.USER['id']}", as_json(d.USER))
+    server.answer("PATCH /v1/users/ada", as_json(d.USER))
 
 
 COMMANDS = [
@@ -114,9 +116,11 @@ COMMANDS = [
     ["tokens", "create", "laptop", "--days", "30"],
     ["tokens", "revoke", d.TOKEN["id"]],
     ["admin", "users"],
+    ["admin", "audit"],
     ["admin", "disable-user", "ada"],
     ["admin", "enable-user", "ada"],
     ["admin", "set-role", "ada", "staff"],
+    ["admin", "login-link", "ada"],
     ["admin", "enrol", "gpu-7", "--class", "a100x4"],
     ["admin", "drain", "this-machine"],
     ["admin", "resume", "this-machine"],
@@ -422,6 +426,8 @@ def test_login_by_token_link_and_first_start(server: FakeServer) -> None:
     given = runner.invoke(app, ["login", server.url, "--token", "-", "--json"], input="ty_mine\n")
     assert json.loads(given.stdout) == {"url": server.url, "user": "ada"}
     assert read(config_path()).servers[server.url].token == "ty_mine"
+    assert "Forgot the token" in runner.invoke(app, ["logout"]).stdout
+    assert server.of("DELETE /v1/sessions/current") == []  # a token that was given stays valid
 
     linked = runner.invoke(app, ["login", "--link", f"{server.url}/login?secret=abc"])
     assert linked.exit_code == 0, linked.output

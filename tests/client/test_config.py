@@ -51,6 +51,7 @@ def test_argument_before_environment_before_file(environ: dict[str, str]) -> Non
     assert resolve(None, None, environ=environ).token == "ty_env"
     given = resolve("http://10.0.0.2", "ty_given", environ=environ)
     assert (given.url, given.token) == ("http://10.0.0.2", "ty_given")
+    assert resolve(URL, "", environ=environ).token is None
 
 
 def test_a_kept_token_goes_to_its_own_server_only(environ: dict[str, str]) -> None:
@@ -77,7 +78,7 @@ def test_signing_out_forgets_one_server(environ: dict[str, str]) -> None:
     write(path, read(path).with_server("http://other", Server("ty_2", "bob")))
     write(path, read(path).without_server(URL))
     assert json.loads(path.read_text())["servers"] == {
-        "http://other": {"token": "ty_2", "user": "bob"}
+        "http://other": {"token": "ty_2", "user": "bob", "session": True}
     }
 
 

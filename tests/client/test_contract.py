@@ -37,6 +37,9 @@ PAIRS: list[tuple[type[View], type[BaseModel], dict[str, Any]]] = [
     (views.Node, schemas.NodeView, d.NODE),
     (views.Enrolment, schemas.EnrolmentView, d.ENROLMENT),
     (views.Lease, schemas.LeaseView, d.LEASE),
+    (views.AuditEntry, schemas.AuditView, d.AUDIT),
+    (views.FreeHour, schemas.FreeHour, d.AVAILABILITY["hours"][0]),
+    (views.Availability, schemas.AvailabilityView, d.AVAILABILITY),
     (views.Me, schemas.Me, d.ME),
 ]
 

@@ -52,7 +52,8 @@ def login(
         made = _by_link(chosen, link) if link else _by_password(chosen)
         secret, user = made.secret, made.user.name
     path = config.config_path()
-    config.write(path, config.read(path).with_server(chosen, config.Server(secret, user)))
+    kept = config.Server(secret, user, is_session=token is None)
+    config.write(path, config.read(path).with_server(chosen, kept))
     if as_json:
         print_json({"url": chosen, "user": user})
     else:
@@ -60,27 +61,20 @@ def login(
 
 
 def logout(as_json: AsJson = False) -> None:
-    """Sign out, and forget the token."""
+    """Sign out, and forget the token. An API token that you gave stays valid elsewhere."""
     path = config.config_path()
-    access = config.resolve(None, None)
-    kept = config.read(path).servers.get(access.url)
-    ended = False
+    url = config.resolve(None, None).url
+    kept = config.read(path).servers.get(url)
+    if kept is not None and kept.is_session:
+        _end_session(url, kept.token)
     if kept is not None:
-        connection = Connection(config.Access(access.url, kept.token), patience=PATIENCE)
-        try:
-            sign_out(connection)
-            ended = True
-        except NotSignedIn:
-            pass  # it had ended before
-        finally:
-            connection.close()
-        config.write(path, config.read(path).without_server(access.url))
+        config.write(path, config.read(path).without_server(url))
     if as_json:
-        print_json({"url": access.url, "signed_out": kept is not None})
+        print_json({"url": url, "signed_out": kept is not None})
     elif kept is None:
-        say(f"Not signed in to {access.url}.")
+        say(f"Not signed in to {url}.")
     else:
-        say(f"Signed out of {access.url}." if ended else f"Forgot the old token of {access.url}.")
+        say(f"Signed out of {url}." if kept.is_session else f"Forgot the token for {url}.")
 
 
 def whoami(as_json: AsJson = False) -> None:
@@ -154,6 +148,16 @@ def revoke_token(token_id: Annotated[str, typer.Argument()], as_json: AsJson = F
         print_json({"id": token_id, "revoked": True})
     else:
         say(f"{token_id} no longer works.")
+
+
+def _end_session(url: str, token: str) -> None:
+    connection = Connection(config.Access(url, token), patience=PATIENCE)
+    try:
+        sign_out(connection)
+    except NotSignedIn:
+        note("The session had ended before.")
+    finally:
+        connection.close()
 
 
 def _server_of(link: str) -> str:

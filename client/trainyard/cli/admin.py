@@ -13,8 +13,6 @@ from trainyard.cli.output import (
     say,
 )
 from trainyard.cli.session import connect
-from trainyard.client import Trainyard
-from trainyard.errors import NotFound
 from trainyard.views import Node, User
 from trainyard.wording import moment
 
@@ -74,7 +72,7 @@ def add_user(
 def disable_user(user: UserName, as_json: AsJson = False) -> None:
     """Their tokens and sessions stop working; their jobs no longer start."""
     with connect() as client:
-        changed = client.admin.change_user(_user_id(client, user), disabled=True)
+        changed = client.admin.change_user(user, disabled=True)
     _answer_user(changed, f"{changed.name} is disabled.", as_json)
 
 
@@ -82,7 +80,7 @@ def disable_user(user: UserName, as_json: AsJson = False) -> None:
 def enable_user(user: UserName, as_json: AsJson = False) -> None:
     """Let a disabled person in again."""
     with connect() as client:
-        changed = client.admin.change_user(_user_id(client, user), disabled=False)
+        changed = client.admin.change_user(user, disabled=False)
     _answer_user(changed, f"{changed.name} is enabled.", as_json)
 
 
@@ -90,8 +88,20 @@ def enable_user(user: UserName, as_json: AsJson = False) -> None:
 def set_role(user: UserName, role: Role, as_json: AsJson = False) -> None:
     """Change what a person may do."""
     with connect() as client:
-        changed = client.admin.change_user(_user_id(client, user), role=role)
+        changed = client.admin.change_user(user, role=role)
     _answer_user(changed, f"{changed.name} is {changed.role} now.", as_json)
+
+
+@app.command("login-link")
+def login_link(user: UserName, as_json: AsJson = False) -> None:
+    """A link with which a person can sign in once; hand it to them yourself."""
+    with connect() as client:
+        link = client.admin.login_link(user)
+    if as_json:
+        print_json(link.raw)
+        return
+    note(f"Works once, until {moment(link.expires_at)}:")
+    say(link.url)
 
 
 @app.command("enrol")
@@ -116,28 +126,49 @@ def enrol(
 def drain(node: NodeName, as_json: AsJson = False) -> None:
     """Start nothing new on a node; what runs goes on."""
     with connect() as client:
-        _answer_node(client.admin.drain(_node_id(client, node)), as_json)
+        _answer_node(client.admin.drain(node), as_json)
 
 
 @app.command("resume")
 def resume(node: NodeName, as_json: AsJson = False) -> None:
     """Use a drained, dirty or quarantined node again."""
     with connect() as client:
-        _answer_node(client.admin.resume(_node_id(client, node)), as_json)
+        _answer_node(client.admin.resume(node), as_json)
 
 
 @app.command("quarantine")
 def quarantine(node: NodeName, as_json: AsJson = False) -> None:
     """Take a node out because it cannot be trusted."""
     with connect() as client:
-        _answer_node(client.admin.quarantine(_node_id(client, node)), as_json)
+        _answer_node(client.admin.quarantine(node), as_json)
 
 
 @app.command("retire")
 def retire(node: NodeName, as_json: AsJson = False) -> None:
     """Take a node out for good; its token stops working."""
     with connect() as client:
-        _answer_node(client.admin.retire(_node_id(client, node)), as_json)
+        _answer_node(client.admin.retire(node), as_json)
+
+
+@app.command("audit")
+def audit(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Who did what, newest first."""
+    with connect() as client:
+        entries = list(client.admin.audit(limit=limit))
+    if as_json:
+        print_json_list(entry.raw for entry in entries)
+        return
+    print_table(
+        ["at", "who", "what", "on", "message"],
+        (
+            (moment(entry.at), entry.actor, entry.kind, entry.subject, entry.message)
+            for entry in entries
+        ),
+        empty="Nothing was written down yet.",
+    )
 
 
 def _answer_user(user: User, sentence: str, as_json: bool) -> None:
@@ -152,17 +183,3 @@ def _answer_node(node: Node, as_json: bool) -> None:
         print_json(node.raw)
     else:
         say(f"{node.name} is {node.state}. {node.reason}".rstrip())
-
-
-def _node_id(client: Trainyard, name_or_id: str) -> str:
-    for node in client.nodes.list():
-        if name_or_id in (node.id, node.name):
-            return node.id
-    raise NotFound(404, code="not_found", detail=f"There is no node {name_or_id!r}.")
-
-
-def _user_id(client: Trainyard, name_or_id: str) -> str:
-    for user in client.admin.users():
-        if name_or_id in (user.id, user.name):
-            return user.id
-    raise NotFound(404, code="not_found", detail=f"There is no user {name_or_id!r}.")

@@ -18,7 +18,6 @@ from trainyard.cli.output import (
 from trainyard.cli.session import connect
 from trainyard.client import Trainyard
 from trainyard.datasets import Format
-from trainyard.errors import NotFound
 from trainyard.views import Dataset
 from trainyard.wording import moment, size
 
@@ -80,10 +79,9 @@ def delete(
 ) -> None:
     """Remove one of your own."""
     with connect() as client:
-        dataset_id = _id_of(client, dataset)
-        client.datasets.delete(dataset_id)
+        client.datasets.delete(dataset)
     if as_json:
-        print_json({"id": dataset_id, "deleted": True})
+        print_json({"dataset": dataset, "deleted": True})
     else:
         say(f"Deleted {dataset}.")
 
@@ -103,10 +101,3 @@ def _upload(
             format,
             progress=lambda sent, total: bar.update(task, completed=sent, total=total),
         )
-
-
-def _id_of(client: Trainyard, name_or_id: str) -> str:
-    for dataset in client.datasets.list():
-        if name_or_id in (dataset.id, dataset.name):
-            return dataset.id
-    raise NotFound(404, code="not_found", detail=f"You have no dataset {name_or_id!r}.")

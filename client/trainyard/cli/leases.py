@@ -22,10 +22,13 @@ app = typer.Typer(no_args_is_help=True, help="Hours on a node that are yours alo
 
 
 @app.command("list")
-def list_leases(as_json: AsJson = False) -> None:
-    """Your leases."""
+def list_leases(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Your leases, the last made first."""
     with connect() as client:
-        leases = list(client.leases.list())
+        leases = list(client.leases.list(limit=limit))
     if as_json:
         print_json_list(lease.raw for lease in leases)
         return

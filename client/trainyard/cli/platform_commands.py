@@ -2,7 +2,6 @@
 `trainyard.commands`; they are imported only when they are called.
 """
 
-from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.output import note
 
 GROUP = "trainyard.commands"
 PANEL = "Platform (pip install trainyard-platform)"
@@ -51,31 +51,20 @@ def installed() -> dict[str, EntryPoint]:
 
 
 def load(name: str) -> Any:
-    """The command itself, or one that says how to get it."""
+    """The command itself. Where it can't be had: says why on stderr and raises typer.Exit."""
     entry = installed().get(name)
     if entry is None:
-        return as_command(
-            name,
-            _saying(
-                f"`trainyard {name}` is part of the platform, which is not installed here. "
-                "Install it: pip install trainyard-platform"
-            ),
+        raise _refused(
+            f"`trainyard {name}` is part of the platform, which is not installed here. "
+            "Install it: pip install trainyard-platform"
         )
     try:
         loaded = entry.load()
     except ImportError as error:
-        return as_command(
-            name,
-            _saying(
-                f"`trainyard {name}` is installed ({entry.value}) but can't be loaded: {error}. "
-                "Install it again: pip install --force-reinstall trainyard-platform"
-            ),
-        )
-    return as_command(name, loaded)
-
-
-def as_command(name: str, loaded: Any) -> Any:
-    """A function or a typer app as a command."""
+        raise _refused(
+            f"`trainyard {name}` is installed ({entry.value}) but can't be loaded: {error}. "
+            "Install it again: pip install --force-reinstall trainyard-platform"
+        ) from error
     if isinstance(loaded, typer.Typer):
         return typer.main.get_command(loaded)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -83,9 +72,6 @@ def as_command(name: str, loaded: Any) -> Any:
     return typer.main.get_command(app)
 
 
-def _saying(sentence: str) -> Callable[[list[str] | None], None]:
-    def explain(args: list[str] | None = typer.Argument(None, hidden=True)) -> None:
-        typer.echo(sentence, err=True)
-        raise typer.Exit(ExitCode.BAD_INPUT)
-
-    return explain
+def _refused(sentence: str) -> typer.Exit:
+    note(sentence)
+    return typer.Exit(ExitCode.BAD_INPUT)
