@@ -1,0 +1,41 @@
+"""The texts that jobs can train on. An upload goes from the browser straight to the API."""
+
+import asyncio
+
+from starlette.responses import Response
+
+from dashboard.rendering import redirect, render
+from dashboard.viewer import Refused, Viewer
+from trainyard.views import Dataset
+
+ANSWERED = (403, 404, 409)
+
+
+async def show(viewer: Viewer) -> Response:
+    """The whole page."""
+    return await _page(viewer, None)
+
+
+async def delete(viewer: Viewer) -> Response:
+    """Remove one of one's own."""
+    try:
+        await viewer.call("DELETE", f"/v1/datasets/{viewer.part('dataset_id')}")
+    except Refused as refused:
+        if refused.status not in ANSWERED:
+            raise
+        return await _page(viewer, refused)
+    return redirect("/datasets")
+
+
+async def _page(viewer: Viewer, refused: Refused | None) -> Response:
+    me, (datasets, has_more) = await asyncio.gather(
+        viewer.me(), viewer.page(Dataset, "/v1/datasets")
+    )
+    context = {
+        "me": me,
+        "section": "datasets",
+        "datasets": datasets,
+        "has_more": has_more,
+        "refused": refused,
+    }
+    return render("datasets.html", context, status=refused.status if refused else 200)

@@ -1,0 +1,138 @@
+"""The list of jobs: what runs and waits, filters, pages, and what is newer than the page."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import quote, urlencode
+
+from starlette.responses import Response
+
+from dashboard.rendering import redirect, render
+from dashboard.sentences import FINAL, LIVE, WAITING, jobs_sentence, layout_words, predicted_finish
+from dashboard.viewer import Refused, Viewer
+from trainyard.views import Job, Me
+
+PAGE = 25
+LOOK_BACK = 100  # how many of the newest are read to count those newer than the page
+VIEWS: Mapping[str, tuple[str, ...]] = {"": (), "active": LIVE, "waiting": WAITING, "ended": FINAL}
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What the viewer asked to see; all of it stands in the address."""
+
+    view: str
+    name: str
+    user: str
+    after: str
+    """The last id of the page before; empty on the first page."""
+    first: str
+    """The newest id of the first page as it was drawn; newer ones wait behind a button."""
+
+    @classmethod
+    def of(cls, viewer: Viewer) -> "Filter":
+        """The filter in the page's address; an unknown view is all of them."""
+        asked = {field: viewer.query(field) for field in ("view", "name", "user", "after", "first")}
+        return cls(**{**asked, "view": asked["view"] if asked["view"] in VIEWS else ""})
+
+    def query(self) -> dict[str, str | int | list[str] | None]:
+        """The same for the API."""
+        return {
+            "state": list(VIEWS[self.view]) or None,
+            "name": self.name or None,
+            "user": self.user or None,
+        }
+
+    def address(self, path: str = "/jobs", **changes: str) -> str:
+        """A page's address with this filter, some parts changed."""
+        fields = {"view": self.view, "name": self.name, "user": self.user, **changes}
+        given = {name: value for name, value in fields.items() if value}
+        return f"{path}?{urlencode(given)}" if given else path
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One page of jobs."""
+
+    jobs: list[Job]
+    has_more: bool
+    newer: int
+    """Jobs that were submitted after the page was drawn."""
+    is_stale: bool = False
+    """So many are newer that the page's own rows were not read again."""
+
+
+async def start(viewer: Viewer) -> Response:
+    """The start page is the list."""
+    await viewer.me()
+    return redirect("/jobs")
+
+
+async def show(viewer: Viewer) -> Response:
+    """The whole page."""
+    chosen = Filter.of(viewer)
+    me, listing = await asyncio.gather(viewer.me(), _read(viewer, chosen))
+    return render("jobs.html", _context(me, chosen, listing))
+
+
+async def rows(viewer: Viewer) -> Response:
+    """The table's body as it is now: the same jobs, and how many are newer."""
+    chosen = Filter.of(viewer)
+    me, listing = await asyncio.gather(viewer.me(), _read(viewer, chosen))
+    return render("job_rows.html", _context(me, chosen, listing))
+
+
+async def cancel_selected(viewer: Viewer) -> Response:
+    """Cancel every job that was selected; those that had ended meanwhile are left alone."""
+    for field, job_id in await viewer.form_fields():
+        if field != "job":
+            continue
+        try:
+            await viewer.call("POST", f"/v1/jobs/{quote(job_id, safe='')}/cancel")
+        except Refused as refused:
+            if refused.status != 409:
+                raise
+    return redirect("/jobs")
+
+
+async def _read(viewer: Viewer, chosen: Filter) -> Listing:
+    query = chosen.query()
+    if chosen.after:
+        jobs, has_more = await viewer.page(
+            Job, "/v1/jobs", {**query, "limit": PAGE, "after": chosen.after}
+        )
+        return Listing(jobs, has_more, newer=0)
+    if not chosen.first:
+        jobs, has_more = await viewer.page(Job, "/v1/jobs", {**query, "limit": PAGE})
+        return Listing(jobs, has_more, newer=0)
+    newest, has_more = await viewer.page(Job, "/v1/jobs", {**query, "limit": LOOK_BACK})
+    # Ids sort by the time they were made.
+    newer = sum(job.id > chosen.first for job in newest)
+    shown = newest[newer : newer + PAGE]
+    return Listing(
+        shown,
+        has_more or newer + PAGE < len(newest),
+        newer,
+        is_stale=len(shown) < PAGE and has_more,
+    )
+
+
+def _context(me: Me, chosen: Filter, listing: Listing) -> dict[str, object]:
+    now = datetime.now(UTC)
+    newest = listing.jobs[0].id if listing.jobs else "job_"
+    anchor = chosen.first or ("" if chosen.after else newest)
+    last = listing.jobs[-1].id if listing.jobs else ""
+    return {
+        "me": me,
+        "section": "jobs",
+        "now": now,
+        "sentence": jobs_sentence(me),
+        "chosen": chosen,
+        "views": list(VIEWS),
+        "listing": listing,
+        "finishes": {job.id: predicted_finish(job, now) for job in listing.jobs},
+        "layouts": {job.id: layout_words(job) for job in listing.jobs},
+        "rows_address": chosen.address("/jobs/rows", after=chosen.after, first=anchor),
+        "next_address": chosen.address(after=last),
+    }

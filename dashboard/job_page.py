@@ -1,0 +1,126 @@
+"""One job: state, reason, track, plan beside measured, charts, logs, and what happened.
+
+The server draws what is known; the page's scripts then keep tiles, track, charts and logs alive
+from the API's own stream, and ask for `head` and `history` again when a state changes.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import yaml
+from starlette.responses import Response
+
+from dashboard.rendering import redirect, render
+from dashboard.sentences import (
+    FINAL,
+    LIVE,
+    WAITING,
+    batch_words,
+    event_family,
+    layout_words,
+    outcome_family,
+)
+from dashboard.viewer import Refused, Viewer
+from trainyard.views import Artifact, Attempt, Checkpoint, Event, Job
+
+ACTIONS = ("cancel", "pause", "resume", "requeue")
+EVENT_PAGE, EVENT_PAGES = 200, 5  # 1,000 events are more than a job has in weeks
+
+
+async def show(viewer: Viewer) -> Response:
+    """The whole page."""
+    return await _page(viewer, None)
+
+
+async def head(viewer: Viewer) -> Response:
+    """Title, state, reason and the buttons that make sense now."""
+    return render("job_head.html", {**_job_context(await _job(viewer)), "refused": None})
+
+
+async def events(viewer: Viewer) -> Response:
+    """What happened, newest first."""
+    return render("job_events.html", await _events(viewer))
+
+
+async def history(viewer: Viewer) -> Response:
+    """Attempts, checkpoints and artifacts."""
+    return render("job_history.html", await _history(viewer))
+
+
+async def act(viewer: Viewer) -> Response:
+    """Cancel, pause, resume, requeue; a refusal stands on the job's own page."""
+    job_id, action = viewer.part("job_id"), str(viewer.request.path_params["action"])
+    if action not in ACTIONS:
+        return Response("There is no such action.", status_code=404, media_type="text/plain")
+    try:
+        await viewer.call("POST", f"/v1/jobs/{job_id}/{action}")
+    except Refused as refused:
+        if refused.status == 401:
+            raise
+        return await _page(viewer, refused)
+    return redirect(f"/jobs/{job_id}")
+
+
+async def _page(viewer: Viewer, refused: Refused | None) -> Response:
+    me, job, happened, past = await asyncio.gather(
+        viewer.me(), _job(viewer), _events(viewer), _history(viewer)
+    )
+    context: dict[str, object] = {"me": me, "section": "jobs", "refused": refused}
+    context |= {**happened, **past, **_job_context(job)}
+    return render("job.html", context, status=refused.status if refused else 200)
+
+
+def _job_context(job: Job) -> dict[str, object]:
+    spec = {name: value for name, value in job.spec.items() if value is not None}
+    return {
+        "job": job,
+        "now": datetime.now(UTC),
+        "layout": layout_words(job),
+        "batch": batch_words(job),
+        "spec_text": yaml.safe_dump(spec, sort_keys=False, allow_unicode=True),
+        "is_final": job.state in FINAL,
+        "can_pause": job.state in ("queued", *LIVE) and job.desired == "run",
+        "can_resume": job.state == "paused" or (job.desired == "pause" and job.state in LIVE),
+        "can_cancel": job.state in (*WAITING, *LIVE) and job.desired != "cancel",
+    }
+
+
+async def _events(viewer: Viewer) -> dict[str, object]:
+    path = f"/v1/jobs/{viewer.part('job_id')}/events"
+    found: list[Event] = []
+    has_more = True
+    for _ in range(EVENT_PAGES):
+        after = found[-1].id if found else 0
+        page, has_more = await viewer.page(Event, path, {"limit": EVENT_PAGE, "after": after})
+        found += page
+        if not has_more:
+            break
+    return {
+        "events": [
+            (event, event_family(event.kind, event.to_state, event.reason_code))
+            for event in reversed(found)
+        ],
+        "has_more_events": has_more,
+    }
+
+
+async def _history(viewer: Viewer) -> dict[str, object]:
+    path = f"/v1/jobs/{viewer.part('job_id')}"
+    (attempts, _), (checkpoints, _), (artifacts, _) = await asyncio.gather(
+        viewer.page(Attempt, f"{path}/attempts"),
+        viewer.page(Checkpoint, f"{path}/checkpoints"),
+        viewer.page(Artifact, f"{path}/artifacts"),
+    )
+    return {
+        "job_id": viewer.request.path_params["job_id"],
+        "attempts": [
+            (attempt, outcome_family(attempt.outcome, attempt.state))
+            for attempt in reversed(attempts)
+        ],
+        "checkpoints": sorted(checkpoints, key=lambda one: one.step, reverse=True),
+        "artifacts": artifacts,
+    }
+
+
+async def _job(viewer: Viewer) -> Job:
+    return await viewer.get(Job, f"/v1/jobs/{viewer.part('job_id')}")

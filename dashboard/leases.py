@@ -1,0 +1,82 @@
+"""Leases: the blocks of hours that are booked, a form to book one, and giving one up."""
+
+import asyncio
+import secrets
+from datetime import UTC, datetime
+
+from starlette.responses import Response
+
+from dashboard.rendering import redirect, render
+from dashboard.sentences import lease_can_be_cancelled
+from dashboard.viewer import Refused, Viewer
+from trainyard.views import Lease, Node
+
+ANSWERED = (400, 404, 409, 422, 429)
+LIMIT = 100
+
+
+async def show(viewer: Viewer) -> Response:
+    """The whole page."""
+    return await _page(viewer, {}, None)
+
+
+async def book(viewer: Viewer) -> Response:
+    """Book a block. The form's script adds the browser's offset; without it the time is UTC."""
+    fields = await viewer.form()
+    local = fields.get("start_local", "")
+    start = fields.get("start") or (f"{local}Z" if local else "")
+    try:
+        hours: int | str = int(fields.get("hours", ""))
+    except ValueError:
+        hours = fields.get("hours", "")  # the API says what is wrong with it
+    body = {"node_class": fields.get("node_class") or None, "start": start, "hours": hours}
+    try:
+        await viewer.call(
+            "POST", "/v1/leases", json=body, idempotency_key=fields.get("key") or _new_key()
+        )
+    except Refused as refused:
+        if refused.status not in ANSWERED:
+            raise
+        return await _page(viewer, fields, refused)
+    return redirect("/leases")
+
+
+async def cancel(viewer: Viewer) -> Response:
+    """Give a booked block up, or end an active one early."""
+    try:
+        await viewer.call("DELETE", f"/v1/leases/{viewer.part('lease_id')}")
+    except Refused as refused:
+        if refused.status not in ANSWERED:
+            raise
+        return await _page(viewer, {}, refused)
+    return redirect("/leases")
+
+
+async def _page(viewer: Viewer, fields: dict[str, str], refused: Refused | None) -> Response:
+    me, (leases, has_more), (nodes, _) = await asyncio.gather(
+        viewer.me(),
+        viewer.page(Lease, "/v1/leases", {"limit": LIMIT}),
+        viewer.page(Node, "/v1/nodes"),
+    )
+    now = datetime.now(UTC)
+    context = {
+        "me": me,
+        "section": "leases",
+        "now": now,
+        "current": sorted(
+            (lease for lease in leases if lease.state in ("booked", "active", "ending")),
+            key=lambda lease: lease.hold_start,
+        ),
+        "past": [lease for lease in leases if lease.state in ("ended", "cancelled")],
+        "has_more": has_more,
+        "cancellable": {lease.id for lease in leases if lease_can_be_cancelled(lease)},
+        "classes": sorted({node.node_class for node in nodes}),
+        "fields": fields,
+        "refused": refused,
+        "key": _new_key(),
+    }
+    return render("leases.html", context, status=refused.status if refused else 200)
+
+
+def _new_key() -> str:
+    return secrets.token_urlsafe(16)

@@ -1,0 +1,84 @@
+"""Templates to answers: the Jinja environment, its filters, and the headers of every page."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from dashboard import formats
+from dashboard.viewer import Refused
+
+TEMPLATES = Path(__file__).parent / "templates"
+# style-src-attr: positions in tracks and bars come as custom properties in style attributes.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+PAGE_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def _time(moment: datetime | None, shape: str = "clock") -> Markup:
+    """A moment; the browser writes it in its own zone, in one of the shapes of times.js."""
+    if moment is None:
+        return Markup(formats.UNKNOWN)
+    at = moment.astimezone(UTC)
+    return Markup('<time datetime="{}" data-time="{}">{}</time>').format(
+        at.isoformat(), shape, f"{at:%d %b %Y, %H:%M} UTC"
+    )
+
+
+def _with_unit(number_and_unit: tuple[str, str]) -> Markup:
+    number, unit = number_and_unit
+    return Markup('{}<span class="unit">{}</span>').format(number, unit) if unit else Markup(number)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        time=_time,
+        count=formats.count,
+        decimal=formats.decimal,
+        gib=lambda number: _with_unit(formats.gib(number)),
+        size=lambda number: _with_unit(formats.size(number)),
+        span=formats.span,
+        counted=formats.counted,
+        visible=formats.visible,
+        unit=lambda number, unit: _with_unit((number, unit)),
+    )
+    environment.globals.update(percent=formats.percent)
+    return environment
+
+
+ENVIRONMENT = _environment()
+
+
+def render(template: str, context: Mapping[str, object], *, status: int = 200) -> Response:
+    """A page, or a piece of one."""
+    text = ENVIRONMENT.get_template(template).render({"me": None, "section": "", **context})
+    return HTMLResponse(text, status_code=status, headers=PAGE_HEADERS)
+
+
+def redirect(path: str) -> Response:
+    """Go and look there; after a form was sent, so that a reload does not send it again."""
+    return RedirectResponse(path, status_code=303, headers=PAGE_HEADERS)
+
+
+def refusal(refused: Refused, *, is_fragment: bool) -> Response:
+    """What the API refused, as a page of its own or as a banner inside one."""
+    template = "refusal_fragment.html" if is_fragment else "refusal.html"
+    context = {"refused": refused, "now": datetime.now(UTC)}
+    return render(template, context, status=refused.status)

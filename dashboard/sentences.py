@@ -1,0 +1,92 @@
+"""What the numbers of jobs, nodes and leases mean, in words. Pure."""
+
+from datetime import datetime, timedelta
+
+from dashboard.formats import counted
+from trainyard.views import Job, Lease, Me, Node
+
+LIVE = ("starting", "running", "stopping")
+WAITING = ("queued", "paused")
+FINAL = ("succeeded", "failed", "cancelled")
+TIMES = " \u00d7 "
+
+# Families of an attempt's outcomes (pages kit): whose turn it is.
+OUTCOME_FAMILY = {
+    "succeeded": "good",
+    "lease_ended": "info",
+    "preempted": "info",
+    "paused": "paused",
+    "cancelled": "cancelled",
+    "time_limit": "warn",
+    "node_lost": "warn",
+    "shim_lost": "warn",
+    "start_failed": "warn",
+}
+
+
+def outcome_family(outcome: str | None, state: str) -> str:
+    """The colour and shape of an attempt: by outcome once it has one, else by state."""
+    return state if outcome is None else OUTCOME_FAMILY.get(outcome, "bad")
+
+
+def event_family(kind: str, to_state: str | None, reason_code: str) -> str:
+    """The colour and shape of an event."""
+    if to_state is not None and to_state != "exited":
+        return to_state
+    if reason_code in OUTCOME_FAMILY:
+        return OUTCOME_FAMILY[reason_code]
+    return "warn" if kind in ("unreachable", "stalled") else "info"
+
+
+def jobs_sentence(me: Me) -> str:
+    """What is going on, as the first thing on the list of jobs."""
+    if me.running == 0 and me.queued == 0:
+        return "Nothing of yours runs or waits."
+    runs = "1 job runs" if me.running == 1 else f"{me.running:,} jobs run"
+    waits = "1 waits" if me.queued == 1 else f"{me.queued:,} wait"
+    if me.running == 0:
+        return f"No job runs, {waits}."
+    return f"{runs}, {waits}." if me.queued else f"{runs}, none waits."
+
+
+def nodes_sentence(nodes: list[Node]) -> str:
+    """How many nodes can take work, and how many are idle."""
+    if not nodes:
+        return "No node is enrolled yet, so no job can run."
+    ready = [node for node in nodes if node.state == "ready" and node.reachable]
+    free = [node for node in ready if node.free_at is None and node.user is None]
+    verb = "is" if len(ready) == 1 else "are"
+    return f"{len(ready)} of {counted(len(nodes), 'node')} {verb} ready; {len(free)} free now."
+
+
+def layout_words(job: Job) -> str:
+    """`ddp, 2 ranks`; the degrees are named when there is more than one axis."""
+    degrees = [f"{axis} {degree}" for axis, degree in job.plan.layout.items() if degree > 1]
+    ranks = counted(job.plan.world_size, "rank")
+    if len(degrees) > 1:
+        return f"{job.plan.strategy}: {TIMES.join(degrees)}, {ranks}"
+    return f"{job.plan.strategy}, {ranks}"
+
+
+def predicted_finish(job: Job, now: datetime) -> datetime | None:
+    """When training ends at the present speed; None unless it is running."""
+    if job.state != "running" or not job.tokens_per_s or job.step == 0:
+        return None
+    left_s = (job.steps - job.step) * job.plan.tokens_per_step / job.tokens_per_s
+    return now + timedelta(seconds=left_s)
+
+
+def batch_words(job: Job) -> str:
+    """`8 = 4 x 1 accumulation step x 2 ranks`: global batch from its factors."""
+    plan = job.plan
+    copies = plan.global_batch_size // (plan.micro_batch_size * plan.gradient_accumulation_steps)
+    steps = counted(plan.gradient_accumulation_steps, "accumulation step")
+    return (
+        f"{plan.global_batch_size:,} = {plan.micro_batch_size:,} \u00d7 {steps} "
+        f"\u00d7 {counted(copies, 'data-parallel rank')}"
+    )
+
+
+def lease_can_be_cancelled(lease: Lease) -> bool:
+    """Booked ones are given up, active ones end early; walk-ins follow their job."""
+    return lease.kind == "booked" and lease.state in ("booked", "active")

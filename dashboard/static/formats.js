@@ -1,0 +1,46 @@
+// Numbers as dashboard/formats.py writes them. Unknown is an en dash, never 0.
+export const UNKNOWN = "\u2013";
+
+export function count(number) {
+  return Number.isFinite(number) ? Math.round(number).toLocaleString("en-US") : UNKNOWN;
+}
+
+export function decimal(number, digits = 4) {
+  if (number === null || number === undefined) return UNKNOWN;
+  if (Number.isNaN(number)) return "nan";
+  if (number === 0) return "0";
+  const size = Math.abs(number);
+  if (size < 1e-3 || size >= 1e6) return number.toExponential(Math.max(1, digits - 3)).replace("e+", "e");
+  const wholeDigits = size >= 1 ? String(Math.trunc(size)).length : 0;
+  const places = Math.max(0, digits - Math.max(1, wholeDigits));
+  return number.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+}
+
+export function gib(number) {
+  if (!Number.isFinite(number)) return UNKNOWN;
+  if (Math.abs(number) >= 0.1) return `${number.toFixed(number >= 10 ? 1 : 2)} GiB`;
+  return `${(number * 1024).toFixed(1)} MiB`;
+}
+
+export function span(seconds) {
+  if (!Number.isFinite(seconds)) return UNKNOWN;
+  if (seconds < 0) return "0 s";
+  if (seconds > 0 && seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  const whole = Math.round(seconds);
+  const parts = [
+    [Math.floor(whole / 86400), "d"],
+    [Math.floor(whole / 3600) % 24, "h"],
+    [Math.floor(whole / 60) % 60, "min"],
+    [whole % 60, "s"],
+  ];
+  const first = parts.findIndex(([number]) => number > 0);
+  if (first < 0) return "0 s";
+  return parts.slice(first, first + 2).filter(([number]) => number).map(([number, unit]) => `${number} ${unit}`).join(" ");
+}
+
+export function difference(measured, planned) {
+  if (!Number.isFinite(measured) || !Number.isFinite(planned) || planned === 0) return UNKNOWN;
+  const percent = (measured / planned - 1) * 100;
+  const sign = percent > 0 ? "+" : percent < 0 ? "\u2212" : "";
+  return `${sign}${Math.abs(percent).toFixed(1)} %`;
+}

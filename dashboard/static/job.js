@@ -1,0 +1,217 @@
+// One job, alive: tiles, track, charts and logs from the API's stream; head, events and history are
+// asked for again when something happened.
+import { Chart } from "./charts.js";
+import { count, decimal, difference, gib, span, UNKNOWN } from "./formats.js";
+import { Live } from "./live.js";
+import { Logs } from "./logs.js";
+import { announce } from "./page.js";
+import { Series } from "./series.js";
+import { clock, near } from "./times.js";
+import { drawTrack } from "./track.js";
+
+/* global htmx */
+const RESOLUTION = 1500;
+const FINAL = new Set(["succeeded", "failed", "cancelled"]);
+const read = (id) => JSON.parse(document.getElementById(id).textContent);
+const put = (name, text) => document.querySelectorAll(`[data-tile="${name}"]`).forEach((one) => { one.textContent = text; });
+
+let job = read("job-document");
+const saves = read("checkpoint-times").map((one) => Date.parse(one.created_at));
+const series = new Series();
+const address = `/v1/jobs/${encodeURIComponent(job.id)}`;
+const isLive = () => !FINAL.has(job.state);
+
+// ---- charts -----------------------------------------------------------------------------------
+const limits = {
+  grad: [{ at: job.spec.training.max_grad_norm, name: `max_grad_norm ${job.spec.training.max_grad_norm}` }],
+  memory: [
+    { at: job.plan.capacity_gib, name: `limit ${gib(job.plan.capacity_gib)}` },
+    { at: job.plan.needed_gib, name: `plan ${gib(job.plan.needed_gib)}`, isPlan: true },
+  ],
+};
+const charts = [...document.querySelectorAll("[data-chart]")].map(
+  (figure) => new Chart(figure, series, { steps: job.steps, limits: limits[figure.dataset.chart] }),
+);
+const lossChart = charts.find((chart) => chart.figure.dataset.chart === "loss");
+
+document.querySelector("[data-smoothing]").addEventListener("input", (event) => {
+  lossChart.weight = Number(event.target.value) / 100;
+  lossChart.draw();
+});
+for (const button of document.querySelectorAll("[data-y-scale]")) {
+  button.addEventListener("click", () => {
+    lossChart.isLog = button.dataset.yScale === "log";
+    document.querySelectorAll("[data-y-scale]").forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+    lossChart.redraw();
+  });
+}
+addEventListener("themechange", () => charts.forEach((chart) => chart.redraw()));
+
+let frame = 0;
+function drawSoon() {
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
+    charts.forEach((chart) => chart.draw());
+    tell();
+  });
+}
+
+// ---- tiles, outlook, track --------------------------------------------------------------------
+function usedSeconds() {
+  const began = job.started_at ? Date.parse(job.started_at) : null;
+  if (!began) return job.used_s;
+  if (job.finished_at) return job.used_s || (Date.parse(job.finished_at) - began) / 1000;
+  return isLive() && job.node ? Math.max(job.used_s, job.used_s + (Date.now() - (attemptStart() ?? Date.now())) / 1000) : job.used_s;
+}
+
+// When the present attempt began to run, from the newest event that says so.
+let runningSince = null;
+const attemptStart = () => runningSince ?? (job.started_at ? Date.parse(job.started_at) : null);
+
+function finishAt() {
+  const speed = series.last("tokens_per_s") ?? job.tokens_per_s;
+  if (job.state !== "running" || !speed || !job.step) return null;
+  return Date.now() + (((job.steps - job.step) * job.plan.tokens_per_step) / speed) * 1000;
+}
+
+function outlook() {
+  const done = `${Math.floor((100 * job.step) / job.steps)} %`;
+  const finish = finishAt();
+  if (!finish) return job.step ? done : "";
+  const left = `${done}, ${span(Math.max(1, (finish - Date.now()) / 1000))} to go`;
+  if (!job.stops_at) return left;
+  const past = (finish - Date.parse(job.stops_at)) / 1000;
+  if (past <= 0) return left;
+  return `${left}; it is stopped at ${near(new Date(job.stops_at))}, ${span(past)} too early, with the work saved`;
+}
+
+function tell() {
+  const step = Math.max(job.step, series.get("loss").steps.at(-1) ?? 0);
+  put("step", count(step));
+  put("loss", decimal(series.last("loss") ?? job.loss));
+  put("speed", count(series.last("tokens_per_s") ?? job.tokens_per_s));
+  put("grad", decimal(series.last("grad_norm")));
+  put("lr", decimal(series.last("lr"), 3));
+  put("used", span(Math.round(usedSeconds())));
+  const stepTime = series.last("step_time_s");
+  put("step-time", stepTime === null ? UNKNOWN : `${decimal(stepTime, 3)} s`);
+  const dataTime = series.last("data_time_s");
+  put("data-time", `waiting for data: ${dataTime === null ? UNKNOWN : `${decimal(dataTime, 2)} s`}`);
+  const held = series.get("eval_loss");
+  if (held.steps.length) put("eval", `held out ${decimal(held.values.at(-1))} at ${count(held.steps.at(-1))}`);
+  const memory = series.last("max_active_gib");
+  put("memory", memory === null ? UNKNOWN : gib(memory));
+  tellPlan(memory, step);
+  const percent = Math.floor((100 * step) / job.steps);
+  const bar = document.querySelector("[data-progress]");
+  bar.setAttribute("aria-valuenow", percent);
+  bar.firstElementChild.style.setProperty("--v", (100 * step) / job.steps);
+  document.querySelector("[data-outlook]").textContent = outlook();
+  track();
+}
+
+function tellPlan(memory, step) {
+  const to = (name, text) => { document.querySelector(`[${name}]`).textContent = text; };
+  to('data-difference="steps"', difference(step, job.steps));
+  to('data-difference="time"', job.finished_at ? difference(usedSeconds(), job.wall_time_s) : UNKNOWN);
+  if (memory === null) return;
+  to('data-measured="memory"', gib(memory));
+  to('data-difference="memory"', difference(memory, job.plan.needed_gib));
+  to("data-memory-sum", `${gib(memory)}`);
+  document.querySelector("[data-memory-measured]").style.setProperty("--g", memory);
+}
+
+function track() {
+  const box = document.querySelector("[data-track]");
+  const hasTrack = Boolean(job.started_at);
+  box.hidden = !hasTrack;
+  document.querySelector("[data-track-legend]").hidden = !hasTrack || !isLive();
+  if (!hasTrack) return;
+  drawTrack(box, {
+    start: Date.parse(job.started_at),
+    now: Date.now(),
+    finish: finishAt(),
+    stop: job.stops_at ? Date.parse(job.stops_at) : null,
+    end: job.finished_at ? Date.parse(job.finished_at) : null,
+    saves,
+    isLive: isLive(),
+  });
+}
+
+// ---- what happened ----------------------------------------------------------------------------
+const due = new Set();
+let refreshing = 0;
+function refresh(...ids) {
+  ids.forEach((id) => due.add(id));
+  clearTimeout(refreshing);
+  refreshing = setTimeout(() => {
+    for (const id of due) htmx.trigger(document.getElementById(id), "refresh");
+    due.clear();
+  }, 150);
+}
+
+function takeJob(document_) {
+  const before = job;
+  job = document_;
+  if (before.state !== job.state) announce(`${job.name}: ${job.state}. ${job.reason}`);
+  const isSame = ["state", "reason", "desired", "epoch", "node", "predicted_start"].every((key) => before[key] === job[key]);
+  if (!isSame) refresh("head", "history", "events-box");
+  drawSoon();
+}
+
+const seenEvents = new Set();
+const isFirstRead = { value: true };
+function takeEvent(event) {
+  if (seenEvents.has(event.id)) return;
+  seenEvents.add(event.id);
+  if (event.to_state === "running") runningSince = Date.parse(event.at);
+  if (event.kind.includes("checkpoint")) saves.push(Date.parse(event.at));
+  if (!isFirstRead.value) refresh("events-box", "history");
+}
+
+async function readMetrics() {
+  const answer = await fetch(`${address}/metrics?resolution=${RESOLUTION}&rank=0`);
+  if (!answer.ok) return;
+  series.replace(await answer.json());
+  drawSoon();
+}
+
+const logs = new Logs(document.querySelector(".logs"), `${address}/logs`);
+
+function tellLine(line, lastHeard) {
+  const badge = document.getElementById("line");
+  badge.dataset.line = line;
+  badge.textContent = { live: "live", lost: "line lost", over: "ended" }[line];
+  const banner = document.getElementById("line-lost");
+  if (line === "lost") {
+    banner.querySelector("[data-lost-at]").textContent = clock(lastHeard, { seconds: true });
+    const count_ = () => { banner.querySelector("[data-lost-for]").textContent = `${span((Date.now() - lastHeard) / 1000)} ago`; };
+    count_();
+    clearInterval(banner.timer);
+    banner.timer = setInterval(count_, 1000);
+    if (banner.hidden) announce("Connection lost. The page shows what it knew.");
+  } else {
+    clearInterval(banner.timer);
+    if (!banner.hidden) announce("Connected again.");
+  }
+  banner.hidden = line !== "lost";
+}
+
+readMetrics();
+logs.read();
+tell();
+const live = new Live(`${address}/stream`, {
+  on: {
+    job: takeJob,
+    event: takeEvent,
+    metrics: ({ lines }) => { lines.forEach((line) => series.add(line)); drawSoon(); },
+    log: ({ lines }) => logs.add(lines),
+    end: (document_) => { takeJob(document_); refresh("head", "history", "events-box"); },
+  },
+  onBack: () => { readMetrics(); logs.read(); refresh("head", "history", "events-box"); },
+  onLine: tellLine,
+});
+setTimeout(() => { isFirstRead.value = false; }, 2000);
+document.querySelector("[data-try-now]").addEventListener("click", () => live.open());
+setInterval(() => { if (isLive()) tell(); }, 1000);
+new ResizeObserver(track).observe(document.querySelector("[data-track]").parentElement);

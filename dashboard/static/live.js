@@ -1,0 +1,60 @@
+// One stream per page. The browser reconnects by itself and says where it was (Last-Event-ID); when
+// the server refused and the browser gave up, a new stream is opened, and `onBack` fills the gap.
+const LOST_AFTER_MS = 3000;
+const AGAIN_MS = 2000;
+
+export class Live {
+  constructor(address, { on, onBack, onLine }) {
+    this.address = address;
+    this.on = on; // event name -> function(data)
+    this.onBack = onBack; // called after every connection but the first
+    this.onLine = onLine; // "live", "lost" or "over", and the time of the last known value
+    this.lastHeard = new Date();
+    this.wasOpen = false;
+    this.isOver = false;
+    this.lostTimer = null;
+    this.againTimer = null;
+    this.open();
+  }
+
+  open() {
+    clearTimeout(this.againTimer);
+    this.source?.close();
+    const source = new EventSource(this.address);
+    this.source = source;
+    source.onopen = () => this.opened();
+    source.onerror = () => this.failed(source);
+    for (const [name, handle] of Object.entries(this.on)) {
+      source.addEventListener(name, (event) => {
+        this.lastHeard = new Date();
+        handle(JSON.parse(event.data));
+      });
+    }
+    source.addEventListener("end", () => this.over());
+  }
+
+  opened() {
+    clearTimeout(this.lostTimer);
+    this.lostTimer = null;
+    this.lastHeard = new Date();
+    this.onLine("live", this.lastHeard);
+    if (this.wasOpen) this.onBack();
+    this.wasOpen = true;
+  }
+
+  failed(source) {
+    if (this.isOver) return;
+    this.lostTimer ??= setTimeout(() => this.onLine("lost", this.lastHeard), LOST_AFTER_MS);
+    if (source.readyState === EventSource.CLOSED) {
+      clearTimeout(this.againTimer);
+      this.againTimer = setTimeout(() => this.open(), AGAIN_MS);
+    }
+  }
+
+  over() {
+    this.isOver = true;
+    clearTimeout(this.lostTimer);
+    this.source.close();
+    this.onLine("over", this.lastHeard);
+  }
+}

@@ -1,0 +1,159 @@
+// The output of every rank: filtered by the API, followed live, and inert: text only, with control
+// and direction characters spelled out.
+const TAIL = 500;
+const MOST = 3000; // lines on the page; older ones are dropped from its top
+const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/;
+const IS_ERROR = /\b(error|exception|traceback|fatal)\b/i;
+const IS_WARNING = /\bwarn(ing)?\b/i;
+
+function appendInert(element, text) {
+  let plain = "";
+  const flush = () => {
+    if (plain) element.append(document.createTextNode(plain));
+    plain = "";
+  };
+  for (const character of text) {
+    if (!ODD.test(character)) {
+      plain += character;
+      continue;
+    }
+    flush();
+    const shown = document.createElement("span");
+    shown.className = "esc";
+    shown.textContent = character === "\u001b" ? "ESC" : `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+    element.append(shown);
+  }
+  flush();
+}
+
+export class Logs {
+  constructor(card, address) {
+    this.address = address;
+    this.find = (name) => card.querySelector(`[data-log-${name}]`);
+    this.box = card.querySelector("[data-log]");
+    this.list = this.box.querySelector("ol");
+    this.seen = new Set();
+    this.ranks = new Set();
+    this.waiting = []; // live lines that came while a page was being read
+    this.isReading = false;
+    this.isFollowing = true;
+    this.find("rank").addEventListener("change", () => this.read());
+    this.find("stream").addEventListener("change", () => this.read());
+    this.find("search").addEventListener("input", () => {
+      clearTimeout(this.typing);
+      this.typing = setTimeout(() => this.read(), 250);
+    });
+    this.find("follow").addEventListener("click", () => this.follow(!this.isFollowing));
+    this.find("error").addEventListener("click", () => this.firstError());
+    this.box.addEventListener("scroll", () => {
+      const isAtEnd = this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < 24;
+      if (isAtEnd !== this.isFollowing) this.follow(isAtEnd);
+    });
+  }
+
+  // The last lines that pass the filter, from the API.
+  async read() {
+    this.isReading = true;
+    const round = (this.round = (this.round ?? 0) + 1);
+    const query = new URLSearchParams({ tail: TAIL });
+    if (this.find("rank").value !== "") query.set("rank", this.find("rank").value);
+    if (this.find("search").value) query.set("search", this.find("search").value);
+    try {
+      const answer = await fetch(`${this.address}?${query}`);
+      if (round !== this.round) return;
+      if (!answer.ok) throw new Error(`the API answered ${answer.status}`);
+      const page = await answer.json();
+      this.list.replaceChildren();
+      this.seen.clear();
+      page.ranks.forEach((rank) => this.offer(rank));
+      this.append(page.lines);
+    } catch (error) {
+      if (round !== this.round) return;
+      this.find("empty").textContent = `The logs could not be read: ${error.message}.`;
+    } finally {
+      if (round === this.round) {
+        this.isReading = false;
+        this.append(this.waiting.splice(0));
+      }
+    }
+  }
+
+  add(lines) {
+    lines.forEach((line) => this.offer(line.rank));
+    if (this.isReading) this.waiting.push(...lines);
+    else this.append(lines);
+  }
+
+  append(lines) {
+    const fresh = document.createDocumentFragment();
+    for (const line of lines) {
+      const name = `${line.epoch}.${line.rank}.${line.stream}.${line.line}`;
+      if (this.seen.has(name) || !this.passes(line)) continue;
+      this.seen.add(name);
+      fresh.append(this.row(line));
+    }
+    this.list.append(fresh);
+    while (this.list.childElementCount > MOST) this.list.firstElementChild.remove();
+    const shown = this.list.childElementCount;
+    this.find("empty").hidden = shown > 0;
+    if (!shown) this.find("empty").textContent = this.isFiltered() ? "No line matches." : "No line yet.";
+    this.find("count").textContent = shown ? `${shown.toLocaleString("en-US")} ${shown === 1 ? "line" : "lines"}${shown >= TAIL ? ", the last ones" : ""}` : "";
+    if (this.isFollowing) this.box.scrollTop = this.box.scrollHeight;
+  }
+
+  row(line) {
+    const row = document.createElement("li");
+    if (line.rank < 0) row.className = "system";
+    if (IS_ERROR.test(line.text)) row.className = "error";
+    else if (IS_WARNING.test(line.text)) row.className = "warning";
+    const cells = [[`a${line.epoch}`, "a"], [line.rank < 0 ? "sys" : `r${line.rank}`, "r"], [line.stream === "stderr" ? "err" : "out", "lv"]];
+    for (const [text, name] of cells) {
+      const cell = document.createElement("span");
+      cell.className = name;
+      cell.textContent = text;
+      row.append(cell);
+    }
+    const text = document.createElement("span");
+    appendInert(text, line.text);
+    row.append(text);
+    return row;
+  }
+
+  passes(line) {
+    const { value: rank } = this.find("rank");
+    const { value: stream } = this.find("stream");
+    const { value: search } = this.find("search");
+    return (rank === "" || Number(rank) === line.rank) && (!stream || stream === line.stream) && (!search || line.text.toLowerCase().includes(search.toLowerCase()));
+  }
+
+  isFiltered() {
+    return Boolean(this.find("rank").value || this.find("stream").value || this.find("search").value);
+  }
+
+  offer(rank) {
+    if (this.ranks.has(rank)) return;
+    this.ranks.add(rank);
+    const select = this.find("rank");
+    const chosen = select.value;
+    const options = [...this.ranks].sort((a, b) => a - b).map((one) => new Option(one < 0 ? "launcher" : `rank ${one}`, one));
+    select.replaceChildren(new Option("all ranks", ""), ...options);
+    select.value = chosen;
+  }
+
+  follow(isOn) {
+    this.isFollowing = isOn;
+    const button = this.find("follow");
+    button.setAttribute("aria-pressed", String(isOn));
+    button.firstChild.textContent = isOn ? "Following " : "Follow ";
+    if (isOn) this.box.scrollTop = this.box.scrollHeight;
+  }
+
+  firstError() {
+    const row = this.list.querySelector("li.error");
+    if (!row) return;
+    this.follow(false);
+    this.box.scrollTop = row.offsetTop - this.box.offsetTop - 60;
+    row.tabIndex = -1;
+    row.focus({ preventScroll: true });
+  }
+}

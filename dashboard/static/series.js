@@ -1,0 +1,78 @@
+// The curves of a job: per key, values by step. A step that was run twice has its last value.
+export class Series {
+  constructor() {
+    this.keys = new Map(); // key -> {steps: [], values: [], min: [], max: []}, sorted by step
+  }
+
+  get(key) {
+    return this.keys.get(key) ?? { steps: [], values: [], min: [], max: [] };
+  }
+
+  last(key) {
+    return this.get(key).values.at(-1) ?? null;
+  }
+
+  // What GET .../metrics answers. Newer points that came live meanwhile are kept.
+  replace(answer) {
+    for (const one of answer.series) {
+      if (one.rank !== 0) continue;
+      const newest = one.steps.at(-1) ?? -1;
+      const later = this.get(one.key);
+      const from = later.steps.findIndex((step) => step > newest);
+      const empty = new Array(one.steps.length).fill(null);
+      const kept = {
+        steps: [...one.steps],
+        values: [...one.values],
+        min: one.min.length ? [...one.min] : [...empty],
+        max: one.max.length ? [...one.max] : [...empty],
+      };
+      if (from >= 0) for (const part of Object.keys(kept)) kept[part].push(...later[part].slice(from));
+      this.keys.set(one.key, kept);
+    }
+  }
+
+  // One line of metrics.jsonl: {step, loss, lr, ...}.
+  add(line) {
+    if (!Number.isInteger(line.step)) return;
+    for (const [key, value] of Object.entries(line)) {
+      if (key === "step" || (typeof value !== "number" && value !== null)) continue;
+      this.put(key, line.step, value);
+    }
+  }
+
+  put(key, step, value) {
+    let series = this.keys.get(key);
+    if (!series) this.keys.set(key, (series = { steps: [], values: [], min: [], max: [] }));
+    let at = series.steps.length;
+    while (at > 0 && series.steps[at - 1] >= step) at -= 1;
+    const isThere = series.steps[at] === step ? 1 : 0;
+    series.steps.splice(at, isThere, step);
+    series.values.splice(at, isThere, value);
+    series.min.splice(at, isThere, null);
+    series.max.splice(at, isThere, null);
+  }
+}
+
+// Values of several keys on one common x axis, as uPlot wants them; missing ones are null.
+export function aligned(columns) {
+  const steps = [...new Set(columns.flatMap((column) => column.steps))].sort((a, b) => a - b);
+  const place = new Map(steps.map((step, index) => [step, index]));
+  const rows = columns.map((column) => {
+    const row = new Array(steps.length).fill(null);
+    column.steps.forEach((step, index) => { row[place.get(step)] = column.values[index]; });
+    return row;
+  });
+  return [steps, ...rows];
+}
+
+// Exponential moving average without the bias of its start; gaps stay gaps.
+export function smoothed(values, weight) {
+  let sum = 0;
+  let norm = 0;
+  return values.map((value) => {
+    if (!Number.isFinite(value)) return null;
+    sum = sum * weight + value * (1 - weight);
+    norm = norm * weight + (1 - weight);
+    return sum / norm;
+  });
+}

@@ -1,0 +1,63 @@
+// Times in the browser's zone. A block names zone and offset once ([data-zone]); a time whose own
+// offset differs from today's (clocks were changed between) says so itself.
+import { span } from "./formats.js";
+
+const DAY_MS = 86_400_000;
+const pad = (number) => String(number).padStart(2, "0");
+
+export function offset(date) {
+  const minutes = -date.getTimezoneOffset();
+  const sign = minutes < 0 ? "\u2212" : "+";
+  return `${sign}${pad(Math.floor(Math.abs(minutes) / 60))}:${pad(Math.abs(minutes) % 60)}`;
+}
+
+export function zone(date = new Date()) {
+  const parts = new Intl.DateTimeFormat("en-US", { timeZoneName: "short" }).formatToParts(date);
+  const name = parts.find((part) => part.type === "timeZoneName").value;
+  if (name === "UTC") return "UTC (UTC+00:00)";
+  return name.startsWith("GMT") ? `UTC${offset(date)}` : `${name} (UTC${offset(date)})`;
+}
+
+export function clock(date, { seconds = false } = {}) {
+  return `${pad(date.getHours())}:${pad(date.getMinutes())}${seconds ? `:${pad(date.getSeconds())}` : ""}`;
+}
+
+export function day(date, { year = false } = {}) {
+  const options = { weekday: "short", day: "numeric", month: "short", ...(year ? { year: "numeric" } : {}) };
+  return new Intl.DateTimeFormat("en-GB", options).format(date).replace(",", "");
+}
+
+// `15:55`, or with its day where that is not today.
+export function near(date, { seconds = false, now = new Date() } = {}) {
+  const at = clock(date, { seconds });
+  if (date.toDateString() === now.toDateString()) return at;
+  const isClose = Math.abs(date - now) < 6 * DAY_MS;
+  const weekday = new Intl.DateTimeFormat("en-GB", { weekday: "short" }).format(date);
+  return isClose ? `${weekday} ${at}` : `${day(date, { year: date.getFullYear() !== now.getFullYear() })}, ${at}`;
+}
+
+export function distance(date, now = new Date()) {
+  const seconds = (date - now) / 1000;
+  if (Math.abs(seconds) < 1) return "now";
+  return seconds > 0 ? `in ${span(seconds)}` : `${span(-seconds)} ago`;
+}
+
+function words(date, shape) {
+  const own = date.getTimezoneOffset() === new Date().getTimezoneOffset() ? "" : ` (${offset(date)})`;
+  if (shape === "full") return `${day(date, { year: true })}, ${clock(date, { seconds: true })} ${zone(date)}`;
+  if (shape === "day") return day(date, { year: true });
+  if (shape === "near") return `${near(date)}${own}, ${distance(date)}`;
+  return near(date, { seconds: shape === "second" }) + own;
+}
+
+export function writeTimes(root = document) {
+  for (const element of root.querySelectorAll("time[data-time]")) {
+    const date = new Date(element.dateTime);
+    element.textContent = words(date, element.dataset.time);
+    element.title = `${day(date, { year: true })}, ${clock(date, { seconds: true })} ${zone(date)}`;
+  }
+  for (const element of root.querySelectorAll("[data-zone]")) element.textContent = zone();
+  for (const element of root.querySelectorAll("[data-zone-day]")) {
+    element.textContent = `${day(new Date(), { year: true })}, ${zone()}`;
+  }
+}

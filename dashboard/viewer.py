@@ -1,0 +1,150 @@
+"""Who looks at a page: their questions to the public API, asked in their own name.
+
+Nothing here knows more than a script with the same session would: the viewer's cookie or token,
+origin and address travel on, the API alone decides, and what it refuses becomes a page.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote
+
+import httpx2
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from trainyard.decoding import View, decode
+from trainyard.views import Me
+
+AnyView = TypeVar("AnyView", bound=View)
+Query = Mapping[str, str | int | list[str] | None]
+
+# What the API judges a browser's request by.
+FORWARDED = ("authorization", "cookie", "host", "origin", "sec-fetch-site", "user-agent")
+MAX_FORM_BYTES = 1_000_000  # as much as the API takes
+
+
+class TooLarge(Exception):
+    """A form larger than MAX_FORM_BYTES."""
+
+
+class Refused(Exception):
+    """The API said no; its problem document says why."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        problem = _problem_of(response)
+        self.status = response.status_code
+        self.title = str(problem.get("title") or f"Answer {response.status_code}")
+        self.code = str(problem.get("code") or "")
+        self.param = str(problem.get("param") or "")
+        self.detail = str(problem.get("detail") or "The API gave no reason.")
+        self.items = [item for item in problem.get("errors", []) if isinstance(item, dict)]
+        super().__init__(self.detail)
+
+    @property
+    def reasons(self) -> list[tuple[str, str]]:
+        """(field, sentence) of everything that is wrong."""
+        listed = [(str(one.get("param", "")), str(one.get("message", ""))) for one in self.items]
+        return listed or [(self.param, self.detail)]
+
+
+class Viewer:
+    """One request of a browser, and the API behind the page."""
+
+    def __init__(self, app: ASGIApp, request: Request) -> None:
+        self.request = request
+        client = request.client
+        self._transport = httpx2.ASGITransport(
+            app=app,
+            raise_app_exceptions=False,
+            client=(client.host, client.port) if client else ("127.0.0.1", 0),
+        )
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        json: object = None,
+        yaml: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> httpx2.Response:
+        """One answer of the API. Raises Refused for 4xx and 5xx."""
+        headers = {
+            name: value
+            for name in FORWARDED
+            if (value := self.request.headers.get(name)) is not None
+        }
+        if idempotency_key is not None:
+            headers["idempotency-key"] = idempotency_key
+        content = None
+        if yaml is not None:
+            headers["content-type"] = "application/yaml"
+            content = yaml.encode()
+        request = httpx2.Request(
+            method,
+            httpx2.URL(str(self.request.base_url)).join(path),
+            params={name: value for name, value in (query or {}).items() if value is not None},
+            headers=headers,
+            content=content,
+            json=json,
+        )
+        response = await self._transport.handle_async_request(request)
+        await response.aread()
+        if response.is_error:
+            raise Refused(response)
+        return response
+
+    async def get(self, kind: type[AnyView], path: str, query: Query | None = None) -> AnyView:
+        """One thing."""
+        return decode(kind, (await self.call("GET", path, query=query)).json())
+
+    async def page(
+        self, kind: type[AnyView], path: str, query: Query | None = None
+    ) -> tuple[list[AnyView], bool]:
+        """One page of a list, and whether there is more."""
+        document = (await self.call("GET", path, query=query)).json()
+        return [decode(kind, item) for item in document["data"]], bool(document["has_more"])
+
+    async def me(self) -> Me:
+        """Who is looking. Raises Refused (401) when nobody is signed in."""
+        return await self.get(Me, "/v1/me")
+
+    async def form(self) -> dict[str, str]:
+        """The fields of a form that was sent; of a repeated one the last."""
+        return dict(await self.form_fields())
+
+    async def form_fields(self) -> list[tuple[str, str]]:
+        """The same, in order, with repetitions. Raises TooLarge over a million bytes."""
+        body = b""
+        async for chunk in self.request.stream():
+            body += chunk
+            if len(body) > MAX_FORM_BYTES:
+                raise TooLarge
+        return parse_qsl(body.decode(errors="replace"), keep_blank_values=True)
+
+    def part(self, name: str) -> str:
+        """An id in the page's address, fit to stand in an address of the API."""
+        return quote(str(self.request.path_params[name]), safe="")
+
+    def query(self, name: str) -> str:
+        """A parameter of the page's address, or an empty text."""
+        return self.request.query_params.get(name, "").strip()
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether a page asks for a piece of itself."""
+        return "hx-request" in self.request.headers
+
+
+def local_path(target: str) -> str:
+    """`target` if it is a page of ours, else the start page: no way out to another site."""
+    plain = all(" " < character < "\x7f" and character != "\\" for character in target)
+    return target if plain and target.startswith("/") and not target.startswith("//") else "/jobs"
+
+
+def _problem_of(response: httpx2.Response) -> dict[str, Any]:
+    if "json" not in response.headers.get("content-type", ""):
+        return {}
+    document = response.json()
+    return document if isinstance(document, dict) else {}
