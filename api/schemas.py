@@ -5,7 +5,7 @@ the next page starts `after` the last id of this one.
 """
 
 from datetime import datetime
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
@@ -271,6 +271,21 @@ class LogsView(View):
     ranks: list[int]
 
 
+class LiveMetrics(View):
+    """Data of a stream's `metrics` event: new lines of `metrics.jsonl`, each stored once."""
+
+    epoch: int
+    rank: int
+    lines: list[dict[str, float | int | None]]
+    """Each has `step`, `line` (its number) and the numeric keys of that line."""
+
+
+class LiveLog(View):
+    """Data of a stream's `log` event."""
+
+    lines: list[LogLine]
+
+
 class CheckpointView(View):
     """A checkpoint in the store."""
 
@@ -308,6 +323,13 @@ class DatasetView(View):
     characters: int | None
     warnings: list[str]
     created_at: Moment | None
+
+
+class DatasetPreview(View):
+    """The beginning of a text."""
+
+    text: str
+    is_all: bool
 
 
 class NodeView(View):
@@ -374,6 +396,62 @@ class LeaseView(View):
     created_at: Moment
 
 
+class FreeHour(View):
+    """One hour of a node class."""
+
+    start: Moment
+    free: int
+    nodes: list[str]
+    """Names of the free ones."""
+
+
+class AvailabilityView(View):
+    """Which nodes of a class are free, hour by hour."""
+
+    node_class: str | None
+    """None: of every class."""
+    nodes: int
+    hours: list[FreeHour]
+
+
+class AuditView(EventView):
+    """Who did what; `kind` is the action, such as `node.drain`."""
+
+    subject: str
+    details: dict[str, Any]
+
+
+class LabView(View):
+    """A group of people."""
+
+    id: str
+    name: str
+    members: list[str]
+    """Names."""
+    created_at: Moment
+
+
+class NewLab(Body):
+    """A group to make."""
+
+    name: str = Field(pattern=NAME)
+
+
+class NewMember(Body):
+    """A person to add to a lab."""
+
+    user: UserName
+    is_lead: bool = False
+
+
+class MyChange(Body):
+    """What one may change of oneself."""
+
+    zone: str | None = Field(default=None, max_length=64)
+    password: Password | None = None
+    current_password: str | None = Field(default=None, max_length=200)
+
+
 class Me(View):
     """Who is asking."""
 
@@ -383,6 +461,12 @@ class Me(View):
     running: int
     lease: LeaseView | None
     """The lease that is active now, or the next booked one."""
+
+
+class Health(View):
+    """An answer for machines."""
+
+    status: Literal["ok"]
 
 
 class ProblemItem(View):

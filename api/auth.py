@@ -1,0 +1,191 @@
+"""Who is asking, and whether they may. Every route names one of these dependencies.
+
+People carry a bearer token, or, in browsers, the cookie of a session. A cookie travels by itself,
+so whatever it asks for beyond reading must provably come from our own pages.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request, Response, Security
+from fastapi.dependencies.models import Dependant
+from fastapi.security import APIKeyCookie, HTTPBearer
+from sqlalchemy import select, update
+
+from api.credentials import SESSION_IDLE, digest
+from api.identity import RANK, NodeIdentity, Person
+from api.process import Process, ProcessDep
+from core.clock import utc_now
+from core.errors import Forbidden, Unauthenticated
+from core.states import NodeState
+from core.tables import Node, Role, Token, TokenKind, User
+
+COOKIE = "trainyard_session"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+TOUCH_EVERY = timedelta(minutes=10)  # how exact `last_used_at` is; each touch is a write
+
+BEARER = HTTPBearer(auto_error=False, description="An API token, a session or a node's token.")
+SESSION_COOKIE = APIKeyCookie(name=COOKIE, auto_error=False, description="A browser's session.")
+
+
+async def anyone() -> None:
+    """A public route."""
+
+
+def signed_in(
+    request: Request,
+    process: ProcessDep,
+    _bearer: Annotated[object, Security(BEARER)] = None,
+    _cookie: Annotated[object, Security(SESSION_COOKIE)] = None,
+) -> Person:
+    """Any person with a valid token or session."""
+    secret, from_cookie = _credential(request)
+    now = utc_now()
+    with process.read() as session:
+        found = session.execute(
+            select(
+                Token.id,
+                Token.kind,
+                Token.expires_at,
+                Token.revoked_at,
+                Token.last_used_at,
+                User.id,
+                User.name,
+                User.role,
+                User.zone,
+                User.disabled,
+            )
+            .join(User, User.id == Token.user_id)
+            .where(Token.sha256 == digest(secret))
+        ).one_or_none()
+    if found is None:
+        raise Unauthenticated("This token or session is not known here. Sign in again.")
+    token_id, kind, expires_at, revoked_at, last_used_at, user_id, name, role, zone, off = found
+    if revoked_at is not None or (expires_at is not None and expires_at <= now):
+        raise Unauthenticated("This token or session has ended. Sign in again.", code="expired")
+    if off:
+        raise Unauthenticated("This account is disabled. Ask an administrator.", code="disabled")
+    if from_cookie:
+        if kind is not TokenKind.SESSION:
+            raise Unauthenticated("This cookie holds no session. Sign in again.")
+        if request.method not in SAFE_METHODS and not comes_from_us(request, process):
+            raise Forbidden(
+                "This request carries a browser's session but does not come from Trainyard's own "
+                "pages. Scripts use a bearer token.",
+                code="cross_site",
+            )
+    if last_used_at is None or now - last_used_at > TOUCH_EVERY:
+        changes: dict[str, object] = {"last_used_at": now}
+        if kind is TokenKind.SESSION:
+            changes["expires_at"] = now + SESSION_IDLE
+        with process.database.write() as session:
+            session.execute(update(Token).where(Token.id == token_id).values(**changes))
+    return Person(id=user_id, name=name, role=role, zone=zone, token_id=token_id)
+
+
+async def staff(person: Annotated[Person, Depends(signed_in)]) -> Person:
+    """Staff or an administrator."""
+    return _at_least(person, Role.STAFF)
+
+
+async def admin(person: Annotated[Person, Depends(signed_in)]) -> Person:
+    """An administrator."""
+    return _at_least(person, Role.ADMIN)
+
+
+def node(
+    request: Request,
+    process: ProcessDep,
+    _bearer: Annotated[object, Security(BEARER)] = None,
+) -> NodeIdentity:
+    """An enrolled node that is not retired."""
+    secret, from_cookie = _credential(request)
+    with process.read() as session:
+        found = session.execute(
+            select(Node.id, Node.name, Node.state, Token.revoked_at)
+            .join(Node, Node.id == Token.node_id)
+            .where(Token.sha256 == digest(secret), Token.kind == TokenKind.NODE)
+        ).one_or_none()
+    if found is None or from_cookie or found.revoked_at or found.state is NodeState.RETIRED:
+        raise Unauthenticated("This is no token of an enrolled node. Enrol the node again.")
+    return NodeIdentity(id=found.id, name=found.name)
+
+
+Public = Depends(anyone)
+SignedIn = Annotated[Person, Depends(signed_in)]
+StaffOnly = Annotated[Person, Depends(staff)]
+AdminOnly = Annotated[Person, Depends(admin)]
+NodeOnly = Annotated[NodeIdentity, Depends(node)]
+
+POLICIES = {anyone: "anyone", signed_in: "signed in", staff: "staff", admin: "admin", node: "node"}
+
+
+def policy_of(dependant: Dependant) -> str | None:
+    """Who may call a route: the strictest dependency of this module that it has; None if none."""
+    found = {POLICIES[call] for call in _calls(dependant) if call in POLICIES}
+    for policy in ("node", "admin", "staff", "signed in", "anyone"):
+        if policy in found:
+            return policy
+    return None
+
+
+def set_session_cookie(response: Response, secret: str, process: Process) -> None:
+    """Sign the browser in."""
+    response.set_cookie(
+        COOKIE,
+        secret,
+        max_age=30 * 24 * 3600,  # the server ends an idle session earlier
+        httponly=True,
+        secure=process.is_https,
+        samesite="lax",
+        path="/",
+    )
+
+
+def refuse_cross_site(request: Request, process: Process) -> None:
+    """Refuse what another site's page sends; scripts, which name no origin, pass."""
+    named = request.headers.get("origin") or request.headers.get("sec-fetch-site")
+    if named and not comes_from_us(request, process):
+        raise Forbidden("Another site's page may not sign you in here.", code="cross_site")
+
+
+def comes_from_us(request: Request, process: Process) -> bool:
+    """Whether the browser says that our own page sent this. Silence is no."""
+    if request.headers.get("sec-fetch-site") == "same-origin":
+        return True
+    origin = urlsplit(request.headers.get("origin", ""))
+    if not origin.netloc:
+        return False
+    ours = {request.headers.get("host", ""), urlsplit(process.url).netloc}
+    return origin.netloc in ours
+
+
+def _credential(request: Request) -> tuple[str, bool]:
+    """The secret that was sent, and whether it came in a cookie."""
+    header = request.headers.get("authorization")
+    if header is not None:
+        scheme, _, secret = header.partition(" ")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise Unauthenticated("Send `Authorization: Bearer <token>`.")
+        return secret.strip(), False
+    cookie = request.cookies.get(COOKIE)
+    if not cookie:
+        raise Unauthenticated(
+            "Sign in, or send `Authorization: Bearer <token>`. `trainyard login` gets you one."
+        )
+    return cookie, True
+
+
+def _at_least(person: Person, role: Role) -> Person:
+    if RANK[person.role] < RANK[role]:
+        raise Forbidden(f"This needs the role {role}; yours is {person.role}.")
+    return person
+
+
+def _calls(dependant: Dependant) -> Iterable[object]:
+    for inner in dependant.dependencies:
+        if inner.call is not None:
+            yield inner.call
+        yield from _calls(inner)

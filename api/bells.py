@@ -1,0 +1,71 @@
+"""Doorbells of a request: collected while its transaction runs, rung by one thread after it.
+
+An answer never waits for Redis; with Redis down nothing piles up, because equal bells are one.
+"""
+
+import threading
+from dataclasses import dataclass, field
+
+from core.doorbell import Doorbell
+
+
+@dataclass
+class Bells:
+    """Who has to look once the transaction is committed."""
+
+    scheduler: bool = False
+    nodes: set[str] = field(default_factory=set)
+    """Names."""
+    jobs: set[str] = field(default_factory=set)
+    """Ids of jobs with new rows."""
+
+    def merge(self, other: "Bells") -> None:
+        """Add the bells of `other`."""
+        self.scheduler = self.scheduler or other.scheduler
+        self.nodes |= other.nodes
+        self.jobs |= other.jobs
+
+    def __bool__(self) -> bool:
+        return self.scheduler or bool(self.nodes) or bool(self.jobs)
+
+
+class Ringer:
+    """Rings in a thread of its own."""
+
+    def __init__(self, doorbell: Doorbell) -> None:
+        self._doorbell = doorbell
+        self._pending = Bells()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="ringer", daemon=True)
+        self._thread.start()
+
+    def ring(self, bells: Bells) -> None:
+        """Ring soon; returns at once."""
+        if not bells:
+            return
+        with self._changed:
+            self._pending.merge(bells)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Ring what is left, then end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._pending and not self._closed:
+                    self._changed.wait()
+                bells, self._pending = self._pending, Bells()
+                if not bells:
+                    return
+            for name in bells.nodes:
+                self._doorbell.ring_node(name)
+            if bells.scheduler:
+                self._doorbell.ring_scheduler()
+            for job_id in bells.jobs:
+                self._doorbell.ring_live(job_id, {})

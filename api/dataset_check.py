@@ -1,0 +1,139 @@
+"""An uploaded text, checked while it streams by: UTF-8, no NUL, and for JSON lines, texts.
+
+What training reads is the text itself; of JSON lines, the texts one after the other.
+"""
+
+import codecs
+import json
+from dataclasses import dataclass, field
+
+from api.errors import InvalidRequest
+from api.schemas import ProblemItem
+from core.errors import BadRequest
+
+MAX_ERRORS = 20
+LONG_LINE = 100_000  # characters, from which a line is worth a warning
+LONGEST_JSON_LINE = 16 << 20  # bytes held in memory at a time
+
+
+@dataclass
+class DatasetCheck:
+    """Feed it the body; it gives back the bytes that training reads."""
+
+    is_jsonl: bool
+    lines: int = 0
+    characters: int = 0
+    warnings: list[str] = field(default_factory=list)
+    _decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")()
+    )
+    _num_bytes: int = 0
+    _open_line: int = 0
+    _pending: str = ""
+    _errors: list[ProblemItem] = field(default_factory=list)
+
+    def feed(self, piece: bytes, *, is_last: bool = False) -> bytes:
+        """Check the next bytes. Raises BadRequest with the byte and the line where it is wrong."""
+        zero = piece.find(0)
+        if zero >= 0:
+            before = self._num_bytes + zero
+            line = self.lines + 1 + piece[:zero].count(b"\n")
+            raise BadRequest(
+                f"This is not text: byte {before:,} (line {line:,}) is NUL. Upload UTF-8 text.",
+                code="binary",
+                param="body",
+            )
+        held = len(self._decoder.getstate()[0])
+        try:
+            text = self._decoder.decode(piece, is_last)
+        except UnicodeDecodeError as error:
+            offset = self._num_bytes - held + error.start
+            line = self.lines + 1 + max(0, error.object[: error.start].count(b"\n"))
+            raise BadRequest(
+                f"This is not UTF-8: byte {offset:,} (line {line:,}) is "
+                f"0x{error.object[error.start]:02x}. Save the file as UTF-8 and upload it again.",
+                code="not_utf8",
+                param="body",
+            ) from error
+        self._num_bytes += len(piece)
+        return self._jsonl(text, is_last=is_last) if self.is_jsonl else self._text(text)
+
+    def finish(self) -> bytes:
+        """The last bytes for training. Raises BadRequest if it was empty or had wrong lines."""
+        rest = self.feed(b"", is_last=True)
+        if self._open_line and not self.is_jsonl:
+            self._end_line()
+        if self._errors:
+            raise InvalidRequest(self._errors, code="bad_lines")
+        if self.characters == 0:
+            raise BadRequest(
+                "The text is empty. Upload a file with at least one character.",
+                code="empty",
+                param="body",
+            )
+        return rest
+
+    def _text(self, text: str) -> bytes:
+        self.characters += len(text)
+        if "\N{REPLACEMENT CHARACTER}" in text:
+            line = self.lines + 1 + text[: text.index("\N{REPLACEMENT CHARACTER}")].count("\n")
+            self._warn(f"Line {line:,} has a replacement character: its encoding was lost before.")
+        *ended, rest = text.split("\n")
+        for part in ended:
+            self._open_line += len(part)
+            self._end_line()
+        self._open_line += len(rest)
+        return text.encode()
+
+    def _end_line(self) -> None:
+        self.lines += 1
+        if self._open_line > LONG_LINE:
+            self._warn(f"Line {self.lines:,} has {self._open_line:,} characters.")
+        self._open_line = 0
+
+    def _jsonl(self, text: str, *, is_last: bool) -> bytes:
+        *ended, self._pending = (self._pending + text).split("\n")
+        if is_last and self._pending:
+            ended.append(self._pending)
+            self._pending = ""
+        if len(self._pending) > LONGEST_JSON_LINE:
+            raise BadRequest(
+                f"Line {self.lines + len(ended) + 1:,} is longer than {LONGEST_JSON_LINE:,} "
+                "characters.",
+                code="line_too_long",
+                param="body",
+            )
+        return b"".join(self._document(line) for line in ended)
+
+    def _document(self, line: str) -> bytes:
+        self.lines += 1
+        where = f"line {self.lines:,}"
+        if not line.strip():
+            return b""
+        try:
+            document = json.loads(line)
+        except json.JSONDecodeError as error:
+            return self._wrong("not_json", f"{where}: not JSON: {error.msg}, column {error.colno}.")
+        except (RecursionError, ValueError):
+            return self._wrong("not_json", f"{where}: not JSON that can be read.")
+        if not isinstance(document, dict) or not isinstance(document.get("text"), str):
+            return self._wrong("no_text", f'{where}: no object with a text field "text".')
+        text = document["text"]
+        if not text:
+            self._warn(f"Line {self.lines:,} has an empty text.")
+            return b""
+        try:
+            encoded: bytes = text.encode()
+        except UnicodeEncodeError:
+            return self._wrong("not_utf8", f"{where}: the text has half of a Unicode pair.")
+        self.characters += len(text)
+        return encoded if text.endswith("\n") else encoded + b"\n"
+
+    def _wrong(self, code: str, message: str) -> bytes:
+        if len(self._errors) < MAX_ERRORS:
+            self._errors.append(ProblemItem(param=f"body.{self.lines}", code=code, message=message))
+        return b""
+
+    def _warn(self, message: str) -> None:
+        if len(self.warnings) < MAX_ERRORS:
+            self.warnings.append(message)

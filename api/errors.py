@@ -1,0 +1,197 @@
+"""Every error as a problem document (RFC 9457) that names the field, the number and the way out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from sqlalchemy.exc import DataError, OperationalError, StatementError
+from starlette.exceptions import HTTPException
+
+from api.rate_limits import RateLimited
+from api.schemas import Problem, ProblemItem
+from core.errors import BadRequest, ServiceError, Unauthenticated, Unavailable
+
+MAX_ERRORS = 50
+SHOWN = 80  # characters of a wrong value that are repeated in a message
+TITLES = {
+    400: ("bad_request", "Bad request"),
+    401: ("unauthenticated", "Not signed in"),
+    403: ("forbidden", "Not allowed"),
+    404: ("not_found", "Not found"),
+    405: ("method_not_allowed", "Method not allowed"),
+    413: ("too_large", "Too large"),
+    415: ("unsupported_media_type", "Unsupported media type"),
+    422: ("invalid", "Invalid request"),
+    431: ("too_large", "Too large"),
+    500: ("internal", "Internal error"),
+}
+
+log = structlog.get_logger()
+
+
+class InvalidRequest(BadRequest):
+    """Several things are wrong at once; all are listed."""
+
+    def __init__(
+        self, items: Sequence[ProblemItem], *, code: str | None = None, detail: str | None = None
+    ) -> None:
+        first = items[0]
+        more = f" ({len(items) - 1} more below.)" if len(items) > 1 else ""
+        super().__init__(
+            detail or f"{first.message}{more}", code=code or "invalid", param=first.param
+        )
+        self.items = list(items[:MAX_ERRORS])
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Turn everything that can be raised into a problem document."""
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(OperationalError, _database_away)
+    app.add_exception_handler(DataError, _not_storable)
+    app.add_exception_handler(UnicodeEncodeError, _not_storable)
+    app.add_exception_handler(StatementError, _statement_error)
+    app.add_exception_handler(OverflowError, _not_storable)
+    app.add_exception_handler(Exception, _internal_error)
+
+
+def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """The document as an answer."""
+    return Response(
+        problem.model_dump_json(exclude_none=True),
+        status_code=problem.status,
+        media_type="application/problem+json",
+        headers=dict(headers or {}),
+    )
+
+
+def service_problem(error: ServiceError) -> Problem:
+    """The document of one of our own errors."""
+    return Problem(
+        title=error.title,
+        status=error.status,
+        code=error.code,
+        detail=error.message,
+        param=error.param,
+        errors=error.items if isinstance(error, InvalidRequest) else [],
+    )
+
+
+def validation_items(
+    errors: Sequence[Mapping[str, Any]],
+    *,
+    prefix: str = "",
+    lines: Mapping[tuple[str | int, ...], int] | None = None,
+) -> list[ProblemItem]:
+    """Pydantic's errors as sentences that begin with the field; `lines` adds where it stands."""
+    items = []
+    for error in errors[:MAX_ERRORS]:
+        loc = tuple(part for part in error["loc"] if part not in ("body", "query", "path"))
+        param = ".".join(str(part) for part in loc)
+        named = f"{prefix}{param}" or "body"
+        line = _line_of(loc, lines or {})
+        where = f" (line {line})" if line else ""
+        items.append(
+            ProblemItem(
+                param=param,
+                code=str(error["type"]),
+                message=f"{named}{where}: {_sentence(error)}",
+            )
+        )
+    return items
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        return "this field is not known."
+    if error["type"] == "missing":
+        return "this field is required."
+    value = error.get("input")
+    if isinstance(value, str | int | float | bool) or value is None:
+        shown = repr(value).encode("ascii", "backslashreplace").decode()
+        shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
+        return f"{message}, not {shown}."
+    return f"{message}."
+
+
+def _line_of(loc: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> int | None:
+    """The line of the field, or of the nearest thing around it that stands in the text."""
+    for length in range(len(loc), 0, -1):
+        if loc[:length] in lines:
+            return lines[loc[:length]]
+    return None
+
+
+async def _service_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ServiceError)
+    headers = {}
+    if isinstance(error, RateLimited):
+        headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = "5"
+    if isinstance(error, Unauthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
+    return problem_response(service_problem(error), headers)
+
+
+async def _validation_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return problem_response(service_problem(InvalidRequest(validation_items(error.errors()))))
+
+
+async def _http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code, title = TITLES.get(error.status_code, ("error", "Error"))
+    detail = str(error.detail)
+    if error.status_code == 404:
+        detail = f"There is nothing at {request.url.path[:200]}."
+    elif error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        detail = f"{request.method} does not work here" + (f"; {allowed} does." if allowed else ".")
+    elif error.status_code == 413:
+        detail = "The body is larger than this address takes."
+    return problem_response(
+        Problem(title=title, status=error.status_code, code=code, detail=detail), error.headers
+    )
+
+
+async def _database_away(request: Request, error: Exception) -> Response:
+    log.warning("database_away", path=request.url.path, error=str(error))
+    away = Unavailable("The database does not answer right now. Nothing was changed; try again.")
+    return await _service_error(request, away)
+
+
+async def _not_storable(request: Request, error: Exception) -> Response:
+    log.info("not_storable", path=request.url.path, error=str(error)[:500])
+    refused = BadRequest(
+        "Something in this request can't be stored: a NUL character, half of a Unicode pair, or a "
+        "number beyond 64 bits.",
+        code="not_storable",
+    )
+    return await _service_error(request, refused)
+
+
+async def _statement_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, StatementError)
+    if isinstance(error.orig, UnicodeEncodeError | OverflowError | ValueError):
+        return await _not_storable(request, error)
+    return await _internal_error(request, error)
+
+
+async def _internal_error(request: Request, error: Exception) -> Response:
+    log.error("unexpected_error", path=request.url.path, exc_info=error)
+    code, title = TITLES[500]
+    return problem_response(
+        Problem(
+            title=title,
+            status=500,
+            code=code,
+            detail="Something went wrong here, and it was written to the API's log. Trying again "
+            "is safe with the same Idempotency-Key.",
+        )
+    )

@@ -1,0 +1,88 @@
+"""Headers of every answer, and the hosts we answer to."""
+
+from collections.abc import Collection
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.errors import problem_response
+from api.schemas import Problem
+from core.settings import ApiSettings
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def allowed_hosts(settings: ApiSettings) -> frozenset[str] | None:
+    """Names we answer to, in lower case; None for any, as long as only this machine reaches us.
+
+    With a public name a strict list keeps pages of other names from reaching us by DNS rebinding.
+    """
+    host = (urlsplit(settings.public_url).hostname or "").lower()
+    if not host or is_loopback(host):
+        return None
+    return frozenset({host, "localhost", "127.0.0.1", "::1", *settings.allowed_hosts})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Shell:
+    """ASGI middleware: refuses foreign hosts and puts our headers on every answer."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str] | None, *, is_https: bool) -> None:
+        self.app = app
+        self.hosts = hosts
+        self.headers = dict(HEADERS)
+        if is_https:
+            self.headers["Strict-Transport-Security"] = "max-age=31536000"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def dressed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self.headers.items():
+                    headers.setdefault(name, value)
+                if scope["path"].startswith("/v1"):
+                    headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        if self.hosts is not None and _host_of(scope) not in self.hosts:
+            problem = Problem(
+                title="Unknown host",
+                status=421,
+                code="unknown_host",
+                detail="Trainyard is not reached by this name here. An administrator can add it "
+                "with TRAINYARD_ALLOWED_HOSTS.",
+            )
+            await problem_response(problem)(scope, receive, dressed)
+            return
+        await self.app(scope, receive, dressed)
+
+
+def _host_of(scope: Scope) -> str:
+    host = Headers(scope=scope).get("host", "")
+    return (urlsplit(f"//{host}").hostname or "").lower() if host.isprintable() else ""

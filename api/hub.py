@@ -1,0 +1,150 @@
+"""Live streams of one process: each watched job is read once, however many watch it.
+
+A Redis message (`live.<job id>`) wakes the job's feed, and so does a second of silence: with Redis
+away everything goes on, a second later. A feed keeps its last batches; a viewer who is too slow for
+them, or who comes back after a break, reads what is missing from the database and then joins again.
+Nothing is queued per viewer.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
+
+import anyio
+import redis.asyncio
+import structlog
+from redis.exceptions import RedisError
+
+from api.feed import Feed
+from api.news import Position, first_position, message, read_news
+from core.database import Database
+from core.doorbell import LIVE
+
+AWAY_S = 1.0  # between two tries to reach Redis
+PING_S = 15.0
+LONGEST_STREAM_S = 3600.0  # then the browser connects again, and is asked for its session again
+
+READERS = 4  # threads that read for streams
+
+PING = b": ping\n\n"
+RETRY = b"retry: 1000\n\n"
+
+log = structlog.get_logger()
+
+
+class Hub:
+    """All feeds of a process."""
+
+    def __init__(self, database: Database, redis_url: str) -> None:
+        self._database = database
+        self._redis_url = redis_url
+        self._feeds: dict[str, Feed] = {}
+        self._closing = asyncio.Event()
+        self._limiter = anyio.CapacityLimiter(READERS)
+        self._listener: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin to listen. Call it in the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._listener = asyncio.create_task(self._listen())
+
+    def close_soon(self) -> None:
+        """End all streams; callable from a signal handler."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._closing.set)
+
+    async def close(self) -> None:
+        """End all streams and stop listening."""
+        self._closing.set()
+        if self._listener is not None:
+            self._listener.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._listener
+        for feed in list(self._feeds.values()):
+            feed.stop()
+
+    @property
+    def num_viewers(self) -> int:
+        """Open streams."""
+        return sum(feed.num_viewers for feed in self._feeds.values())
+
+    async def stream(self, job_id: str, last_event_id: str) -> AsyncIterator[bytes]:
+        """The server-sent events of a job, from a position or from the start, until its end."""
+        feed = self._feeds.get(job_id)
+        if feed is None:
+            feed = self._feeds[job_id] = Feed(self._database, job_id, self._limiter)
+        feed.join()
+        try:
+            async for piece in self._follow(feed, Position.parse(last_event_id)):
+                yield piece
+        finally:
+            feed.leave()
+            if feed.num_viewers == 0:
+                feed.stop()
+                if self._feeds.get(job_id) is feed:
+                    del self._feeds[job_id]
+
+    async def _follow(self, feed: Feed, since: Position | None) -> AsyncIterator[bytes]:
+        yield RETRY
+        ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
+        if since is None:
+            payload, place = await feed.read(first_position)
+            if payload:
+                yield payload
+        else:
+            place = since
+        await feed.refresh()  # from here on the feed is not behind this viewer
+        shown = feed.job
+        yield message("job", shown)
+        while not self._closing.is_set() and asyncio.get_running_loop().time() < ends_at:
+            changed, target = feed.changed, feed.position
+            batch = feed.batch_after(place)
+            if batch is not None:
+                yield batch.payload
+                place = batch.position
+            elif place.is_at(target):
+                if feed.job != shown:
+                    shown = feed.job
+                    yield message("job", shown)
+                elif feed.is_over:
+                    yield message("end", shown, place)
+                    return
+                elif not await _either(changed, self._closing, PING_S):
+                    yield PING
+            else:
+                missed = await feed.read(partial(read_news, since=place, until=target))
+                yield missed.payload
+                place = missed.position
+
+    async def _listen(self) -> None:
+        while True:
+            client = redis.asyncio.Redis.from_url(
+                self._redis_url, socket_timeout=None, socket_connect_timeout=2
+            )
+            try:
+                async with client, client.pubsub() as channel:
+                    await channel.psubscribe(f"{LIVE}*")
+                    async for heard in channel.listen():
+                        name = heard.get("channel") or b""
+                        self._wake(name.decode("utf-8", "replace").removeprefix(LIVE))
+            except (RedisError, OSError) as error:
+                log.info("live_doorbell_away", error=str(error))
+            await asyncio.sleep(AWAY_S)
+
+    def _wake(self, job_id: str) -> None:
+        feed = self._feeds.get(job_id)
+        if feed is not None:
+            feed.wake()
+
+
+async def _either(first: asyncio.Event, second: asyncio.Event, timeout_s: float) -> bool:
+    """Whether one of the two was set in time."""
+    waits = [asyncio.create_task(event.wait()) for event in (first, second)]
+    done, pending = await asyncio.wait(
+        waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+    )
+    for wait in pending:
+        wait.cancel()
+    return bool(done)

@@ -1,0 +1,104 @@
+"""`Idempotency-Key` on creates: a repeated request makes nothing new and gets the same answer.
+
+The key is remembered in the transaction that creates. The user's row is locked before it is looked
+up, so that of two requests at once the second waits, and then finds the first.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from hashlib import sha256
+from typing import Annotated
+
+from fastapi import Header
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from core.errors import BadRequest
+from core.tables import IdempotentAnswer, User
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[\x21-\x7e]{1,200}$",
+        description="Any text of your choice, such as a UUID. Sending the same key and body again "
+        "is safe: it answers with what the first request made.",
+    ),
+]
+
+
+def fingerprint(method: str, path: str, body: bytes) -> str:
+    """What two requests with one key must have in common."""
+    return sha256(b"\n".join([method.encode(), path.encode(), body])).hexdigest()
+
+
+def lock_user(session: Session, user_id: str) -> None:
+    """Let nobody else create or count for this user until the transaction ends."""
+    session.execute(select(User.id).where(User.id == user_id).with_for_update(key_share=True)).one()
+
+
+def made_before(session: Session, *, user_id: str, key: str | None, body_sha256: str) -> str | None:
+    """Id of what an earlier request with this key made; None if there was none.
+
+    Call it under `lock_user`. Raises BadRequest if that request had another body.
+    """
+    if key is None:
+        return None
+    found = session.execute(
+        select(IdempotentAnswer.body_sha256, IdempotentAnswer.subject).where(
+            IdempotentAnswer.user_id == user_id, IdempotentAnswer.key == key
+        )
+    ).one_or_none()
+    if found is None:
+        return None
+    if found.body_sha256 != body_sha256:
+        raise BadRequest(
+            f"The key was used before, for a different request, which made {found.subject}. "
+            "Choose a new key.",
+            code="idempotency_mismatch",
+            param="Idempotency-Key",
+        )
+    subject: str = found.subject
+    return subject
+
+
+def remember(
+    session: Session,
+    *,
+    user_id: str,
+    key: str | None,
+    body_sha256: str,
+    subject: str,
+    now: datetime,
+) -> None:
+    """Keep what a request made, in the same transaction."""
+    if key is None:
+        return
+    session.execute(
+        insert(IdempotentAnswer).values(
+            user_id=user_id,
+            key=key,
+            body_sha256=body_sha256,
+            subject=subject,
+            created_at=now,
+        )
+    )
+
+
+def once(
+    session: Session,
+    *,
+    user_id: str,
+    key: str | None,
+    body_sha256: str,
+    now: datetime,
+    make: Callable[[], str],
+) -> str:
+    """Id of what this request makes, or of what it made the first time."""
+    lock_user(session, user_id)
+    known = made_before(session, user_id=user_id, key=key, body_sha256=body_sha256)
+    if known is not None:
+        return known
+    subject = make()
+    remember(session, user_id=user_id, key=key, body_sha256=body_sha256, subject=subject, now=now)
+    return subject

@@ -1,0 +1,432 @@
+"""/v1/jobs: submit, look, and say what should become of a job."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Query, Request, Response
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api import audit
+from api.auth import SignedIn
+from api.bells import Bells
+from api.idempotency import IdempotencyKey, fingerprint, once
+from api.identity import Person
+from api.job_views import (
+    attempt_views,
+    find_job,
+    find_job_locked,
+    job_view,
+    jobs_with_context,
+    show_job,
+)
+from api.process import Process, ProcessDep
+from api.schemas import AttemptView, ClassPlan, EventView, JobView, Page, PlanView
+from api.spec_text import Json, SpecText, parse
+from api.submission import (
+    check_queue,
+    insert_job,
+    overridden,
+    plan_job,
+    read_spec,
+    require_runnable,
+)
+from api.text_types import After, Limit, PlainText
+from core.attempts import ask_to_stop, live_attempt
+from core.clock import utc_now
+from core.errors import Conflict
+from core.spec import JobSpec
+from core.states import TERMINAL_JOB, WAITING_JOB, Desired, JobState, Outcome
+from core.tables import Event, Job, Node, User
+from core.transitions import advance, note
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+EXAMPLE = {
+    "name": "gpt-ddp",
+    "model": {"name": "gpt", "layers": 4, "width": 160, "heads": 4},
+    "data": {"dataset": "python-stdlib", "tokenizer": "bytes", "sequence_length": 128},
+    "training": {
+        "steps": 400,
+        "global_batch_size": 8,
+        "learning_rate": 0.002,
+        "warmup_steps": 20,
+        "schedule": "cosine",
+        "max_grad_norm": 1.0,
+        "seed": 1,
+    },
+    "parallelism": {"strategy": "ddp", "data_parallel_replicate_degree": 2},
+    "precision": "float32",
+    "checkpoint": {"every_steps": 200, "keep_last": 2},
+    "resources": {"nodes": 1, "ranks_per_node": 2, "wall_time": "20min"},
+}
+
+
+def _body_of(schema: dict[str, Any], example: object) -> dict[str, Any]:
+    """OpenAPI of a body that is read by our own loader."""
+    content = {"schema": schema, "example": example}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": content,
+                "application/yaml": {"schema": {"type": "string"}},
+            },
+        }
+    }
+
+
+JOB_SPEC = {"$ref": "#/components/schemas/JobSpec"}
+JOB_BODY = _body_of(JOB_SPEC, EXAMPLE)
+PLAN_BODY = _body_of(
+    {"anyOf": [{"$ref": "#/components/schemas/PlanRequest"}, JOB_SPEC]}, {"spec": EXAMPLE}
+)
+
+
+async def spec_text(request: Request) -> tuple[SpecText, bytes]:
+    """The body as plain data and as it came."""
+    body = await request.body()
+    return parse(body, request.headers.get("content-type", "")), body
+
+
+SpecBody = Annotated[tuple[SpecText, bytes], Depends(spec_text)]
+
+
+@router.post(
+    "", status_code=201, response_model=JobView, openapi_extra=JOB_BODY, summary="Submit a job"
+)
+def create_job(
+    body: SpecBody,
+    person: SignedIn,
+    process: ProcessDep,
+    key: IdempotencyKey = None,
+) -> Response:
+    """Queue a training job. The body is a job as JSON, or the same as YAML.
+
+    It is planned first: a job that cannot run anywhere is refused, with every reason.
+    """
+    text, raw = body
+    job = _submit(
+        process,
+        person,
+        read_spec(text),
+        key=key,
+        body_sha256=fingerprint("POST", "/v1/jobs", raw),
+        cloned_from=None,
+    )
+    return _answer(job, 201)
+
+
+@router.post("/plan", response_model=PlanView, openapi_extra=PLAN_BODY, summary="Plan a job")
+def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
+    """What the job would be on every node class, without submitting it.
+
+    The body is `{"spec": {...}}`, or the job itself, as JSON or YAML.
+    """
+    text = _unwrapped(body[0])
+    spec = read_spec(text)
+    with process.read() as session:
+        planned = plan_job(session, process.plans, spec, user_id=person.id)
+    chosen = planned.chosen
+    if not planned.plans:
+        reason = "No node is enrolled yet, so nothing can be planned."
+    elif chosen is None:
+        problems = planned.plans[0][1].problems
+        reason = f"It cannot run: {problems[0].param}: {problems[0].message}."
+    elif not chosen[0].ready_nodes:
+        reason = f"It fits on {chosen[0].name}, but no node of that class is ready now."
+    else:
+        reason = (
+            f"It fits on {chosen[0].name}: {chosen[1].needed_gib:.2f} of "
+            f"{chosen[1].capacity_gib:.2f} GiB per rank."
+        )
+    return PlanView(
+        plans=[
+            ClassPlan(node_class=offer.name, plan=made, ready_nodes=offer.ready_nodes)
+            for offer, made in planned.plans
+        ],
+        chosen=chosen[0].name if chosen else None,
+        predicted_start=None,
+        reason=reason,
+    )
+
+
+@router.get("", summary="List jobs")
+def list_jobs(
+    person: SignedIn,
+    process: ProcessDep,
+    state: Annotated[list[JobState] | None, Query(description="Only in these states.")] = None,
+    name: Annotated[PlainText | None, Query(description="Part of the name.")] = None,
+    user: Annotated[
+        PlainText | None, Query(description="For staff: a person's name, or `all`.")
+    ] = None,
+    limit: Limit = 50,
+    after: After = None,
+) -> Page[JobView]:
+    """Your jobs, the newest first."""
+    query = jobs_with_context().order_by(Job.id.desc()).limit(limit + 1)
+    if user is None or not person.is_staff:
+        query = query.where(Job.user_id == person.id)
+    elif user != "all":
+        query = query.where(User.name == user)
+    if state:
+        query = query.where(Job.state.in_(state))
+    if name:
+        query = query.where(Job.name.icontains(name, autoescape=True))
+    if after:
+        query = query.where(Job.id < after)
+    with process.read() as session:
+        rows = session.execute(query).all()
+    return Page[JobView](
+        data=[job_view(*row) for row in rows[:limit]], has_more=len(rows) > limit
+    )
+
+
+@router.get("/{job_id}", response_model=JobView, summary="One job")
+def get_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
+    """A job: its state with the reason, plan, progress and result."""
+    with process.read() as session:
+        return _answer(show_job(session, job_id, person), 200)
+
+
+@router.post("/{job_id}/cancel", summary="Cancel a job")
+def cancel_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """End a job for good. A running one stops within seconds; what it saved stays."""
+    with process.write() as (session, bells):
+        job = find_job_locked(session, job_id, person)
+        if job.state is not JobState.CANCELLED:
+            _refuse_final(job, "cancelled")
+            _want(session, bells, job, Desired.CANCEL, person)
+        return show_job(session, job_id, person)
+
+
+@router.post("/{job_id}/pause", summary="Pause a job")
+def pause_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """Stop a job with a checkpoint and keep it until it is resumed."""
+    with process.write() as (session, bells):
+        job = find_job_locked(session, job_id, person)
+        _refuse_final(job, "paused")
+        if job.desired is Desired.CANCEL:
+            raise Conflict(f"{job.name} is being cancelled, so it can't be paused.")
+        if job.state is not JobState.PAUSED:
+            _want(session, bells, job, Desired.PAUSE, person)
+        return show_job(session, job_id, person)
+
+
+@router.post("/{job_id}/resume", summary="Resume a paused job")
+def resume_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """Queue a paused job again; it goes on from its newest checkpoint."""
+    now = utc_now()
+    with process.write() as (session, bells):
+        job = find_job_locked(session, job_id, person)
+        _refuse_final(job, "resumed")
+        if job.desired is Desired.CANCEL:
+            raise Conflict(f"{job.name} is being cancelled, so it can't be resumed.")
+        if job.state is JobState.PAUSED:
+            advance(
+                session,
+                job,
+                JobState.QUEUED,
+                now=now,
+                reason_code="resumed",
+                message="Resumed; waiting for the scheduler to look at it.",
+                actor=person.id,
+                desired=Desired.RUN,
+            )
+        elif job.desired is Desired.PAUSE:
+            job.desired = Desired.RUN  # it is still stopping: it will be queued, not paused
+            note(
+                session,
+                job.id,
+                "resumed",
+                now=now,
+                message="Resumed while it was stopping.",
+                actor=person.id,
+                epoch=job.epoch,
+            )
+        bells.scheduler = True
+        bells.jobs.add(job.id)
+        session.flush()
+        return show_job(session, job_id, person)
+
+
+@router.post("/{job_id}/requeue", summary="Give a job's node up")
+def requeue_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """Stop a starting or running job with a checkpoint and put it back into the queue."""
+    with process.write() as (session, bells):
+        job = find_job_locked(session, job_id, person)
+        _refuse_final(job, "queued again; clone it instead")
+        if job.state in WAITING_JOB:
+            raise Conflict(f"{job.name} is {job.state}; there is no attempt to stop.")
+        if job.state is JobState.STOPPING:
+            raise Conflict(f"{job.name} is stopping already.")
+        _stop(session, bells, job, Outcome.PREEMPTED, "Asked to give its node up.", person)
+        return show_job(session, job_id, person)
+
+
+@router.post("/{job_id}/clone", status_code=201, response_model=JobView, summary="Submit it again")
+def clone_job(
+    job_id: PlainText,
+    person: SignedIn,
+    process: ProcessDep,
+    overrides: Annotated[
+        dict[str, Any] | None,
+        Body(description="Fields to change, laid over the job; null removes one."),
+    ] = None,
+    key: IdempotencyKey = None,
+) -> Response:
+    """A new job with the spec of this one, or with some fields changed."""
+    with process.read() as session:
+        original = find_job(session, job_id, person)
+    changes: dict[str, Json] = overrides or {}
+    spec = dict(original.spec)
+    spec.pop("lease", None)  # its hours are the old job's; name one to use one
+    merged = overridden(spec, changes)
+    body_sha256 = fingerprint(
+        "POST", f"/v1/jobs/{job_id}/clone", json.dumps(changes, sort_keys=True).encode()
+    )
+    job = _submit(
+        process,
+        person,
+        read_spec(SpecText(value=merged, lines={})),
+        key=key,
+        body_sha256=body_sha256,
+        cloned_from=original.id,
+    )
+    return _answer(job, 201)
+
+
+@router.get("/{job_id}/events", summary="What happened to a job")
+def list_events(
+    job_id: PlainText,
+    person: SignedIn,
+    process: ProcessDep,
+    limit: Limit = 100,
+    after: Annotated[int, Query(ge=0, le=2**63 - 1, description="Id of the last event seen.")] = 0,
+) -> Page[EventView]:
+    """Every change of state and everything worth telling, the oldest first."""
+    with process.read() as session:
+        job = find_job(session, job_id, person)
+        rows = session.scalars(
+            select(Event)
+            .where(Event.subject == job.id, Event.id > after)
+            .order_by(Event.id)
+            .limit(limit + 1)
+        ).all()
+    return Page[EventView](
+        data=[EventView.model_validate(row) for row in rows[:limit]], has_more=len(rows) > limit
+    )
+
+
+@router.get("/{job_id}/attempts", summary="The tries at running a job")
+def list_attempts(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Page[AttemptView]:
+    """All attempts, the first one first, each with what ended it."""
+    with process.read() as session:
+        job = find_job(session, job_id, person)
+        return Page[AttemptView](data=list(attempt_views(session, job)))
+
+
+def _submit(
+    process: Process,
+    person: Person,
+    spec: JobSpec,
+    *,
+    key: str | None,
+    body_sha256: str,
+    cloned_from: str | None,
+) -> JobView:
+    process.limits.count_submission(person.id)
+    with process.read() as session:
+        planned = plan_job(session, process.plans, spec, user_id=person.id)
+    chosen = require_runnable(planned)
+    now = utc_now()
+    with process.write() as (session, bells):
+
+        def make() -> str:
+            check_queue(session, person.id, process.settings.max_queued_jobs)
+            bells.scheduler = True
+            return insert_job(
+                session, planned, chosen, user_id=person.id, cloned_from=cloned_from, now=now
+            )
+
+        job_id = once(
+            session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make
+        )
+        return show_job(session, job_id, person)
+
+
+def _want(session: Session, bells: Bells, job: Job, desired: Desired, person: Person) -> None:
+    """Cancel or pause: at once if it waits, else by asking its attempt to stop."""
+    outcome, state, word = {
+        Desired.CANCEL: (Outcome.CANCELLED, JobState.CANCELLED, "Cancelled"),
+        Desired.PAUSE: (Outcome.PAUSED, JobState.PAUSED, "Paused"),
+    }[desired]
+    message = f"{word} by {person.name}."
+    now = utc_now()
+    job.desired = desired
+    session.flush()
+    if job.state in WAITING_JOB:
+        final: dict[str, object] = {"finished_at": now} if desired is Desired.CANCEL else {}
+        advance(
+            session,
+            job,
+            state,
+            now=now,
+            reason_code=str(outcome),
+            message=message,
+            actor=person.id,
+            predicted_start=None,
+            **final,
+        )
+    elif job.state is not JobState.STOPPING:
+        _stop(session, bells, job, outcome, message, person)
+    else:
+        note(
+            session,
+            job.id,
+            f"{desired}_asked",
+            now=now,
+            message=f"{word} by {person.name} while it was stopping.",
+            actor=person.id,
+            epoch=job.epoch,
+        )
+    _audit_others(session, job, person, f"job.{desired}")
+    bells.scheduler = True
+    bells.jobs.add(job.id)
+
+
+def _stop(
+    session: Session, bells: Bells, job: Job, outcome: Outcome, message: str, person: Person
+) -> None:
+    now = utc_now()
+    if not ask_to_stop(session, job, outcome, now=now, message=message, actor=person.id):
+        raise Conflict(f"{job.name} has just changed. Look again.")
+    attempt = live_attempt(session, job)
+    if attempt is not None:
+        bells.nodes.add(session.scalars(select(Node.name).where(Node.id == attempt.node_id)).one())
+    if outcome is Outcome.PREEMPTED:
+        _audit_others(session, job, person, "job.requeue")
+    bells.jobs.add(job.id)
+
+
+def _audit_others(session: Session, job: Job, person: Person, action: str) -> None:
+    if job.user_id != person.id:
+        audit.record(session, person.id, action, job.id, now=utc_now(), owner=job.user_id)
+
+
+def _refuse_final(job: Job, what: str) -> None:
+    if job.state in TERMINAL_JOB:
+        raise Conflict(f"{job.name} has {job.state} and can't be {what}.", code="job_is_final")
+
+
+def _unwrapped(text: SpecText) -> SpecText:
+    inner = text.value.get("spec")
+    if len(text.value) == 1 and isinstance(inner, dict):
+        lines = {path[1:]: line for path, line in text.lines.items() if len(path) > 1}
+        return SpecText(value=inner, lines=lines)
+    return text
+
+
+def _answer(view: JobView, status: int) -> Response:
+    """The view as it is: validating it a second time would cost as much as the database."""
+    return Response(view.model_dump_json(), status_code=status, media_type="application/json")

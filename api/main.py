@@ -1,0 +1,91 @@
+"""`python -m api.main`: one API process."""
+
+import logging
+import resource
+import signal
+import sys
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from api.app import create_app
+from api.first_start import ensure_link
+from api.headers import is_loopback
+from api.process import Process
+from core.schema import upgrade
+from core.settings import ApiSettings
+
+OPEN_FILES = 65_536  # 1,000 live streams and as many requests fit well below it
+GOODBYE_S = 5  # for answers that are on their way when we are asked to stop
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    settings = ApiSettings()
+    _require_safe(settings)
+    _raise_open_files()
+    app = create_app(settings)
+    process = app.state.process
+    upgrade(process.database)
+    link = ensure_link(process.database, url=process.url, path=process.first_start_link)
+    if link is not None:
+        sys.stdout.write(f"No users yet. Make the first administrator within an hour: {link}\n")
+        sys.stdout.flush()
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=settings.trust_proxy,
+        forwarded_allow_ips="*" if settings.trust_proxy else None,
+        timeout_graceful_shutdown=GOODBYE_S,
+        server_header=False,
+    )
+    _Server(config, process).run()
+
+
+class _Server(uvicorn.Server):
+    """Ends the live streams when it is asked to stop, instead of waiting for them."""
+
+    def __init__(self, config: uvicorn.Config, process: Process) -> None:
+        super().__init__(config)
+        self._process = process
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._process.hub.close_soon()
+        super().handle_exit(signal.Signals(sig), frame)
+
+
+def _require_safe(settings: ApiSettings) -> None:
+    """Without TLS in front of us only this machine may reach us."""
+    if not is_loopback(settings.host) and not settings.trust_proxy:
+        sys.exit(
+            f"TRAINYARD_HOST={settings.host} would send passwords over the network in the clear. "
+            "Put a proxy that ends TLS in front, then set TRAINYARD_TRUST_PROXY=true and "
+            "TRAINYARD_PUBLIC_URL=https://...; or listen on 127.0.0.1."
+        )
+
+
+def _raise_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Plans, computed once per (spec, node class, version of the class), outside every transaction."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from core.spec import JobSpec
+from core.states import NodeState
+from core.tables import Node, NodeClass
+from strategies.planner import Hardware, Plan, plan
+from strategies.spec import TrainSpec
+
+CAPACITY = 10_000
+USED_STATES = (NodeState.PENDING, NodeState.READY, NodeState.DRAINING, NodeState.MAINTENANCE)
+
+
+@dataclass(frozen=True)
+class ClassOnOffer:
+    """A node class with its hardware and how many of its nodes are ready."""
+
+    name: str
+    version: int
+    hardware: Hardware
+    ready_nodes: int
+
+
+class PlanCache:
+    """The newest CAPACITY plans of this process."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[tuple[str, str, int], Plan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def plan(self, spec: JobSpec, offer: ClassOnOffer) -> Plan:
+        """The plan of `spec` on one node class."""
+        key = (training_key(spec), offer.name, offer.version)
+        with self._lock:
+            known = self._plans.get(key)
+            if known is not None:
+                self._plans.move_to_end(key)
+                return known
+        made = plan(
+            spec,
+            nodes=spec.resources.nodes,
+            ranks_per_node=spec.resources.ranks_per_node,
+            hardware=offer.hardware,
+        )
+        with self._lock:
+            self._plans[key] = made
+            while len(self._plans) > CAPACITY:
+                self._plans.popitem(last=False)
+        return made
+
+
+def training_key(spec: JobSpec) -> str:
+    """Hash of all that a plan depends on: the training and the ranks, not name or wall time."""
+    fields = set(TrainSpec.model_fields)
+    ranks = f"{spec.resources.nodes} {spec.resources.ranks_per_node} "
+    return sha256((ranks + spec.model_dump_json(include=fields)).encode()).hexdigest()
+
+
+def classes_on_offer(session: Session, only: str | None = None) -> Sequence[ClassOnOffer]:
+    """The node classes that have nodes in use, smallest first; or only the one named."""
+    ready = func.count(Node.id).filter(Node.state == NodeState.READY)
+    query = (
+        select(NodeClass.name, NodeClass.version, NodeClass.hardware, ready)
+        .join(Node, Node.class_name == NodeClass.name)
+        .where(Node.state.in_(USED_STATES))
+        .group_by(NodeClass.name)
+    )
+    if only is not None:
+        query = query.where(NodeClass.name == only)
+    offers = [
+        ClassOnOffer(name, version, Hardware.model_validate(hardware), count)
+        for name, version, hardware, count in session.execute(query)
+    ]
+    return sorted(offers, key=lambda o: (o.hardware.slots, o.hardware.memory_gib, o.name))

@@ -1,0 +1,142 @@
+"""/healthz, /readyz, /metrics: what machines ask."""
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from sqlalchemy import func, select, text
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.auth import Public
+from api.process import ProcessDep
+from api.schemas import Health
+from core.clock import utc_now
+from core.states import LIVE_LEASE
+from core.tables import Job, Lease, Node
+
+router = APIRouter(tags=["for machines"], dependencies=[Public])
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class RequestNumbers:
+    """Counters of this process; one registry per app, so that tests may make many."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "trainyard_http_requests_total",
+            "Answers sent.",
+            ["method", "route", "status"],
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "trainyard_http_request_seconds",
+            "Time to the first byte of an answer.",
+            ["route"],
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5),
+            registry=self.registry,
+        )
+        self.viewers = Gauge(
+            "trainyard_live_streams", "Open streams of this process.", registry=self.registry
+        )
+
+
+def numbers_of(request: Request) -> RequestNumbers:
+    """The counters of the app that answers."""
+    numbers = request.app.state.numbers
+    assert isinstance(numbers, RequestNumbers)
+    return numbers
+
+
+class CountRequests:
+    """ASGI middleware: counts answers by route, never by address."""
+
+    def __init__(self, app: ASGIApp, numbers: RequestNumbers) -> None:
+        self.app = app
+        self.numbers = numbers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began = time.perf_counter()
+
+        async def count(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = getattr(scope.get("route"), "path", "none")
+                self.numbers.requests.labels(scope["method"], route, message["status"]).inc()
+                self.numbers.seconds.labels(route).observe(time.perf_counter() - began)
+            await send(message)
+
+        await self.app(scope, receive, count)
+
+
+@router.get("/healthz", summary="Is this process alive?")
+async def healthz() -> Health:
+    """200 as long as the process answers at all."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", summary="Can it do its work?")
+def readyz(process: ProcessDep) -> Health:
+    """200 if database and store answer. Redis may be away: nothing is lost without it."""
+    with process.read() as session:
+        session.execute(text("SELECT 1"))
+    process.store.create()
+    return Health(status="ok")
+
+
+@router.get("/metrics", summary="Numbers for Prometheus", response_class=Response)
+def metrics(
+    process: ProcessDep, numbers: Annotated[RequestNumbers, Depends(numbers_of)]
+) -> Response:
+    """Counts only: no names, no ids."""
+    numbers.viewers.set(process.hub.num_viewers)
+    registry = CollectorRegistry()
+    registry.register(_Counts(process))
+    body = generate_latest(numbers.registry) + generate_latest(registry)
+    return Response(body, media_type=TEXT)
+
+
+class _Counts:
+    """Rows of the database, counted when asked."""
+
+    def __init__(self, process: ProcessDep) -> None:
+        self._process = process
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Nothing beforehand: registering must not ask the database."""
+        return []
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """Jobs, nodes and leases by state, and the age of the oldest heartbeat."""
+        jobs = GaugeMetricFamily("trainyard_jobs", "Jobs by state.", labels=["state"])
+        nodes = GaugeMetricFamily("trainyard_nodes", "Nodes by state.", labels=["state"])
+        leases = GaugeMetricFamily("trainyard_leases", "Open leases by state.", labels=["state"])
+        age = GaugeMetricFamily(
+            "trainyard_oldest_heartbeat_seconds", "Age of the oldest node's last heartbeat."
+        )
+        counted = (
+            (jobs, select(Job.state, func.count()).group_by(Job.state)),
+            (nodes, select(Node.state, func.count()).group_by(Node.state)),
+            (
+                leases,
+                select(Lease.state, func.count())
+                .where(Lease.state.in_(LIVE_LEASE))
+                .group_by(Lease.state),
+            ),
+        )
+        with self._process.read() as session:
+            for family, query in counted:
+                for state, count in session.execute(query):
+                    family.add_metric([str(state)], count)
+            oldest = session.scalar(
+                select(func.min(Node.last_seen_at)).where(Node.state != "retired")
+            )
+        if oldest is not None:
+            age.add_metric([], (utc_now() - oldest).total_seconds())
+        return [jobs, nodes, leases, age]

@@ -1,0 +1,143 @@
+"""The application in process, on both databases, with people and a node to act as."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.credentials import issue_link, issue_token
+from api.process import Process
+from core.clock import utc_now
+from core.database import Database
+from core.ids import Kind, new_id
+from core.settings import ApiSettings
+from core.tables import LinkKind, Role, TokenKind, User
+from tests.api.shapes import INVENTORY, heartbeat
+
+NOWHERE = "unix:///nonexistent/trainyard-test.sock?db=0"
+
+
+@dataclass(frozen=True)
+class World:
+    """A running application, and one client per kind of caller."""
+
+    app: FastAPI
+    process: Process
+    ann: TestClient
+    bob: TestClient
+    staff: TestClient
+    admin: TestClient
+    node: TestClient
+    nobody: TestClient
+    tokens: dict[str, str]
+
+    @property
+    def database(self) -> Database:
+        return self.process.database
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> ApiSettings:
+    """Limits far away; tests of limits make their own."""
+    return ApiSettings(
+        database_url=database_url,
+        redis_url=NOWHERE,
+        store=tmp_path / "store",
+        submissions_per_minute=100_000,
+        logins_per_minute=1000,
+        max_queued_jobs=1000,
+    )
+
+
+@pytest.fixture
+def world(settings: ApiSettings) -> Iterator[World]:
+    """The application with ann and bob, staff, an administrator and one ready node, `box`."""
+    with running_world(settings) as world:
+        yield world
+
+
+class running_world:
+    """Start an application, make its people, enrol its node; stop it at the end."""
+
+    def __init__(self, settings: ApiSettings) -> None:
+        self.app = create_app(settings)
+        self.process: Process = self.app.state.process
+
+    def __enter__(self) -> World:
+        tokens = {
+            name: add_person(self.process.database, name, role)
+            for name, role in (
+                ("ann", Role.USER),
+                ("bob", Role.USER),
+                ("stefan", Role.STAFF),
+                ("ada", Role.ADMIN),
+            )
+        }
+        tokens["box"] = enrol(self.app, self.process.database, "box")
+        clients = {name: client(self.app, token) for name, token in tokens.items()}
+        assert clients["box"].post("/v1/node/heartbeat", json=heartbeat()).status_code == 200
+        return World(
+            app=self.app,
+            process=self.process,
+            ann=clients["ann"],
+            bob=clients["bob"],
+            staff=clients["stefan"],
+            admin=clients["ada"],
+            node=clients["box"],
+            nobody=client(self.app, None),
+            tokens=tokens,
+        )
+
+    def __exit__(self, *_: object) -> None:
+        self.process.ringer.close()
+        self.process.database.close()
+
+
+def client(app: FastAPI, token: str | None) -> TestClient:
+    """A client that sends this bearer token; server errors are answers, not exceptions."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return TestClient(
+        app, base_url="http://127.0.0.1:8471", headers=headers, raise_server_exceptions=False
+    )
+
+
+def add_person(database: Database, name: str, role: Role) -> str:
+    """A person with an API token; the token's secret."""
+    now = utc_now()
+    user = User(
+        id=new_id(Kind.USER),
+        name=name,
+        role=role,
+        password_hash=None,
+        zone="UTC",
+        disabled=False,
+        created_at=now,
+    )
+    with database.write() as session:
+        session.add(user)
+        session.flush()
+        _, secret = issue_token(session, kind=TokenKind.API, name="test", now=now, user_id=user.id)
+    return secret
+
+
+def enrol(app: FastAPI, database: Database, name: str, **changes: object) -> str:
+    """A node that has joined, but not yet sent a heartbeat; its token."""
+    now = utc_now()
+    with database.write() as session:
+        _, secret = issue_link(
+            session,
+            kind=LinkKind.ENROL,
+            now=now,
+            lifetime=timedelta(minutes=5),
+            node_name=name,
+        )
+    answer = client(app, None).post(
+        "/v1/node/enrol", json={"token": secret, "inventory": {**INVENTORY, **changes}}
+    )
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["node_token"])
