@@ -36,12 +36,14 @@ class ApiSettings(SchedulerSettings):
     """What users type into the browser; empty means http://host:port."""
     trust_proxy: bool = False
     """True behind a reverse proxy that ends TLS; needed to listen beyond loopback."""
+    allowed_hosts: list[str] = []
+    """With a public URL: further names under which nodes and probes reach the API, as JSON."""
     max_body_bytes: int = 1_000_000
     max_dataset_bytes: int = 1 << 30
     max_file_bytes: int = 64 << 30
     submissions_per_minute: int = 60
     max_queued_jobs: int = 100
-    """Per user, waiting or running."""
+    """Per user, waiting or running; 0 is no limit."""
     logins_per_minute: int = 5
 
 
