@@ -120,7 +120,7 @@ def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: s
 
 def lock(session: Session, job: Job) -> None:
     """Hold the job until the transaction ends, and read it again: it may have moved on."""
-    session.refresh(job, with_for_update=True)
+    session.refresh(job, with_for_update={"key_share": True})
 
 
 def start(session: Session, attempt: Attempt, *, now: datetime, actor: str) -> None:

@@ -127,8 +127,12 @@ def cancel(session: Session, lease: Lease, *, now: datetime, message: str, actor
 
 def lock_nodes(session: Session, node_ids: Sequence[str]) -> None:
     """Lock node rows in order of id until the transaction ends (on SQLite its writer is alone)."""
+    # FOR NO KEY UPDATE: rows that only refer to these nodes may be added meanwhile.
     session.execute(
-        select(Node.id).where(Node.id.in_(node_ids)).order_by(Node.id).with_for_update()
+        select(Node.id)
+        .where(Node.id.in_(node_ids))
+        .order_by(Node.id)
+        .with_for_update(key_share=True)
     ).all()
 
 

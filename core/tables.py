@@ -402,7 +402,7 @@ class Attempt(Base):
     """Exit, checkpoints, artifacts, metrics and logs are all here: the node may wipe its copy."""
     assigned_at: Mapped[datetime]
     missing_since: Mapped[datetime | None]
-    """Time of the first heartbeat that did not list it, if the last one did not either. A condition:
+    """Time of the first heartbeat without it, if the last one was without it too. A condition:
     the API sets it, and clears it when the node lists the attempt again."""
     started_at: Mapped[datetime | None]
     first_step_at: Mapped[datetime | None]

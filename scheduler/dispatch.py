@@ -1,0 +1,53 @@
+"""Doorbells after the commit: nodes look for orders, streams for news. All may get lost."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from core.states import AttemptState
+from scheduler.snapshot import Snapshot
+
+AGAIN_S = 5.0  # between two rings for an attempt that its node has not taken up
+
+
+class Bell(Protocol):
+    """What `core.doorbell.Doorbell` can do for a scheduler."""
+
+    def ring_node(self, node_name: str) -> None:
+        """There may be new orders."""
+
+    def ring_live(self, job_id: str, news: dict[str, object]) -> None:
+        """There is news of a job."""
+
+
+class Dispatcher:
+    """Rings, and rings again for what was not taken up."""
+
+    def __init__(self, bell: Bell, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._bell = bell
+        self._monotonic = monotonic
+        self._rung_at: dict[str, float] = {}
+
+    def ring_nodes(self, names: Iterable[str]) -> None:
+        """New orders wait for these nodes."""
+        for name in sorted(set(names)):
+            self._rung_at[name] = self._monotonic()
+            self._bell.ring_node(name)
+
+    def ring_again(self, world: Snapshot) -> None:
+        """Ring once more at nodes that have not taken up an attempt for some seconds."""
+        late = {
+            world.nodes[attempt.node_id].name
+            for attempt in world.attempts
+            if attempt.state is AttemptState.ASSIGNED
+        }
+        now = self._monotonic()
+        self.ring_nodes(name for name in late if now - self._rung_at.get(name, now) >= AGAIN_S)
+        for name in late - self._rung_at.keys():
+            self._rung_at[name] = now
+        self._rung_at = {name: at for name, at in self._rung_at.items() if name in late}
+
+    def tell_viewers(self, job_ids: Iterable[str]) -> None:
+        """Wake the live streams of these jobs."""
+        for job_id in sorted(set(job_ids)):
+            self._bell.ring_live(job_id, {"kind": "job"})

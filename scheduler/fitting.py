@@ -1,0 +1,109 @@
+"""Which node classes a job fits. Specs never change, so each is planned once per class and kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.spec import JobSpec
+from core.tables import Job
+from strategies.planner import Hardware, Plan, plan
+
+CHUNK = 500  # ids in one query: SQLite's limit is 32,766 variables, PostgreSQL's planner likes less
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a job asks for, as told to a person when nothing here can give it."""
+
+    node_class: str | None
+    ranks: int
+    needed_gib: float
+    """Per rank."""
+    device: str
+    readable: bool = True
+
+
+@dataclass(frozen=True)
+class _Known:
+    need: Need
+    spec: JobSpec | None
+    classes: tuple[str, ...]
+
+
+UNREADABLE = Need(node_class=None, ranks=0, needed_gib=0.0, device="", readable=False)
+
+
+class Fitting:
+    """What is known about the waiting jobs of this process."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, _Known] = {}
+        self._hardware: dict[str, tuple[int, Hardware]] = {}
+        self._order: list[str] = []
+
+    def offer(self, hardware: Mapping[str, tuple[int, Hardware]]) -> None:
+        """The classes that have nodes now, with their versions. A change is planned anew."""
+        if hardware == self._hardware:
+            return
+        self._hardware = dict(hardware)
+        self._order = sorted(
+            hardware, key=lambda name: (hardware[name][1].slots, hardware[name][1].memory_gib, name)
+        )
+        self._jobs = {
+            job_id: _Known(known.need, known.spec, self._fitting_classes(known.need, known.spec))
+            for job_id, known in self._jobs.items()
+        }
+
+    def learn(self, session: Session, job_ids: Sequence[str]) -> None:
+        """Read what is new among the waiting jobs, and forget those that wait no more."""
+        waiting = set(job_ids)
+        self._jobs = {job_id: known for job_id, known in self._jobs.items() if job_id in waiting}
+        new = [job_id for job_id in job_ids if job_id not in self._jobs]
+        for first in range(0, len(new), CHUNK):
+            chunk = new[first : first + CHUNK]
+            for row in session.execute(select(Job.id, Job.spec, Job.plan).where(Job.id.in_(chunk))):
+                need, spec = _read(row.spec, row.plan)
+                self._jobs[row.id] = _Known(need, spec, self._fitting_classes(need, spec))
+
+    def classes_for(self, job_id: str) -> tuple[str, ...]:
+        """Names of the classes the job fits, smallest first."""
+        return self._jobs[job_id].classes
+
+    def need_of(self, job_id: str) -> Need:
+        """What the job asks for."""
+        return self._jobs[job_id].need
+
+    def _fitting_classes(self, need: Need, spec: JobSpec | None) -> tuple[str, ...]:
+        if spec is None:
+            return ()
+        wanted = [name for name in self._order if need.node_class in (None, name)]
+        return tuple(name for name in wanted if self._fits(name, need, spec))
+
+    def _fits(self, class_name: str, need: Need, spec: JobSpec) -> bool:
+        _, hardware = self._hardware[class_name]
+        if hardware.device != need.device:  # the node gets the plan that was made at submission
+            return False
+        return plan(
+            spec,
+            nodes=spec.resources.nodes,
+            ranks_per_node=spec.resources.ranks_per_node,
+            hardware=hardware,
+        ).runnable
+
+
+def _read(spec_document: object, plan_document: object) -> tuple[Need, JobSpec | None]:
+    try:
+        spec = JobSpec.model_validate(spec_document)
+        planned = Plan.model_validate(plan_document)
+    except ValidationError:  # of an older or newer version: its owner is told
+        return UNREADABLE, None
+    need = Need(
+        node_class=spec.resources.node_class,
+        ranks=spec.resources.ranks_per_node,
+        needed_gib=planned.needed_gib,
+        device=planned.device,
+    )
+    return need, spec

@@ -1,0 +1,162 @@
+"""The scheduler process: lead or wait, decide once a second or when the doorbell rings."""
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+
+import redis
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from core.clock import utc_now
+from core.database import Database
+from core.doorbell import SCHEDULER, Doorbell
+from core.settings import SchedulerSettings
+from scheduler.cycle import Scheduler, run_cycle
+from scheduler.dispatch import Dispatcher
+from scheduler.leadership import Leadership, LeadershipLost
+
+RECONNECT_S = 1.0
+FOLLOWER_PAUSE_S = 1.0  # between two looks at the leader's row
+
+log = structlog.get_logger()
+
+
+def main() -> None:
+    """Run until SIGTERM or SIGINT."""
+    log_as_json()
+    settings = SchedulerSettings()
+    database = Database(settings.database_url, pool_size=2)
+    leadership = Leadership(
+        database,
+        holder=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+        ttl_s=settings.leader_ttl_s,
+    )
+    scheduler = Scheduler(
+        database=database,
+        leadership=leadership,
+        dispatcher=Dispatcher(Doorbell(settings.redis_url)),
+        unreachable_after_s=settings.unreachable_after_s,
+    )
+    ears = Ears(settings.redis_url)
+    ears.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ears.close())
+    log.info("scheduler_started", pid=os.getpid(), holder=leadership.holder)
+    run(scheduler, ears, settings.cycle_s)
+    resign(leadership)
+    database.close()
+    log.info("scheduler_stopped")
+
+
+class Ears:
+    """Wakes the loop when the doorbell rings. With Redis away it only knows the time."""
+
+    def __init__(self, redis_url: str) -> None:
+        self._redis_url = redis_url
+        self._woken = threading.Event()
+        self.closed = False
+
+    def start(self) -> None:
+        """Listen in a thread that ends with the process."""
+        threading.Thread(target=self._listen, name="ears", daemon=True).start()
+
+    def close(self) -> None:
+        """Wake the loop for the last time. Callable from a signal handler."""
+        self.closed = True
+        self._woken.set()
+
+    def wait(self, seconds: float) -> None:
+        """Until the doorbell rings, or so long."""
+        self._woken.wait(seconds)
+        if not self.closed:
+            self._woken.clear()
+
+    def pause(self, seconds: float) -> None:
+        """So long, whatever rings; only the end of the process cuts it short."""
+        deadline = time.monotonic() + seconds
+        while not self.closed and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+
+    def _listen(self) -> None:
+        while not self.closed:
+            # Without a socket timeout: it would end a subscription in which nothing rings.
+            client = redis.Redis.from_url(
+                self._redis_url, socket_timeout=None, socket_connect_timeout=2, retry=None
+            )
+            try:
+                with client.pubsub(ignore_subscribe_messages=True) as channel:  # type: ignore[no-untyped-call]
+                    channel.subscribe(SCHEDULER)
+                    self._woken.set()  # what rang while we were away was not heard
+                    for _ in channel.listen():
+                        self._woken.set()
+            except (redis.RedisError, OSError) as error:
+                log.info("doorbell_away", error=str(error))
+            finally:
+                client.close()
+            time.sleep(RECONNECT_S)
+
+
+def run(scheduler: Scheduler, ears: Ears, cycle_s: float) -> None:
+    """Cycle until `ears` are closed. A cycle never takes more than half of the time."""
+    while not ears.closed:
+        begun = time.monotonic()
+        led = cycle(scheduler)
+        took_s = time.monotonic() - begun
+        if not led:
+            ears.pause(FOLLOWER_PAUSE_S)
+            continue
+        ears.pause(min(took_s, cycle_s))
+        ears.wait(max(0.0, cycle_s - took_s))
+
+
+def cycle(scheduler: Scheduler) -> bool:
+    """One cycle if this process leads; whether it does. An error is logged and the next one tried.
+
+    The database may be away for a while; and one bad row must not stop everything else for ever.
+    """
+    try:
+        if not scheduler.leadership.hold():
+            return False
+        run_cycle(scheduler, utc_now())
+    except LeadershipLost:
+        return False
+    except SQLAlchemyError as error:
+        log.error("cycle_failed", error=str(error).splitlines()[0])
+        return False
+    except Exception:
+        log.exception("cycle_failed")
+        return False
+    return True
+
+
+def resign(leadership: Leadership) -> None:
+    """Let the next scheduler lead at once, instead of after the time to live."""
+    try:
+        leadership.resign()
+    except SQLAlchemyError as error:
+        log.info("not_resigned", error=str(error).splitlines()[0])
+
+
+def log_as_json() -> None:
+    """One JSON object a line on standard output."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+    )
+
+
+if __name__ == "__main__":
+    main()

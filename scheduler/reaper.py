@@ -1,0 +1,142 @@
+"""What has fallen silent, and what is lost. The default is to wait.
+
+A silent node is *unreachable*: a condition with a time, which keeps new work away and changes
+nothing else. An attempt is *lost* only on proof, by one of three rules:
+
+1. its node runs another boot than the one it was started in;
+2. its node is heard and has not listed it for a minute of heartbeats;
+3. its node is silent, and its lease ended more than a minute ago: the shim has stopped it by then.
+
+No verdict in the first minute of a leader, and none while many nodes fell silent at once or not one
+is heard: then it is us, not them.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from core.attempts import conclude
+from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome
+from core.tables import Attempt, Job, Node
+from core.transitions import note
+from scheduler.sentences import clock
+from scheduler.snapshot import AttemptSeen, NodeSeen, Snapshot
+
+ACTOR = "scheduler"
+LEADER_HOLIDAY = timedelta(seconds=60)
+MASS = 0.3  # this share of the nodes, silent at once, is not a fault of theirs
+AT_ONCE = timedelta(minutes=10)
+UNLISTED = timedelta(seconds=60)
+AFTER_LEASE = timedelta(seconds=60)
+IN_SERVICE = (NodeState.READY, NodeState.DRAINING, NodeState.DIRTY, NodeState.QUARANTINED)
+
+
+class Holiday:
+    """When verdicts rest. One per process, fed with every snapshot."""
+
+    def __init__(self) -> None:
+        self._until: datetime | None = None
+
+    def is_over(self, world: Snapshot, leader_since: datetime) -> bool:
+        """Whether verdicts may be spoken in this cycle."""
+        if mass_silence(world.nodes.values(), world.now):
+            self._until = world.now + LEADER_HOLIDAY  # the first heartbeats afterwards come first
+        since_leader = world.now >= leader_since + LEADER_HOLIDAY
+        return since_leader and (self._until is None or world.now >= self._until)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """An attempt that is over by the rules, and the sentence for its owner."""
+
+    attempt: AttemptSeen
+    why: str
+
+
+def mass_silence(nodes: Collection[NodeSeen], now: datetime) -> bool:
+    """Whether so much is silent that we must be the ones who don't hear."""
+    expected = [n for n in nodes if n.state in IN_SERVICE and n.last_seen_at is not None]
+    if not expected:
+        return False
+    silent = [n for n in expected if not n.heard]
+    lately = [n for n in silent if n.last_seen_at is not None and now - n.last_seen_at <= AT_ONCE]
+    return len(silent) == len(expected) or len(lately) > MASS * len(expected)
+
+
+def lost_attempts(world: Snapshot) -> Iterator[Lost]:
+    """The attempts that are lost by the rules."""
+    for attempt in world.attempts:
+        why = _why_lost(attempt, world)
+        if why is not None:
+            yield Lost(attempt, why)
+
+
+def changed_conditions(world: Snapshot) -> list[NodeSeen]:
+    """The nodes that have fallen silent, or are heard again, since that was last written down."""
+    return [
+        node
+        for node in world.nodes.values()
+        if node.last_seen_at is not None
+        and node.state is not NodeState.RETIRED
+        and node.heard == (node.unreachable_since is not None)
+    ]
+
+
+def write_condition(session: Session, node: NodeSeen, now: datetime) -> None:
+    """Mark a node unreachable since it was last heard, or clear the mark."""
+    since = None if node.heard else node.last_seen_at
+    changed = session.execute(
+        update(Node)
+        .where(Node.id == node.id, Node.last_seen_at == node.last_seen_at)
+        .values(unreachable_since=since)
+        .returning(Node.id)
+    ).first()
+    if changed is None:  # a heartbeat has come meanwhile
+        return
+    if since is None:
+        note(session, node.id, "heard_again", now=now, message="Heard again.", actor=ACTOR)
+        return
+    note(
+        session,
+        node.id,
+        "unreachable",
+        now=now,
+        message=f"Not heard since {clock(since, now)}. What runs on it is left alone.",
+        actor=ACTOR,
+    )
+
+
+def conclude_lost(session: Session, lost: Lost, now: datetime) -> bool:
+    """Write down that an attempt is lost, if nothing has been heard of it meanwhile."""
+    job = session.get_one(Job, lost.attempt.job_id)
+    attempt = session.get_one(Attempt, lost.attempt.id)
+    if attempt.state not in LIVE_ATTEMPT or attempt.missing_since != lost.attempt.missing_since:
+        return False
+    return conclude(
+        session, job, attempt, Outcome.NODE_LOST, message=lost.why, now=now, actor=ACTOR
+    )
+
+
+def _why_lost(attempt: AttemptSeen, world: Snapshot) -> str | None:
+    node, now = world.nodes[attempt.node_id], world.now
+    taken_up = attempt.state is not AttemptState.ASSIGNED
+    if node.heard and taken_up and attempt.boot_id and node.boot_id != attempt.boot_id:
+        return f"{node.name} was restarted while the job was on it."
+    if node.heard:
+        assert node.last_seen_at is not None
+        since = attempt.missing_since
+        if since is not None and node.last_seen_at - max(since, attempt.assigned_at) >= UNLISTED:
+            return f"{node.name} has not known the job since {clock(since, now)}."
+        return None
+    lease = world.leases.get(attempt.lease_id)
+    hold_end = lease.hold_end if lease is not None else None
+    if hold_end is None or now < hold_end + AFTER_LEASE:
+        return None
+    silent = f"since {clock(node.last_seen_at, now)}" if node.last_seen_at else "ever"
+    return (
+        f"{node.name} has not been heard {silent}, and the lease ended at "
+        f"{clock(hold_end, now)}: the job has been stopped there by now."
+    )

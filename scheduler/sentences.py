@@ -1,0 +1,203 @@
+"""Why a job waits, in words: the fact, its cause with numbers, the way out. Pure.
+
+Moments are rounded up, to the minute while they are near: a sentence that changed with every second
+would be written, sent and read again for nothing.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from core.policy import HOUR
+from core.spec import format_duration
+from core.states import INFRASTRUCTURE, MAX_INFRASTRUCTURE_FAILURES, LeaseState, NodeState
+from scheduler.fitting import Need
+from scheduler.placement import AfterLease, Decision, Disabled, Later, Postponed
+from scheduler.snapshot import NodeSeen, Snapshot, Waiting
+from scheduler.timeline import Slot
+
+QUEUED_AGAIN = "Queued again. "
+NAMED = 3  # nodes told one by one; of more only the number
+COARSENESS = ((HOUR, 1), (6 * HOUR, 5), (48 * HOUR, 15))  # wait up to -> told to so many minutes
+
+
+class Reason(NamedTuple):
+    """What the owner is told."""
+
+    code: str
+    message: str
+    predicted_start: datetime | None = None
+
+
+def reason_for(job: Waiting, decision: Decision, world: Snapshot, need: Need) -> Reason:
+    """The sentence for a job that does not start now."""
+    match decision:
+        case Disabled():
+            return Reason(
+                "user_disabled",
+                "Waits because its owner's account is disabled. An administrator can enable it.",
+            )
+        case Postponed(until):
+            return _postponed(job, until, world.now)
+        case AfterLease():
+            return _after_lease(job, decision, world)
+        case Later(slot, room_now_s):
+            reason = _later(job, slot, room_now_s, world, need)
+            if job.lease_id is None:
+                return reason
+            return reason._replace(message=f"Lease {job.lease_id} is over. {reason.message}")
+        case _:
+            raise AssertionError(f"{decision} starts now")
+
+
+def rounded_up(moment: datetime, now: datetime) -> datetime:
+    """`moment` in full minutes; in coarser steps the further away it is."""
+    wait = moment - now
+    minutes = next((step for limit, step in COARSENESS if wait <= limit), 60)
+    step = timedelta(minutes=minutes)
+    past = timedelta(seconds=moment.timestamp() % step.total_seconds())
+    return moment if not past else moment - past + step
+
+
+def clock(moment: datetime, now: datetime) -> str:
+    """`15:00 UTC` today, `Sat 22 Nov 15:00 UTC` on another day."""
+    moment, now = moment.astimezone(UTC), now.astimezone(UTC)
+    return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%a %d %b %H:%M} UTC"
+
+
+def age(since: datetime, now: datetime) -> str:
+    """`4 min`, `2 h` or `3 days`, rounded down."""
+    minutes = max(0, int((now - since).total_seconds() // 60))
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} days"
+
+
+def _postponed(job: Waiting, until: datetime, now: datetime) -> Reason:
+    code, message, _ = job.told
+    start = rounded_up(until, now)
+    if code not in INFRASTRUCTURE:  # told already, or nothing to tell of
+        cause = message if code == "back_off" else "Tries again soon."
+        return Reason("back_off", cause, start)
+    cause = message.removeprefix(QUEUED_AGAIN)
+    return Reason(
+        "back_off",
+        f"Tries again at {until.astimezone(UTC):%H:%M:%S} UTC, after failure {job.failures} of at "
+        f"most {MAX_INFRASTRUCTURE_FAILURES} that are retried. {cause}",
+        start,
+    )
+
+
+def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
+    lease, now = decision.lease, world.now
+    node = world.nodes[lease.node_id]
+    if lease.state is LeaseState.BOOKED and lease.hold_start > now:
+        start = clock(lease.hold_start, now)
+        return Reason(
+            "lease_not_begun",
+            f"Waits for {lease.id} on {node.name}, which begins at {start}.",
+            lease.hold_start,
+        )
+    if decision.ahead is not None:
+        ends = decision.predicted_start
+        until = f", until {clock(rounded_up(ends, now), now)} at the latest" if ends else ""
+        return Reason(
+            "lease_busy",
+            f"Waits for {decision.ahead.job_id} in {lease.id} on {node.name}{until}.",
+            rounded_up(ends, now) if ends else None,
+        )
+    if not node.usable:
+        return Reason(
+            "lease_node_unavailable",
+            f"Waits for {node.name} of {lease.id}: {_unavailable(node, now)}.",
+        )
+    if lease.state is LeaseState.BOOKED or not world.verified_clean(lease):
+        return Reason(
+            "lease_node_not_clean",
+            f"Waits until {node.name} of {lease.id} is free and clean; that takes seconds.",
+        )
+    if node.class_name not in job.classes:
+        return Reason(
+            "lease_does_not_fit",
+            f"Does not fit {node.name} ({node.class_name}) of {lease.id}. Clone the job with a "
+            "smaller model or fewer ranks, or without the lease.",
+        )
+    if now > lease.usable_end - timedelta(minutes=1):
+        return Reason(
+            "lease_ends",
+            f"{lease.id} ends at {clock(lease.usable_end, now)}: too late to start in it. Joins "
+            "the queue then.",
+        )
+    return Reason("lease_busy", f"Waits for an earlier job in {lease.id} on {node.name}.")
+
+
+def _later(
+    job: Waiting, slot: Slot | None, room_now_s: float, world: Snapshot, need: Need
+) -> Reason:
+    if slot is None:
+        return _nowhere(job, world, need)
+    now = world.now
+    start = rounded_up(slot.start, now)
+    where = f"Starts at {clock(start, now)} on {slot.gap.node_name}"
+    if slot.gap.cleaning:
+        return Reason("node_not_clean", f"{where}, once its clean check has passed.", start)
+    blocker = slot.gap.after
+    assert blocker is not None
+    if room_now_s >= 60:
+        fits = format_duration(int(room_now_s // 60) * 60)
+        return Reason(
+            "booked_soon",
+            f"{where} at the latest: the nodes that are free now are booked before its "
+            f"{format_duration(job.wall_left_s)} are over. With a wall time of {fits} it could "
+            "start now.",
+            start,
+        )
+    if blocker.waiting:
+        message = f"{where} at the latest, after {blocker.job_id}, which is before it in the queue."
+        return Reason("queue", message, start)
+    if blocker.job_id is not None:
+        message = (
+            f"{where} at the latest, when {blocker.job_id} has ended; sooner if it ends early."
+        )
+        return Reason("node_busy", message, start)
+    if blocker.lease_id is not None:
+        return Reason("node_leased", f"{where}, when {blocker.lease_id} has ended.", start)
+    return Reason("node_held", f"{where}, when its maintenance is over.", start)
+
+
+def _nowhere(job: Waiting, world: Snapshot, need: Need) -> Reason:
+    if not need.readable:
+        return Reason(
+            "unreadable",
+            "This version of the platform can't read its spec. Cancel it and submit it again.",
+        )
+    here = ", ".join(sorted(world.classes)) or "none"
+    if need.node_class is not None and need.node_class not in world.classes:
+        return Reason(
+            "no_such_class",
+            f"There is no node of class {need.node_class} here any more (classes: {here}). Clone "
+            "the job with another class, or ask an administrator to enrol a node of it.",
+        )
+    if not job.classes:
+        return Reason(
+            "fits_nowhere",
+            f"No node here fits: it needs {need.ranks} ranks of {need.needed_gib:.2f} GiB each on "
+            f"{need.device} (classes: {here}). Clone it smaller, or ask for a larger node.",
+        )
+    nodes = [node for node in world.nodes.values() if node.class_name in job.classes]
+    told = [f"{node.name} {_unavailable(node, world.now)}" for node in nodes[:NAMED]]
+    more = f", and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
+    return Reason(
+        "nodes_unavailable",
+        f"Starts when a node that it fits is back: {'; '.join(told)}{more}.",
+    )
+
+
+def _unavailable(node: NodeSeen, now: datetime) -> str:
+    if node.state is not NodeState.READY:
+        why = f": {node.reason.rstrip('.')}" if node.reason else ""
+        return f"is {node.state}{why}"
+    if node.last_seen_at is None:
+        return "has never reported"
+    if not node.heard:
+        return f"has not been heard since {clock(node.last_seen_at, now)}"
+    return "is being made ready"

@@ -1,0 +1,319 @@
+"""The cycle told in small stories: who starts, who waits and reads why, how leases begin and end."""
+
+import pytest
+
+from core.database import Database
+from core.states import JobState, LeaseState, NodeState, Outcome
+from core.tables import Job, LeaseKind, User
+from core.transitions import advance
+from tests.scheduler.world import World, at
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    return World(database, at(10, 57))
+
+
+def test_a_job_submitted_at_10_57_trains_at_10_57_and_holds_its_node_to_the_full_hour(
+    world: World,
+) -> None:
+    node_id = world.node()
+    job_id = world.job(wall="20min")
+    assert world.cycle() == [job_id]
+    job, attempt, lease = world.get_job(job_id), world.attempt(job_id), world.lease_of(job_id)
+    assert (job.state, job.epoch, job.predicted_start) == (JobState.STARTING, 1, None)
+    assert (attempt.node_id, attempt.state, attempt.boot_id) == (node_id, "assigned", "boot-1")
+    assert (lease.kind, lease.state, lease.user_id) == ("walk_in", "active", "user_ada")
+    # 10:57 + 20 min + 5 min of grace is past 11:00
+    assert (lease.hold_start, lease.hold_end) == (at(10, 57), at(12))
+    assert world.bells.nodes == ["north-01"]
+
+
+def test_a_second_job_waits_and_is_told_for_what_and_until_when(world: World) -> None:
+    world.node()
+    first = world.job(wall="20min")
+    world.cycle()
+    second, third = world.job(wall="30min"), world.job(wall="5min", user="bob")
+    assert world.cycle() == []
+    job = world.get_job(second)
+    assert job.reason_code == "node_busy"
+    # 10:57 + 20 min of wall time + 1 min to be cleared
+    assert job.predicted_start == at(11, 18)
+    assert job.reason == (
+        f"Starts at 11:18 UTC on north-01 at the latest, when {first} has ended; sooner if it "
+        "ends early."
+    )
+    job = world.get_job(third)
+    assert job.reason_code == "queue"
+    assert job.predicted_start == at(11, 49)
+    assert second in job.reason
+
+
+def test_the_next_job_starts_when_the_first_has_ended_and_the_node_is_clean(world: World) -> None:
+    world.node()
+    first, second = world.job(), world.job()
+    world.cycle()
+    world.runs(first)
+    world.now = at(11, 2)
+    world.exits(first, clean=False)
+    assert world.cycle() == []
+    assert world.lease_of(first).state is LeaseState.ACTIVE
+    world.now = at(11, 2, 4)
+    world.report(clean=True)
+    assert world.cycle() == [second]
+    assert world.lease_of(first).state is LeaseState.ENDED
+    assert world.lease_of(second).hold_start == at(11, 2, 4)
+
+
+def test_a_booked_lease_in_the_way_is_told_with_the_wall_time_that_would_fit(world: World) -> None:
+    node_id = world.node()
+    world.book(node_id, at(12), 2, user="bob")
+    job_id = world.job(wall="60min")
+    assert world.cycle() == []
+    job = world.get_job(job_id)
+    assert (job.reason_code, job.predicted_start) == ("booked_soon", at(14))
+    assert "north-01" in job.reason
+    assert "With a wall time of 58min it could start now." in job.reason  # 12:00 - 5 min - 10:57
+    shorter = world.job(wall="58min")
+    assert world.cycle() == [shorter]
+    assert world.lease_of(shorter).hold_end == at(12)
+
+
+def test_a_later_job_may_pass_only_where_it_delays_nobody(world: World) -> None:
+    small, large = world.node("small", "cpu2"), world.node("large", "cpu8")
+    world.book(large, at(13), 1, user="bob")
+    runs = world.job(ranks=4, wall="60min")
+    world.cycle()
+    assert world.attempt(runs).node_id == large
+    long_one = world.job(ranks=4, wall="3h")  # needs cpu8: after the booked hour, at 14:00
+    little = world.job(ranks=1, wall="20min")
+    assert world.cycle() == [little]
+    assert world.attempt(little).node_id == small
+    assert world.get_job(long_one).predicted_start == at(14)
+
+
+def test_the_smallest_class_that_fits_comes_first_then_the_name(world: World) -> None:
+    world.node("a-large", "cpu8")
+    second, first = world.node("small-2", "cpu2"), world.node("small-1", "cpu2")
+    jobs = [world.job(), world.job()]
+    world.cycle()
+    assert [world.attempt(job).node_id for job in jobs] == [first, second]
+
+
+def test_the_end_of_a_lease_saves_its_job_and_queues_it_with_its_old_place(world: World) -> None:
+    node_id = world.node()
+    lease_id = world.book(node_id, at(11), 1)
+    job_id = world.job(lease=lease_id, wall="3h")
+    world.now = at(11)
+    world.report()
+    assert world.cycle() == [job_id]
+    world.runs(job_id)
+    behind = world.job(wall="3h", user="bob")
+    world.now = at(11, 55)
+    world.report()
+    world.cycle()
+    assert world.get_lease(lease_id).state is LeaseState.ENDING
+    assert world.get_job(job_id).state is JobState.STOPPING
+    assert world.attempt(job_id).stop_reason is Outcome.LEASE_ENDED
+    world.now = at(11, 56)
+    world.exits(job_id, Outcome.LEASE_ENDED)
+    job = world.get_job(job_id)
+    assert (job.state, job.interruptions, job.used_s) == (JobState.QUEUED, 1, 56 * 60)
+    assert world.cycle() == [job_id]  # before the one that came later; and its lease was ended
+    assert world.get_lease(lease_id).state is LeaseState.ENDED
+    lease = world.lease_of(job_id)
+    assert (lease.kind, lease.hold_end) == (LeaseKind.WALK_IN, at(15))  # 2 h 4 min are left
+    assert world.get_job(behind).state is JobState.QUEUED
+
+
+def test_a_job_in_a_booked_lease_waits_for_it_and_starts_when_it_begins(world: World) -> None:
+    node_id = world.node()
+    lease_id = world.book(node_id, at(12), 2)
+    first, second = world.job(lease=lease_id, wall="30min"), world.job(lease=lease_id)
+    assert world.cycle() == []
+    job = world.get_job(first)
+    assert (job.reason_code, job.predicted_start) == ("lease_not_begun", at(12))
+    assert job.reason == f"Waits for {lease_id} on north-01, which begins at 12:00 UTC."
+    world.now = at(12)
+    world.report()
+    assert world.cycle() == [first]
+    assert world.get_lease(lease_id).state is LeaseState.ACTIVE
+    assert world.attempt(first).lease_id == lease_id
+    world.cycle()
+    job = world.get_job(second)
+    assert job.reason_code == "lease_busy"
+    assert job.reason.startswith(f"Waits for {first} in {lease_id} on north-01")
+    assert job.predicted_start == at(12, 30)
+    world.now = at(12, 10)
+    world.exits(first)
+    assert world.cycle() == [second]
+    world.now = at(12, 20)
+    world.exits(second)
+    world.cycle()
+    assert world.get_lease(lease_id).state is LeaseState.ACTIVE  # it is booked to its end
+    world.now = at(13, 55)
+    world.report()
+    world.cycle()
+    world.cycle()
+    assert world.get_lease(lease_id).state is LeaseState.ENDED
+
+
+def test_a_job_whose_lease_is_over_joins_the_queue(world: World) -> None:
+    node_id = world.node()
+    lease_id = world.book(node_id, at(12), 1)
+    job_id, other = world.job(lease=lease_id), world.job(wall="3h", user="bob")
+    world.now = at(12)
+    world.report()
+    assert world.cycle() == [job_id]
+    world.runs(job_id)
+    world.now = at(12, 55)
+    world.report()
+    world.cycle()
+    world.exits(job_id, Outcome.LEASE_ENDED)
+    assert world.get_job(job_id).state is JobState.FAILED  # 55 minutes of its 20
+    again = world.job(lease=lease_id, created_at=at(9))
+    started = world.cycle()
+    assert started == [again]
+    assert world.lease_of(again).kind is LeaseKind.WALK_IN
+    assert world.get_job(other).state is JobState.QUEUED
+
+
+def test_a_released_lease_ends_when_its_node_is_clean_and_frees_its_hours(world: World) -> None:
+    node_id = world.node()
+    lease_id = world.book(node_id, at(10), 3)
+    world.cycle()
+    lease = world.get_lease(lease_id)
+    assert lease.state is LeaseState.ACTIVE
+    waiting = world.job(wall="60min", user="bob")
+    assert world.cycle() == []
+    with world.database.write() as session:
+        advance(
+            session,
+            session.merge(lease),
+            LeaseState.ENDING,
+            now=world.now,
+            reason_code="released",
+            message="Given back.",
+            actor="user_ada",
+        )
+    assert world.cycle() == [waiting]
+    assert world.get_lease(lease_id).state is LeaseState.ENDED
+
+
+def test_a_silent_node_is_told_by_name_and_gets_no_work(world: World) -> None:
+    world.node()
+    job_id = world.job()
+    assert world.cycle(after_s=31) == []
+    job = world.get_job(job_id)
+    assert (job.reason_code, job.predicted_start) == ("nodes_unavailable", None)
+    assert job.reason == (
+        "Starts when a node that it fits is back: north-01 has not been heard since 10:57 UTC."
+    )
+    world.report()
+    assert world.cycle() == [job_id]
+
+
+def test_a_drained_node_gets_no_work_and_goes_into_maintenance_when_nothing_runs(
+    world: World,
+) -> None:
+    node_id = world.node(state=NodeState.DRAINING)
+    job_id = world.job()
+    assert world.cycle() == []
+    assert world.get_node(node_id).state is NodeState.MAINTENANCE
+    assert "north-01 is maintenance" in world.get_job(job_id).reason
+
+
+def test_what_fits_nowhere_says_what_it_needs(world: World) -> None:
+    world.node("north-01", "cpu2")
+    too_many, other_class = world.job(ranks=4), world.job(node_class="cpu8")
+    world.cycle()
+    job = world.get_job(too_many)
+    assert job.reason_code == "fits_nowhere"
+    assert "4 ranks" in job.reason
+    job = world.get_job(other_class)
+    assert job.reason_code == "no_such_class"
+    assert "cpu8" in job.reason
+    assert "classes: cpu2" in job.reason
+
+
+def test_jobs_of_a_disabled_user_wait_and_those_of_others_pass(world: World) -> None:
+    world.node()
+    with world.database.write() as session:
+        session.get_one(User, "user_ada").disabled = True
+    theirs, others = world.job(user="ada"), world.job(user="bob")
+    assert world.cycle() == [others]
+    assert world.get_job(theirs).reason_code == "user_disabled"
+
+
+def test_a_failed_start_waits_for_its_back_off_and_says_after_what(world: World) -> None:
+    world.node()
+    job_id = world.job()
+    world.cycle()
+    world.exits(job_id, Outcome.START_FAILED)
+    assert world.cycle() == []
+    job = world.get_job(job_id)
+    assert (job.state, job.reason_code) == (JobState.QUEUED, "back_off")
+    assert "failure 1 of at most 3" in job.reason
+    assert "It ended: start_failed." in job.reason
+    before = job.reason
+    world.cycle(after_s=2)
+    assert world.get_job(job_id).reason == before
+    assert world.cycle(after_s=3) == [job_id]
+    assert world.get_job(job_id).epoch == 2
+
+
+def test_an_unchanged_sentence_is_not_written_again(world: World) -> None:
+    world.node()
+    world.job()
+    world.cycle()
+    job_id = world.job()
+    world.cycle()
+    told = list(world.bells.jobs)
+    assert told[-1] == job_id
+    for _ in range(5):
+        world.cycle(after_s=2)
+    assert world.bells.jobs == told
+
+
+def test_an_attempt_that_is_not_taken_up_rings_its_node_again(world: World) -> None:
+    clock = [0.0]
+    world.scheduler.dispatcher._monotonic = lambda: clock[0]
+    world.node()
+    job_id = world.job()
+    world.cycle()
+    assert world.bells.nodes == ["north-01"]
+    for second in (1.0, 4.0, 5.5, 7.0):
+        clock[0] = second
+        world.cycle()
+    assert world.bells.nodes == ["north-01"] * 2
+    world.runs(job_id)
+    clock[0] = 60.0
+    world.cycle()
+    assert world.bells.nodes == ["north-01"] * 2
+
+
+def test_a_job_that_its_owner_cancelled_meanwhile_is_not_started(world: World) -> None:
+    world.node()
+    job_id = world.job()
+    take = world.scheduler.leadership.write
+
+    def cancelled_first() -> object:
+        with world.database.write() as session:
+            advance(
+                session,
+                session.get_one(Job, job_id),
+                JobState.CANCELLED,
+                now=world.now,
+                reason_code="cancelled",
+                message="Cancelled.",
+                actor="user_ada",
+            )
+        world.scheduler.leadership.write = take  # type: ignore[method-assign]
+        return take()
+
+    world.scheduler.leadership.write = cancelled_first  # type: ignore[method-assign,assignment]
+    assert world.cycle() == []
+    assert world.get_job(job_id).state is JobState.CANCELLED
+    assert world.get_job(job_id).epoch == 0
+    other = world.job()
+    assert world.cycle() == [other]  # and no lease was left behind

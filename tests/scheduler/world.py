@@ -1,0 +1,298 @@
+"""A small world in a database: people, nodes that report, jobs that wait; and a scheduler in it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import select
+
+from core import attempts, leases
+from core.database import Database
+from core.ids import Kind, new_id
+from core.messages import ExitRecord
+from core.spec import JobSpec
+from core.states import (
+    LIVE_ATTEMPT,
+    Desired,
+    JobState,
+    NodeState,
+    Outcome,
+)
+from core.tables import Attempt, Event, Job, Lease, LeaseKind, Node, NodeClass, Role, User
+from core.transitions import enter
+from scheduler.cycle import Scheduler, run_cycle
+from scheduler.dispatch import Dispatcher
+from scheduler.leadership import Leadership
+from strategies.planner import Hardware, plan
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CPU2 = Hardware(class_name="cpu2", device="cpu", slots=2, memory_gib=8.0)
+CPU8 = Hardware(class_name="cpu8", device="cpu", slots=8, memory_gib=32.0)
+
+
+@dataclass
+class Bells:
+    """A doorbell that remembers."""
+
+    nodes: list[str] = field(default_factory=list)
+    jobs: list[str] = field(default_factory=list)
+
+    def ring_node(self, node_name: str) -> None:
+        self.nodes.append(node_name)
+
+    def ring_live(self, job_id: str, news: dict[str, object]) -> None:
+        self.jobs.append(job_id)
+
+
+class World:
+    """Everything a test does to the database between cycles. Time moves only by `now`."""
+
+    def __init__(self, database: Database, now: datetime = NOON) -> None:
+        self.database = database
+        self.now = now
+        self.bells = Bells()
+        self.scheduler = self.new_scheduler("first")
+        with database.write() as session:
+            for name in ("ada", "bob"):
+                session.add(
+                    User(
+                        id=f"user_{name}",
+                        name=name,
+                        role=Role.USER,
+                        password_hash=None,
+                        created_at=now,
+                    )
+                )
+            for hardware in (CPU2, CPU8):
+                session.add(
+                    NodeClass(name=hardware.class_name, hardware=hardware.model_dump(mode="json"))
+                )
+
+    def new_scheduler(self, holder: str) -> Scheduler:
+        """A scheduler that goes by this world's time; it begins as leader of a minute ago."""
+        leadership = Leadership(
+            self.database,
+            holder=holder,
+            ttl_s=1e9,
+            clock=lambda: self.now,
+            monotonic=lambda: self.now.timestamp(),
+        )
+        scheduler = Scheduler(self.database, leadership, Dispatcher(self.bells))
+        if leadership.hold():
+            leadership.leader_since = self.now - timedelta(minutes=2)
+        return scheduler
+
+    # ------------------------------------------------------------------------------- what happens
+
+    def cycle(self, *, after_s: float = 0.0) -> list[str]:
+        """One cycle, some time later; the ids of the jobs it started."""
+        self.now += timedelta(seconds=after_s)
+        return run_cycle(self.scheduler, self.now)
+
+    def node(
+        self,
+        name: str = "north-01",
+        class_name: str = "cpu2",
+        *,
+        state: NodeState = NodeState.READY,
+        clean: bool = True,
+    ) -> str:
+        """A node that has just reported; its id."""
+        with self.database.write() as session:
+            node = Node(
+                id=new_id(Kind.NODE),
+                name=name,
+                class_name=class_name,
+                state=state,
+                reason="",
+                inventory={},
+                telemetry=None,
+                boot_id="boot-1",
+                clean=clean,
+                last_seen_at=self.now,
+                created_at=self.now,
+            )
+            session.add(node)
+            return node.id
+
+    def report(
+        self,
+        node_id: str | None = None,
+        *,
+        clean: bool = True,
+        boot_id: str = "boot-1",
+        missing: bool = False,
+    ) -> None:
+        """A heartbeat of one node, or of all: what it lists is live, unless `missing`."""
+        with self.database.write() as session:
+            for node in session.scalars(select(Node)):
+                if node_id not in (None, node.id):
+                    continue
+                node.last_seen_at, node.clean, node.boot_id = self.now, clean, boot_id
+                for attempt in session.scalars(
+                    select(Attempt).where(
+                        Attempt.node_id == node.id, Attempt.state.in_(LIVE_ATTEMPT)
+                    )
+                ):
+                    since = attempt.missing_since or self.now
+                    attempt.missing_since = since if missing else None
+
+    def job(
+        self,
+        *,
+        wall: str = "20min",
+        user: str = "ada",
+        ranks: int = 1,
+        lease: str | None = None,
+        node_class: str | None = None,
+        **changes: Any,
+    ) -> str:
+        """A queued job; its id."""
+        spec = JobSpec.model_validate(
+            {
+                "name": "tiny",
+                "model": {"name": "gpt", "layers": 2, "width": 32, "heads": 2},
+                "data": {"dataset": "python-stdlib", "tokenizer": "bytes", "sequence_length": 64},
+                "training": {
+                    "steps": 40,
+                    "global_batch_size": 8,
+                    "learning_rate": 1e-3,
+                    "warmup_steps": 1,
+                    "seed": 1,
+                },
+                "parallelism": {"strategy": "ddp" if ranks > 1 else "single"},
+                "checkpoint": {"every_steps": 20, "keep_last": 2},
+                "resources": {
+                    "nodes": 1,
+                    "ranks_per_node": ranks,
+                    "wall_time": wall,
+                    "node_class": node_class,
+                },
+                "lease": lease,
+            }
+        )
+        planned = plan(spec, nodes=1, ranks_per_node=ranks, hardware=CPU8)
+        assert planned.runnable, planned.problems
+        fields: dict[str, Any] = {
+            "id": new_id(Kind.JOB),
+            "user_id": f"user_{user}",
+            "name": spec.name,
+            "spec": spec.model_dump(mode="json"),
+            "plan": planned.model_dump(mode="json"),
+            "lease_id": lease,
+            "state": JobState.QUEUED,
+            "desired": Desired.RUN,
+            "epoch": 0,
+            "reason_code": "submitted",
+            "reason": "Submitted.",
+            "wall_time_s": spec.resources.wall_time,
+            "used_s": 0,
+            "infrastructure_failures": 0,
+            "interruptions": 0,
+            "steps": spec.training.steps,
+            "last_step": 0,
+            "created_at": self.now,
+        }
+        with self.database.write() as session:
+            job = Job(**{**fields, **changes})
+            enter(
+                session, job, now=self.now, reason_code="submitted", message="Submitted.", actor="t"
+            )
+            return job.id
+
+    def book(self, node_id: str, start: datetime, hours: int, *, user: str = "ada") -> str:
+        """A booked lease; its id."""
+        with self.database.write() as session:
+            node = session.get_one(Node, node_id)
+            return leases.take(
+                session,
+                user_id=f"user_{user}",
+                node=node,
+                kind=LeaseKind.BOOKED,
+                start=start,
+                end=start + timedelta(hours=hours),
+                grace_s=300,
+                now=self.now,
+                actor="t",
+                message="Booked.",
+            ).id
+
+    def runs(self, job_id: str) -> None:
+        """Its node has taken the job up and made the first step."""
+        with self.database.write() as session:
+            job = session.get_one(Job, job_id)
+            attempt = attempts.live_attempt(session, job)
+            assert attempt is not None
+            attempts.run(session, job, attempt, now=self.now, actor="node")
+
+    def exits(
+        self, job_id: str, outcome: Outcome = Outcome.SUCCEEDED, *, clean: bool = True
+    ) -> None:
+        """Its node reports how the attempt ended, and whether the node is clean."""
+        with self.database.write() as session:
+            job = session.get_one(Job, job_id)
+            attempt = attempts.live_attempt(session, job)
+            assert attempt is not None
+            begun = attempt.started_at or self.now
+            record = ExitRecord(
+                job_id=job_id,
+                epoch=attempt.epoch,
+                boot_id="boot-1",
+                outcome=outcome,
+                reason=f"It ended: {outcome}.",
+                duration_s=(self.now - begun).total_seconds(),
+            )
+            attempts.conclude(
+                session,
+                job,
+                attempt,
+                outcome,
+                message=record.reason,
+                now=self.now,
+                actor="node",
+                record=record,
+            )
+            node_id = attempt.node_id
+        self.report(node_id, clean=clean)
+
+    # ---------------------------------------------------------------------------------- what is so
+
+    def get_job(self, job_id: str) -> Job:
+        with self.database.read() as session:
+            return session.get_one(Job, job_id)
+
+    def get_lease(self, lease_id: str) -> Lease:
+        with self.database.read() as session:
+            return session.get_one(Lease, lease_id)
+
+    def get_node(self, node_id: str) -> Node:
+        with self.database.read() as session:
+            return session.get_one(Node, node_id)
+
+    def attempt(self, job_id: str) -> Attempt:
+        """The newest attempt of a job."""
+        with self.database.read() as session:
+            return session.scalars(
+                select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.epoch.desc())
+            ).first() or _fail(f"{job_id} has no attempt")
+
+    def lease_of(self, job_id: str) -> Lease:
+        """The lease of the newest attempt of a job."""
+        return self.get_lease(self.attempt(job_id).lease_id)
+
+    def events(self, subject: str) -> Iterator[str]:
+        """Kinds of what happened to a job, lease or node, in order."""
+        with self.database.read() as session:
+            yield from session.scalars(
+                select(Event.kind).where(Event.subject == subject).order_by(Event.id)
+            )
+
+
+def _fail(message: str) -> Any:
+    raise AssertionError(message)
+
+
+def at(hour: int, minute: int = 0, second: int = 0) -> datetime:
+    """A moment of the day on which these tests play."""
+    return NOON.replace(hour=hour, minute=minute, second=second)
