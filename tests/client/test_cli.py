@@ -2,13 +2,16 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import stat
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,7 @@ from trainyard.config import config_path, read
 
 Run = Callable[..., Result]
 JOB = f"/v1/jobs/{d.JOB_ID}"
+MAIN = "from trainyard.cli import main; main()"
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]x[/]"
 
 
@@ -487,7 +491,7 @@ def test_a_booking_in_local_time_carries_its_offset(server: FakeServer, run: Run
 def process(*args: str, url: str) -> Iterator["subprocess.Popen[str]"]:
     """`python -m trainyard.cli ...` as a person starts it."""
     started = subprocess.Popen(
-        [sys.executable, "-c", "from trainyard.cli import main; main()", *args],
+        [sys.executable, "-c", MAIN, *args],
         env={**os.environ, "TRAINYARD_URL": url, "TRAINYARD_TOKEN": "t"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -530,3 +534,44 @@ def test_a_reader_that_goes_away_is_no_traceback(server: FakeServer) -> None:
         started.stdout.close()
         started.wait(30)
         assert "Traceback" not in started.stderr.read()
+
+
+def on_a_terminal(*args: str, url: str, columns: int = 80) -> str:
+    """What a person with an 80 column terminal gets."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, columns))
+    environment = {**os.environ, "TRAINYARD_URL": url, "TRAINYARD_TOKEN": "t", "TERM": "xterm"}
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):
+        environment.pop(name, None)
+    started = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *args],
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    got = b""
+    with suppress(OSError):  # EIO: the last writer is gone
+        while select.select([ours], [], [], 30)[0]:
+            got += os.read(ours, 65536)
+    os.close(ours)
+    started.kill()
+    started.wait()
+    return got.decode()
+
+
+def test_on_a_narrow_terminal_nothing_is_cut(server: FakeServer) -> None:
+    everything(server)
+    reason = "Waits for job_01k9 on this-machine, which ends at 15:55 at the latest."
+    server.answer("GET /v1/jobs", listed([d.job(name="a-job-with-a-long-name", reason=reason)]))
+    shown = on_a_terminal("jobs", url=server.url)
+    for part in (d.JOB_ID, "a-job-with-a-long-name", "queued", "0/400", reason):
+        assert part in shown
+
+
+def test_on_a_terminal_the_display_ends_with_the_summary(server: FakeServer) -> None:
+    everything(server)
+    shown = on_a_terminal("follow", d.JOB_ID, url=server.url)
+    assert "\x1b[?25l" in shown  # the cursor was hidden while the display ran
+    assert shown.rindex("\x1b[?25h") < shown.index("gpt-ddp succeeded")

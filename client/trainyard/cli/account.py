@@ -1,6 +1,7 @@
 """`trainyard login`, `logout`, `whoami`, `tokens`."""
 
 import sys
+from contextlib import closing
 from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 
@@ -151,13 +152,11 @@ def revoke_token(token_id: Annotated[str, typer.Argument()], as_json: AsJson = F
 
 
 def _end_session(url: str, token: str) -> None:
-    connection = Connection(config.Access(url, token), patience=PATIENCE)
-    try:
-        sign_out(connection)
-    except NotSignedIn:
-        note("The session had ended before.")
-    finally:
-        connection.close()
+    with closing(Connection(config.Access(url, token), patience=PATIENCE)) as connection:
+        try:
+            sign_out(connection)
+        except NotSignedIn:
+            note("The session had ended before.")
 
 
 def _server_of(link: str) -> str:
@@ -177,13 +176,10 @@ def _by_link(url: str, link: str) -> NewToken:
     if is_first:
         name = typer.prompt("Name of the first administrator", err=True)
         password = _new_password()
-    connection = Connection(config.Access(url, None), patience=PATIENCE)
-    try:
+    with closing(Connection(config.Access(url, None), patience=PATIENCE)) as connection:
         if is_first:
             return start_first(connection, secrets[0], name, password or None)
         return sign_in_by_link(connection, secrets[0])
-    finally:
-        connection.close()
 
 
 def _new_password() -> str:
@@ -202,11 +198,8 @@ def _new_password() -> str:
 def _by_password(url: str) -> NewToken:
     name = typer.prompt(f"Name at {url}", err=True)
     password = typer.prompt("Password", hide_input=True, err=True)
-    connection = Connection(config.Access(url, None), patience=PATIENCE)
-    try:
+    with closing(Connection(config.Access(url, None), patience=PATIENCE)) as connection:
         return sign_in(connection, name, password)
-    finally:
-        connection.close()
 
 
 def _owner_of(url: str, token: str) -> str:

@@ -167,6 +167,7 @@ def audit(
             (moment(entry.at), entry.actor, entry.kind, entry.subject, entry.message)
             for entry in entries
         ),
+        sentence=True,
         empty="Nothing was written down yet.",
     )
 

@@ -100,6 +100,7 @@ def list_jobs(
             )
             for job in jobs
         ),
+        sentence=True,
         empty="No jobs here. Submit one: trainyard submit FILE",
         right=["step", "loss"],
     )
@@ -261,6 +262,7 @@ def _show_attempts(attempts: Sequence[Attempt]) -> None:
             )
             for attempt in attempts
         ),
+        sentence=True,
         empty="",
     )
     for line in attempts[-1].last_lines[-10:]:

@@ -46,6 +46,7 @@ def list_leases(
             )
             for lease in leases
         ),
+        sentence=True,
         empty="No leases. Book one: trainyard leases book 14:00 2 --class cpu2",
     )
 

@@ -31,6 +31,7 @@ def nodes(as_json: AsJson = False) -> None:
             )
             for node in found
         ),
+        sentence=True,
         empty="No nodes yet. Add one: trainyard admin enrol NAME",
     )
 

@@ -14,6 +14,8 @@ from trainyard.inert import inert, one_line
 
 JSON_FLAG = "trainyard.json"  # in the context: this command was asked for JSON
 PIPE_WIDTH = 240  # columns of a table that goes into a file or pipe
+GAP = "  "
+MIN_PROSE = 40  # columns that make a column of prose readable
 
 STYLES = {
     "queued": "dim",
@@ -111,24 +113,48 @@ def cell(value: object) -> Text:
 
 
 def print_table(
-    heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, right: Sequence[str] = ()
+    heads: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    empty: str,
+    right: Sequence[str] = (),
+    sentence: bool = False,
 ) -> None:
-    """Rows below their heads, or the sentence `empty`. The last column wraps, the others don't."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for index, head in enumerate(heads):
-        is_last = index == len(heads) - 1
-        table.add_column(
-            head,
-            justify="right" if head in right else "left",
-            no_wrap=not is_last,
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(*(part if isinstance(part, Text) else cell(part) for part in row))
-    if table.row_count == 0:
+    """Rows below their heads, or the sentence `empty`. Nothing is ever cut.
+
+    With `sentence` the last column is prose: it gets the rest of the line, or, where less than
+    MIN_PROSE columns are left, a line of its own below.
+    """
+    cells = [[part if isinstance(part, Text) else cell(part) for part in row] for row in rows]
+    if not cells:
         say(empty)
-    else:
-        console().print(table)
+        return
+    out = console()
+    titles = [Text(head, style="bold") for head in heads]
+    num_aligned = len(heads) - 1 if sentence else len(heads)
+    widths = [
+        max(line[column].cell_len for line in [titles, *cells]) for column in range(num_aligned)
+    ]
+    start = sum(widths) + len(GAP) * num_aligned
+    has_room = out.width - start >= MIN_PROSE
+    for line in [titles, *cells]:
+        aligned = Text(GAP).join(
+            _padded(line[column], widths[column], is_right=heads[column] in right)
+            for column in range(num_aligned)
+        )
+        if sentence and has_room:
+            wrapped = line[-1].wrap(out, out.width - start)
+            aligned = aligned + Text(GAP) + wrapped[0] if wrapped else aligned
+            aligned = Text(f"\n{' ' * start}").join([aligned, *wrapped[1:]])
+        elif sentence and line is not titles and line[-1].plain != "-":
+            aligned = aligned + Text(f"\n{GAP}") + line[-1]
+        aligned.rstrip()
+        out.print(aligned, soft_wrap=True)
+
+
+def _padded(text: Text, width: int, *, is_right: bool) -> Text:
+    space = Text(" " * (width - text.cell_len))
+    return space + text if is_right else text + space
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
