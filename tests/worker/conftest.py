@@ -1,0 +1,37 @@
+"""Fixtures of the worker's tests."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.worker.fake_api import FakeApi
+from tests.worker.nodes import Node
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    api = FakeApi()
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def make_node(api: FakeApi, tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    """Makes nodes by name; afterwards nothing of them is left running."""
+    nodes: list[Node] = []
+
+    def make(name: str = "node", *, redis_url: str = "") -> Node:
+        node = Node(tmp_path / name, api, redis_url=redis_url)
+        nodes.append(node)
+        return node
+
+    yield make
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def node(make_node: Callable[..., Node]) -> Node:
+    """A node whose worker has not been started."""
+    return make_node()

@@ -1,0 +1,10 @@
+"""The worker with another trainer than strategies.train: `python run_worker.py MODULE`."""
+
+import sys
+
+from core.settings import WorkerSettings
+from worker.main import configure_logs, run
+
+if __name__ == "__main__":
+    configure_logs()
+    sys.exit(run(WorkerSettings(), trainer=sys.argv[1]))

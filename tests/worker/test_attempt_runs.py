@@ -1,0 +1,39 @@
+"""An attempt from its order to its last file in the store, with either launcher."""
+
+import pytest
+
+from core.messages import Phase
+from core.spec import Launcher
+from core.states import Outcome
+from tests.worker.fake_api import FakeApi
+from tests.worker.nodes import Node, make_order, wait_for
+
+pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+
+
+@pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
+def test_an_attempt_runs_to_its_end_and_everything_is_kept(
+    api: FakeApi, node: Node, launcher: Launcher
+) -> None:
+    key = api.order(make_order(steps=30, launcher=launcher))
+    node.start()
+    record = api.wait_for_exit(key)
+    assert record.outcome is Outcome.SUCCEEDED, (record, node.log.read_text())
+    assert [rank.code for rank in record.ranks] == [0, 0]
+    assert record.result is not None
+    assert record.result.step == 30
+    assert api.steps(key) == list(range(1, 31))
+    api.wait_for(lambda: (found := api.observed(key)) is not None and found.kept)
+    assert {step for _, step in api.checkpoints} == {10, 20, 30}
+    assert [file.path for file in api.artifacts[key]] == ["sample.txt"]
+    for rank in (0, 1):
+        assert api.logs[key, rank, "stdout"] == f"rank {rank} of 2 begins, ümläut\n"
+    observed = api.observed(key)
+    assert observed is not None
+    assert observed.launcher is launcher
+    phases = [o.phase for beat in api.heartbeats for o in beat.attempts]
+    assert Phase.RUNNING in phases
+    api.conclude(key)
+    wait_for(lambda: not node.attempt(key).path.exists())
+    assert api.wait_for(lambda: (last := api.last()) is not None and last.clean)
+    assert node.stop() == 0

@@ -1,0 +1,210 @@
+"""The acting half of the agent: thin, each action safe to repeat."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from core.clock import boot_s
+from core.messages import Order, StopOrder
+from core.states import Outcome
+from strategies.run_directory import Result, json_bytes, write_atomically
+from worker.api_client import ApiClient
+from worker.attempts import Attempt, Key, NodeFolder, Schedule, Start, read_model
+from worker.boot import boot_id, cores
+from worker.deadlines import ordered_stop, schedule_of
+from worker.decide import (
+    UNWANTED_GRACE_S,
+    Action,
+    Begin,
+    Conclude,
+    EndTree,
+    Prepare,
+    Refuse,
+    Reschedule,
+    Spawn,
+    StopUnwanted,
+    Wipe,
+)
+from worker.judge import Verdict
+from worker.preparing import Preparation
+from worker.process_tree import ProcessTree, cgroup_for
+from worker.shim import exit_record
+from worker.spawners import Spawners
+
+KILL_WITHIN_S = 5.0
+MOVED_S = 0.5  # a deadline that has moved by less is the same: answers take their time
+
+log = structlog.get_logger()
+
+
+@dataclass
+class InMemory:
+    """What this worker alone knows of an attempt; the next one starts without it."""
+
+    preparation: Preparation | None = None
+    spawned_at: float | None = None
+    spawns: int = 0
+
+
+@dataclass
+class Actor:
+    """Does what was decided."""
+
+    folder: NodeFolder
+    node: str
+    new_client: Callable[[], ApiClient]
+    spawners: Spawners
+    trainer: str
+    """The module whose main is one rank: strategies.train."""
+    wake: threading.Event
+    boot_id: str = field(default_factory=boot_id)
+    memory: dict[Key, InMemory] = field(default_factory=dict)
+    refused: set[Key] = field(default_factory=set)
+
+    def act(self, action: Action, *, sent_at: float) -> None:
+        """Do it. OSError where the disk refuses: the next round decides the same again.
+
+        `sent_at` is when the request was sent that an order answers, on the boot clock.
+        """
+        match action:
+            case Begin(order):
+                self._begin(order, sent_at)
+            case Reschedule(order):
+                self._reschedule(self._attempt_of(order), order, sent_at)
+            case StopUnwanted(key):
+                self._stop_unwanted(key)
+            case Prepare(key):
+                self._prepare(self.folder.attempt(key))
+            case Spawn(key):
+                self._spawn(self.folder.attempt(key))
+            case EndTree(key):
+                log.error("attempt_overdue", attempt=key.folder)
+                self._end_tree(self.folder.attempt(key))
+            case Conclude(key, outcome, reason):
+                self._conclude(self.folder.attempt(key), outcome, reason)
+            case Wipe(key):
+                self.folder.wipe(self.folder.attempt(key))
+                log.info("attempt_wiped", attempt=key.folder)
+            case Refuse(key, why):
+                if key not in self.refused:
+                    self.refused.add(key)
+                    log.warning("attempt_refused", attempt=key.folder, why=why)
+
+    def _attempt_of(self, order: Order) -> Attempt:
+        return self.folder.attempt(Key(order.job_id, order.epoch))
+
+    def _begin(self, order: Order, sent_at: float) -> None:
+        attempt = self._attempt_of(order)
+        if not attempt.path.exists():
+            self.folder.begin(order)
+            log.info("attempt_begun", attempt=attempt.path.name)
+        self._reschedule(attempt, order, sent_at)
+        write_atomically(attempt.order_file, json_bytes(order))
+
+    def _reschedule(self, attempt: Attempt, order: Order, sent_at: float) -> None:
+        before = attempt.schedule()
+        schedule = schedule_of(
+            order.deadlines,
+            order.stop,
+            sent_at=sent_at,
+            now=boot_s(),
+            boot_id=self.boot_id,
+            before=before,
+        )
+        if before is None or has_moved(before, schedule):
+            attempt.write_schedule(schedule)
+        preparation = self.memory.setdefault(attempt.key, InMemory()).preparation
+        if order.stop is not None and preparation is not None:
+            preparation.cancelled.set()
+
+    def _stop_unwanted(self, key: Key) -> None:
+        log.info("attempt_not_wanted", attempt=key.folder)
+        stop = StopOrder(reason=Outcome.CANCELLED, grace_s=UNWANTED_GRACE_S)
+        schedule = ordered_stop(stop, now=boot_s(), boot_id=self.boot_id)
+        self.folder.attempt(key).write_schedule(schedule)
+        preparation = self.memory.setdefault(key, InMemory()).preparation
+        if preparation is not None:
+            preparation.cancelled.set()
+
+    def _prepare(self, attempt: Attempt) -> None:
+        order = attempt.order()
+        if order is None:
+            return
+        preparation = Preparation(
+            self.folder, attempt, order, client=self.new_client, done=self.wake.set
+        )
+        self.memory.setdefault(attempt.key, InMemory()).preparation = preparation
+        preparation.start()
+
+    def _spawn(self, attempt: Attempt) -> None:
+        order = attempt.order()
+        if order is None:
+            return
+        known = self.memory.setdefault(attempt.key, InMemory())
+        launcher = self.spawners.choose(
+            order.launcher, device=order.plan.device, spawns=known.spawns
+        )
+        start = Start(
+            job_id=order.job_id,
+            epoch=order.epoch,
+            node=self.node,
+            trainer=self.trainer,
+            launcher=launcher,
+            ranks=order.plan.ranks_per_node,
+            threads=max(1, cores() // order.plan.ranks_per_node),
+        )
+        write_atomically(attempt.start_file, json_bytes(start))
+        known.spawns += 1
+        known.spawned_at = time.monotonic()
+        if self.spawners.spawn(attempt.path, launcher):
+            log.info("shim_asked_for", attempt=attempt.path.name, launcher=launcher)
+        else:
+            known.spawned_at = None
+            log.error("spawner_gone", attempt=attempt.path.name, launcher=launcher)
+
+    def _end_tree(self, attempt: Attempt) -> bool:
+        """Kill all that belongs to the attempt, its shim too; whether nothing is left."""
+        cgroup = cgroup_for(attempt.path)
+        tree = ProcessTree(attempt.path, cgroup if cgroup and cgroup.path.exists() else None)
+        gone = tree.kill(within_s=KILL_WITHIN_S)
+        if cgroup is not None:
+            cgroup.remove()
+        return gone
+
+    def _conclude(self, attempt: Attempt, outcome: Outcome, reason: str) -> None:
+        """For an attempt that has no shim (any more) to write its exit record."""
+        if not self._end_tree(attempt):
+            reason += " Some of its processes could not be killed; an administrator must look."
+        shim = attempt.shim()
+        same_boot = shim is not None and shim.boot_id == self.boot_id
+        record = exit_record(
+            attempt,
+            Verdict(outcome, reason),
+            boot=self.boot_id if shim is None else shim.boot_id,
+            evidence=[],
+            duration_s=boot_s() - shim.began_s if shim is not None and same_boot else 0.0,
+            result=read_model(attempt.result, Result),
+        )
+        attempt.write_exit(record)
+        log.info("attempt_concluded", attempt=attempt.path.name, outcome=outcome, reason=reason)
+
+
+def has_moved(before: Schedule, after: Schedule) -> bool:
+    """Whether the shim should be told of `after`."""
+    if (before.boot_id, before.reason, before.ordered) != (
+        after.boot_id,
+        after.reason,
+        after.ordered,
+    ):
+        return True
+    moves = (
+        after.checkpoint_at - before.checkpoint_at,
+        after.stop_at - before.stop_at,
+        after.term_at - before.term_at,
+        after.kill_at - before.kill_at,
+    )
+    # A slow answer makes deadlines look earlier by its delay, never later: sooner counts at once.
+    return any(abs(move) > MOVED_S for move in moves)

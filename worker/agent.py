@@ -1,0 +1,223 @@
+"""The agent: what this node runs follows from what the API wants and what is here.
+
+One round: observe the attempts' folders, carry each one step on, tell the API, follow its orders.
+Every round starts from the folders, so it does not matter which worker made them, nor how often a
+round is cut short. With the API away nothing is stopped: deadlines run in the shims.
+"""
+
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from core.clock import boot_s
+from core.messages import Heartbeat, Observed, Orders, Phase
+from strategies.run_directory import Result
+from worker.acting import Actor, InMemory
+from worker.api_client import ApiClient, Refused, Unreachable
+from worker.attempts import Attempt, NodeFolder, read_model
+from worker.decide import Action, Seen, follow, next_step
+from worker.inventory import take_inventory
+from worker.keep import KeptState
+from worker.process_tree import strays
+from worker.spool import Shipped
+from worker.telemetry import TelemetrySource
+
+STARTING_LOOK_S, RUNNING_LOOK_S = 0.03, 0.25
+INVENTORY_EVERY_S = 300.0
+SPAWN_PATIENCE_S = 45.0  # for a shim to take its lock; the warm process imports for seconds first
+EXIT_HELD_BACK_S = 2.0  # so that an exit is not told before the last lines, if they can be sent
+REFUSED_PAUSE_S = 15.0
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Agent:
+    """One per node, in a thread of its own."""
+
+    folder: NodeFolder
+    actor: Actor
+    client: ApiClient
+    slots: int | None
+    poll_s: float
+    wake: threading.Event
+    stop: threading.Event
+    incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def run(self) -> None:
+        """Rounds until `stop`."""
+        self.telemetry = TelemetrySource(self.folder.path)
+        self.inventory, self.inventory_at = take_inventory(self.slots), time.monotonic()
+        next_beat = 0.0
+        told: list[tuple[object, ...]] = []
+        while not self.stop.is_set():
+            self.actor.spawners.keep_ready()
+            seen = self.observe()
+            if self.carry_on(seen):
+                seen = self.observe()
+            observed = [self.describe(one) for one in seen]
+            news: list[tuple[object, ...]] = [
+                (o.job_id, o.epoch, o.phase, o.exit is None, o.kept) for o in observed
+            ]
+            if self.wake.is_set() or news != told or time.monotonic() >= next_beat:
+                self.wake.clear()
+                told = news
+                next_beat = time.monotonic() + self.beat(seen, observed)
+            pause_s = min(look_again_s(observed, self.poll_s), next_beat - time.monotonic())
+            self.wake.wait(max(0.0, pause_s))
+        for known in self.actor.memory.values():
+            if known.preparation is not None:
+                known.preparation.cancelled.set()
+        self.telemetry.close()
+        self.client.close()
+
+    def observe(self) -> list[Seen]:
+        """Every attempt that has a folder here."""
+        attempts = self.folder.all_attempts()
+        memory = self.actor.memory
+        for key in memory.keys() - {attempt.key for attempt in attempts}:
+            del memory[key]
+        return [
+            self._see(attempt, memory.setdefault(attempt.key, InMemory())) for attempt in attempts
+        ]
+
+    def _see(self, attempt: Attempt, known: InMemory) -> Seen:
+        lives = attempt.shim_lives()
+        # In this order: a shim writes its exit record before it lets go of the lock.
+        exited = attempt.exit_record() is not None
+        started = attempt.shim_file.exists()
+        result = read_model(attempt.result, Result) if started and not (lives or exited) else None
+        preparation = known.preparation
+        failure = None if preparation is None else preparation.failure
+        return Seen(
+            key=attempt.key,
+            exited=exited,
+            shim_lives=lives,
+            started=started,
+            shim=attempt.shim() if started else None,
+            has_order=exited or started or attempt.order() is not None,
+            prepared=attempt.plan.exists(),
+            preparing=preparation is not None and preparation.is_alive(),
+            cannot_start=None if failure is None else (failure.outcome, failure.reason),
+            spawn_pending=self._is_spawn_pending(attempt, known),
+            spawns=known.spawns,
+            schedule=attempt.schedule(),
+            finished_step=result.step if result is not None and result.finished else None,
+        )
+
+    def _is_spawn_pending(self, attempt: Attempt, known: InMemory) -> bool:
+        if known.spawned_at is None:
+            return False
+        start = attempt.start()
+        patient = time.monotonic() - known.spawned_at < SPAWN_PATIENCE_S
+        return patient and start is not None and self.actor.spawners.is_running(start.launcher)
+
+    def describe(self, seen: Seen) -> Observed:
+        """What the API is told of it."""
+        attempt, known = self.folder.attempt(seen.key), self.actor.memory[seen.key]
+        step, message = attempt.last_step(), ""
+        start = attempt.start()
+        record = attempt.exit_record() if seen.exited else None
+        kept = False
+        if record is not None and may_tell_exit(attempt):
+            phase = Phase.EXITED
+            state = read_model(attempt.kept_file, KeptState)
+            kept = state is not None and state.complete
+        elif record is not None or (seen.schedule and boot_s() >= seen.schedule.stop_at):
+            record, phase = None, Phase.STOPPING
+        elif seen.shim_lives:
+            phase = Phase.RUNNING if step else Phase.STARTING
+        else:
+            phase, message = Phase.PREPARING, "Waiting for the launcher."
+            if known.preparation is not None and not seen.prepared:
+                message = known.preparation.message
+        return Observed(
+            job_id=seen.key.job_id,
+            epoch=seen.key.epoch,
+            phase=phase,
+            step=step,
+            launcher=None if start is None else start.launcher,
+            message=message,
+            exit=record,
+            kept=kept,
+        )
+
+    def beat(self, seen: Sequence[Seen], observed: list[Observed]) -> float:
+        """Tell the API everything, follow what it wants; seconds until the next time."""
+        heartbeat = self.heartbeat(seen, observed)
+        sent_at = boot_s()
+        try:
+            orders = self.client.heartbeat(heartbeat)
+        except Unreachable as error:
+            log.warning("api_unreachable", error=str(error)[:300])
+            return self.poll_s
+        except Refused as refusal:
+            log.error("heartbeat_refused", status=refusal.status, detail=refusal.detail)
+            return max(self.poll_s, REFUSED_PAUSE_S)
+        self.follow(seen, orders, sent_at=sent_at)
+        return self.poll_s
+
+    def heartbeat(self, seen: Sequence[Seen], observed: list[Observed]) -> Heartbeat:
+        """All that this node observes. Processes of attempts that have ended are killed."""
+        left = strays(
+            self.folder.attempts, live={s.key.folder for s in seen if not s.exited or s.shim_lives}
+        )
+        for pid in left:
+            log.warning("stray_killed", pid=pid)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if time.monotonic() - self.inventory_at > INVENTORY_EVERY_S:
+            self.inventory, self.inventory_at = take_inventory(self.slots), time.monotonic()
+        return Heartbeat(
+            incarnation=self.incarnation,
+            boot_id=self.actor.boot_id,
+            inventory=self.inventory,
+            telemetry=self.telemetry.measure(),
+            attempts=observed,
+            clean=not left,
+        )
+
+    def carry_on(self, seen: Sequence[Seen]) -> bool:
+        """Carry every attempt one step on, without the API; True where anything was done."""
+        now = boot_s()
+        steps = [next_step(one, now=now, boot_id=self.actor.boot_id) for one in seen]
+        return self._act_on_all([step for step in steps if step is not None], now)
+
+    def follow(self, seen: Sequence[Seen], orders: Orders, *, sent_at: float) -> None:
+        """Do what the orders, which answer a request sent at `sent_at`, ask for."""
+        actions = follow(seen, orders, wiped=self.folder.wiped_epochs())
+        if self._act_on_all(actions, sent_at):
+            self.carry_on(self.observe())
+
+    def _act_on_all(self, actions: Sequence[Action], sent_at: float) -> bool:
+        """Act; what the disk refuses is tried again in the next round, the others go on."""
+        for action in actions:
+            try:
+                self.actor.act(action, sent_at=sent_at)
+            except OSError as error:
+                log.error("disk_error", action=type(action).__name__, error=str(error))
+        return bool(actions)
+
+
+def may_tell_exit(attempt: Attempt) -> bool:
+    """Not before the last lines are shipped, unless that takes long."""
+    shipped = read_model(attempt.shipped_file, Shipped)
+    if shipped is not None and shipped.complete:
+        return True
+    return time.time() - attempt.exit.stat().st_mtime > EXIT_HELD_BACK_S
+
+
+def look_again_s(observed: Sequence[Observed], poll_s: float) -> float:
+    """How soon to look at the folders again: often while a person waits for a first step."""
+    phases = {one.phase for one in observed if one.exit is None}
+    if phases & {Phase.PREPARING, Phase.STARTING}:
+        return STARTING_LOOK_S
+    return RUNNING_LOOK_S if phases else poll_s

@@ -1,0 +1,181 @@
+"""The node's side of the node protocol: HTTP to an API that may be slow, or away."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import httpx2
+from pydantic import BaseModel, ValidationError
+
+from core.messages import (
+    ArtifactReport,
+    CheckpointReport,
+    Enrolled,
+    Enrolment,
+    FileRef,
+    Heartbeat,
+    LogAck,
+    LogBatch,
+    MetricsAck,
+    MetricsBatch,
+    Orders,
+)
+from strategies.run_directory import fsync_directory, sha256_of
+
+TIMEOUT = httpx2.Timeout(15.0, connect=3.0)
+FILE_TIMEOUT = httpx2.Timeout(120.0, connect=3.0)
+CHUNK_BYTES = 1 << 20
+TEMPORARY = (408, 425, 429)
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class Unreachable(Exception):
+    """No answer, or one that says: later. The same request may be sent again."""
+
+
+class Refused(Exception):
+    """The API has understood and says no."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(f"{status} {code}: {detail}")
+        self.status, self.code, self.detail = status, code, detail
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it concerns an attempt that the API does not know, or no longer wants."""
+        return self.status in (404, 409, 410)
+
+
+class DamagedFile(Exception):
+    """A file that arrived with other bytes than its name says."""
+
+
+class ApiClient:
+    """One per thread. Raises Unreachable and Refused."""
+
+    def __init__(self, api_url: str, token: str = "") -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.http = httpx2.Client(base_url=api_url, headers=headers, timeout=TIMEOUT)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.http.close()
+
+    def enrol(self, enrolment: Enrolment) -> Enrolled:
+        return self._post("/v1/node/enrol", enrolment, Enrolled)
+
+    def heartbeat(self, heartbeat: Heartbeat) -> Orders:
+        return self._post("/v1/node/heartbeat", heartbeat, Orders)
+
+    def send_metrics(self, batch: MetricsBatch) -> MetricsAck:
+        return self._post("/v1/node/metrics", batch, MetricsAck)
+
+    def send_logs(self, batch: LogBatch) -> LogAck:
+        return self._post("/v1/node/logs", batch, LogAck)
+
+    def report_checkpoint(self, report: CheckpointReport) -> None:
+        self._send("POST", "/v1/node/checkpoints", report)
+
+    def report_artifact(self, report: ArtifactReport) -> None:
+        self._send("POST", "/v1/node/artifacts", report)
+
+    def has_file(self, sha256: str) -> bool:
+        """Whether the store has these bytes."""
+        try:
+            self._request("HEAD", f"/v1/node/files/{sha256}")
+        except Refused as refusal:
+            if refusal.status == 404:
+                return False
+            raise
+        return True
+
+    def put_file(self, path: Path, sha256: str) -> None:
+        """Stream a file into the store. OSError where it cannot be read (any more)."""
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            self._request(
+                "PUT",
+                f"/v1/node/files/{sha256}",
+                content=_chunks(file),
+                headers={"Content-Length": str(size), "Content-Type": "application/octet-stream"},
+                timeout=FILE_TIMEOUT,
+            )
+
+    def get_file(self, file: FileRef, target: Path) -> None:
+        """Fetch a file to `target`, which appears only once its hash is right.
+
+        DamagedFile, and OSError of the disk, besides the usual.
+        """
+        aside = target.with_name(f".{target.name}.part")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            url = f"/v1/node/files/{file.sha256}"
+            with (
+                aside.open("wb") as part,
+                self.http.stream("GET", url, timeout=FILE_TIMEOUT) as answer,
+            ):
+                if answer.status_code != 200:
+                    answer.read()
+                _require_success(answer)
+                for chunk in answer.iter_bytes(CHUNK_BYTES):
+                    part.write(chunk)
+                part.flush()
+                os.fsync(part.fileno())
+        except httpx2.TransportError as error:
+            raise Unreachable(_describe(error)) from error
+        found = sha256_of(aside)
+        if found != file.sha256:
+            aside.unlink()
+            raise DamagedFile(f"{file.path} arrived with SHA-256 {found} instead of {file.sha256}")
+        os.replace(aside, target)
+        fsync_directory(target.parent)
+
+    def _post(self, path: str, message: BaseModel, kind: type[Answer]) -> Answer:
+        answer = self._send("POST", path, message)
+        try:
+            return kind.model_validate_json(answer.content)
+        except ValidationError as error:
+            raise Unreachable(f"{path} answered what is no {kind.__name__}: {error}") from error
+
+    def _send(self, method: str, path: str, message: BaseModel) -> httpx2.Response:
+        return self._request(
+            method,
+            path,
+            content=message.model_dump_json().encode(),
+            headers={"Content-Type": "application/json"},
+        )
+
+    def _request(self, method: str, path: str, **options: object) -> httpx2.Response:
+        try:
+            answer = self.http.request(method, path, **options)  # type: ignore[arg-type]
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise Unreachable(_describe(error)) from error
+        _require_success(answer)
+        return answer
+
+
+def _require_success(answer: httpx2.Response) -> None:
+    """Unreachable for what may pass, Refused for what will not."""
+    status = answer.status_code
+    if 200 <= status < 300:
+        return
+    code, detail = "", answer.text[:500]
+    try:
+        problem = answer.json()
+        code, detail = str(problem.get("code", "")), str(problem.get("detail", detail))
+    except (ValueError, AttributeError):
+        pass
+    if status >= 500 or status in TEMPORARY or status < 400:
+        raise Unreachable(f"{status} {code}: {detail}")
+    raise Refused(status, code, detail)
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(CHUNK_BYTES):
+        yield chunk
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,197 @@
+"""What to do about each attempt. Pure: from what was seen and what the API wants, to actions.
+
+`next_step` needs no API: it carries an attempt that was once begun to its end. `follow` adds what
+the API wants. Both may be asked again at any time: what was done is seen and not done twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from core.messages import Order, Orders
+from core.states import Outcome
+from worker.attempts import Key, Schedule, ShimState
+
+MAX_SPAWNS = 4
+OVERDUE_S = 20.0  # after its deadline to kill a shim that still lives has failed to do so
+UNWANTED_GRACE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An attempt's folder, as found."""
+
+    key: Key
+    exited: bool = False
+    shim_lives: bool = False
+    started: bool = False
+    """A shim has taken it up, once."""
+    shim: ShimState | None = None
+    has_order: bool = True
+    prepared: bool = False
+    preparing: bool = False
+    cannot_start: tuple[Outcome, str] | None = None
+    spawn_pending: bool = False
+    spawns: int = 0
+    schedule: Schedule | None = None
+    finished_step: int | None = None
+    """result.json says that the training is finished, at this step."""
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Make the folder, and write down the order and its deadlines."""
+
+    order: Order
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Fetch what it needs."""
+
+    key: Key
+
+
+@dataclass(frozen=True)
+class Spawn:
+    """Ask for a shim."""
+
+    key: Key
+
+
+@dataclass(frozen=True)
+class Conclude:
+    """End what is left of it and write its exit record."""
+
+    key: Key
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True)
+class EndTree:
+    """Kill the shim and all that belongs to it: it has outlived its last deadline."""
+
+    key: Key
+
+
+@dataclass(frozen=True)
+class Reschedule:
+    """Write down its deadlines, and whether it is to stop."""
+
+    order: Order
+
+
+@dataclass(frozen=True)
+class StopUnwanted:
+    """Stop an attempt that the API does not list."""
+
+    key: Key
+
+
+@dataclass(frozen=True)
+class Wipe:
+    """Remove the folder: everything in it is safe elsewhere."""
+
+    key: Key
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Do not begin it."""
+
+    key: Key
+    why: str
+
+
+Action = Begin | Prepare | Spawn | Conclude | EndTree | Reschedule | StopUnwanted | Wipe | Refuse
+
+
+def next_step(seen: Seen, *, now: float, boot_id: str) -> Action | None:
+    """What carries this attempt on; None while it runs, is being prepared, or is over."""
+    if seen.exited:
+        return None
+    if seen.shim_lives:
+        overdue = seen.schedule is not None and now > seen.schedule.kill_at + OVERDUE_S
+        return EndTree(seen.key) if overdue and _is_of(seen.schedule, boot_id) else None
+    if seen.started:
+        return _lost(seen, now=now, boot_id=boot_id)
+    schedule = seen.schedule if _is_of(seen.schedule, boot_id) else None
+    if schedule is not None and now >= schedule.stop_at:
+        return Conclude(seen.key, schedule.reason, "It was stopped before it was started.")
+    if seen.cannot_start is not None:
+        return Conclude(seen.key, *seen.cannot_start)
+    if not seen.has_order:
+        return None  # until the API repeats it
+    if not seen.prepared:
+        return None if seen.preparing else Prepare(seen.key)
+    if seen.spawn_pending:
+        return None
+    if seen.spawns >= MAX_SPAWNS:
+        return Conclude(
+            seen.key,
+            Outcome.START_FAILED,
+            f"No launcher came up in {seen.spawns} tries; the worker's log says why.",
+        )
+    return Spawn(seen.key)
+
+
+def _lost(seen: Seen, *, now: float, boot_id: str) -> Conclude:
+    """The shim is gone and has left no exit record."""
+    if seen.finished_step is not None:
+        return Conclude(
+            seen.key, Outcome.SUCCEEDED, f"Trained {seen.finished_step:,} steps; its shim was lost."
+        )
+    if seen.shim is not None and seen.shim.boot_id != boot_id:
+        return Conclude(seen.key, Outcome.NODE_LOST, "The node was restarted under it.")
+    if seen.schedule is not None and now >= seen.schedule.stop_at:
+        return Conclude(
+            seen.key, seen.schedule.reason, "It did not stop by its deadline and was killed."
+        )
+    return Conclude(
+        seen.key,
+        Outcome.SHIM_LOST,
+        "Its shim was killed by somebody other than Trainyard; its ranks were ended with it.",
+    )
+
+
+def follow(seen: Sequence[Seen], orders: Orders, *, wiped: Mapping[str, int]) -> list[Action]:
+    """What the API's orders ask for, beyond what is there. An attempt not listed must not run."""
+    here = {one.key: one for one in seen}
+    actions: list[Action] = []
+    listed = set()
+    for order in orders.attempts:
+        key = Key(order.job_id, order.epoch)
+        listed.add(key)
+        found = here.get(key)
+        if found is None:
+            actions += _take_up(order, key, seen, wiped)
+        elif not found.exited:
+            repeat = not found.has_order and not found.started
+            actions.append(Begin(order) if repeat else Reschedule(order))
+    for one in seen:
+        if one.key not in listed and not one.exited:
+            stopping = one.schedule is not None and one.schedule.ordered
+            actions += [] if stopping else [StopUnwanted(one.key)]
+    for reference in orders.forget:
+        found = here.get(Key(reference.job_id, reference.epoch))
+        if found is not None and found.exited and found.key not in listed:
+            actions.append(Wipe(found.key))
+    return actions
+
+
+def _take_up(
+    order: Order, key: Key, seen: Sequence[Seen], wiped: Mapping[str, int]
+) -> list[Action]:
+    """Begin it, unless a later one was here, or an earlier one still is."""
+    siblings = [one for one in seen if one.key.job_id == key.job_id]
+    latest = max([wiped.get(key.job_id, 0), *(one.key.epoch for one in siblings)])
+    if key.epoch <= latest:
+        return [Refuse(key, f"epoch {latest} of this job was on this node already")]
+    if any(not one.exited for one in siblings):
+        return []  # the earlier one is not listed and therefore being stopped
+    return [Begin(order)]
+
+
+def _is_of(schedule: Schedule | None, boot_id: str) -> bool:
+    """Whether its times count: the boot clock starts anew with each boot."""
+    return schedule is not None and schedule.boot_id == boot_id

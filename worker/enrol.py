@@ -1,0 +1,90 @@
+"""Who this node is: enrolled once with a single-use token, remembered in identity.json."""
+
+import os
+import threading
+from pathlib import Path
+
+import structlog
+from pydantic import BaseModel, ConfigDict
+
+from core.messages import Enrolment, Inventory
+from strategies.run_directory import fsync_directory, json_bytes
+from worker.api_client import ApiClient, Refused, Unreachable
+from worker.attempts import NodeFolder, read_model
+
+RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+
+log = structlog.get_logger()
+
+
+class NotEnrolled(Exception):
+    """This node has no identity and could not get one; the message says what to do."""
+
+
+class Identity(BaseModel):
+    """identity.json. Whoever has its token speaks as this node: only its owner may read it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    node_id: str
+    name: str
+    node_token: str
+
+
+def identify(
+    folder: NodeFolder,
+    client: ApiClient,
+    *,
+    token: str,
+    inventory: Inventory,
+    stop: threading.Event,
+) -> Identity:
+    """The identity in the data directory, else a new one for the enrolment token.
+
+    Waits while the API cannot be reached. NotEnrolled where it refuses, or `stop` is set.
+    """
+    known = read_model(folder.identity, Identity)
+    if known is not None:
+        return known
+    if not token:
+        raise NotEnrolled(
+            f"This node is not enrolled: {folder.identity} does not exist. Ask an administrator "
+            "for a single-use token (trainyard admin enrol NAME) and start the worker with "
+            "--enrol TOKEN or TRAINYARD_ENROL_TOKEN."
+        )
+    identity = _enrol(client, Enrolment(token=token, inventory=inventory), stop)
+    _write_private(folder.identity, json_bytes(identity))
+    log.info("enrolled", node=identity.name, node_id=identity.node_id)
+    return identity
+
+
+def _enrol(client: ApiClient, enrolment: Enrolment, stop: threading.Event) -> Identity:
+    for attempt in range(1_000_000):
+        try:
+            enrolled = client.enrol(enrolment)
+        except Refused as refusal:
+            raise NotEnrolled(
+                f"The API refused the enrolment token ({refusal.detail or refusal.code}). A token "
+                "works once and for 15 minutes; ask an administrator for a new one."
+            ) from refusal
+        except Unreachable as error:
+            pause_s = RETRY_S[min(attempt, len(RETRY_S) - 1)]
+            log.warning("api_unreachable", error=str(error), retry_in_s=pause_s)
+            if stop.wait(pause_s):
+                break
+            continue
+        return Identity(
+            node_id=enrolled.node_id, name=enrolled.name, node_token=enrolled.node_token
+        )
+    raise NotEnrolled("The worker was stopped before the API could be reached.")
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    aside = path.with_name(f".{path.name}.new")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    fsync_directory(path.parent)

@@ -1,0 +1,240 @@
+"""Who is to blame, and how it is told: an outcome and a sentence from the evidence. Pure.
+
+torchrun exits with 1 for every failure, and the first failure it sees may be the victim of
+another; so every rank's exit code and error file are looked at.
+"""
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from core.states import Outcome
+from strategies.run_directory import ExitCode, Result
+
+# What a healthy rank says when another one is gone.
+PEER_IS_GONE = re.compile(
+    r"Connection (closed|reset|refused)|Timed out waiting|Broken pipe|remote process exited|"
+    r"monitoredBarrier|[Ss]ocket (closed|timeout)|NCCL.*(remote|unhandled system) error"
+)
+PEER_TIMED_OUT = re.compile(r"Timed out waiting|monitoredBarrier|[Ss]ocket timeout")
+KILLERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+LONGEST_MESSAGE = 600
+# An entry of the table that torchrun prints when ranks have failed.
+FAILURE = re.compile(
+    r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(-?\d+) \(pid: \d+\)"
+)
+
+OUTCOME_OF_CODE: dict[int | None, Outcome] = {
+    ExitCode.BAD_DATA: Outcome.BAD_DATA,
+    ExitCode.BAD_CHECKPOINT: Outcome.BAD_CHECKPOINT,
+    ExitCode.DIVERGED: Outcome.DIVERGED,
+    ExitCode.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
+}
+STOPPED_SENTENCES = {
+    Outcome.CANCELLED: "Cancelled",
+    Outcome.PAUSED: "Paused",
+    Outcome.PREEMPTED: "Stopped by the platform, to be continued",
+    Outcome.LEASE_ENDED: "Stopped at the end of its lease",
+    Outcome.TIME_LIMIT: "Stopped: its wall time is used up",
+}
+
+
+@dataclass(frozen=True)
+class RankError:
+    """What a rank wrote into its error.json."""
+
+    type: str
+    message: str
+    t_ns: int
+
+
+@dataclass(frozen=True)
+class RankEvidence:
+    """What is known of one rank's end."""
+
+    rank: int
+    code: int | None
+    """None where nobody saw it; negative for a signal."""
+    error: RankError | None = None
+    killed_by_us: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended by itself, and not well."""
+        return (self.code not in (0, None) or self.error is not None) and not self.killed_by_us
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The attempt was asked to stop."""
+
+    reason: Outcome
+    killed: bool
+    """It had to be ended by SIGKILL."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that the shim has seen."""
+
+    node: str
+    ranks: Sequence[RankEvidence]
+    result: Result | None
+    step: int
+    """Of the last line of metrics; 0 for none."""
+    stop: Stop | None = None
+    ran_out_of_memory: bool = False
+    """The kernel has killed a process of this node for want of memory meanwhile."""
+    launcher_failure: str = ""
+    """Why no rank could be started."""
+    launcher_code: int | None = None
+    """Of torchrun itself; None where there is none."""
+
+
+class Verdict(NamedTuple):
+    """What `judge` found."""
+
+    outcome: Outcome
+    reason: str
+    culprit_rank: int | None = None
+    signal: int | None = None
+    code: int | None = None
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """The outcome of an attempt, with a sentence for its owner."""
+    failed = [rank for rank in evidence.ranks if rank.failed]
+    finished = evidence.result is not None and evidence.result.finished
+    if finished and not failed:
+        assert evidence.result is not None
+        return Verdict(Outcome.SUCCEEDED, f"Trained {evidence.result.step:,} steps.", code=0)
+    if evidence.stop is not None:
+        return Verdict(evidence.stop.reason, _stopped_sentence(evidence))
+    if evidence.launcher_failure:
+        return Verdict(
+            Outcome.START_FAILED,
+            f"The ranks could not be started on {evidence.node}: {evidence.launcher_failure}",
+        )
+    if not failed:
+        return _nobody_failed(evidence)
+    culprit = min(failed, key=_guilt)
+    if culprit.error is not None and PEER_IS_GONE.search(culprit.error.message):
+        silent = [rank for rank in evidence.ranks if not rank.failed and rank.code != 0]
+        if silent and PEER_TIMED_OUT.search(culprit.error.message):
+            return Verdict(
+                Outcome.STALLED,
+                f"Rank {silent[0].rank} on {evidence.node} did not answer{_where(evidence)}; "
+                f"rank {culprit.rank} gave up waiting: {_short(culprit.error.message)}",
+                culprit_rank=silent[0].rank,
+            )
+    return _blamed(culprit, evidence)
+
+
+def _guilt(rank: RankEvidence) -> tuple[int, int, int]:
+    """Smaller is more guilty: an own signal or exit code, an own exception, then the victims of
+    others; among equals who was first."""
+    if rank.code in OUTCOME_OF_CODE:
+        return 0, 0 if rank.error is None else rank.error.t_ns, rank.rank
+    if rank.error is None:
+        # A SIGTERM is what launchers send to the survivors.
+        return (2 if rank.code == -signal.SIGTERM else 0), 0, rank.rank
+    return (3 if PEER_IS_GONE.search(rank.error.message) else 1), rank.error.t_ns, rank.rank
+
+
+def _blamed(culprit: RankEvidence, evidence: Evidence) -> Verdict:
+    who = f"Rank {culprit.rank} on {evidence.node}"
+    code, error = culprit.code, culprit.error
+    said = "" if error is None else f": {_short(f'{error.type}: {error.message}')}"
+    if code is not None and code < 0 and error is None:
+        number = -code
+        killed = number in KILLERS
+        outcome = Outcome.KILLED if killed else Outcome.USER_ERROR
+        verb = "was killed by" if killed else "crashed with"
+        why = ""
+        if number == signal.SIGKILL and evidence.ran_out_of_memory:
+            outcome, why = Outcome.OUT_OF_MEMORY, ": the machine had run out of memory"
+        sentence = f"{who} {verb} signal {number} ({signal_name(number)}){_where(evidence)}{why}."
+        return Verdict(outcome, sentence, culprit.rank, number, code)
+    outcome = OUTCOME_OF_CODE.get(code, Outcome.USER_ERROR)
+    if outcome in (Outcome.BAD_DATA, Outcome.BAD_CHECKPOINT, Outcome.DIVERGED) and error:
+        return Verdict(outcome, f"{who}{said}", culprit.rank, None, code)
+    if outcome is Outcome.OUT_OF_MEMORY:
+        return Verdict(
+            outcome, f"{who} ran out of memory{_where(evidence)}{said}", culprit.rank, None, code
+        )
+    ended = "failed" if code is None else f"failed with exit code {code}"
+    return Verdict(
+        outcome, f"{who} {ended}{_where(evidence)}{said or '.'}", culprit.rank, None, code
+    )
+
+
+def _nobody_failed(evidence: Evidence) -> Verdict:
+    """The ranks are gone, none with an error, and the training is not finished."""
+    if evidence.result is not None:
+        return Verdict(
+            Outcome.KILLED,
+            f"The ranks on {evidence.node} were asked to stop{_where(evidence)} by somebody other "
+            "than Trainyard, and did so.",
+            signal=int(signal.SIGTERM),
+        )
+    killed = next((rank for rank in evidence.ranks if rank.killed_by_us), None)
+    if killed is not None:
+        return Verdict(
+            Outcome.STALLED,
+            f"Rank {killed.rank} on {evidence.node} did not end with the others"
+            f"{_where(evidence)} and was killed.",
+            culprit_rank=killed.rank,
+        )
+    code = evidence.launcher_code or 0
+    how = f"was killed by signal {-code} ({signal_name(-code)})" if code < 0 else "ended"
+    return Verdict(
+        Outcome.KILLED,
+        f"The launcher on {evidence.node} {how}{_where(evidence)}, and its ranks with it.",
+        signal=-code if code < 0 else None,
+        code=code,
+    )
+
+
+def _stopped_sentence(evidence: Evidence) -> str:
+    assert evidence.stop is not None
+    why = STOPPED_SENTENCES.get(evidence.stop.reason, f"Stopped ({evidence.stop.reason})")
+    result = evidence.result
+    if evidence.stop.killed:
+        saved = "; it did not end in time and was killed, so it goes back to its last checkpoint"
+    elif result is not None and result.checkpoint is not None:
+        return f"{why} after step {result.step:,}, which is saved."
+    elif evidence.step:
+        saved = "; nothing was saved on the way out"
+    else:
+        return f"{why} before its first step."
+    return f"{why}{_where(evidence)}{saved}."
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def _where(evidence: Evidence) -> str:
+    return f" at step {evidence.step:,}" if evidence.step else " before its first step"
+
+
+def _short(text: str) -> str:
+    """One line of at most LONGEST_MESSAGE characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 3] + "..."
+
+
+def codes_in_report(report: str) -> dict[int, int]:
+    """Exit code by rank, from the table that torchrun prints when a rank has failed."""
+    return {int(rank): int(code) for rank, code in FAILURE.findall(report)}
+
+
+def address_in_use(texts: Sequence[str]) -> bool:
+    """Whether the ranks could not meet because another program took the port first."""
+    return any(re.search(r"EADDRINUSE|[Aa]ddress already in use", text) for text in texts)

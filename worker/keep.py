@@ -1,0 +1,167 @@
+"""Keeping: every finished checkpoint, and after the exit every artifact, into the store.
+
+A file travels under its hash: what the store has is not sent again, and a transfer that was cut
+short begins again at the file it was cut in. A checkpoint is verified before it is sent and
+reported once all its files are there. Only then may the run directory be wiped.
+"""
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from core.messages import ArtifactReport, CheckpointReport, FileRef, RelativePath
+from strategies.run_directory import (
+    MANIFEST,
+    BadCheckpoint,
+    finished_checkpoints,
+    json_bytes,
+    sha256_of,
+    verify_checkpoint,
+    write_atomically,
+)
+from worker.api_client import ApiClient, Refused, Unreachable
+from worker.attempts import Attempt, NodeFolder, read_model
+from worker.spool import Shipped
+
+LOOK_EVERY_S = 0.5
+IDLE_EVERY_S = 2.0
+LONGEST_PAUSE_S = 30.0
+SENDABLE_PATH: TypeAdapter[str] = TypeAdapter(RelativePath)
+
+log = structlog.get_logger()
+
+
+class KeptState(BaseModel):
+    """kept.json: what the API has acknowledged. Lost, everything is offered again."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    checkpoints: list[int] = []
+    artifacts: list[str] = []
+    complete: bool = False
+    """Of an attempt that has exited: metrics, logs, checkpoints and artifacts."""
+
+
+@dataclass
+class Keeper:
+    """Uploads, one file at a time, for all attempts of this node. Runs in a thread of its own."""
+
+    folder: NodeFolder
+    client: ApiClient
+    nudge: threading.Event
+    stop: threading.Event
+    kept: threading.Event
+    """Set when all of an attempt is kept."""
+    unsendable: set[Path] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Until `stop`; an upload under way is cut off and begun again by the next worker."""
+        failures = 0
+        while not self.stop.is_set():
+            busy = False
+            try:
+                for attempt in self.folder.all_attempts():
+                    busy |= self.keep(attempt)
+                failures = 0
+            except Unreachable as error:
+                failures += 1
+                if failures == 1:
+                    log.info("keeper_waits", error=str(error)[:300])
+            pause_s = LOOK_EVERY_S if busy else IDLE_EVERY_S
+            if failures:
+                pause_s = min(LOOK_EVERY_S * 2.0**failures, LONGEST_PAUSE_S)
+            self.nudge.wait(pause_s)
+            self.nudge.clear()
+        self.client.close()
+
+    def keep(self, attempt: Attempt) -> bool:
+        """Send what one attempt has ready; False once all of it is kept."""
+        state = read_model(attempt.kept_file, KeptState) or KeptState()
+        if state.complete:
+            return False
+        exited = attempt.exit.exists()
+        try:
+            self._keep_checkpoints(attempt, state)
+            if exited:
+                self._keep_artifacts(attempt, state)
+                shipped = read_model(attempt.shipped_file, Shipped)
+                if shipped is not None and shipped.complete:
+                    self._complete(attempt, state)
+        except Refused as refusal:
+            if refusal.is_final and exited:
+                log.info("files_not_wanted", attempt=attempt.path.name, detail=refusal.detail)
+                self._complete(attempt, state)
+            elif not refusal.is_final:
+                log.error("files_refused", attempt=attempt.path.name, detail=str(refusal))
+        except OSError as error:  # of the disk: this attempt waits, the others go on
+            log.warning("disk_error", attempt=attempt.path.name, error=str(error))
+        return not state.complete
+
+    def _complete(self, attempt: Attempt, state: KeptState) -> None:
+        state.complete = True
+        write_atomically(attempt.kept_file, json_bytes(state))
+        self.kept.set()
+
+    def _keep_checkpoints(self, attempt: Attempt, state: KeptState) -> None:
+        """Oldest first, so that a cut leaves the store with an earlier one at least."""
+        for folder in reversed(finished_checkpoints(attempt.checkpoints)):
+            step = int(folder.name.rpartition("-")[2])
+            if step in state.checkpoints or folder in self.unsendable:
+                continue
+            try:
+                files = self._files_of(folder)
+                for file in files:
+                    self._put(folder / file.path, file.sha256)
+            except BadCheckpoint as error:
+                if folder.exists():
+                    log.error("bad_checkpoint", folder=str(folder), error=str(error))
+                    self.unsendable.add(folder)
+                continue
+            except FileNotFoundError:
+                continue  # the training has deleted it meanwhile, as its keep_last asks
+            key = attempt.key
+            self.client.report_checkpoint(
+                CheckpointReport(job_id=key.job_id, epoch=key.epoch, step=step, files=files)
+            )
+            state.checkpoints.append(step)
+            write_atomically(attempt.kept_file, json_bytes(state))
+            log.info("checkpoint_kept", attempt=attempt.path.name, step=step)
+
+    @staticmethod
+    def _files_of(checkpoint: Path) -> list[FileRef]:
+        """All its files, the manifest too, once each has been read and has the right hash."""
+        manifest = verify_checkpoint(checkpoint)
+        path = checkpoint / MANIFEST
+        files = [FileRef(path=f.path, sha256=f.sha256, size=f.size) for f in manifest.files]
+        own = FileRef(path=MANIFEST, sha256=sha256_of(path), size=path.stat().st_size)
+        return [*files, own]
+
+    def _keep_artifacts(self, attempt: Attempt, state: KeptState) -> None:
+        for path in sorted(attempt.artifacts.rglob("*")):
+            name = path.relative_to(attempt.artifacts).as_posix()
+            if path.is_symlink() or not path.is_file() or path in self.unsendable:
+                continue
+            if name in state.artifacts:
+                continue
+            try:
+                SENDABLE_PATH.validate_python(name)
+            except ValidationError:
+                log.warning("artifact_left_out", path=str(path), reason="its name")
+                self.unsendable.add(path)
+                continue
+            sha256 = sha256_of(path)
+            self._put(path, sha256)
+            key = attempt.key
+            file = FileRef(path=name, sha256=sha256, size=path.stat().st_size)
+            self.client.report_artifact(
+                ArtifactReport(job_id=key.job_id, epoch=key.epoch, file=file)
+            )
+            state.artifacts.append(name)
+            write_atomically(attempt.kept_file, json_bytes(state))
+
+    def _put(self, path: Path, sha256: str) -> None:
+        if not self.client.has_file(sha256):
+            self.client.put_file(path, sha256)

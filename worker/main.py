@@ -1,0 +1,188 @@
+"""`trainyard worker`: Celery in the main thread, the agent, the spool and the keeper beside it.
+
+SIGTERM: take no more work, send what is there, leave. Shims and their ranks stay, and the next
+worker adopts them; so they do after kill -9.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+from celery import Celery, signals
+from celery.worker import state as celery_state
+from pydantic import ValidationError
+
+from core.settings import WorkerSettings
+from worker import tasks
+from worker.acting import Actor
+from worker.agent import Agent
+from worker.api_client import ApiClient
+from worker.app import create_app
+from worker.attempts import NodeFolder
+from worker.enrol import Identity, NotEnrolled, identify
+from worker.inventory import list_gpus, take_inventory
+from worker.keep import Keeper
+from worker.spawners import Spawners
+from worker.spool import Spool
+
+ENROL_TOKEN = "TRAINYARD_ENROL_TOKEN"
+TRAINER = "strategies.train"
+FLUSH_WITHIN_S = 6.0  # less than a supervisor waits before SIGKILL
+CELERY_RETRY_S = 1.0
+
+log = structlog.get_logger()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run this node's worker until SIGTERM; the exit code."""
+    parser = argparse.ArgumentParser(prog="trainyard worker", description=__doc__)
+    parser.add_argument("--enrol", default="", metavar="TOKEN", help="single-use, first time only")
+    arguments = parser.parse_args(argv)
+    configure_logs()
+    try:
+        settings = WorkerSettings()
+    except ValidationError as error:
+        sys.stderr.write(f"The worker's settings are wrong or missing:\n{error}\n")
+        return 2
+    token = arguments.enrol or os.environ.pop(ENROL_TOKEN, "")
+    return run(settings, enrol_token=token)
+
+
+def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAINER) -> int:
+    """The worker with `settings`; `trainer` is the module whose main is one rank."""
+    folder = NodeFolder(settings.data)
+    folder.create()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with folder.held() as alone:
+        if not alone:
+            sys.stderr.write(f"Another worker runs on {settings.data}.\n")
+            return 3
+        client = ApiClient(settings.api_url)
+        try:
+            identity = identify(
+                folder,
+                client,
+                token=enrol_token,
+                inventory=take_inventory(settings.slots),
+                stop=stop,
+            )
+        except NotEnrolled as error:
+            sys.stderr.write(f"{error}\n")
+            return 0 if stop.is_set() else 1
+        finally:
+            client.close()
+        structlog.contextvars.bind_contextvars(node=identity.name)
+        return work(settings, folder, identity, trainer=trainer, stop=stop)
+
+
+def work(
+    settings: WorkerSettings,
+    folder: NodeFolder,
+    identity: Identity,
+    *,
+    trainer: str,
+    stop: threading.Event,
+) -> int:
+    """Everything at once, until `stop`."""
+
+    def client() -> ApiClient:
+        return ApiClient(settings.api_url, identity.node_token)
+
+    wake = tasks.rung
+    spool_nudge, keep_nudge = threading.Event(), threading.Event()
+    spawners = Spawners(trainer, warm_allowed=settings.warm_launcher and not list_gpus())
+    actor = Actor(folder, identity.name, client, spawners, trainer, wake)
+    agent = Agent(folder, actor, client(), settings.slots, settings.poll_s, wake, stop)
+
+    def shipped() -> None:
+        keep_nudge.set()
+        wake.set()
+
+    spool = Spool(folder, client(), nudge=spool_nudge, stop=stop, shipped=shipped)
+    keeper = Keeper(folder, client(), nudge=keep_nudge, stop=stop, kept=wake)
+    threads = [
+        threading.Thread(target=crash_only(run), name=name, daemon=True)
+        for name, run in (("agent", agent.run), ("spool", spool.run), ("keeper", keeper.run))
+    ]
+
+    def leave() -> None:
+        """After `stop`: let the threads send what is there, then end, whatever Celery does."""
+        stop.wait()
+        for event in (wake, spool_nudge, keep_nudge):
+            event.set()
+        for thread in threads:
+            thread.join(FLUSH_WITHIN_S)
+        spawners.close()
+        log.info("worker_left")
+        # Celery's main loop may hang in a socket of a frozen broker.
+        os._exit(0)
+
+    threading.Thread(target=leave, name="leave").start()
+    for thread in threads:
+        thread.start()
+    listen(create_app(settings, identity.name), stop)
+    stop.wait()
+    return 0
+
+
+def listen(app: Celery, stop: threading.Event) -> None:
+    """Hear doorbells until `stop`. Whatever a broker or a forger sends: start over."""
+
+    def note_stop(**_: Any) -> None:
+        stop.set()
+
+    signals.worker_shutting_down.connect(note_stop, weak=False)
+    while not stop.is_set():
+        worker = app.Worker(
+            loglevel="WARNING",
+            quiet=True,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+        )
+        worker.start()
+        if stop.is_set():
+            return
+        log.warning("celery_started_over", code=worker.exitcode)
+        celery_state.should_stop = celery_state.should_terminate = None
+        stop.wait(CELERY_RETRY_S)
+
+
+def crash_only(work: Callable[[], None]) -> Callable[[], None]:
+    """A thread that fails ends the process: a supervisor starts it anew, and shims don't mind."""
+
+    def guarded() -> None:
+        try:
+            work()
+        except Exception:
+            log.exception("worker_crashed")
+            os._exit(70)
+
+    return guarded
+
+
+def configure_logs() -> None:
+    """One JSON object a line, on standard output."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(),
+    )
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

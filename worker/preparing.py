@@ -1,0 +1,177 @@
+"""Getting an attempt ready: dataset and checkpoint on this node's disk, then plan.json, last.
+
+Runs in a thread of its own per attempt, because a download may take long; the heartbeat goes on
+meanwhile and shows `message`. Whatever goes wrong for good becomes an exit record `start_failed`.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from core.messages import FileRef, Order, Resume
+from core.states import Outcome
+from strategies.run_directory import (
+    BadCheckpoint,
+    RunPlan,
+    checkpoint_name,
+    json_bytes,
+    sha256_of,
+    verify_checkpoint,
+    write_atomically,
+)
+from strategies.stdlib_text import prepare
+from worker.api_client import ApiClient, DamagedFile, Refused, Unreachable
+from worker.attempts import Attempt, NodeFolder
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
+FETCH_TRIES = 3  # of one file that arrives damaged
+GIB = 1 << 30
+
+log = structlog.get_logger()
+
+
+class CannotStart(Exception):
+    """The attempt can't be started here; the message tells its owner why."""
+
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome, self.reason = outcome, reason
+
+
+class Preparation(threading.Thread):
+    """One attempt being made ready. `failure` is set where that was in vain."""
+
+    def __init__(
+        self,
+        folder: NodeFolder,
+        attempt: Attempt,
+        order: Order,
+        *,
+        client: Callable[[], ApiClient],
+        done: Callable[[], None],
+    ) -> None:
+        super().__init__(name=f"prepare-{attempt.path.name}", daemon=True)
+        self.folder, self.attempt, self.order = folder, attempt, order
+        self.client, self.done = client, done
+        self.cancelled = threading.Event()
+        self.message = "Preparing."
+        self.failure: CannotStart | None = None
+
+    def run(self) -> None:
+        """Prepare; then wake the agent."""
+        client = self.client()
+        try:
+            self.prepare(client)
+        except CannotStart as failure:
+            self.failure = failure
+        except OSError as error:
+            self.failure = CannotStart(
+                Outcome.START_FAILED, f"The node's disk refused: {error.strerror or error}."
+            )
+        finally:
+            client.close()
+            self.done()
+
+    def prepare(self, client: ApiClient) -> None:
+        """Leave plan.json in the attempt's folder. CannotStart, or OSError of the disk."""
+        plan = RunPlan(
+            spec=self.order.spec,
+            plan=self.order.plan,
+            dataset_path=str(self._dataset(client)),
+            dataset_format=self.order.dataset_format,
+            resume_from=self._checkpoint(client),
+        )
+        if not self.cancelled.is_set():
+            write_atomically(self.attempt.plan, json_bytes(plan))
+
+    def _dataset(self, client: ApiClient) -> Path:
+        """The training text on this disk; by content, so that it is fetched once per node."""
+        file = self.order.dataset
+        if file is None:
+            try:
+                return prepare(self.order.spec.data.dataset, self.folder.cache)
+            except ValueError as error:
+                raise CannotStart(Outcome.BAD_DATA, str(error)) from error
+        cached = self.folder.cache / f"sha256-{file.sha256}"
+        if not cached.exists():
+            self.message = f"Fetching the dataset ({size_text(file.size)})."
+            self._fetch(client, file, cached)
+        return cached
+
+    def _checkpoint(self, client: ApiClient) -> str | None:
+        """The checkpoint to resume from, on this disk: of an earlier attempt here, or fetched."""
+        resume = self.order.resume
+        if resume is None:
+            return None
+        folder = self.attempt.resume_folder / checkpoint_name(resume.step)
+        folder.mkdir(parents=True, exist_ok=True)
+        total = sum(file.size for file in resume.files)
+        ready = 0
+        for file in resume.files:
+            self.message = (
+                f"Fetching the checkpoint of step {resume.step:,}: "
+                f"{size_text(ready)} of {size_text(total)}."
+            )
+            target = folder / file.path
+            if not self._have(target, file) and not self._link(resume, file, target):
+                self._fetch(client, file, target)
+            ready += file.size
+        try:
+            verify_checkpoint(folder)
+        except BadCheckpoint as error:
+            raise CannotStart(Outcome.BAD_CHECKPOINT, str(error)) from error
+        return str(folder)
+
+    def _link(self, resume: Resume, file: FileRef, target: Path) -> bool:
+        """Take the file from an earlier attempt of this job that ran here. Its hash is checked."""
+        name = checkpoint_name(resume.step)
+        for earlier in self.folder.all_attempts():
+            if earlier.key.job_id != self.order.job_id or earlier.path == self.attempt.path:
+                continue
+            source = earlier.checkpoints / name / file.path
+            if self._have(source, file):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.link(source, target)
+                return True
+        return False
+
+    @staticmethod
+    def _have(path: Path, file: FileRef) -> bool:
+        try:
+            return path.stat().st_size == file.size and sha256_of(path) == file.sha256
+        except FileNotFoundError:
+            return False
+
+    def _fetch(self, client: ApiClient, file: FileRef, target: Path) -> None:
+        """Fetch a file, for as long as the attempt is wanted."""
+        pause_s, damaged = FIRST_PAUSE_S, 0
+        while True:
+            try:
+                client.get_file(file, target)
+                return
+            except Refused as refusal:
+                raise CannotStart(
+                    Outcome.START_FAILED, f"The store does not give {file.path}: {refusal.detail}"
+                ) from refusal
+            except DamagedFile as error:
+                damaged += 1
+                if damaged >= FETCH_TRIES:
+                    raise CannotStart(Outcome.START_FAILED, str(error)) from error
+            except Unreachable as error:
+                log.info("fetch_interrupted", file=file.path, error=str(error))
+                self.message = f"The store cannot be reached; trying again: {error}"[:300]
+            if self.cancelled.wait(pause_s):
+                raise CannotStart(Outcome.CANCELLED, "It was stopped before it was started.")
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def size_text(size: int) -> str:
+    """`1.2 GiB`, `340 KiB`."""
+    if size >= GIB:
+        return f"{size / GIB:.1f} GiB"
+    if size >= 1 << 20:
+        return f"{size / (1 << 20):.1f} MiB"
+    return f"{size / 1024:.0f} KiB"

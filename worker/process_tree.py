@@ -1,0 +1,217 @@
+"""Every process of an attempt: found in more than one way, killed, and seen to be gone.
+
+torchrun starts each rank in its own session, and a rank may leave children of its own, so neither
+a pid nor a process group names them all. They are found by cgroup where one can be made, by
+descent (the shim is a subreaper, so orphans become its children), by working directory, and by a
+mark in the environment (not for forked ranks: /proc shows their parent's environment).
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+MARK = "TRAINYARD_ATTEMPT"
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+KILL_AGAIN_EVERY_S = 0.02
+ZOMBIE_STATES = (b"Z", b"X", b"x")
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Have the kernel send `number` to this process when its parent ends."""
+    _prctl(PR_SET_PDEATHSIG, number)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of whatever its descendants leave behind."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+class Cgroup:
+    """A cgroup (v2) of one attempt: the shim in it, the ranks in its `ranks`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ranks = path / "ranks"
+
+    def create(self) -> None:
+        """Make it and move this process in. OSError where that is not allowed."""
+        self.ranks.mkdir(parents=True, exist_ok=True)
+        self.join(self.path)
+
+    @staticmethod
+    def join(path: Path) -> None:
+        """Move this process into the cgroup at `path`."""
+        (path / "cgroup.procs").write_text("0")
+
+    def pids(self) -> set[int]:
+        """All of it, the shim too."""
+        return {pid for folder in (self.path, self.ranks) for pid in _pids_of(folder)}
+
+    def kill_ranks(self) -> None:
+        """SIGKILL to every rank at once; children forked meanwhile die too."""
+        _kill(self.ranks)
+
+    def kill(self) -> None:
+        """SIGKILL to all, the shim too."""
+        _kill(self.path)
+
+    def remove(self) -> None:
+        """Take the empty cgroup away; one that is not empty stays."""
+        for folder in (self.ranks, self.path):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _pids_of(folder: Path) -> list[int]:
+    try:
+        return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
+    except OSError:
+        return []
+
+
+def _kill(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        (folder / "cgroup.kill").write_text("1")
+
+
+def cgroup_for(attempt: Path) -> Cgroup | None:
+    """Where the cgroup of an attempt's folder would be; None on a machine without cgroup v2."""
+    mount = _cgroup_mount()
+    if mount is None:
+        return None
+    node = sha256(str(attempt.parent).encode()).hexdigest()[:12]
+    return Cgroup(mount / f"trainyard-{node}" / attempt.name)
+
+
+def _cgroup_mount() -> Path | None:
+    """Where cgroup v2 is mounted, at this process's own place below it."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+        own = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in mounts:
+        _, folder, kind, *_ = line.split()
+        if kind == "cgroup2":
+            place = next((part[3:] for part in own if part.startswith("0::")), "/")
+            # A shim sits in its attempt's own cgroup: the node's folder is above it.
+            place = place.split("/trainyard-")[0]
+            return Path(folder) / place.strip("/")
+    return None
+
+
+@dataclass(frozen=True)
+class ProcessTree:
+    """The processes of the attempt in folder `attempt`."""
+
+    attempt: Path
+    cgroup: Cgroup | None = None
+
+    def pids(self, *, spare: int | None = None) -> set[int]:
+        """Those that run now, zombies not counted; `spare` (the shim) and ourselves left out.
+
+        The descendants of `spare` belong to it.
+        """
+        found = set() if self.cgroup is None else self.cgroup.pids()
+        found |= {
+            pid
+            for pid, folder in attempts_of_processes(self.attempt.parent)
+            if folder == self.attempt.name
+        }
+        if spare is not None:
+            found |= descendants(spare)
+        return {pid for pid in found - {spare, os.getpid()} if is_running(pid)}
+
+    def kill(
+        self, *, within_s: float, spare: int | None = None, reap: Callable[[], None] | None = None
+    ) -> bool:
+        """SIGKILL them all until none is left; False where some are left after `within_s`."""
+        deadline = time.monotonic() + within_s
+        while True:
+            if self.cgroup is not None:
+                if spare is None:
+                    self.cgroup.kill()
+                else:
+                    self.cgroup.kill_ranks()
+            left = self.pids(spare=spare)
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if reap is not None:
+                reap()
+            if not left:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(KILL_AGAIN_EVERY_S)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b")")[2].split()[0] not in ZOMBIE_STATES
+
+
+def descendants(pid: int) -> set[int]:
+    """Children, their children, and so on."""
+    found: set[int] = set()
+    ahead = [pid]
+    while ahead:
+        for child in _children(ahead.pop()):
+            if child not in found:
+                found.add(child)
+                ahead.append(child)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            text = Path(f"/proc/{pid}/task/{task}/children").read_text()
+            children += [int(child) for child in text.split()]
+    return children
+
+
+def attempts_of_processes(attempts: Path) -> Iterator[tuple[int, str]]:
+    """(pid, name of the attempt's folder) of every process that works below `attempts` or carries
+    the mark of one there. 10 us a process."""
+    below = f"{attempts}/"
+    mark = f"{MARK}={below}".encode()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            folder = os.readlink(f"/proc/{name}/cwd")
+            if folder.startswith(below):
+                yield int(name), folder[len(below) :].split("/")[0].removesuffix(" (deleted)")
+                continue
+        with contextlib.suppress(OSError):
+            for variable in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                if variable.startswith(mark):
+                    yield int(name), variable[len(mark) :].decode(errors="replace")
+                    break
+
+
+def strays(attempts: Path, *, live: set[str]) -> set[int]:
+    """Processes of attempts that have ended: those in `live` (folder names) may run."""
+    return {
+        pid
+        for pid, folder in attempts_of_processes(attempts)
+        if folder not in live and pid != os.getpid() and is_running(pid)
+    }

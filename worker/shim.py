@@ -1,0 +1,330 @@
+"""The shim: the small process that owns one attempt's ranks, from their start to exit.json.
+
+It is forked by `worker.spawner` or `worker.warm`, outlives both and the worker, and needs nobody:
+deadlines run here, on the boot clock. It has no parent-death signal, a session of its own, and is
+the subreaper of everything below it.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from types import FrameType
+
+from pydantic import ValidationError
+
+from core.clock import boot_s
+from core.messages import ExitRecord, RankExit
+from core.spec import Launcher as LauncherName
+from core.states import Outcome
+from strategies.run_directory import Action, Result, json_bytes, write_control
+from worker.attempts import Attempt, Schedule, ShimState, Start, read_model
+from worker.boot import boot_id
+from worker.deadlines import Due, due
+from worker.fork_launch import ForkLauncher
+from worker.judge import Evidence, RankEvidence, Stop, Verdict, address_in_use, judge
+from worker.launch import Launcher, TorchrunLauncher
+from worker.oom import oom_kills
+from worker.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup_for
+
+LOOK_EVERY_S = 0.2  # between two looks at deadlines and result.json; a child's end wakes at once
+FAIL_GRACE_S = 5.0  # for the other ranks to say what they saw, after the first has failed
+EXIT_GRACE_S = 20.0  # for all ranks to leave after result.json; a teardown may hang (torch bug)
+REPORT_GRACE_S = 5.0  # for torchrun to print its table once its ranks are gone
+GONE_WITHIN_S = 30.0
+PORTS_TRIED = 3
+LAST_LINES = 50
+FAR = float("inf")
+
+
+def run(path: Path) -> int:
+    """Be the shim of the attempt in `path`. Returns its exit code; the caller ends the process."""
+    attempt = Attempt(path)
+    os.setsid()
+    os.chdir(path)
+    lock = os.open(attempt.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0  # another shim has it: this spawn was a double
+    start = attempt.start()
+    if start is None or attempt.exit.exists():
+        return 0
+    state = ShimState(pid=os.getpid(), boot_id=boot_id(), launcher=start.launcher, began_s=boot_s())
+    try:
+        with attempt.shim_file.open("xb") as file:
+            file.write(json_bytes(state))
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        return 0  # it ran before and was lost; the agent says so
+    write_output_to(attempt.launcher_logs)
+    Shim(attempt, start, state, lock).run()
+    return 0
+
+
+class Shim:
+    """One attempt while it runs."""
+
+    def __init__(self, attempt: Attempt, start: Start, state: ShimState, lock: int) -> None:
+        self.attempt, self.start, self.state = attempt, start, state
+        self.cgroup = make_cgroup(attempt)
+        self.tree = ProcessTree(attempt.path, self.cgroup)
+        self.launcher: Launcher
+        if start.launcher is LauncherName.WARM:
+            self.launcher = ForkLauncher(attempt, start, self.cgroup, lock)
+        else:
+            self.launcher = TorchrunLauncher(attempt, start, self.cgroup)
+        self.oom_kills = oom_kills()
+        self.schedule: Schedule | None = None
+        self.schedule_seen: tuple[int, int] | None = None
+        self.done = Due.NOTHING
+        self.stop_reason: Outcome | None = None
+        self.killed = False
+        self.kill_ranks_at = FAR
+        self.kill_tree_at = FAR
+        self.told_to_leave = False
+
+    def run(self) -> None:
+        """Start the ranks, watch them to their end, and leave exit.json."""
+        adopt_orphans()
+        signal.signal(signal.SIGTERM, self._leave)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # ignored, it would not end a wait
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        failure = ""
+        evidence: list[RankEvidence] = []
+        for _ in range(PORTS_TRIED):
+            try:
+                self.launcher.start()
+            except OSError as error:
+                failure = f"the machine refused: {error}"
+                break
+            self.watch_to_the_end()
+            evidence, failure = self.launcher.evidence(), self.launcher.failure()
+            if self.stop_reason is not None or not self._lost_its_port(evidence, failure):
+                break
+        gone = self.tree.kill(within_s=GONE_WITHIN_S, spare=os.getpid(), reap=self.reap)
+        self.write_exit(evidence, failure, gone=gone)
+        if self.cgroup is not None:
+            with contextlib.suppress(OSError):
+                self.cgroup.join(self.cgroup.path.parents[1])
+            self.cgroup.remove()
+
+    def watch_to_the_end(self) -> None:
+        """Until the launcher and its ranks have ended, by themselves or by a deadline."""
+        self.kill_ranks_at = self.kill_tree_at = FAR
+        while True:
+            self.reap()
+            self.launcher.watch()
+            if not self.launcher.is_running():
+                return
+            self.obey_deadlines()
+            self.keep_ranks_together()
+            signal.sigtimedwait([signal.SIGCHLD], LOOK_EVERY_S)
+
+    def reap(self) -> None:
+        """Take note of every child that has ended, adopted ones too."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.launcher.ended(pid, os.waitstatus_to_exitcode(status))
+
+    def obey_deadlines(self) -> None:
+        """Do what has become due, each thing once."""
+        self._read_schedule()
+        now = boot_s()
+        if self.told_to_leave and self.stop_reason is None:
+            self._ask_to_stop(Outcome.PREEMPTED)
+        if self.schedule is None or self.schedule.boot_id != self.state.boot_id:
+            return
+        what = due(self.schedule, now)
+        if what >= Due.STOP and self.stop_reason is None:
+            self._ask_to_stop(self.schedule.reason)
+        elif what is Due.CHECKPOINT and self.done < Due.CHECKPOINT and self.stop_reason is None:
+            self._ask(Action.CHECKPOINT)
+        if what >= Due.TERM and self.done < Due.TERM:
+            say(f"The ranks did not stop within their grace: SIGTERM ({self.stop_reason}).")
+            self.launcher.terminate()
+        if what >= Due.KILL and self.done < Due.KILL:
+            say("The ranks are still there at their deadline: SIGKILL.")
+            self.killed = True
+            self.launcher.kill_ranks()
+            self.kill_tree_at = now
+        self.done = max(self.done, what)
+
+    def keep_ranks_together(self) -> None:
+        """When one rank has failed, or the result is written, the others have a while to leave."""
+        now = boot_s()
+        if self.kill_ranks_at == FAR:
+            if self.attempt.result.exists():
+                self.kill_ranks_at = now + EXIT_GRACE_S
+            elif self.launcher.has_failed_rank() and self.stop_reason is None:
+                self.kill_ranks_at = now + FAIL_GRACE_S
+        if now >= self.kill_ranks_at and self.kill_tree_at == FAR:
+            say("A rank has failed, or the training is over: SIGKILL to the ranks that linger.")
+            self.launcher.kill_ranks()
+            self.kill_tree_at = now + REPORT_GRACE_S
+        if now >= self.kill_tree_at:
+            self.tree.kill(within_s=LOOK_EVERY_S, spare=os.getpid(), reap=self.reap)
+
+    def write_exit(self, evidence: list[RankEvidence], failure: str, *, gone: bool) -> None:
+        """Judge, and write exit.json: from then on the attempt is over."""
+        stop = None if self.stop_reason is None else Stop(self.stop_reason, killed=self.killed)
+        result = read_model(self.attempt.result, Result)
+        verdict = judge(
+            Evidence(
+                node=self.start.node,
+                ranks=evidence,
+                result=result,
+                step=self.attempt.last_step(),
+                stop=stop,
+                ran_out_of_memory=oom_kills() > self.oom_kills,
+                launcher_failure=failure,
+                launcher_code=self.launcher.code(),
+            )
+        )
+        reason = verdict.reason
+        if not gone:
+            reason += " Some of its processes could not be killed; an administrator must look."
+        self.attempt.write_exit(
+            exit_record(
+                self.attempt,
+                verdict._replace(reason=reason),
+                boot=self.state.boot_id,
+                evidence=evidence,
+                duration_s=boot_s() - self.state.began_s,
+                result=result,
+            )
+        )
+
+    def _lost_its_port(self, evidence: list[RankEvidence], failure: str) -> bool:
+        if self.attempt.last_step():
+            return False
+        return address_in_use([failure, *(r.error.message for r in evidence if r.error)])
+
+    def _read_schedule(self) -> None:
+        try:
+            found = os.stat(self.attempt.schedule_file)
+        except FileNotFoundError:
+            return
+        version = (found.st_mtime_ns, found.st_ino)
+        if version == self.schedule_seen:
+            return
+        self.schedule_seen = version
+        # A damaged file changes nothing: the deadlines known so far hold.
+        self.schedule = self.attempt.schedule() or self.schedule
+
+    def _ask_to_stop(self, reason: Outcome) -> None:
+        self.stop_reason = reason
+        if not self._ask(Action.STOP):
+            say("SIGTERM instead.")
+            self.launcher.terminate()
+
+    def _ask(self, action: Action) -> bool:
+        """Write control.json; one that somebody has damaged is replaced."""
+        try:
+            try:
+                write_control(self.attempt.control, action)
+            except ValidationError:
+                self.attempt.control.unlink(missing_ok=True)
+                write_control(self.attempt.control, action)
+        except OSError as error:
+            say(f"control.json cannot be written: {error}")
+            return False
+        return True
+
+    def _leave(self, number: int, frame: FrameType | None) -> None:
+        self.told_to_leave = True
+
+
+def exit_record(
+    attempt: Attempt,
+    verdict: Verdict,
+    *,
+    boot: str,
+    evidence: list[RankEvidence],
+    duration_s: float,
+    result: Result | None = None,
+) -> ExitRecord:
+    """exit.json."""
+    ranks = [
+        RankExit(
+            rank=rank.rank,
+            code=rank.code,
+            error=f"{rank.error.type}: {rank.error.message}"[:2000] if rank.error else "",
+        )
+        for rank in evidence
+    ]
+    lines: list[str] = []
+    if verdict.outcome is not Outcome.SUCCEEDED:
+        lines = last_lines(attempt, verdict.culprit_rank)
+    return ExitRecord(
+        job_id=attempt.key.job_id,
+        epoch=attempt.key.epoch,
+        boot_id=boot,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        culprit_rank=verdict.culprit_rank,
+        signal=verdict.signal,
+        code=verdict.code,
+        ranks=ranks,
+        last_lines=lines,
+        duration_s=max(0.0, duration_s),
+        result=result,
+    )
+
+
+def last_lines(attempt: Attempt, rank: int | None) -> list[str]:
+    """The end of what the culprit, or else the launcher, wrote to stderr, then to stdout."""
+    folder = attempt.launcher_logs if rank is None else attempt.rank_logs(rank)
+    lines: deque[str] = deque(maxlen=LAST_LINES)
+    for name in ("stdout.log", "stderr.log"):
+        with contextlib.suppress(OSError), (folder / name).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 64_000))
+            text = (
+                file.read(64_000)
+                .decode(errors="replace")
+                .replace("\0", "\N{REPLACEMENT CHARACTER}")
+            )
+            lines.extend(line[:500] for line in text.splitlines())
+    return list(lines)
+
+
+def make_cgroup(attempt: Attempt) -> Cgroup | None:
+    """A cgroup with this process in it, or None where the machine does not allow one."""
+    cgroup = cgroup_for(attempt.path)
+    if cgroup is None:
+        return None
+    try:
+        cgroup.create()
+    except OSError:
+        return None
+    return cgroup
+
+
+def write_output_to(folder: Path) -> None:
+    """Nothing on standard input, stdout.log and stderr.log in `folder` for the rest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    for descriptor, name in ((1, "stdout.log"), (2, "stderr.log")):
+        opened = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+
+
+def say(text: str) -> None:
+    """A line in the launcher's log, which the job's owner can read."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,317 @@
+"""The spool: the lines and bytes that ranks have written, shipped in numbered batches.
+
+The run directory itself is the spool. A batch says where it begins; the API stores each line and
+byte once and answers up to where it has everything, and that answer decides where to go on: sent
+twice is stored once, lost on the way is sent again. shipped.json only saves time after a restart.
+"""
+
+import codecs
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pydantic import BaseModel, ConfigDict
+
+from core.messages import LogBatch, MetricsBatch
+from worker.api_client import ApiClient, Refused, Unreachable
+from worker.attempts import Attempt, Key, NodeFolder, read_model
+
+SHIP_EVERY_S = 0.2
+IDLE_EVERY_S = 1.0
+SAVE_EVERY_S = 5.0
+MAX_LINES = 2000
+MAX_METRICS_BYTES = 1 << 19
+MAX_LOG_BYTES = 1 << 17  # a byte may become six in JSON, and an API takes a million
+LONGEST_PAUSE_S = 15.0
+ROUNDS = 20  # of one attempt in a row: the others are to have their turn
+RANK_FOLDER = "rank-"
+LAUNCHER = -1
+STREAMS = ("stdout", "stderr")
+
+log = structlog.get_logger()
+
+
+class Shipped(BaseModel):
+    """shipped.json: how far the API has everything."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    line: int = 0
+    line_at: int = 0
+    """The byte of metrics.jsonl at which that line begins."""
+    logs: dict[str, int] = {}
+    """Bytes by `<rank>.<stream>`."""
+    complete: bool = False
+    """All of an attempt that has exited."""
+
+
+@dataclass
+class Backlog:
+    """What is left to ship of one attempt."""
+
+    attempt: Attempt
+    shipped: Shipped
+    saved_at: float = field(default_factory=time.monotonic)
+    refused_until: float = 0.0
+    refusals: int = 0
+
+    @property
+    def key(self) -> Key:
+        return self.attempt.key
+
+    def ship(self, client: ApiClient) -> bool:
+        """Send what is there; True when something was sent."""
+        exited = self.attempt.exit.exists()  # before the files are looked at: they are final then
+        try:
+            sent = self._ship_metrics(client)
+            sent |= self._ship_logs(client, exited=exited)
+        except Refused as refusal:
+            self._note_refusal(refusal, exited=exited)
+            return False
+        self.refusals = 0
+        if exited and not sent:
+            self.shipped.complete = True
+        if self.shipped.complete or time.monotonic() - self.saved_at > SAVE_EVERY_S:
+            self.save()
+        return sent
+
+    def save(self) -> None:
+        """Write shipped.json; not synced to disk, because losing it costs only time."""
+        aside = self.attempt.shipped_file.with_name(".shipped.json.new")
+        aside.write_text(self.shipped.model_dump_json())
+        aside.replace(self.attempt.shipped_file)
+        self.saved_at = time.monotonic()
+
+    def _note_refusal(self, refusal: Refused, *, exited: bool) -> None:
+        if refusal.is_final:
+            # Nobody wants the rest of an attempt that is not the job's current one.
+            log.info("spool_not_wanted", attempt=self.attempt.path.name, detail=refusal.detail)
+            if exited:
+                self.shipped.complete = True
+                self.save()
+        else:
+            log.error(
+                "spool_refused",
+                attempt=self.attempt.path.name,
+                status=refusal.status,
+                detail=refusal.detail,
+            )
+        self.refusals += 1
+        self.refused_until = time.monotonic() + min(2.0**self.refusals, LONGEST_PAUSE_S)
+
+    def _ship_metrics(self, client: ApiClient) -> bool:
+        sent = False
+        for batch in read_lines(self.attempt.metrics, self.shipped.line_at):
+            if batch.lines:
+                acknowledged = client.send_metrics(
+                    MetricsBatch(
+                        job_id=self.key.job_id,
+                        epoch=self.key.epoch,
+                        rank=0,
+                        first_line=self.shipped.line,
+                        lines=batch.lines,
+                    )
+                ).next_line
+                sent = True
+                if acknowledged != self.shipped.line + len(batch.lines):
+                    self._seek(acknowledged)
+                    return True
+            self.shipped.line += len(batch.lines)
+            self.shipped.line_at = batch.end
+        return sent
+
+    def _seek(self, line: int) -> None:
+        """Go on at `line`, because the API has more, or less, than shipped.json says."""
+        log.info("spool_repositioned", attempt=self.attempt.path.name, line=line)
+        self.shipped.line, self.shipped.line_at = 0, 0
+        for batch in read_lines(self.attempt.metrics, 0, max_lines=1):
+            if self.shipped.line + len(batch.lines) > line:
+                return
+            self.shipped.line += len(batch.lines)
+            self.shipped.line_at = batch.end
+
+    def _ship_logs(self, client: ApiClient, *, exited: bool) -> bool:
+        sent = False
+        for rank, folder in log_folders(self.attempt):
+            for stream in STREAMS:
+                name = f"{rank}.{stream}"
+                at = self.shipped.logs.get(name, 0)
+                piece = read_piece(folder / f"{stream}.log", at, last=exited)
+                if piece is None:
+                    continue
+                size, content = piece
+                acknowledged = client.send_logs(
+                    LogBatch(
+                        job_id=self.key.job_id,
+                        epoch=self.key.epoch,
+                        rank=rank,
+                        stream=stream,
+                        first_byte=at,
+                        size=size,
+                        content=content,
+                    )
+                ).next_byte
+                self.shipped.logs[name] = acknowledged
+                sent = True
+        return sent
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Consecutive good lines, and the byte after the last one that was looked at."""
+
+    lines: list[dict[str, Any]]
+    end: int
+
+
+def read_lines(path: Path, start: int, *, max_lines: int = MAX_LINES) -> Iterator[Lines]:
+    """The whole lines of a metrics file from byte `start` on, in bounded batches.
+
+    A line without its end waits. One that is not a JSON object of plain values is passed over and
+    has no number, now and whenever the file is read again.
+    """
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        file.seek(start)
+        lines: list[dict[str, Any]] = []
+        end, size = start, 0
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            end += len(line)
+            parsed = parse_line(line)
+            if parsed is None:
+                continue
+            lines.append(parsed)
+            size += len(line)
+            if len(lines) >= max_lines or size >= MAX_METRICS_BYTES:
+                yield Lines(lines, end)
+                lines, size = [], 0
+        if end > start:
+            yield Lines(lines, end)
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """The values of a line of metrics.jsonl by name; None where it is garbage."""
+    try:
+        values = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(values, dict) or not isinstance(values.get("step"), int):
+        return None
+    if any(not isinstance(value, float | int | str | None) for value in values.values()):
+        return None
+    return values
+
+
+def read_piece(path: Path, start: int, *, last: bool) -> tuple[int, str] | None:
+    """(bytes, text) of the next piece of a log from byte `start` on; None where there is none.
+
+    A character whose last bytes are not written yet waits, unless this is the `last` piece.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            found = file.read(MAX_LOG_BYTES)
+    except FileNotFoundError:
+        return None
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    text = decoder.decode(found)
+    waiting = len(decoder.getstate()[0])
+    if waiting and last and len(found) < MAX_LOG_BYTES:
+        text += decoder.decode(b"", final=True)
+        waiting = 0
+    size = len(found) - waiting
+    if size == 0:
+        return None
+    # PostgreSQL's text cannot hold NUL.
+    return size, text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def log_folders(attempt: Attempt) -> list[tuple[int, Path]]:
+    """(rank, folder) of each rank's logs, and of the launcher's as rank -1."""
+    found = [(LAUNCHER, attempt.launcher_logs)]
+    try:
+        names = os.listdir(attempt.path / "logs")
+    except FileNotFoundError:
+        return []
+    for name in names:
+        number = name.removeprefix(RANK_FOLDER)
+        if name.startswith(RANK_FOLDER) and number.isdigit():
+            found.append((int(number), attempt.rank_logs(int(number))))
+    return sorted(found)
+
+
+@dataclass
+class Spool:
+    """Ships every attempt of this node until everything is there. Runs in a thread of its own."""
+
+    folder: NodeFolder
+    client: ApiClient
+    nudge: threading.Event
+    stop: threading.Event
+    shipped: Callable[[], None]
+    """Called when all of an attempt is shipped."""
+    backlogs: dict[Key, Backlog] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Until `stop`; then once more, so that little is left for the next worker."""
+        failures = 0
+        while True:
+            stopping = self.stop.is_set()
+            try:
+                busy = self.ship_all()
+                failures = 0
+            except Unreachable as error:
+                failures += 1
+                busy = True
+                if failures == 1:
+                    log.info("spool_waits", error=str(error)[:300])
+            if stopping:
+                break
+            pause_s = SHIP_EVERY_S if busy else IDLE_EVERY_S
+            if failures:
+                pause_s = min(SHIP_EVERY_S * 2.0**failures, LONGEST_PAUSE_S)
+            self.nudge.wait(pause_s)
+            self.nudge.clear()
+        for backlog in self.backlogs.values():
+            try:
+                backlog.save()
+            except OSError as error:
+                log.warning("disk_error", error=str(error))
+        self.client.close()
+
+    def ship_all(self) -> bool:
+        """One look at every attempt; True while one of them may still write."""
+        attempts = {attempt.key: attempt for attempt in self.folder.all_attempts()}
+        for key in self.backlogs.keys() - attempts.keys():
+            del self.backlogs[key]
+        busy = False
+        for key, attempt in attempts.items():
+            backlog = self.backlogs.get(key)
+            if backlog is None:
+                known = read_model(attempt.shipped_file, Shipped)
+                backlog = self.backlogs[key] = Backlog(attempt, known or Shipped())
+            if backlog.shipped.complete:
+                continue
+            busy = True
+            if time.monotonic() < backlog.refused_until:
+                continue
+            try:
+                for _ in range(ROUNDS):
+                    if not backlog.ship(self.client):
+                        break
+                if backlog.shipped.complete:
+                    self.shipped()
+            except OSError as error:  # of the disk: this attempt waits, the others go on
+                log.warning("disk_error", attempt=attempt.path.name, error=str(error))
+        return busy

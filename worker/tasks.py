@@ -1,0 +1,16 @@
+"""The one Celery task: a doorbell."""
+
+import threading
+
+from celery import shared_task
+
+from core.doorbell import LOOK
+
+rung = threading.Event()
+"""Set by the task, in the worker's own process; the agent waits for it."""
+
+
+@shared_task(name=LOOK, ignore_result=True)  # type: ignore[untyped-decorator]
+def look() -> None:
+    """There may be new orders: let the agent ask."""
+    rung.set()
