@@ -164,6 +164,7 @@ def _take_exit(
         attempt.files_kept = True
         session.flush()
         metric_store.merge(session, attempt.id, block=metric_store.LARGE_BLOCK)
+        bells.scheduler = True  # the job may wait for its checkpoint
         bells.jobs.add(job.id)
 
 

@@ -98,7 +98,7 @@ ENUMS: tuple[type[StrEnum], ...] = (
     TokenKind,
 )
 
-COLUMN_TYPES: dict[Any, Any] = {datetime: UtcDateTime, Document: JSON, str: Text}
+COLUMN_TYPES: dict[Any, Any] = {datetime: UtcDateTime, Document: JSON(none_as_null=True), str: Text}
 COLUMN_TYPES |= {enum: EnumText(enum) for enum in ENUMS}
 
 

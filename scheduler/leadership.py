@@ -117,7 +117,8 @@ class Leadership:
             row = self._locked_row(session)
             if row is not None and row.term == self.term:
                 row.expires_at = self._database_time(session)
-        self._step_down()
+        log.info("leadership_resigned", term=self.term)
+        self._forget()
 
     def _is_anothers(self) -> bool:
         """Whether another one leads, so far as a look without any lock can tell."""
@@ -174,6 +175,9 @@ class Leadership:
     def _step_down(self) -> None:
         if self.term is not None:
             log.warning("leadership_lost", term=self.term)
+        self._forget()
+
+    def _forget(self) -> None:
         self.term = None
         self.leader_since = None
         self._trusted_until = 0.0

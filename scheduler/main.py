@@ -84,6 +84,7 @@ class Ears:
             time.sleep(min(left, 0.1))
 
     def _listen(self) -> None:
+        is_away = False
         while not self.closed:
             # Without a socket timeout: it would end a subscription in which nothing rings.
             client = redis.Redis.from_url(
@@ -93,10 +94,15 @@ class Ears:
                 with client.pubsub(ignore_subscribe_messages=True) as channel:  # type: ignore[no-untyped-call]
                     channel.subscribe(SCHEDULER)
                     self._woken.set()  # what rang while we were away was not heard
+                    if is_away:
+                        log.info("doorbell_back")
+                    is_away = False
                     for _ in channel.listen():
                         self._woken.set()
             except (redis.RedisError, OSError) as error:
-                log.info("doorbell_away", error=str(error))
+                if not is_away:
+                    log.info("doorbell_away", error=str(error))
+                is_away = True
             finally:
                 client.close()
             time.sleep(RECONNECT_S)

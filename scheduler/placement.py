@@ -52,11 +52,18 @@ class Postponed:
 
 
 @dataclass(frozen=True)
+class Saving:
+    """Its last attempt's checkpoints are still on their way from this node to the store."""
+
+    node_id: str
+
+
+@dataclass(frozen=True)
 class Disabled:
     """Its owner's account is disabled."""
 
 
-Decision = WalkIn | InLease | Later | AfterLease | Postponed | Disabled
+Decision = WalkIn | InLease | Later | AfterLease | Postponed | Saving | Disabled
 
 
 def lease_of(job: Waiting, world: Snapshot) -> LeaseSeen | None:
@@ -76,6 +83,8 @@ def place(
         return Disabled()
     if job.not_before is not None and job.not_before > world.now:
         return Postponed(job.not_before)  # later ones may pass: it is two minutes at most
+    if job.saving_on is not None:
+        return Saving(job.saving_on)
     lease = lease_of(job, world)
     if lease is not None:
         return _place_in_lease(job, lease, world, is_taken=lease_is_taken)

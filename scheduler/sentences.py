@@ -11,7 +11,7 @@ from core.policy import HOUR
 from core.spec import format_duration
 from core.states import INFRASTRUCTURE, MAX_INFRASTRUCTURE_FAILURES, LeaseState, NodeState
 from scheduler.fitting import Need
-from scheduler.placement import AfterLease, Decision, Disabled, Later, Postponed
+from scheduler.placement import AfterLease, Decision, Disabled, Later, Postponed, Saving
 from scheduler.snapshot import NodeSeen, Snapshot, Waiting
 from scheduler.timeline import Slot
 
@@ -38,6 +38,12 @@ def reason_for(job: Waiting, decision: Decision, world: Snapshot, need: Need) ->
             )
         case Postponed(until):
             return _postponed(job, until, world.now)
+        case Saving(node_id):
+            return Reason(
+                "saving",
+                f"Waits until its last checkpoint has been copied from {world.nodes[node_id].name} "
+                "to the store; then it goes on from there.",
+            )
         case AfterLease():
             return _after_lease(job, decision, world)
         case Later(slot, room_now_s):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from core.policy import usable_end
@@ -16,6 +16,9 @@ from core.states import LIVE_ATTEMPT, LIVE_LEASE, AttemptState, JobState, LeaseS
 from core.tables import Attempt, Job, Lease, LeaseKind, Node, NodeClass, Occupancy, User
 from scheduler.fitting import Fitting
 from strategies.planner import Hardware
+
+# A node that stays silent so long about the files of an attempt does not keep the job waiting.
+SAVING_PATIENCE = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,8 @@ class Waiting:
     wall_time_s: int
     wall_left_s: int
     failures: int
+    saving_on: str | None
+    """Id of the node that still brings the last attempt's checkpoints to the store."""
     classes: tuple[str, ...]
     """Names of the node classes that it fits, smallest first."""
     told: tuple[str, str, datetime | None]
@@ -156,7 +161,7 @@ def take_snapshot(
         leases=leases,
         attempts=_attempts(session),
         last_exit=_last_exits(session),
-        waiting=_waiting(session, fitting),
+        waiting=_waiting(session, now, fitting),
     )
 
 
@@ -256,7 +261,7 @@ def _last_exits(session: Session) -> dict[str, datetime]:
     return {lease_id: ended_at for lease_id, ended_at in rows if ended_at is not None}
 
 
-def _waiting(session: Session, fitting: Fitting) -> list[Waiting]:
+def _waiting(session: Session, now: datetime, fitting: Fitting) -> list[Waiting]:
     disabled = set(session.scalars(select(User.id).where(User.disabled)))
     rows = session.execute(
         select(
@@ -273,7 +278,19 @@ def _waiting(session: Session, fitting: Fitting) -> list[Waiting]:
             Job.reason_code,
             Job.reason,
             Job.predicted_start,
-        ).where(Job.state == JobState.QUEUED)
+            Attempt.node_id,
+        )
+        .outerjoin(
+            Attempt,
+            and_(
+                Attempt.job_id == Job.id,
+                Attempt.epoch == Job.epoch,
+                Attempt.files_kept.is_(False),
+                Attempt.exit.is_not(None),
+                Attempt.ended_at > now - SAVING_PATIENCE,
+            ),
+        )
+        .where(Job.state == JobState.QUEUED)
     ).all()
     fitting.learn(session, [row.id for row in rows])
     waiting = []
@@ -289,6 +306,7 @@ def _waiting(session: Session, fitting: Fitting) -> list[Waiting]:
                 wall_time_s=row.wall_time_s,
                 wall_left_s=max(1, row.wall_time_s - row.used_s),
                 failures=row.infrastructure_failures,
+                saving_on=row.node_id,
                 classes=fitting.classes_for(row.id),
                 told=(row.reason_code, row.reason, row.predicted_start),
             )
