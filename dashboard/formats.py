@@ -14,16 +14,19 @@ def count(number: int | float | None) -> str:
 
 
 def decimal(number: float | None, digits: int = 4) -> str:
-    """`digits` significant ones: `1.021`, `12.30`; small and large ones as `3.0e-4`."""
+    """`digits` significant ones: `1.021`, `12.30`; small and large ones as `3.0e-4`.
+
+    Below 1 the zero counts as one: `0.641`.
+    """
     if number is None or math.isnan(number):
         return UNKNOWN if number is None else "nan"
     if number == 0:
         return "0"
-    if abs(number) < 1e-3 or abs(number) >= 1e6:
+    if abs(number) < 1e-2 or abs(number) >= 1e6:
         mantissa, exponent = f"{number:.{max(1, digits - 3)}e}".split("e")
         return f"{mantissa}e{int(exponent)}"
-    whole_digits = len(str(int(abs(number)))) if abs(number) >= 1 else 0
-    return f"{number:,.{max(0, digits - max(1, whole_digits))}f}"
+    places = digits - 1 - max(0, math.floor(math.log10(abs(number))))
+    return f"{number:,.{max(0, places)}f}"
 
 
 def gib(number: float | None) -> tuple[str, str]:

@@ -17,8 +17,10 @@ from dashboard.sentences import (
     WAITING,
     batch_words,
     event_family,
+    event_title,
     layout_words,
     outcome_family,
+    worth_telling,
 )
 from dashboard.viewer import Refused, Viewer
 from trainyard.views import Artifact, Attempt, Checkpoint, Event, Job
@@ -43,8 +45,9 @@ async def events(viewer: Viewer) -> Response:
 
 
 async def history(viewer: Viewer) -> Response:
-    """Attempts, checkpoints and artifacts."""
-    return render("job_history.html", await _history(viewer))
+    """The result, attempts, checkpoints and artifacts."""
+    job, past = await asyncio.gather(_job(viewer), _history(viewer))
+    return render("job_history.html", {"job": job, **past})
 
 
 async def act(viewer: Viewer) -> Response:
@@ -97,10 +100,11 @@ async def _events(viewer: Viewer) -> dict[str, object]:
             break
     return {
         "events": [
-            (event, event_family(event.kind, event.to_state, event.reason_code))
-            for event in reversed(found)
+            (event, event_title(event), event_family(event))
+            for event in reversed(worth_telling(found))
         ],
         "has_more_events": has_more,
+        "last_event_id": found[-1].id if found else 0,
     }
 
 
@@ -112,7 +116,6 @@ async def _history(viewer: Viewer) -> dict[str, object]:
         viewer.page(Artifact, f"{path}/artifacts"),
     )
     return {
-        "job_id": viewer.request.path_params["job_id"],
         "attempts": [
             (attempt, outcome_family(attempt.outcome, attempt.state))
             for attempt in reversed(attempts)

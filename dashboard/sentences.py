@@ -1,9 +1,10 @@
 """What the numbers of jobs, nodes and leases mean, in words. Pure."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from dashboard.formats import counted
-from trainyard.views import Job, Lease, Me, Node
+from trainyard.views import Event, Job, Lease, Me, Node
 
 LIVE = ("starting", "running", "stopping")
 WAITING = ("queued", "paused")
@@ -29,13 +30,33 @@ def outcome_family(outcome: str | None, state: str) -> str:
     return state if outcome is None else OUTCOME_FAMILY.get(outcome, "bad")
 
 
-def event_family(kind: str, to_state: str | None, reason_code: str) -> str:
+def event_family(event: Event) -> str:
     """The colour and shape of an event."""
-    if to_state is not None and to_state != "exited":
-        return to_state
-    if reason_code in OUTCOME_FAMILY:
-        return OUTCOME_FAMILY[reason_code]
-    return "warn" if kind in ("unreachable", "stalled") else "info"
+    if event.to_state is not None and event.to_state != "exited":
+        return event.to_state
+    if event.reason_code in OUTCOME_FAMILY:
+        return OUTCOME_FAMILY[event.reason_code]
+    return "warn" if event.kind in ("unreachable", "stalled") else "info"
+
+
+def worth_telling(events: Sequence[Event]) -> list[Event]:
+    """Without an attempt's change of state that says the same as its job's, right beside it."""
+    kept = []
+    for index, event in enumerate(events):
+        beside = [*events[max(0, index - 1) : index], *events[index + 1 : index + 2]]
+        is_echo = event.kind.startswith("attempt_") and any(
+            other.message == event.message and other.epoch == event.epoch for other in beside
+        )
+        if not is_echo:
+            kept.append(event)
+    return kept
+
+
+def event_title(event: Event) -> str:
+    """`Running, attempt 2`; `Checkpoint kept, attempt 1`."""
+    title = event.kind.replace("_", " ").capitalize()
+    is_named = event.kind.startswith("attempt_") or not event.epoch
+    return title if is_named else f"{title}, attempt {event.epoch}"
 
 
 def jobs_sentence(me: Me) -> str:

@@ -1,6 +1,5 @@
 """The form for a new job: its YAML as it is, and the plan beside it before anything is sent."""
 
-import asyncio
 import secrets
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -39,7 +38,10 @@ class Preview:
 
 
 async def form(viewer: Viewer) -> Response:
-    """A spec that works, another example, or that of a job to clone."""
+    """A spec that works, another example, or that of a job to clone.
+
+    The plan is asked for by the page: on behalf of a link that was followed, the API plans nothing.
+    """
     examples = read_examples()
     chosen = viewer.query("example")
     text = examples.get(chosen, next(iter(examples.values())))
@@ -73,19 +75,15 @@ async def submit(viewer: Viewer) -> Response:
 async def _page(
     viewer: Viewer, text: str, *, chosen: str, clone: str, refused: Refused | None = None
 ) -> Response:
-    if refused is None:
-        me, preview = await asyncio.gather(viewer.me(), _preview(viewer, text))
-    else:
-        me, preview = await viewer.me(), Preview(None, refused)
     context = {
-        "me": me,
+        "me": await viewer.me(),
         "section": "jobs",
         "text": text,
         "examples": list(read_examples()),
         "chosen": chosen,
         "clone": clone,
         "key": _new_key(),
-        "preview": preview,
+        "preview": Preview(None, refused) if refused else None,
     }
     return render("new_job.html", context, status=refused.status if refused else 200)
 

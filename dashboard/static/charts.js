@@ -1,5 +1,5 @@
 // The curves of a job as uPlot charts: one shared cursor, legends in HTML, colours from the tokens.
-import { count, decimal, gib } from "./formats.js";
+import { count, decimal, gib, ticks } from "./formats.js";
 import { aligned, smoothed } from "./series.js";
 
 /* global uPlot */
@@ -28,7 +28,7 @@ const KINDS = {
   speed: { unit: "tokens/s, all ranks", format: count, fromZero: true, band: "tokens_per_s", series: [{ key: "tokens_per_s", name: "measured", colour: "--c-1", width: 1.5 }] },
   grad: { unit: "norm before clipping", format: decimal, fromZero: true, band: "grad_norm", series: [{ key: "grad_norm", name: "gradient norm", colour: "--c-1", width: 1.5 }] },
   lr: { unit: "learning rate", format: (value) => decimal(value, 3), fromZero: true, hasFuture: true, series: [{ key: "lr", name: "learning rate", colour: "--c-1", width: 1.5 }] },
-  memory: { unit: "GiB, rank 0, peak so far", format: (value) => (Number.isFinite(value) ? gib(value) : decimal(value)), tick: (value) => decimal(value, 3), fromZero: true, series: [{ key: "max_active_gib", name: "peak", colour: "--c-1", width: 1.5 }] },
+  memory: { unit: "GiB, rank 0, peak so far", format: (value) => (Number.isFinite(value) ? gib(value) : decimal(value)), fromZero: true, series: [{ key: "max_active_gib", name: "peak", colour: "--c-1", width: 1.5 }] },
   time: {
     unit: "seconds",
     format: (value) => decimal(value, 3),
@@ -99,7 +99,6 @@ export class Chart {
     });
     const edges = this.kind.band ? [{}, {}].map(() => ({ width: 0, stroke: "transparent", points: { show: false } })) : [];
     const font = `${parseFloat(css("--text-xs")) * 16}px ${css("--font")}`;
-    const tick = this.kind.tick ?? this.kind.format;
     this.u = new uPlot({
       width: this.plot.clientWidth,
       height: this.plot.clientHeight,
@@ -112,7 +111,7 @@ export class Chart {
       },
       axes: [
         { stroke: css("--axis"), font, grid: { show: false }, ticks: { stroke: css("--line-2"), size: 4, width: 1 }, gap: 4, size: 34, space: 60, values: (u, splits) => splits.map((value) => (Number.isInteger(value) ? count(value) : "")) },
-        { stroke: css("--axis"), font, grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, gap: 6, space: 34, values: (u, splits) => splits.map((value) => (value === null ? "" : tick(value))), size: (u, values) => labelWidth(u, values, font) },
+        { stroke: css("--axis"), font, grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, gap: 6, space: 34, values: (u, splits, axis, space, step) => (this.isLog ? splits.map((value) => (value === null ? "" : decimal(value, 2))) : ticks(splits, step)), size: (u, values) => labelWidth(u, values, font) },
       ],
       series: [{}, ...lines, ...edges],
       bands,

@@ -57,21 +57,25 @@ function drawSoon() {
 }
 
 // ---- tiles, outlook, track --------------------------------------------------------------------
-function usedSeconds() {
-  const began = job.started_at ? Date.parse(job.started_at) : null;
-  if (!began) return job.used_s;
-  if (job.finished_at) return job.used_s || (Date.parse(job.finished_at) - began) / 1000;
-  return isLive() && job.node ? Math.max(job.used_s, job.used_s + (Date.now() - (attemptStart() ?? Date.now())) / 1000) : job.used_s;
-}
-
 // When the present attempt began to run, from the newest event that says so.
 let runningSince = null;
-const attemptStart = () => runningSince ?? (job.started_at ? Date.parse(job.started_at) : null);
+const attemptStart = () => runningSince ?? Date.parse(job.started_at);
+
+function usedSeconds() {
+  if (!job.started_at) return 0;
+  if (job.finished_at) return job.used_s || (Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000;
+  return job.used_s + (job.state === "running" ? (Date.now() - attemptStart()) / 1000 : 0);
+}
+
+// Over the last steps: one slow step does not move the finish.
+function speed() {
+  const recent = series.get("tokens_per_s").values.slice(-20).filter(Number.isFinite);
+  return recent.length ? recent.reduce((sum, value) => sum + value, 0) / recent.length : job.tokens_per_s;
+}
 
 function finishAt() {
-  const speed = series.last("tokens_per_s") ?? job.tokens_per_s;
-  if (job.state !== "running" || !speed || !job.step) return null;
-  return Date.now() + (((job.steps - job.step) * job.plan.tokens_per_step) / speed) * 1000;
+  if (job.state !== "running" || !job.step || !speed()) return null;
+  return Date.now() + (((job.steps - job.step) * job.plan.tokens_per_step) / speed()) * 1000;
 }
 
 function outlook() {
@@ -82,7 +86,7 @@ function outlook() {
   if (!job.stops_at) return left;
   const past = (finish - Date.parse(job.stops_at)) / 1000;
   if (past <= 0) return left;
-  return `${left}; it is stopped at ${near(new Date(job.stops_at))}, ${span(past)} too early, with the work saved`;
+  return `${left}; it is stopped at ${near(new Date(job.stops_at))}, ${span(past)} before it would finish, and the work is saved`;
 }
 
 function tell() {
@@ -112,7 +116,7 @@ function tell() {
 
 function tellPlan(memory, step) {
   const to = (name, text) => { document.querySelector(`[${name}]`).textContent = text; };
-  to('data-difference="steps"', difference(step, job.steps));
+  to('data-difference="steps"', isLive() ? UNKNOWN : difference(step, job.steps));
   to('data-difference="time"', job.finished_at ? difference(usedSeconds(), job.wall_time_s) : UNKNOWN);
   if (memory === null) return;
   to('data-measured="memory"', gib(memory));
@@ -125,10 +129,11 @@ function track() {
   const box = document.querySelector("[data-track]");
   const hasTrack = Boolean(job.started_at);
   box.hidden = !hasTrack;
+  document.querySelector("[data-progress]").hidden = hasTrack; // the track says it better
   document.querySelector("[data-track-legend]").hidden = !hasTrack || !isLive();
   if (!hasTrack) return;
   drawTrack(box, {
-    start: Date.parse(job.started_at),
+    start: isLive() ? attemptStart() : Date.parse(job.started_at),
     now: Date.now(),
     finish: finishAt(),
     stop: job.stops_at ? Date.parse(job.stops_at) : null,
@@ -159,14 +164,15 @@ function takeJob(document_) {
   drawSoon();
 }
 
-const seenEvents = new Set();
-const isFirstRead = { value: true };
+// The page was drawn with all events up to this one; the stream begins with all of them again.
+let lastEvent = Number(document.getElementById("event-list").dataset.last);
+
 function takeEvent(event) {
-  if (seenEvents.has(event.id)) return;
-  seenEvents.add(event.id);
   if (event.to_state === "running") runningSince = Date.parse(event.at);
+  if (event.id <= lastEvent) return;
+  lastEvent = event.id;
   if (event.kind.includes("checkpoint")) saves.push(Date.parse(event.at));
-  if (!isFirstRead.value) refresh("events-box", "history");
+  refresh("events-box", "history");
 }
 
 async function readMetrics() {
@@ -211,7 +217,6 @@ const live = new Live(`${address}/stream`, {
   onBack: () => { readMetrics(); logs.read(); refresh("head", "history", "events-box"); },
   onLine: tellLine,
 });
-setTimeout(() => { isFirstRead.value = false; }, 2000);
 document.querySelector("[data-try-now]").addEventListener("click", () => live.open());
 setInterval(() => { if (isLive()) tell(); }, 1000);
 new ResizeObserver(track).observe(document.querySelector("[data-track]").parentElement);

@@ -11,11 +11,16 @@ export function offset(date) {
   return `${sign}${pad(Math.floor(Math.abs(minutes) / 60))}:${pad(Math.abs(minutes) % 60)}`;
 }
 
+// Each of these knows the short names of other zones: EST, CET, AEDT, IST.
+const LOCALES = ["en-US", "en-GB", "en-AU", "en-IN"];
+
 export function zone(date = new Date()) {
-  const parts = new Intl.DateTimeFormat("en-US", { timeZoneName: "short" }).formatToParts(date);
-  const name = parts.find((part) => part.type === "timeZoneName").value;
-  if (name === "UTC") return "UTC (UTC+00:00)";
-  return name.startsWith("GMT") ? `UTC${offset(date)}` : `${name} (UTC${offset(date)})`;
+  for (const locale of LOCALES) {
+    const parts = new Intl.DateTimeFormat(locale, { timeZoneName: "short" }).formatToParts(date);
+    const { value: name } = parts.find((part) => part.type === "timeZoneName");
+    if (!/^(GMT|UTC)[+\u2212-]/.test(name)) return `${name} (UTC${offset(date)})`;
+  }
+  return `UTC${offset(date)}`;
 }
 
 export function clock(date, { seconds = false } = {}) {
