@@ -36,6 +36,7 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
     interrupt_on_signals(stop)
     data.create()
     lock = data.lock()
+    data.address.unlink(missing_ok=True)  # a platform that was killed has left its own
     database = Database(data.database_url)
     upgrade(database)
     chosen = port or free_port()

@@ -86,6 +86,11 @@ class Running:
         assert isinstance(found, psutil.Process)
         return found
 
+    def up_pid(self) -> int:
+        """Process id of the supervisor."""
+        assert self.up is not None
+        return self.up.pid
+
     def interrupt(self, within_s: float = 120.0) -> int:
         """Ctrl-C; returns the exit code of `up`."""
         assert self.up is not None
@@ -109,7 +114,14 @@ class Running:
     def _address(self) -> str | None:
         assert self.up is not None
         assert self.up.poll() is None, f"up ended: {self.output()}"
-        return self.data.running_address() or None
+        address = self.data.running_address()
+        if not address:
+            return None
+        try:
+            httpx2.get(f"{address}/readyz", timeout=2)
+        except httpx2.TransportError:
+            return None  # the address that a killed platform has left behind
+        return address
 
     def _first_start(self) -> str:
         link = wait_for(
