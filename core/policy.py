@@ -52,12 +52,13 @@ def hour_ceiling(moment: datetime) -> datetime:
 
 def usable_end(hold_end: datetime, grace_s: int) -> datetime:
     """When jobs in a lease are stopped."""
-    return hold_end - timedelta(seconds=grace_s)
+    return hold_end.astimezone(UTC) - timedelta(seconds=grace_s)
 
 
 def walk_in_end(now: datetime, wall_time_s: int, grace_s: int) -> datetime:
     """The end of a walk-in's hold: the first full hour at or after now + wall time + grace."""
-    return hour_ceiling(now + timedelta(seconds=wall_time_s + grace_s))
+    # In UTC: adding to a moment of another zone counts hours of its clock, not hours that pass.
+    return hour_ceiling(now.astimezone(UTC) + timedelta(seconds=wall_time_s + grace_s))
 
 
 def evaluate_booking(

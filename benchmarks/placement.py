@@ -1,0 +1,134 @@
+"""Planning a long queue: 10,000 waiting jobs on 1,000 nodes over 14 days, leases booked ahead."""
+
+import random
+import statistics
+import time
+from datetime import UTC, datetime, timedelta
+
+from core.policy import Policy, hour_floor
+from core.states import LeaseState, NodeState
+from core.tables import LeaseKind
+from scheduler.fitting import Need
+from scheduler.ordering import next_first
+from scheduler.placement import Later, WalkIn, place
+from scheduler.sentences import reason_for
+from scheduler.snapshot import Hold, LeaseSeen, NodeSeen, Snapshot, Waiting
+from scheduler.timeline import build_timeline
+
+JOBS, NODES, DAYS = 10_000, 1_000, 14
+BOOKED_SHARE = 0.3
+CLASSES = ("cpu2", "a100x1", "a100x4", "v100x4")
+REPEATS = 5
+
+
+def measure(*, jobs: int = JOBS, nodes: int = NODES, repeats: int = REPEATS) -> dict[str, float]:
+    """Medians in seconds: order and plan everything; the same with a sentence for every job."""
+    world = make_world(jobs=jobs, nodes=nodes)
+    plan_s, told_s = [], []
+    started = later = 0
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        timeline = build_timeline(world, Policy().grace_s)
+        decisions = [
+            (job, place(job, world, timeline, grace_s=Policy().grace_s, lease_is_taken=False))
+            for job in next_first(world.waiting)
+        ]
+        planned = time.perf_counter()
+        need = Need(node_class=None, ranks=1, needed_gib=1.0, device="cuda")
+        for job, decision in decisions:
+            if not isinstance(decision, WalkIn):
+                reason_for(job, decision, world, need)
+        plan_s.append(planned - begun)
+        told_s.append(time.perf_counter() - begun)
+        started = sum(isinstance(decision, WalkIn) for _, decision in decisions)
+        later = sum(isinstance(d, Later) and d.slot is not None for _, d in decisions)
+    assert started + later == jobs, "every job has a slot"
+    return {
+        "jobs": jobs,
+        "nodes": nodes,
+        "holds": len(world.holds),
+        "started": started,
+        "plan_s": statistics.median(plan_s),
+        "plan_and_sentences_s": statistics.median(told_s),
+    }
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """For docs/benchmarks.md: what, measured, goal."""
+    found = measure()
+    return [
+        (
+            f"{found['jobs']:,.0f} queued jobs planned on {found['nodes']:,.0f} nodes over "
+            f"{DAYS} days with {found['holds']:,.0f} booked leases",
+            f"{found['plan_s']:.2f} s; {found['plan_and_sentences_s']:.2f} s with a sentence each",
+            "< 1 s",
+        )
+    ]
+
+
+def make_world(*, jobs: int, nodes: int, seed: int = 1) -> Snapshot:
+    """Nodes of four classes, three tenths of their hours booked, jobs of 5 minutes to 12 hours."""
+    rng = random.Random(seed)
+    now = datetime(2026, 11, 21, 10, 57, tzinfo=UTC)
+    seen = {
+        f"node_{number:04}": NodeSeen(
+            id=f"node_{number:04}",
+            name=f"n-{number:04}",
+            class_name=CLASSES[number % len(CLASSES)],
+            state=NodeState.READY,
+            reason="",
+            clean=True,
+            boot_id="b",
+            last_seen_at=now,
+            unreachable_since=None,
+            heard=True,
+        )
+        for number in range(nodes)
+    }
+    leases: dict[str, LeaseSeen] = {}
+    holds: list[Hold] = []
+    for node_id in seen:
+        start = hour_floor(now) + timedelta(hours=rng.randint(1, 8))
+        while start < now + timedelta(days=DAYS):
+            end = start + timedelta(hours=rng.randint(1, 4))
+            lease = LeaseSeen(
+                id=f"lease_{len(leases)}",
+                user_id="user",
+                node_id=node_id,
+                kind=LeaseKind.BOOKED,
+                state=LeaseState.BOOKED,
+                reason="",
+                hold_start=start,
+                hold_end=end,
+                usable_end=end - timedelta(minutes=5),
+            )
+            leases[lease.id] = lease
+            holds.append(Hold(node_id, lease.id, start, end))
+            free_hours = (end - start).total_seconds() / 3600 * (1 / BOOKED_SHARE - 1)
+            start = end + timedelta(hours=round(rng.uniform(0, 2 * free_hours)))
+    waiting = [
+        Waiting(
+            id=f"job_{number:05}",
+            epoch=0,
+            lease_id=None,
+            owner_disabled=False,
+            queued_at=now - timedelta(seconds=rng.random() * 1e5),
+            not_before=None,
+            wall_time_s=(wall_s := rng.randint(5, 720) * 60),
+            wall_left_s=wall_s,
+            failures=0,
+            classes=CLASSES[rng.randint(0, 3) :],
+            told=("", "", None),
+        )
+        for number in range(jobs)
+    ]
+    return Snapshot(
+        now=now,
+        nodes=seen,
+        classes={},
+        holds=holds,
+        leases=leases,
+        attempts=[],
+        last_exit={},
+        waiting=waiting,
+    )

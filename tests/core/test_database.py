@@ -1,0 +1,175 @@
+"""Sessions: commit or nothing, one writer between processes, moments that keep their offset."""
+
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select, text
+from sqlalchemy.exc import IntegrityError, StatementError
+
+from core.database import Database
+from core.tables import Lab
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+HOLD_THE_WRITER = """
+import sys, time
+from sqlalchemy import text
+from core.database import Database
+with Database(sys.argv[1]).write() as session:
+    columns = "(id, name, created_at) VALUES ('theirs', 't', '2026-01-01')"
+    session.execute(text(f"INSERT INTO labs {columns}"))
+    print("holding", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def labs(database: Database) -> list[str]:
+    with database.read() as session:
+        return sorted(session.scalars(select(Lab.id)))
+
+
+def add(database: Database, name: str) -> None:
+    with database.write() as session:
+        session.add(Lab(id=name, name=name, created_at=NOW))
+
+
+def test_a_block_commits_once_at_its_end(database: Database) -> None:
+    with database.write() as session:
+        session.add(Lab(id="a", name="a", created_at=NOW))
+        session.flush()
+        assert labs(database) == []
+    assert labs(database) == ["a"]
+
+
+def test_a_block_that_raises_writes_nothing(database: Database) -> None:
+    def fails() -> None:
+        with database.write() as session:
+            session.add(Lab(id="a", name="a", created_at=NOW))
+            session.flush()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fails()
+    assert labs(database) == []
+    add(database, "b")  # and the lock was given back
+    assert labs(database) == ["b"]
+
+
+def test_a_commit_that_fails_is_an_error_and_writes_nothing(database: Database) -> None:
+    add(database, "a")
+    with pytest.raises(IntegrityError):
+        add(database, "a")
+    add(database, "b")
+    assert labs(database) == ["a", "b"]
+
+
+def test_what_was_read_stays_readable_after_the_session(database: Database) -> None:
+    add(database, "a")
+    with database.read() as session:
+        lab = session.get_one(Lab, "a")
+    assert (lab.name, lab.created_at) == ("a", NOW)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        NOW,
+        datetime(2026, 11, 21, 12, tzinfo=timezone(timedelta(hours=5, minutes=45))),
+        datetime(2026, 3, 8, 1, 59, 59, 123456, tzinfo=timezone(-timedelta(hours=5))),
+    ],
+)
+def test_a_moment_comes_back_as_the_same_moment_in_utc(
+    database: Database, moment: datetime
+) -> None:
+    with database.write() as session:
+        session.add(Lab(id="a", name="a", created_at=moment))
+    with database.read() as session:
+        found = session.get_one(Lab, "a").created_at
+        assert found == moment
+        assert found.utcoffset() == timedelta(0)
+        assert session.scalars(select(Lab).where(Lab.created_at >= moment)).one().id == "a"
+
+
+def test_a_moment_without_an_offset_is_refused(database: Database) -> None:
+    with (
+        pytest.raises(StatementError, match="has no UTC offset"),
+        database.write() as session,
+    ):
+        session.add(Lab(id="a", name="a", created_at=NOW.replace(tzinfo=None)))
+
+
+def test_many_threads_write_and_nothing_is_lost_or_refused(database: Database) -> None:
+    def write(number: int) -> float:
+        begun = time.monotonic()
+        with database.write() as session:
+            session.add(Lab(id=f"{number:03}", name=f"{number:03}", created_at=NOW))
+            session.flush()
+        return time.monotonic() - begun
+
+    with ThreadPoolExecutor(16) as pool:
+        assert max(pool.map(write, range(200))) < 30
+    assert len(labs(database)) == 200
+
+
+def test_a_writer_of_another_process_is_waited_for_and_readers_are_not(database_url: str) -> None:
+    database = Database(database_url)
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD_THE_WRITER, database_url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "holding\n"
+    assert labs(database) == []  # a reader sees the world before, at once
+    written = threading.Event()
+
+    def write() -> None:
+        add(database, "ours")
+        written.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    if database.is_sqlite:
+        assert not written.wait(0.3)
+    other.communicate("go\n", timeout=60)
+    assert other.returncode == 0
+    writer.join(60)
+    assert labs(database) == ["ours", "theirs"]
+    database.close()
+
+
+@pytest.mark.db
+def test_the_lock_of_a_killed_writer_is_free(migrated_sqlite: Path, tmp_path: Path) -> None:
+    path = tmp_path / "killed.db"
+    path.write_bytes(migrated_sqlite.read_bytes())
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD_THE_WRITER, f"sqlite:///{path}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdout is not None
+    other.stdout.readline()
+    other.kill()
+    other.communicate(timeout=60)
+    database = Database(f"sqlite:///{path}")
+    add(database, "ours")
+    assert labs(database) == ["ours"]
+    database.close()
+
+
+@pytest.mark.db
+def test_sqlite_keeps_foreign_keys_and_survives_a_power_cut(
+    migrated_sqlite_database: Database,
+) -> None:
+    with migrated_sqlite_database.read() as session:
+        assert session.execute(text("PRAGMA foreign_keys")).scalar_one() == 1
+        assert session.execute(text("PRAGMA journal_mode")).scalar_one() == "wal"
+        assert session.execute(text("PRAGMA synchronous")).scalar_one() == 2
