@@ -129,10 +129,10 @@ class Agent:
             phase = Phase.EXITED
             state = read_model(attempt.kept_file, KeptState)
             kept = state is not None and state.complete
-        elif record is not None or (seen.schedule and boot_s() >= seen.schedule.stop_at):
-            record, phase = None, Phase.STOPPING
-        elif seen.shim_lives:
-            phase = Phase.RUNNING if step else Phase.STARTING
+        elif record is None and seen.schedule and boot_s() >= seen.schedule.stop_at:
+            phase = Phase.STOPPING
+        elif record is not None or seen.shim_lives:
+            record, phase = None, Phase.RUNNING if step else Phase.STARTING
         else:
             phase, message = Phase.PREPARING, "Waiting for the launcher."
             if known.preparation is not None and not seen.prepared:
