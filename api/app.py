@@ -28,6 +28,7 @@ from api import (
 )
 from api.auth import policy_of
 from api.bells import Ringer
+from api.body_cap import BodyCap
 from api.errors import add_error_handlers
 from api.headers import Shell, allowed_hosts
 from api.hub import Hub
@@ -91,24 +92,23 @@ def create_app(settings: ApiSettings) -> FastAPI:
         openapi_url="/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
-        max_body_size=settings.max_body_bytes,
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.process = process
     app.state.numbers = prometheus.RequestNumbers()
     add_error_handlers(app)
+    for route in api_routes():  # deny by default: a route without a policy stops the start
+        assert policy_of(route.dependant), f"{route.path} does not say who may call it"
     for router in ROUTERS:
         app.include_router(router)
-    _check_policies(app)
     describe(app)
     app.include_router(dashboard.create(app))
+    app.add_middleware(BodyCap, max_bytes=settings.max_body_bytes)
     app.add_middleware(prometheus.CountRequests, numbers=app.state.numbers)
     app.add_middleware(Shell, hosts=allowed_hosts(settings), is_https=process.is_https)
     return app
 
 
-def _check_policies(app: FastAPI) -> None:
-    """Deny by default: a route that does not say who may call it stops the start."""
-    for route in app.routes:
-        if isinstance(route, APIRoute) and policy_of(route.dependant) is None:
-            raise AssertionError(f"{route.path} does not say who may call it")
+def api_routes() -> list[APIRoute]:
+    """Every route of the API; the dashboard's are not among them."""
+    return [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]

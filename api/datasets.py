@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from api import store as storage
 from api.auth import SignedIn
+from api.body_cap import too_large
 from api.dataset_check import DatasetCheck
 from api.idempotency import IdempotencyKey, fingerprint, once
 from api.identity import Person
@@ -16,7 +17,7 @@ from api.process import Process, ProcessDep
 from api.schemas import DatasetPreview, DatasetView, Page
 from api.store import IncomingFile, Kept
 from api.text_types import After, Limit, PlainText
-from api.uploads import ANY_SIZE, PIECE, too_large
+from api.uploads import PIECE
 from core.clock import utc_now
 from core.errors import Conflict, NotFound
 from core.ids import Kind, new_id
@@ -44,7 +45,6 @@ RAW_BODY = {
     "",
     status_code=201,
     summary="Upload a text",
-    max_body_size=ANY_SIZE,
     openapi_extra=RAW_BODY,
 )
 async def upload_dataset(

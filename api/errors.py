@@ -153,8 +153,6 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     elif error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         detail = f"{request.method} does not work here" + (f"; {allowed} does." if allowed else ".")
-    elif error.status_code == 413:
-        detail = "The body is larger than this address takes."
     return problem_response(
         Problem(title=title, status=error.status_code, code=code, detail=detail), error.headers
     )

@@ -7,7 +7,7 @@ Nothing is queued per viewer.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from functools import partial
 
@@ -118,7 +118,14 @@ class Hub:
                 yield missed.payload
                 place = missed.position
 
+    def wake_soon(self, job_ids: Collection[str]) -> None:
+        """Wake the feeds of jobs that this process wrote about itself; from any thread."""
+        watched = [job_id for job_id in job_ids if job_id in self._feeds]
+        if watched and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake_all, watched)
+
     async def _listen(self) -> None:
+        is_away = False
         while True:
             client = redis.asyncio.Redis.from_url(
                 self._redis_url, socket_timeout=None, socket_connect_timeout=2
@@ -126,17 +133,23 @@ class Hub:
             try:
                 async with client, client.pubsub() as channel:
                     await channel.psubscribe(f"{LIVE}*")
+                    if is_away:
+                        log.info("live_doorbell_back")
+                    is_away = False
                     async for heard in channel.listen():
                         name = heard.get("channel") or b""
-                        self._wake(name.decode("utf-8", "replace").removeprefix(LIVE))
+                        self._wake_all({name.decode("utf-8", "replace").removeprefix(LIVE)})
             except (RedisError, OSError) as error:
-                log.info("live_doorbell_away", error=str(error))
+                if not is_away:
+                    log.warning("live_doorbell_away", error=str(error))
+                is_away = True
             await asyncio.sleep(AWAY_S)
 
-    def _wake(self, job_id: str) -> None:
-        feed = self._feeds.get(job_id)
-        if feed is not None:
-            feed.wake()
+    def _wake_all(self, job_ids: Collection[str]) -> None:
+        for job_id in job_ids:
+            feed = self._feeds.get(job_id)
+            if feed is not None:
+                feed.wake()
 
 
 async def _either(first: asyncio.Event, second: asyncio.Event, timeout_s: float) -> bool:

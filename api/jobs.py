@@ -177,9 +177,7 @@ def list_jobs(
         query = query.where(Job.id < after)
     with process.read() as session:
         rows = session.execute(query).all()
-    return Page[JobView](
-        data=[job_view(*row) for row in rows[:limit]], has_more=len(rows) > limit
-    )
+    return Page[JobView](data=[job_view(*row) for row in rows[:limit]], has_more=len(rows) > limit)
 
 
 @router.get("/{job_id}", response_model=JobView, summary="One job")

@@ -12,7 +12,7 @@ from api import store as storage
 from api.auth import NodeOnly
 from api.identity import NodeIdentity
 from api.process import Process, ProcessDep
-from api.uploads import ANY_SIZE, receive
+from api.uploads import receive
 from core.errors import Conflict, NotFound
 from core.states import LIVE_ATTEMPT
 from core.tables import Attempt, Checkpoint, Dataset, Job, StoredFile
@@ -34,7 +34,6 @@ def head_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> Response:
 @router.put(
     "/{sha256}",
     status_code=201,
-    max_body_size=ANY_SIZE,
     summary="Bring a file",
     response_class=Response,
     responses={200: {"description": "It was there already."}},

@@ -40,8 +40,6 @@ from core.transitions import note
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"])
 
-MAX_BATCH_BYTES = 16 << 20
-
 
 @dataclass(frozen=True)
 class _Fenced:
@@ -64,7 +62,6 @@ def enrol(message: Enrolment, process: ProcessDep) -> Enrolled:
 
 @router.post(
     "/heartbeat",
-    max_body_size=MAX_BATCH_BYTES,
     response_model=Orders,
     summary="Observed set up, desired set down",
 )
@@ -80,7 +77,7 @@ def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
     return Response(orders.model_dump_json(), media_type="application/json")
 
 
-@router.post("/metrics", max_body_size=MAX_BATCH_BYTES, summary="Lines of metrics.jsonl")
+@router.post("/metrics", summary="Lines of metrics.jsonl")
 def take_metrics(message: MetricsBatch, node: NodeOnly, process: ProcessDep) -> MetricsAck:
     """Store the lines that are new; lines that were sent before are not stored again."""
     found = metric_store.columns(message.lines, message.first_line)
@@ -111,7 +108,7 @@ def take_metrics(message: MetricsBatch, node: NodeOnly, process: ProcessDep) -> 
     return MetricsAck(next_line=end)
 
 
-@router.post("/logs", max_body_size=MAX_BATCH_BYTES, summary="Output of a rank")
+@router.post("/logs", summary="Output of a rank")
 def take_logs(message: LogBatch, node: NodeOnly, process: ProcessDep) -> LogAck:
     """Store the bytes that are new; bytes that were sent before are not stored again."""
     stream = f"{message.stream}/{message.rank}"
@@ -143,7 +140,6 @@ def take_logs(message: LogBatch, node: NodeOnly, process: ProcessDep) -> LogAck:
 
 @router.post(
     "/checkpoints",
-    max_body_size=MAX_BATCH_BYTES,
     status_code=204,
     summary="A checkpoint is in the store",
 )

@@ -52,6 +52,7 @@ class Process:
         bells = Bells()
         with self.database.write() as session:
             yield session, bells
+        self.hub.wake_soon(bells.jobs)
         self.ringer.ring(bells)
 
     @property

@@ -76,19 +76,17 @@ def parse_json(text: str) -> SpecText:
 
 def parse_yaml(text: str) -> SpecText:
     """YAML, the JSON part of it, with the line of every field."""
-    loader = yaml.SafeLoader(text)
     try:
         _refuse_events(text)
-        root = loader.get_single_node()
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         what = error.problem or error.context or "it cannot be read"
         raise BadText(f"Not YAML: {what}{where}.") from error
-    except yaml.YAMLError as error:
-        raise BadText(f"Not YAML: {str(error).splitlines()[0]}.") from error
-    finally:
-        loader.dispose()
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n") + 1
+        raise BadText(f"Not YAML: a control character at line {line}.") from error
     if not isinstance(root, MappingNode):
         raise BadText("A job is a YAML mapping, with fields such as name, model and resources.")
     lines: dict[Path, int] = {}

@@ -3,10 +3,9 @@
 import anyio
 from fastapi import Request
 
+from api.body_cap import too_large
 from api.store import IncomingFile
-from core.errors import TooLarge
 
-ANY_SIZE = 1 << 62  # for FastAPI: the caps of uploads are settings, and are kept here
 PIECE = 1 << 20  # bytes gathered before a thread writes them
 
 
@@ -25,8 +24,3 @@ async def receive(request: Request, incoming: IncomingFile, *, max_bytes: int) -
             pending.clear()
     if pending:
         await anyio.to_thread.run_sync(incoming.write, bytes(pending))
-
-
-def too_large(size: int, max_bytes: int) -> TooLarge:
-    """The error for a body of `size` bytes, or more."""
-    return TooLarge(f"The body has {size:,} bytes or more; at most {max_bytes:,} are taken.")

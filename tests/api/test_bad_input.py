@@ -1,0 +1,157 @@
+"""Bad input gets a 4xx problem document that names the field and the number; nothing is written."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import func, select
+
+from core.settings import ApiSettings
+from core.tables import Job
+from tests.api.conftest import World, running_world
+from tests.api.shapes import job_spec
+
+JSON = {"Content-Type": "application/json"}
+HUGE = {"width": 65_536, "heads": 64, "layers": 96}
+
+BAD_SPECS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("unknown field", {"colour": "red"}, "colour", "not known"),
+    ("unknown inner field", {"model": {"depth": 3}}, "model.depth", "not known"),
+    ("wrong type", {"model": {"layers": "four"}}, "model.layers", "four"),
+    ("number as text", {"training": {"steps": "400"}}, "training.steps", "400"),
+    ("fraction", {"training": {"steps": 1.5}}, "training.steps", "1.5"),
+    ("too large", {"model": {"layers": 5000}}, "model.layers", "1024"),
+    ("zero", {"training": {"steps": 0}}, "training.steps", "1"),
+    (
+        "world size",
+        {"parallelism": {"strategy": "ddp", "data_parallel_replicate_degree": 3}},
+        "parallelism.data_parallel_replicate_degree",
+        "3",
+    ),
+    ("heads", {"model": {"heads": 7}}, "model.heads", "160"),
+    ("batch", {"training": {"global_batch_size": 7}}, "training.global_batch_size", "7"),
+    ("strategy", {"parallelism": {"strategy": "fsdp"}}, "parallelism.strategy", "fsdp"),
+    ("precision", {"precision": "bfloat16"}, "precision", "bfloat16"),
+    ("too big", {"model": HUGE}, "model.width", "GiB"),
+    ("ranks", {"resources": {"ranks_per_node": 8}}, "resources.ranks_per_node", "8"),
+    ("more nodes", {"resources": {"nodes": 2}}, "resources.nodes", "2"),
+    ("short", {"resources": {"wall_time": "5s"}}, "resources.wall_time", "60"),
+    ("no duration", {"resources": {"wall_time": "soon"}}, "resources.wall_time", "soon"),
+    ("class", {"resources": {"node_class": "tpu8"}}, "resources.node_class", "tpu8"),
+    ("dataset", {"data": {"dataset": "mine"}}, "data.dataset", "mine"),
+    ("lease", {"lease": "lease_" + "0" * 26}, "lease", "lease_"),
+    ("markup", {"name": "<script>alert(1)</script>"}, "name", "script"),
+    ("control", {"name": "a\x1b[2J"}, "name", "x1b"),
+    ("newline", {"name": "a\nb"}, "name", "a"),
+    ("half a pair", {"name": "a\ud800"}, "name", "ud800"),
+    ("own script", {"script": "train.py"}, "script", "can't be done yet"),
+    ("own command", {"command": ["true"]}, "command", "can't be done yet"),
+]
+
+
+def test_a_wrong_job_is_refused_by_field_and_number(world: World) -> None:
+    for what, changes, param, word in BAD_SPECS:
+        body = json.dumps(job_spec(**changes))
+        answer = world.ann.post("/v1/jobs", content=body, headers=JSON)
+        problem = answer.json()
+        assert answer.status_code == 422, (what, answer.text)
+        assert answer.headers["content-type"] == "application/problem+json", what
+        named = [problem.get("param"), *(item["param"] for item in problem["errors"])]
+        assert param in named, (what, named)
+        assert word in answer.text.replace("\\\\", "\\"), (what, answer.text)
+
+        planned = world.ann.post("/v1/jobs/plan", content=body, headers=JSON)
+        if planned.status_code == 200:  # a plan tells; only a submit refuses
+            plan = planned.json()["plans"][0]["plan"]
+            assert param in [problem["param"] for problem in plan["problems"]], what
+        else:
+            assert planned.json() == problem, what
+    with world.database.read() as session:
+        assert session.scalar(select(func.count()).select_from(Job)) == 0
+
+
+def test_a_missing_wall_time_is_asked_for_kindly(world: World) -> None:
+    spec = job_spec()
+    del spec["resources"]["wall_time"]
+    problem = world.ann.post("/v1/jobs", json=spec).json()
+    assert problem["param"] == "resources.wall_time"
+    assert "20min" in problem["detail"]
+
+
+def test_all_wrong_fields_are_named_at_once_with_their_lines(world: World) -> None:
+    text = "name: run\nmodel: {name: gpt, layers: 0, width: 160, heads: 4}\nwhat: 1\n"
+    problem = world.ann.post(
+        "/v1/jobs", content=text, headers={"Content-Type": "application/yaml"}
+    ).json()
+    messages = {item["param"]: item["message"] for item in problem["errors"]}
+    assert "(line 2)" in messages["model.layers"]
+    assert "(line 3)" in messages["what"]
+    assert "resources.wall_time" in messages
+    assert "data" in messages
+
+
+def test_what_does_not_fit_says_how_much_is_needed_and_how_much_there_is(world: World) -> None:
+    problem = world.ann.post("/v1/jobs", json=job_spec(model=HUGE)).json()
+    assert problem["code"] == "does_not_fit"
+    assert "cpu2" in problem["detail"]
+    assert "7.20 GiB" in problem["detail"]  # nine tenths of 16 GiB, shared by two ranks
+
+
+def test_without_a_node_a_job_is_told_to_wait_for_one(settings: ApiSettings) -> None:
+    with running_world(settings, with_node=False) as world:
+        problem = world.ann.post("/v1/jobs", json=job_spec()).json()
+        assert problem["code"] == "no_nodes"
+        assert "enrol" in problem["detail"]
+
+
+def test_a_body_that_is_no_job_at_all_is_refused(world: World) -> None:
+    for body, kind, status in (
+        (b"{", "application/json", 422),
+        (b"a: *b", "application/yaml", 422),
+        (b"\xff\xfe", "application/yaml", 422),
+        (b"a,b", "text/csv", 422),
+        (b"", "application/json", 422),
+        (b'{"name": "' + b"x" * 1_100_000 + b'"}', "application/json", 413),
+    ):
+        answer = world.ann.post("/v1/jobs", content=body, headers={"Content-Type": kind})
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_body_that_grows_over_the_cap_is_refused_while_it_is_read(world: World) -> None:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(2000):
+            yield b" " * 1000
+
+    answer = world.ann.post("/v1/jobs", content=pieces(), headers=JSON)
+    assert answer.status_code == 413
+    assert "1,000,000" in answer.json()["detail"]
+
+
+def test_an_unknown_path_and_a_wrong_method_are_problem_documents(world: World) -> None:
+    lost = world.ann.get("/v1/nothing/here")
+    assert (lost.status_code, lost.json()["code"]) == (404, "not_found")
+    wrong = world.ann.put("/v1/jobs")
+    assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
+    assert "PUT" in wrong.json()["detail"]
+
+
+def test_a_wrong_query_is_refused(world: World) -> None:
+    for path in (
+        "/v1/jobs?limit=0",
+        "/v1/jobs?limit=1000",
+        "/v1/jobs?state=done",
+        "/v1/jobs?name=%00",
+        "/v1/jobs?after=%1b",
+        "/v1/leases/availability?start=2026-11-21T10:00:00",
+        "/v1/leases/availability?start=0001-01-01T00:00:00Z",
+        "/v1/leases/availability?start=2026-11-21T10:00:00Z&hours=100000",
+    ):
+        answer = world.ann.get(path)
+        assert answer.status_code == 422, (path, answer.text)
+        assert answer.json()["param"], path
+
+
+def test_ids_of_nobody_are_not_found(world: World) -> None:
+    for path in ("jobs/x", "jobs/job_1/logs", "leases/x", "nodes/x", "datasets/x"):
+        assert world.ann.get(f"/v1/{path}").status_code == 404, path
