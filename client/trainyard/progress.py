@@ -49,16 +49,17 @@ class Watched:
     losses: list[float] = field(default_factory=list)
     last_loss_step: int = -1
     last_event_id: int = -1
+    last_event_line: str = ""
     lost: bool = False
 
     def take(self, event: StreamEvent) -> list[str]:
         """Learn from one event of the stream; the lines it adds above the display."""
         if event.kind == DISCONNECTED:
             self.lost = True
-            return [f"Lost the server, trying again: {event.data['reason']}"]
+            return ["Lost the server, trying again. The job goes on without it."]
         if event.kind == RECONNECTED:
             self.lost = False
-            return ["Connected again; the job was not touched by this."]
+            return ["Connected again."]
         if event.kind in ("job", END):
             self._take_job(event.data)
         elif event.kind == "metrics":
@@ -97,7 +98,11 @@ class Watched:
         if happened.id <= self.last_event_id:
             return []
         self.last_event_id = happened.id
-        return [f"{clock_time(happened.at)}  {one_line(happened.message)}"]
+        line = f"{clock_time(happened.at)}  {one_line(happened.message)}"
+        if line == self.last_event_line:
+            return []  # the job's and its attempt's change of state are told in one sentence
+        self.last_event_line = line
+        return [line]
 
 
 def follow(
@@ -231,9 +236,11 @@ def _show_lines(
     for event in events:
         for line in watched.take(event):
             console.print(Text(line), soft_wrap=True)
+        if event.kind != "job":
+            continue
         line = plain_line(watched)
-        is_due = time.monotonic() - said_at >= PLAIN_EVERY_S or event.kind == END
-        if line != said and is_due:
+        is_due = time.monotonic() - said_at >= PLAIN_EVERY_S
+        if line != said and is_due and not watched.job.is_final:
             console.print(Text(f"{clock_time(now())}  {line}"), soft_wrap=True)
             said, said_at = line, time.monotonic()
 

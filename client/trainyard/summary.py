@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
 from trainyard.inert import inert, one_line
 from trainyard.views import Job
 from trainyard.wording import duration, number, sparkline
 
-SAMPLE_LINES = 12
+SAMPLE_LINES, SAMPLE_WIDTH = 12, 100
+NAME_WIDTH = 12
 GOOD, BAD, NEUTRAL = "bold green", "bold red", "bold"
 
 
@@ -21,16 +21,20 @@ def show_summary(job: Job, console: Console, *, losses: Sequence[float] = ()) ->
     console.print(Text(one_line(f"{job.name} {job.state}"), style=style))
     if job.reason and job.state != "succeeded":
         console.print(Text(inert(job.reason)), soft_wrap=True)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
     for name, value in facts(job, losses):
-        table.add_row(name, Text(value))
-    console.print(table)
+        console.print(Text(f"{name:<{NAME_WIDTH}}", style="dim") + Text(value), soft_wrap=True)
     if job.result is not None and job.result.sample:
-        lines = inert(job.result.sample).splitlines()
-        shown = "\n".join(lines[:SAMPLE_LINES])
-        console.print(Panel(Text(shown), title="sample of generated text", title_align="left"))
+        _show_sample(job.result.sample, console)
+
+
+def _show_sample(sample: str, console: Console) -> None:
+    lines = inert(sample).splitlines()[:SAMPLE_LINES]
+    if console.is_terminal:
+        title, width = "sample of generated text", min(console.width, SAMPLE_WIDTH)
+        text = Text("\n".join(lines))
+        console.print(Panel(text, title=title, title_align="left", width=width))
+    else:
+        console.print(Text("\n  ".join(["sample of generated text:", *lines])), soft_wrap=True)
 
 
 def facts(job: Job, losses: Sequence[float] = ()) -> list[tuple[str, str]]:
@@ -50,7 +54,10 @@ def facts(job: Job, losses: Sequence[float] = ()) -> list[tuple[str, str]]:
     found.append(("time", times(job)))
     if result.checkpoint is not None:
         found.append(
-            ("checkpoint", one_line(f"{result.checkpoint}; list: trainyard checkpoints {job.id}"))
+            (
+                "checkpoint",
+                one_line(f"{result.checkpoint}; trainyard download {job.id} {result.checkpoint}"),
+            )
         )
     return found
 

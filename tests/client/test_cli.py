@@ -260,6 +260,11 @@ def test_logs_show_rank_and_text(server: FakeServer, run: Run) -> None:
 
 def test_logs_as_json_are_one_line_each(server: FakeServer, run: Run) -> None:
     everything(server)
+    server.answer(f"GET {JOB}/logs", as_json({**d.LOGS, "lines": []}))
+    silent = run("logs", d.JOB_ID)
+    assert (silent.exit_code, silent.stdout) == (0, "")
+    assert "It has printed nothing." in silent.stderr
+    server.answer(f"GET {JOB}/logs", as_json(d.LOGS))
     [line] = run("logs", d.JOB_ID, "--json").stdout.splitlines()
     assert json.loads(line) == d.LOG_LINE
 

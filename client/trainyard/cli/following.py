@@ -26,6 +26,7 @@ from trainyard.wording import number, sparkline
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
 POLL_S = 1.0
+CLOCK = "time"  # when each line was written: no metric for people
 QUIET_POLLS = 2
 
 
@@ -66,9 +67,11 @@ def logs(
 ) -> None:
     """The output of every rank. With --json one line object a line."""
     out = console()
+    is_empty = True
     with connect() as client:
         try:
             for line in _log_lines(client, job_id, rank=rank, search=search, follow=follow):
+                is_empty = False
                 if as_json:
                     print_json_line(line.raw)
                 else:
@@ -76,6 +79,8 @@ def logs(
         except KeyboardInterrupt as error:
             note("Stopped watching; the job goes on.")
             raise typer.Exit(ExitCode.INTERRUPTED) from error
+    if is_empty and not as_json:
+        note("No such lines." if search or rank is not None else "It has printed nothing.")
 
 
 def metrics(
@@ -88,14 +93,14 @@ def metrics(
     """What was measured: first, last, lowest, highest and the shape of every metric."""
     wanted = [key.strip() for key in keys.split(",") if key.strip()] if keys else None
     with connect() as client:
-        measured = client.jobs.metrics(job_id, wanted, resolution=200)
+        measured = client.jobs.metrics(job_id, wanted, resolution=1000)
     if as_json:
         print_json(measured.raw)
         return
     rows = []
     for series in measured.series:
         known = [value for value in series.values if value is not None]
-        if not known:
+        if not known or (series.key == CLOCK and wanted is None):
             continue
         low = min([*known, *(value for value in series.min if value is not None)])
         high = max([*known, *(value for value in series.max if value is not None)])

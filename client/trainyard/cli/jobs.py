@@ -200,10 +200,10 @@ def _show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
         ]
     )
     print_table(
-        ["  memory per rank", "GiB", "how it is known"],
+        ["memory per rank", "GiB", "how it is known"],
         (
             (
-                f"  {term.name}",
+                term.name,
                 f"{term.gib:.4f}",
                 ("" if term.exact else "estimated: ") + term.source,
             )

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from trainyard.inert import inert, one_line
@@ -159,10 +158,9 @@ def _padded(text: Text, width: int, *, is_right: bool) -> Text:
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Name and value on a line each; facts without a value are left out."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts:
-        if value is not None and value != "":
-            table.add_row(name, value if isinstance(value, Text) else cell(value))
-    console().print(table)
+    known = [(name, value) for name, value in facts if value is not None and value != ""]
+    width = max((len(name) for name, _ in known), default=0)
+    out = console()
+    for name, value in known:
+        shown = value if isinstance(value, Text) else cell(value)
+        out.print(Text(f"{name:<{width}}{GAP}", style="dim") + shown, soft_wrap=True)
