@@ -1,0 +1,327 @@
+"""A public API that answers from documents, with the real dashboard on top of it.
+
+The documents are made by `api.schemas`, so they have the shapes that the real API answers with.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+
+import dashboard
+from api.schemas import (
+    ArtifactView,
+    AttemptView,
+    CheckpointView,
+    DatasetView,
+    EventView,
+    JobView,
+    LeaseView,
+    Me,
+    NodeView,
+    Problem,
+    ProblemItem,
+    TokenView,
+    UserView,
+)
+from core.messages import Inventory, Telemetry
+from core.spec import JobSpec
+from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
+from core.tables import LeaseKind, Role
+from strategies.planner import Hardware, Plan, plan
+from strategies.run_directory import Result
+
+NOW = datetime(2026, 3, 5, 19, 12, tzinfo=UTC)
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-ddp.yaml"
+CPU2 = Hardware(class_name="cpu2", device="cpu", slots=2, memory_gib=24)
+COOKIE = "trainyard_session=secret-of-ada"
+
+
+def spec(**changes: object) -> JobSpec:
+    """The example's spec, some fields changed."""
+    return JobSpec.model_validate({**yaml.safe_load(EXAMPLE.read_text()), **changes})
+
+
+def planned(of: JobSpec) -> Plan:
+    """Its plan on two CPU slots."""
+    return plan(
+        of, nodes=of.resources.nodes, ranks_per_node=of.resources.ranks_per_node, hardware=CPU2
+    )
+
+
+def job(**changes: Any) -> JobView:
+    """A running job at step 100 of 400, some fields changed."""
+    wanted = spec()
+    fields: dict[str, Any] = {
+        "id": "job_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "name": "gpt-ddp",
+        "user": "ada",
+        "state": JobState.RUNNING,
+        "desired": Desired.RUN,
+        "reason_code": "running",
+        "reason": "Training.",
+        "predicted_start": None,
+        "spec": wanted,
+        "plan": planned(wanted),
+        "lease": None,
+        "cloned_from": None,
+        "epoch": 1,
+        "node": "east-01",
+        "steps": 400,
+        "step": 100,
+        "loss": 2.5,
+        "tokens_per_s": 5120.0,
+        "stops_at": NOW + timedelta(minutes=20),
+        "wall_time_s": 1200,
+        "used_s": 0,
+        "result": None,
+        "created_at": NOW - timedelta(minutes=2),
+        "started_at": NOW - timedelta(minutes=1),
+        "finished_at": None,
+    }
+    return JobView.model_validate({**fields, **changes})
+
+
+def attempt(**changes: Any) -> AttemptView:
+    """A failed first attempt, some fields changed."""
+    fields: dict[str, Any] = {
+        "id": "att_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "epoch": 1,
+        "node": "east-01",
+        "lease": "lease_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "state": AttemptState.EXITED,
+        "outcome": Outcome.KILLED,
+        "reason": "Rank 1 on east-01 was killed by signal 9 (SIGKILL) at step 120.",
+        "launcher": "warm",
+        "culprit_rank": 1,
+        "signal": 9,
+        "exit_code": None,
+        "last_lines": ["step 119", "step 120"],
+        "resumed_from_step": None,
+        "assigned_at": NOW,
+        "started_at": NOW + timedelta(seconds=1),
+        "first_step_at": NOW + timedelta(seconds=1.2),
+        "ended_at": NOW + timedelta(seconds=30),
+    }
+    return AttemptView.model_validate({**fields, **changes})
+
+
+def event(**changes: Any) -> EventView:
+    """A job that began to run."""
+    fields: dict[str, Any] = {
+        "id": 1,
+        "at": NOW,
+        "epoch": 1,
+        "kind": "running",
+        "from_state": "starting",
+        "to_state": "running",
+        "reason_code": "running",
+        "message": "Training.",
+        "actor": "node_01aaaaaaaaaaaaaaaaaaaaaaaa",
+    }
+    return EventView.model_validate({**fields, **changes})
+
+
+def node(**changes: Any) -> NodeView:
+    """A ready node with two CPU slots."""
+    fields: dict[str, Any] = {
+        "id": "node_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "name": "east-01",
+        "node_class": "cpu2",
+        "state": NodeState.READY,
+        "reason": "Ready.",
+        "hardware": CPU2,
+        "inventory": Inventory(
+            hostname="east", cores=2, memory_gib=24, gpus=[], slots=2, python="3.11", torch="2.13"
+        ),
+        "telemetry": Telemetry(cpu_pct=42.4, memory_used_gib=3.5, disk_free_gib=70),
+        "reachable": True,
+        "last_seen_at": NOW,
+        "unreachable_since": None,
+        "user": None,
+        "job": None,
+        "free_at": None,
+    }
+    return NodeView.model_validate({**fields, **changes})
+
+
+def lease(**changes: Any) -> LeaseView:
+    """A booked block of two hours."""
+    fields: dict[str, Any] = {
+        "id": "lease_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "user": "ada",
+        "node": "east-01",
+        "node_class": "cpu2",
+        "kind": LeaseKind.BOOKED,
+        "state": LeaseState.BOOKED,
+        "reason": "Booked.",
+        "hold_start": NOW + timedelta(hours=1),
+        "hold_end": NOW + timedelta(hours=3),
+        "usable_end": NOW + timedelta(hours=3, minutes=-5),
+        "job": None,
+        "created_at": NOW,
+    }
+    return LeaseView.model_validate({**fields, **changes})
+
+
+def result() -> Result:
+    """How a whole training ended."""
+    return Result(
+        finished=True,
+        step=400,
+        loss_first=4.6,
+        loss_last=1.8,
+        eval_loss=1.7,
+        tokens_per_s=12000,
+        wall_s=33,
+        checkpoint="step-000400",
+        sample="class A:\n    pass",
+        reason="finished",
+    )
+
+
+CHECKPOINT = CheckpointView(
+    id="ckpt_01aaaaaaaaaaaaaaaaaaaaaaaa",
+    epoch=1,
+    step=200,
+    size=16_000_000,
+    files=5,
+    created_at=NOW,
+)
+ARTIFACT = ArtifactView(
+    id="file_01aaaaaaaaaaaaaaaaaaaaaaaa",
+    epoch=1,
+    path="sample.txt",
+    size=226,
+    sha256="ab" * 32,
+    created_at=NOW,
+)
+DATASET = DatasetView(
+    id="data_01aaaaaaaaaaaaaaaaaaaaaaaa",
+    name="my-text",
+    built_in=False,
+    format="text",
+    size=2048,
+    lines=12,
+    characters=2000,
+    warnings=["Line 7 is longer than 1,000 characters."],
+    created_at=NOW,
+)
+TOKEN = TokenView(
+    id="token_01aaaaaaaaaaaaaaaaaaaaaaaa",
+    name="laptop",
+    created_at=NOW,
+    expires_at=NOW + timedelta(days=90),
+    last_used_at=None,
+    revoked_at=None,
+)
+
+
+def me(**changes: Any) -> Me:
+    """Ada, an ordinary user with one running job."""
+    user = UserView(
+        id="user_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        name="ada",
+        role=Role.USER,
+        zone="UTC",
+        disabled=False,
+        created_at=NOW,
+    )
+    return Me.model_validate(
+        {"user": user, "labs": [], "queued": 0, "running": 1, "lease": None, **changes}
+    )
+
+
+def refusal(
+    status: int, detail: str, *, param: str | None = None, errors: Sequence[tuple[str, str]] = ()
+) -> Problem:
+    """A problem document."""
+    items = [ProblemItem(param=field_, code="invalid", message=text) for field_, text in errors]
+    return Problem(
+        title="Refused", status=status, code="refused", detail=detail, param=param, errors=items
+    )
+
+
+@dataclass
+class Call:
+    """A request that the API got."""
+
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    body: bytes
+    client: str
+
+
+@dataclass
+class FakeApi:
+    """What each address answers, and every request that came."""
+
+    answers: dict[tuple[str, str], object] = field(default_factory=dict)
+    cookies: dict[tuple[str, str], str] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+
+    def put(self, path: str, answer: object, *, method: str = "GET") -> None:
+        """From now on `path` answers with a view, a list of views, a Problem or None (204)."""
+        self.answers[(method, path)] = answer
+
+    def show(self, shown: JobView, **past: Sequence[BaseModel]) -> None:
+        """`/v1/jobs/{id}` and everything below it."""
+        path = f"/v1/jobs/{shown.id}"
+        self.put(path, shown)
+        for name in ("events", "attempts", "checkpoints", "artifacts"):
+            self.put(f"{path}/{name}", list(past.get(name, ())))
+
+    def sent(self, method: str, path: str) -> Call:
+        """The last request of that kind."""
+        found = [call for call in self.calls if (call.method, call.path) == (method, path)]
+        assert found, [(call.method, call.path) for call in self.calls]
+        return found[-1]
+
+    def app(self) -> FastAPI:
+        """The application: these answers, and the dashboard."""
+        app = FastAPI()
+
+        async def answer(request: Request) -> Response:
+            key = (request.method, request.url.path)
+            self.calls.append(
+                Call(
+                    *key,
+                    query={
+                        name: request.query_params.getlist(name) for name in request.query_params
+                    },
+                    headers=dict(request.headers),
+                    body=await request.body(),
+                    client=request.client.host if request.client else "",
+                )
+            )
+            if key not in self.answers:
+                return _as_json(refusal(404, f"There is nothing at {request.url.path}."))
+            response = _as_json(self.answers[key])
+            if key in self.cookies:
+                response.headers["set-cookie"] = self.cookies[key]
+            return response
+
+        app.add_api_route("/v1/{rest:path}", answer, methods=["GET", "POST", "DELETE"])
+        app.include_router(dashboard.create(app))
+        return app
+
+
+def _as_json(answer: object) -> Response:
+    if answer is None:
+        return Response(status_code=204)
+    if isinstance(answer, Problem):
+        body = answer.model_dump(mode="json", exclude_none=True)
+        return JSONResponse(body, answer.status, media_type="application/problem+json")
+    if isinstance(answer, list):
+        data = [item.model_dump(mode="json") for item in answer]
+        return JSONResponse({"object": "list", "data": data, "has_more": False})
+    assert isinstance(answer, BaseModel)
+    return JSONResponse(answer.model_dump(mode="json"))

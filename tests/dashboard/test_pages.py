@@ -1,0 +1,430 @@
+"""What every page shows and holds, over documents of every state."""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from starlette.testclient import TestClient
+
+from api.schemas import ClassPlan, PlanView, TokenMade
+from core.states import Desired, JobState, LeaseState, NodeState, Outcome
+from core.tables import LeaseKind, Role
+from tests.dashboard.fake_api import (
+    ARTIFACT,
+    CHECKPOINT,
+    DATASET,
+    EXAMPLE,
+    NOW,
+    TOKEN,
+    FakeApi,
+    attempt,
+    event,
+    job,
+    lease,
+    me,
+    node,
+    planned,
+    refusal,
+    result,
+    spec,
+)
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202edesrever\x1b[31m"
+MARKUP = '<script>alert(1)</script>"><img src=x onerror=alert(2)>'
+JOB = "/jobs/job_01aaaaaaaaaaaaaaaaaaaaaaaa"
+PAGES = ["/jobs", JOB, "/jobs/new", "/nodes", "/leases", "/datasets", "/account"]
+STAFF = me(user=me().user.model_copy(update={"role": Role.STAFF}))
+
+
+@pytest.fixture
+def full(api: FakeApi) -> FakeApi:
+    """An API that has one of everything."""
+    shown = job()
+    api.put("/v1/jobs", [shown])
+    api.show(
+        shown,
+        events=[event()],
+        attempts=[attempt()],
+        checkpoints=[CHECKPOINT],
+        artifacts=[ARTIFACT],
+    )
+    api.put("/v1/nodes", [node()])
+    api.put("/v1/leases", [lease(), lease(id="lease_02", state=LeaseState.ENDED)])
+    api.put("/v1/datasets", [DATASET])
+    api.put("/v1/tokens", [TOKEN])
+    return api
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/login", "/login?link=x", "/first-start"])
+def test_every_page_is_safe_and_can_be_walked_through(
+    full: FakeApi, page: TestClient, path: str
+) -> None:
+    answer = page.get(path)
+    text = answer.text
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "'unsafe-inline'" not in policy.replace("style-src-attr 'unsafe-inline'", "")
+    assert answer.headers["cache-control"] == "no-store"
+    assert not re.search(r"<script(?![^>]*(src=|application/json))", text), "a script inside"
+    assert not re.search(r"\son[a-z]+=", text), "a handler inside"
+    assert "<style" not in text
+    assert text.count("<h1") == 1
+    assert '<a class="skip" href="#main">' in text
+    assert "<main id=" in text
+    ids = re.findall(r'\sid="([^"]+)"', text)
+    assert len(ids) == len(set(ids)), "an id stands twice"
+    labelled = set(re.findall(r'<label[^>]* for="([^"]+)"', text))
+    for name in re.findall(r'<(?:input|select|textarea) class="input" id="([^"]+)"', text):
+        assert name in labelled
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_a_state_is_a_word_with_its_shape(api: FakeApi, page: TestClient, state: JobState) -> None:
+    shown = job(state=state, finished_at=NOW if state in ("succeeded", "failed") else None)
+    api.put("/v1/jobs", [shown])
+    api.show(shown)
+    badge = f'<span class="badge" data-state="{state}">{state}</span>'
+    assert badge in page.get("/jobs").text
+    assert badge in page.get(JOB).text
+
+
+@pytest.mark.parametrize(
+    ("state", "desired", "buttons"),
+    [
+        (JobState.QUEUED, Desired.RUN, {"pause", "cancel"}),
+        (JobState.RUNNING, Desired.RUN, {"pause", "cancel"}),
+        (JobState.STOPPING, Desired.PAUSE, {"resume", "cancel"}),
+        (JobState.STOPPING, Desired.CANCEL, set()),
+        (JobState.PAUSED, Desired.PAUSE, {"resume", "cancel"}),
+        (JobState.SUCCEEDED, Desired.RUN, set()),
+        (JobState.CANCELLED, Desired.CANCEL, set()),
+    ],
+)
+def test_only_the_buttons_that_do_something_are_there(
+    api: FakeApi, page: TestClient, state: JobState, desired: Desired, buttons: set[str]
+) -> None:
+    api.show(job(state=state, desired=desired))
+    found = re.findall(rf'action="{JOB}/(\w+)"', page.get(JOB).text)
+    assert set(found) == buttons
+
+
+@pytest.mark.parametrize("action", ["cancel", "pause", "resume", "requeue"])
+def test_an_action_goes_to_the_api_and_back_to_the_job(
+    full: FakeApi, page: TestClient, action: str
+) -> None:
+    full.put(f"/v1{JOB}/{action}", job(), method="POST")
+    answer = page.post(f"{JOB}/{action}")
+    assert (answer.status_code, answer.headers["location"]) == (303, JOB)
+    full.sent("POST", f"/v1{JOB}/{action}")
+
+
+def test_a_refused_action_is_said_on_the_jobs_page(full: FakeApi, page: TestClient) -> None:
+    reason = "gpt-ddp is being cancelled, so it can't be paused."
+    full.put(f"/v1{JOB}/pause", refusal(409, reason), method="POST")
+    answer = page.post(f"{JOB}/pause")
+    assert answer.status_code == 409
+    assert "being cancelled, so it can&#39;t be paused" in answer.text
+    assert "<h1><bdi>gpt-ddp</bdi></h1>" in answer.text
+
+
+def test_an_unknown_action_is_none(full: FakeApi, page: TestClient) -> None:
+    assert page.post(f"{JOB}/explode").status_code == 404
+
+
+def test_what_others_wrote_is_inert_everywhere(full: FakeApi, page: TestClient) -> None:
+    hostile = job(reason=HOSTILE).model_copy(update={"name": HOSTILE})
+    full.put("/v1/jobs", [hostile])
+    full.show(
+        hostile.model_copy(update={"result": result().model_copy(update={"sample": HOSTILE})}),
+        events=[event(message=HOSTILE)],
+        attempts=[attempt(reason=HOSTILE, last_lines=[HOSTILE])],
+        artifacts=[ARTIFACT.model_copy(update={"path": HOSTILE})],
+    )
+    full.put("/v1/nodes", [node(reason=HOSTILE)])
+    full.put("/v1/leases", [lease(reason=HOSTILE, state=LeaseState.ENDED)])
+    full.put("/v1/datasets", [DATASET.model_copy(update={"name": HOSTILE, "warnings": [HOSTILE]})])
+    full.put("/v1/tokens", [TOKEN.model_copy(update={"name": HOSTILE})])
+    full.put("/v1/jobs/plan", refusal(422, HOSTILE, param=HOSTILE), method="POST")
+    texts = [page.get(path).text for path in PAGES] + [
+        page.get("/jobs", params={"name": MARKUP, "user": MARKUP}).text,
+        page.post("/jobs/plan", data={"spec": HOSTILE}).text,
+    ]
+    for text in texts:
+        assert "<script>alert" not in text
+        assert "<img" not in text
+        # In the document for our scripts JSON escapes them; everywhere else they are spelled out.
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "[U+202E]desrever" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ({"running": 0, "queued": 0}, "Nothing of yours runs or waits."),
+        ({"running": 1, "queued": 0}, "1 job runs, none waits."),
+        ({"running": 3, "queued": 1}, "3 jobs run, 1 waits."),
+        ({"running": 0, "queued": 2}, "No job runs, 2 wait."),
+    ],
+)
+def test_the_list_begins_with_what_is_going_on(
+    api: FakeApi, page: TestClient, counts: dict[str, int], sentence: str
+) -> None:
+    api.put("/v1/me", me(**counts))
+    assert f"<strong>{sentence}</strong>" in page.get("/jobs").text
+
+
+def test_a_filter_reaches_the_api_and_stays_in_the_addresses(
+    api: FakeApi, page: TestClient
+) -> None:
+    text = page.get("/jobs?view=waiting&name=gpt&after=job_9").text
+    query = api.sent("GET", "/v1/jobs").query
+    assert query["state"] == ["queued", "paused"]
+    assert query["name"] == ["gpt"]
+    assert query["after"] == ["job_9"]
+    assert 'href="/jobs?view=ended&amp;name=gpt"' in text
+
+
+def test_newer_jobs_wait_behind_a_button(api: FakeApi, page: TestClient) -> None:
+    old = job(id="job_01b")
+    api.put("/v1/jobs", [old])
+    text = page.get("/jobs").text
+    assert 'hx-get="/jobs/rows?first=job_01b"' in text
+    api.put("/v1/jobs", [job(id="job_01d"), job(id="job_01c"), old])
+    rows = page.get("/jobs/rows?first=job_01b", headers={"hx-request": "true"}).text
+    assert "2 newer jobs" in rows
+    assert "row-job_01b" in rows
+    assert "row-job_01c" not in rows
+
+
+def test_selected_jobs_are_cancelled_and_ended_ones_left_alone(
+    api: FakeApi, page: TestClient
+) -> None:
+    api.put("/v1/jobs/job_1/cancel", refusal(409, "It has ended."), method="POST")
+    api.put("/v1/jobs/job_2/cancel", job(), method="POST")
+    answer = page.post("/jobs/cancel", data={"job": ["job_1", "job_2"]})
+    assert answer.status_code == 303
+    api.sent("POST", "/v1/jobs/job_2/cancel")
+
+
+def test_a_job_page_shows_plan_result_attempts_and_downloads(
+    api: FakeApi, page: TestClient
+) -> None:
+    shown = job(state=JobState.SUCCEEDED, step=400, result=result(), finished_at=NOW)
+    api.show(shown, attempts=[attempt()], checkpoints=[CHECKPOINT], artifacts=[ARTIFACT])
+    text = page.get(JOB).text
+    assert "4.600 \u2192 1.800" in text
+    assert "class A:" in text
+    assert "killed by signal 9 (SIGKILL) at step 120" in text
+    assert f'href="/v1{JOB}/checkpoints/{CHECKPOINT.id}"' in text
+    assert f'href="/v1{JOB}/artifacts/{ARTIFACT.id}"' in text
+    assert "1,313,600 parameters" in text
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_outcome_of_an_attempt_has_a_family(
+    api: FakeApi, page: TestClient, outcome: Outcome
+) -> None:
+    api.show(job(), attempts=[attempt(outcome=outcome)])
+    text = page.get(JOB).text
+    family = re.search(rf'data-state="([a-z]+)">{outcome.replace("_", " ")}</span>', text)
+    assert family is not None
+    assert family[1] in {"good", "info", "warn", "bad", "paused", "cancelled"}
+
+
+def test_an_attempts_echo_of_its_jobs_event_is_told_once(api: FakeApi, page: TestClient) -> None:
+    told = [
+        event(id=1, kind="attempt_running", message="Training."),
+        event(id=2, kind="running", message="Training."),
+        event(id=3, kind="attempt_starting", to_state="starting", message="Its ranks start."),
+    ]
+    api.show(job(), events=told)
+    text = page.get(f"{JOB}/events").text
+    assert text.count("Training.") == 1
+    assert "Its ranks start." in text
+    assert 'data-last="3"' in text
+
+
+def test_a_job_of_nobody_is_a_page_that_says_so(api: FakeApi, page: TestClient) -> None:
+    answer = page.get("/jobs/job_unknown")
+    assert answer.status_code == 404
+    assert "<h1>Refused</h1>" in answer.text
+
+
+@pytest.mark.parametrize("job_id", ["%2e%2e%2fme", "a%3fb", "%00", "..%2f..%2fnodes"])
+def test_an_id_cannot_name_another_address(api: FakeApi, page: TestClient, job_id: str) -> None:
+    assert page.get(f"/jobs/{job_id}").status_code in (404, 405)
+    asked = {call.path for call in api.calls} - {"/v1/me"}
+    assert all(path.startswith("/v1/jobs/") for path in asked)
+
+
+def test_the_form_starts_with_an_example_that_runs(api: FakeApi, page: TestClient) -> None:
+    text = page.get("/jobs/new").text
+    assert "name: gpt-ddp" in text
+    assert not any(call.method == "POST" for call in api.calls), "a link must not make the API plan"
+    assert "name: llama-single" in page.get("/jobs/new?example=llama-single").text
+
+
+def test_a_clone_starts_with_the_spec_of_its_job(full: FakeApi, page: TestClient) -> None:
+    text = page.get("/jobs/new?clone=job_01aaaaaaaaaaaaaaaaaaaaaaaa").text
+    assert "global_batch_size: 8" in text
+    assert "wall_time: 20min" in text
+    assert "kv_heads" not in text
+
+
+def test_the_plan_says_what_fits_and_lets_submit(api: FakeApi, page: TestClient) -> None:
+    answer = PlanView(
+        plans=[ClassPlan(node_class="cpu2", plan=planned(spec()), ready_nodes=1)],
+        chosen="cpu2",
+        predicted_start=None,
+        reason="It fits on cpu2.",
+    )
+    api.put("/v1/jobs/plan", answer, method="POST")
+    text = page.post("/jobs/plan", data={"spec": EXAMPLE.read_text()}).text
+    assert "Fits cpu2" in text
+    assert "1,313,600" in text
+    assert "disabled" not in text
+    call = api.sent("POST", "/v1/jobs/plan")
+    assert call.headers["content-type"] == "application/yaml"
+    assert call.body.decode() == EXAMPLE.read_text()
+
+
+def test_a_plan_that_cannot_run_names_the_fields_and_blocks_submit(
+    api: FakeApi, page: TestClient
+) -> None:
+    odd = spec(model={"name": "gpt", "layers": 4, "width": 161, "heads": 4})
+    answer = PlanView(
+        plans=[ClassPlan(node_class="cpu2", plan=planned(odd), ready_nodes=1)],
+        chosen=None,
+        predicted_start=None,
+        reason="It cannot run.",
+    )
+    assert planned(odd).problems
+    api.put("/v1/jobs/plan", answer, method="POST")
+    text = page.post("/jobs/plan", data={"spec": "x"}).text
+    for problem in planned(odd).problems:
+        assert f"<code>{problem.param}</code>" in text
+    assert "data-submit disabled" in text
+
+
+def test_submitting_sends_the_text_as_it_is_with_the_forms_key(
+    api: FakeApi, page: TestClient
+) -> None:
+    text = "# a comment stays\nname: x\n"
+    api.put("/v1/jobs", job(id="job_new"), method="POST")
+    answer = page.post("/jobs/new", data={"spec": text, "key": "k1"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/job_new")
+    call = api.sent("POST", "/v1/jobs")
+    assert call.body.decode() == text
+    assert call.headers["idempotency-key"] == "k1"
+
+
+def test_a_refused_spec_keeps_its_text_and_names_the_fields(api: FakeApi, page: TestClient) -> None:
+    errors = [
+        ("training.steps", "training.steps (line 4): this field is required."),
+        ("resources.wall_time", "resources.wall_time: this field is required."),
+    ]
+    api.put("/v1/jobs", refusal(422, errors[0][1], errors=errors), method="POST")
+    answer = page.post("/jobs/new", data={"spec": "name: mine <b>", "key": "k"})
+    assert answer.status_code == 422
+    assert "name: mine &lt;b&gt;" in answer.text
+    for _, sentence in errors:
+        assert sentence in answer.text
+
+
+def test_nodes_show_use_condition_and_holder(api: FakeApi, page: TestClient) -> None:
+    api.put(
+        "/v1/nodes",
+        [
+            node(user="ada", job="job_01aaaaaaaaaaaaaaaaaaaaaaaa"),
+            node(id="node_2", name="east-02", reachable=False, unreachable_since=NOW),
+            node(id="node_3", name="west-01", state=NodeState.QUARANTINED, telemetry=None),
+        ],
+    )
+    text = page.get("/nodes").text
+    assert "1 of 3 nodes is ready; 0 free now." in text
+    assert "east-02 has not been heard since" in text
+    assert 'class="condition">unreachable' in text
+    assert 'data-state="quarantined"' in text
+    assert "/drain" not in text, "only staff may"
+    api.put("/v1/me", STAFF)
+    assert "/nodes/node_01aaaaaaaaaaaaaaaaaaaaaaaa/drain" in page.get("/nodes").text
+
+
+@pytest.mark.parametrize("state", list(NodeState))
+def test_every_state_of_a_node_is_shown(api: FakeApi, page: TestClient, state: NodeState) -> None:
+    api.put("/v1/nodes", [node(state=state)])
+    assert f'<span class="badge" data-state="{state}">{state}</span>' in page.get("/nodes").text
+
+
+def test_booking_sends_the_hour_with_the_browsers_offset(full: FakeApi, page: TestClient) -> None:
+    full.put("/v1/leases", lease(), method="POST")
+    fields = {
+        "node_class": "cpu2",
+        "start_local": "2026-03-05T15:00",
+        "start": "2026-03-05T15:00:00-05:00",
+        "hours": "2",
+        "key": "k1",
+    }
+    assert page.post("/leases", data=fields).status_code == 303
+    call = full.sent("POST", "/v1/leases")
+    assert call.body == (b'{"node_class":"cpu2","start":"2026-03-05T15:00:00-05:00","hours":2}')
+    assert call.headers["idempotency-key"] == "k1"
+    page.post("/leases", data={**fields, "start": ""})
+    assert b'"start":"2026-03-05T15:00Z"' in full.sent("POST", "/v1/leases").body
+
+
+def test_a_refused_booking_keeps_what_was_typed(full: FakeApi, page: TestClient) -> None:
+    full.put("/v1/leases", refusal(409, "Taken; free from 18:00."), method="POST")
+    answer = page.post("/leases", data={"start_local": "2026-03-05T15:00", "hours": "7"})
+    assert answer.status_code == 409
+    assert "Taken; free from 18:00." in answer.text
+    assert 'value="7"' in answer.text
+
+
+def test_booked_leases_can_be_given_up_and_walk_ins_not(api: FakeApi, page: TestClient) -> None:
+    api.put(
+        "/v1/leases",
+        [lease(id="lease_1"), lease(id="lease_2", kind=LeaseKind.WALK_IN, job="job_1")],
+    )
+    text = page.get("/leases").text
+    assert "/leases/lease_1/cancel" in text
+    assert "/leases/lease_2/cancel" not in text
+    api.put("/v1/leases/lease_1", None, method="DELETE")
+    assert page.post("/leases/lease_1/cancel").status_code == 303
+
+
+def test_the_clock_of_a_lease_is_on_every_page(full: FakeApi, page: TestClient) -> None:
+    held = lease(state=LeaseState.ACTIVE, hold_start=NOW - timedelta(hours=1))
+    full.put("/v1/me", me(lease=held))
+    for path in PAGES:
+        assert f'data-lease-stop="{held.usable_end.isoformat()}"' in page.get(path).text
+
+
+def test_a_new_token_is_shown_once(full: FakeApi, page: TestClient) -> None:
+    made = TokenMade(**TOKEN.model_dump(), secret="ty_only_now", user=me().user)
+    full.put("/v1/tokens", made, method="POST")
+    answer = page.post("/account/tokens", data={"name": "laptop", "expires_in_days": "30"})
+    assert "ty_only_now" in answer.text
+    assert answer.headers["cache-control"] == "no-store"
+    assert full.sent("POST", "/v1/tokens").body == b'{"name":"laptop","expires_in_days":30}'
+    assert "ty_only_now" not in page.get("/account").text
+
+
+def test_a_database_that_is_away_is_a_page_that_says_so(api: FakeApi, page: TestClient) -> None:
+    api.put("/v1/me", refusal(503, "The database does not answer right now."))
+    answer = page.get("/jobs")
+    assert answer.status_code == 503
+    assert "The database does not answer right now." in answer.text
+    assert "Running jobs are not affected." in answer.text
+
+
+def test_pages_ask_only_what_a_script_may_ask(
+    full: FakeApi, browser_of: Callable[..., TestClient]
+) -> None:
+    """A bearer token in the page's request works as it does for a script."""
+    client = browser_of(cookie="")
+    client.get("/jobs", headers={"authorization": "Bearer ty_script"})
+    assert full.sent("GET", "/v1/me").headers["authorization"] == "Bearer ty_script"
