@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from tests.client.fake_server import FakeServer, serving
+from tests.client.scripted import Run
 from trainyard import Trainyard
+from trainyard.cli.app import app
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +38,23 @@ def client(server: FakeServer, waits: list[float]) -> Iterator[Trainyard]:
     """Signed in at the fake server; it does not really sleep."""
     with Trainyard(server.url, "ty_secret", sleep=waits.append) as made:
         yield made
+
+
+@pytest.fixture
+def run(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`run("jobs", "--json")`, signed in at the fake server."""
+    monkeypatch.setenv("TRAINYARD_URL", server.url)
+    monkeypatch.setenv("TRAINYARD_TOKEN", "ty_secret")
+
+    def invoke(*args: str, input: str | None = None) -> Result:
+        return CliRunner().invoke(app, list(args), input=input)
+
+    return invoke
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> str:
+    """A file to submit; the fake server does not read it."""
+    path = tmp_path / "job.yaml"
+    path.write_text("name: gpt-ddp\n")
+    return str(path)

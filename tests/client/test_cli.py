@@ -1,104 +1,18 @@
 """The command line as scripts and people use it."""
 
 import json
-import os
-import pty
-import select
-import signal
-import stat
-import subprocess
-import sys
-import termios
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from tests.client import documents as d
 from tests.client.fake_server import Answer, FakeServer, as_json, listed, refused, streamed
+from tests.client.scripted import JOB, Run, everything
 from trainyard.cli.app import app
-from trainyard.config import config_path, read
+from trainyard.cli.exit_codes import ExitCode
 
-Run = Callable[..., Result]
-JOB = f"/v1/jobs/{d.JOB_ID}"
-MAIN = "from trainyard.cli import main; main()"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "cli.md"
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]x[/]"
-
-
-@pytest.fixture
-def run(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`run("jobs", "--json")`, signed in at the fake server."""
-    monkeypatch.setenv("TRAINYARD_URL", server.url)
-    monkeypatch.setenv("TRAINYARD_TOKEN", "ty_secret")
-
-    def invoke(*args: str, input: str | None = None) -> Result:
-        return CliRunner().invoke(app, list(args), input=input)
-
-    return invoke
-
-
-@pytest.fixture
-def job_file(tmp_path: Path) -> str:
-    path = tmp_path / "job.yaml"
-    path.write_text("name: gpt-ddp\n")
-    return str(path)
-
-
-def everything(server: FakeServer) -> None:
-    """Answer all that the commands ask for."""
-    gets = {
-        "/v1/me": as_json(d.ME),
-        "/v1/jobs": listed([d.running(120, 2.5)]),
-        JOB: as_json(d.ended()),
-        f"{JOB}/attempts": listed([d.ATTEMPT]),
-        f"{JOB}/events": listed([d.event(1, "Started.")]),
-        f"{JOB}/metrics": as_json(d.METRICS),
-        f"{JOB}/logs": as_json(d.LOGS),
-        f"{JOB}/checkpoints": listed([d.CHECKPOINT]),
-        f"{JOB}/artifacts": listed([d.ARTIFACT]),
-        f"{JOB}/artifacts/{d.ARTIFACT['id']}": Answer(200, b"hello", "text/plain"),
-        f"{JOB}/checkpoints/{d.CHECKPOINT['id']}": Answer(200, b"tar", "application/x-tar"),
-        "/v1/nodes": listed([d.NODE]),
-        "/v1/datasets": listed([d.DATASET]),
-        "/v1/leases": listed([d.LEASE]),
-        "/v1/tokens": listed([d.TOKEN]),
-        "/v1/users": listed([d.USER]),
-        "/v1/admin/audit": listed([d.AUDIT]),
-    }
-    for path, answer in gets.items():
-        server.answer(f"GET {path}", answer)
-    server.answer(f"GET {JOB}/stream", streamed(("1", "job", d.job()), ("2", "end", d.ended())))
-    posts = {
-        "/v1/jobs": as_json(d.job(), 201),
-        "/v1/jobs/plan": as_json(d.PLAN_ANSWER),
-        f"{JOB}/clone": as_json(d.job(), 201),
-        "/v1/leases": as_json(d.LEASE, 201),
-        "/v1/datasets": as_json(d.DATASET, 201),
-        "/v1/tokens": as_json(d.NEW_TOKEN, 201),
-        "/v1/users": as_json(d.USER, 201),
-        "/v1/users/ada/login-link": as_json(d.LINK, 201),
-        "/v1/admin/enrolments": as_json(d.ENROLMENT, 201),
-        "/v1/sessions": as_json(d.NEW_TOKEN, 201),
-        "/v1/sessions/link": as_json(d.NEW_TOKEN, 201),
-        "/v1/first-start": as_json(d.NEW_TOKEN, 201),
-    }
-    for verb in ("cancel", "pause", "resume", "requeue"):
-        posts[f"{JOB}/{verb}"] = as_json(d.job())
-    for verb in ("drain", "resume", "quarantine", "retire"):
-        posts[f"/v1/admin/nodes/this-machine/{verb}"] = as_json(d.NODE)
-    for path, answer in posts.items():
-        server.answer(f"POST {path}", answer)
-    for path in (
-        f"/v1/leases/{d.LEASE['id']}",
-        "/v1/datasets/my-text",
-        f"/v1/tokens/{d.TOKEN['id']}",
-        "/v1/sessions/current",
-    ):
-        server.answer(f"DELETE {path}", Answer(204))
-    server.answer("PATCH /v1/users/ada", as_json(d.USER))
 
 
 COMMANDS = [
@@ -159,6 +73,19 @@ def test_every_command_is_in_the_list_above(run: Run) -> None:
     assert {info.name for info in app.registered_commands} == (tried | elsewhere) - {
         "datasets", "leases", "tokens", "admin"
     }  # fmt: skip
+
+
+def test_the_documentation_names_every_command_and_exit_code() -> None:
+    text = DOCUMENTATION.read_text()
+    for command in app.registered_commands:
+        assert f"`{command.name}" in text or f"trainyard {command.name}" in text, command.name
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        for command in group.typer_instance.registered_commands:
+            name = f"{group.name} {command.name}"
+            assert name in text or f"`{command.name}`" in text, name
+    for code in ExitCode:
+        assert f"\n| {code.value} | " in text
 
 
 def test_plan_shows_what_it_costs(server: FakeServer, run: Run, job_file: str) -> None:
@@ -406,79 +333,6 @@ def test_nothing_that_others_wrote_reaches_the_terminal_raw(server: FakeServer, 
         assert "\x1b" not in machine.stdout + machine.stderr
 
 
-def test_login_keeps_the_token_for_the_next_command(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    everything(server)
-    runner = CliRunner()
-    shown = runner.invoke(app, ["login", server.url], input="ada\ncorrect horse battery\n")
-    assert shown.exit_code == 0, shown.output
-    assert "correct horse battery" not in shown.output
-    assert "ty_secret" not in shown.output
-    assert json.loads(server.of("POST /v1/sessions")[0].body) == {
-        "name": "ada",
-        "password": "correct horse battery",
-    }
-    assert stat.S_IMODE(config_path().stat().st_mode) == 0o600
-    assert runner.invoke(app, ["whoami"]).exit_code == 0
-    assert server.of("GET /v1/me")[0].headers["authorization"] == "Bearer ty_secret"
-    assert runner.invoke(app, ["logout"]).exit_code == 0
-    assert (
-        server.of("DELETE /v1/sessions/current")[0].headers["authorization"] == "Bearer ty_secret"
-    )
-    assert read(config_path()).servers == {}
-
-
-def test_login_by_token_link_and_first_start(server: FakeServer) -> None:
-    everything(server)
-    runner = CliRunner()
-    given = runner.invoke(app, ["login", server.url, "--token", "-", "--json"], input="ty_mine\n")
-    assert json.loads(given.stdout) == {"url": server.url, "user": "ada"}
-    assert read(config_path()).servers[server.url].token == "ty_mine"
-    assert "Forgot the token" in runner.invoke(app, ["logout"]).stdout
-    assert server.of("DELETE /v1/sessions/current") == []  # a token that was given stays valid
-
-    linked = runner.invoke(app, ["login", "--link", f"{server.url}/login?secret=abc"])
-    assert linked.exit_code == 0, linked.output
-    assert json.loads(server.of("POST /v1/sessions/link")[0].body) == {"secret": "abc"}
-
-    first = f"{server.url}/first-start?secret=def"
-    made = runner.invoke(
-        app, ["login", "--link", first, "--json"], input="ada\nlong password 1\nlong password 1\n"
-    )
-    assert made.exit_code == 0, made.output
-    json.loads(made.stdout[made.stdout.index("{") :])  # the runner echoes what is typed before it
-    assert json.loads(server.of("POST /v1/first-start")[0].body) == {
-        "secret": "def",
-        "name": "ada",
-        "password": "long password 1",
-    }
-
-
-def test_a_login_that_fails_keeps_nothing(server: FakeServer) -> None:
-    server.answer("POST /v1/sessions", refused(401, "unauthenticated", "Wrong name or password."))
-    shown = CliRunner().invoke(app, ["login", server.url], input="ada\nwrong\n")
-    assert shown.exit_code == 3
-    assert not config_path().exists()
-    nothing = CliRunner().invoke(app, ["login", "--link", f"{server.url}/login"])
-    assert nothing.exit_code == 2
-    both = CliRunner().invoke(app, ["login", "--link", "http://x/login?secret=a", "--token", "t"])
-    assert both.exit_code == 2
-
-
-def test_add_user_asks_for_the_password_on_stderr(server: FakeServer, run: Run) -> None:
-    everything(server)
-    shown = run("admin", "add-user", "bob", "--role", "staff", "--json", input="\n\n")
-    assert shown.exit_code == 0, shown.output
-    json.loads(shown.stdout)
-    assert json.loads(server.of("POST /v1/users")[0].body) == {
-        "name": "bob",
-        "role": "staff",
-        "password": None,
-        "zone": "UTC",
-    }
-
-
 def test_a_booking_in_local_time_carries_its_offset(server: FakeServer, run: Run) -> None:
     everything(server)
     assert run("leases", "book", "2027-01-05 14:00", "3", "--node", "north-02").exit_code == 0
@@ -487,96 +341,3 @@ def test_a_booking_in_local_time_carries_its_offset(server: FakeServer, run: Run
     assert body["node"] == "north-02"
     assert body["start"].startswith("2027-01-05T14:00:00")
     assert body["start"][19:] != ""
-
-
-# ----------------------------------------------------------------------------- a process of its own
-
-
-@contextmanager
-def process(*args: str, url: str) -> Iterator["subprocess.Popen[str]"]:
-    """`python -m trainyard.cli ...` as a person starts it."""
-    started = subprocess.Popen(
-        [sys.executable, "-c", MAIN, *args],
-        env={**os.environ, "TRAINYARD_URL": url, "TRAINYARD_TOKEN": "t"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield started
-    finally:
-        started.kill()
-        started.communicate()
-
-
-@pytest.mark.parametrize("command", ["follow", "logs"])
-def test_ctrl_c_stops_watching_and_not_the_job(server: FakeServer, command: str) -> None:
-    release = threading.Event()
-    everything(server)
-    server.answer(f"GET {JOB}", as_json(d.running(1, 2.0)))
-    server.answer(f"GET {JOB}/stream", streamed(("1", "job", d.running(1, 2.0)), hold=release))
-    args = [command, d.JOB_ID] if command == "follow" else [command, d.JOB_ID, "-f"]
-    awaited = f"GET {JOB}/stream" if command == "follow" else f"GET {JOB}/logs"
-    with process(*args, url=server.url) as started:
-        server.wait_for(awaited, 1)
-        started.send_signal(signal.SIGINT)
-        out, err = started.communicate(timeout=30)
-    release.set()
-    assert started.returncode == 130, err
-    assert "the job goes on" in err
-    assert "Traceback" not in out + err
-    assert {asked.method for asked in server.asked} == {"GET"}
-
-
-def test_a_reader_that_goes_away_is_no_traceback(server: FakeServer) -> None:
-    everything(server)
-    many = [{**d.LOG_LINE, "line": i, "text": "x" * 200} for i in range(4000)]
-    server.answer(f"GET {JOB}/logs", as_json({**d.LOGS, "lines": many}))
-    with process("logs", d.JOB_ID, url=server.url) as started:
-        assert started.stdout is not None
-        assert started.stderr is not None
-        started.stdout.readline()
-        started.stdout.close()
-        started.wait(30)
-        assert "Traceback" not in started.stderr.read()
-
-
-def on_a_terminal(*args: str, url: str, columns: int = 80) -> str:
-    """What a person with an 80 column terminal gets."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (40, columns))
-    environment = {**os.environ, "TRAINYARD_URL": url, "TRAINYARD_TOKEN": "t", "TERM": "xterm"}
-    for name in ("COLUMNS", "LINES", "NO_COLOR"):
-        environment.pop(name, None)
-    started = subprocess.Popen(
-        [sys.executable, "-c", MAIN, *args],
-        env=environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    got = b""
-    with suppress(OSError):  # EIO: the last writer is gone
-        while select.select([ours], [], [], 30)[0]:
-            got += os.read(ours, 65536)
-    os.close(ours)
-    started.kill()
-    started.wait()
-    return got.decode()
-
-
-def test_on_a_narrow_terminal_nothing_is_cut(server: FakeServer) -> None:
-    everything(server)
-    reason = "Waits for job_01k9 on this-machine, which ends at 15:55 at the latest."
-    server.answer("GET /v1/jobs", listed([d.job(name="a-job-with-a-long-name", reason=reason)]))
-    shown = on_a_terminal("jobs", url=server.url)
-    for part in (d.JOB_ID, "a-job-with-a-long-name", "queued", "0/400", reason):
-        assert part in shown
-
-
-def test_on_a_terminal_the_display_ends_with_the_summary(server: FakeServer) -> None:
-    everything(server)
-    shown = on_a_terminal("follow", d.JOB_ID, url=server.url)
-    assert "\x1b[?25l" in shown  # the cursor was hidden while the display ran
-    assert shown.rindex("\x1b[?25h") < shown.index("gpt-ddp succeeded")

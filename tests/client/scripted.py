@@ -1,0 +1,65 @@
+"""A fake server that answers all that the command line asks for."""
+
+from collections.abc import Callable
+
+from typer.testing import Result
+
+from tests.client import documents as d
+from tests.client.fake_server import Answer, FakeServer, as_json, listed, streamed
+
+Run = Callable[..., Result]
+JOB = f"/v1/jobs/{d.JOB_ID}"
+
+
+def everything(server: FakeServer) -> None:
+    """Answer all that the commands ask for."""
+    gets = {
+        "/v1/me": as_json(d.ME),
+        "/v1/jobs": listed([d.running(120, 2.5)]),
+        JOB: as_json(d.ended()),
+        f"{JOB}/attempts": listed([d.ATTEMPT]),
+        f"{JOB}/events": listed([d.event(1, "Started.")]),
+        f"{JOB}/metrics": as_json(d.METRICS),
+        f"{JOB}/logs": as_json(d.LOGS),
+        f"{JOB}/checkpoints": listed([d.CHECKPOINT]),
+        f"{JOB}/artifacts": listed([d.ARTIFACT]),
+        f"{JOB}/artifacts/{d.ARTIFACT['id']}": Answer(200, b"hello", "text/plain"),
+        f"{JOB}/checkpoints/{d.CHECKPOINT['id']}": Answer(200, b"tar", "application/x-tar"),
+        "/v1/nodes": listed([d.NODE]),
+        "/v1/datasets": listed([d.DATASET]),
+        "/v1/leases": listed([d.LEASE]),
+        "/v1/tokens": listed([d.TOKEN]),
+        "/v1/users": listed([d.USER]),
+        "/v1/admin/audit": listed([d.AUDIT]),
+    }
+    for path, answer in gets.items():
+        server.answer(f"GET {path}", answer)
+    server.answer(f"GET {JOB}/stream", streamed(("1", "job", d.job()), ("2", "end", d.ended())))
+    posts = {
+        "/v1/jobs": as_json(d.job(), 201),
+        "/v1/jobs/plan": as_json(d.PLAN_ANSWER),
+        f"{JOB}/clone": as_json(d.job(), 201),
+        "/v1/leases": as_json(d.LEASE, 201),
+        "/v1/datasets": as_json(d.DATASET, 201),
+        "/v1/tokens": as_json(d.NEW_TOKEN, 201),
+        "/v1/users": as_json(d.USER, 201),
+        "/v1/users/ada/login-link": as_json(d.LINK, 201),
+        "/v1/admin/enrolments": as_json(d.ENROLMENT, 201),
+        "/v1/sessions": as_json(d.NEW_TOKEN, 201),
+        "/v1/sessions/link": as_json(d.NEW_TOKEN, 201),
+        "/v1/first-start": as_json(d.NEW_TOKEN, 201),
+    }
+    for verb in ("cancel", "pause", "resume", "requeue"):
+        posts[f"{JOB}/{verb}"] = as_json(d.job())
+    for verb in ("drain", "resume", "quarantine", "retire"):
+        posts[f"/v1/admin/nodes/this-machine/{verb}"] = as_json(d.NODE)
+    for path, answer in posts.items():
+        server.answer(f"POST {path}", answer)
+    for path in (
+        f"/v1/leases/{d.LEASE['id']}",
+        "/v1/datasets/my-text",
+        f"/v1/tokens/{d.TOKEN['id']}",
+        "/v1/sessions/current",
+    ):
+        server.answer(f"DELETE {path}", Answer(204))
+    server.answer("PATCH /v1/users/ada", as_json(d.USER))
