@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import structlog
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
@@ -39,6 +40,14 @@ class World:
     @property
     def database(self) -> Database:
         return self.process.database
+
+
+@pytest.fixture(autouse=True, scope="session")
+def plain_log() -> None:
+    """One line per event: a coloured traceback with all locals takes seconds."""
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer()]
+    )
 
 
 @pytest.fixture
