@@ -134,7 +134,7 @@ class Actor:
         if order is None:
             return
         preparation = Preparation(
-            self.folder, attempt, order, client=self.new_client, done=self.wake.set
+            self.folder, attempt, order, new_client=self.new_client, done=self.wake.set
         )
         self.memory.setdefault(attempt.key, InMemory()).preparation = preparation
         preparation.start()

@@ -1,7 +1,9 @@
 """The node's side of the node protocol: HTTP to an API that may be slow, or away."""
 
 import os
+import ssl
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -57,7 +59,9 @@ class ApiClient:
 
     def __init__(self, api_url: str, token: str = "") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.http = httpx2.Client(base_url=api_url, headers=headers, timeout=TIMEOUT)
+        self.http = httpx2.Client(
+            base_url=api_url, headers=headers, timeout=TIMEOUT, verify=trusted()
+        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -154,6 +158,12 @@ class ApiClient:
             raise Unreachable(_describe(error)) from error
         _require_success(answer)
         return answer
+
+
+@cache
+def trusted() -> ssl.SSLContext:
+    """The certificates to trust; reading them takes 40 ms, so once per process."""
+    return httpx2.create_ssl_context()
 
 
 def _require_success(answer: httpx2.Response) -> None:

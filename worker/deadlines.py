@@ -46,7 +46,8 @@ def schedule_of(
 ) -> Schedule:
     """The schedule that follows from an order that answers a request sent at `sent_at`.
 
-    A stop, once ordered, keeps its times; a deadline of the lease that comes sooner still holds.
+    A stop that was ordered, or whose time has come, keeps its times; a deadline of the lease that
+    comes sooner still holds.
     """
     stop_at = sent_at + deadlines.stop_in_s
     kill_at = sent_at + deadlines.kill_in_s
@@ -58,7 +59,9 @@ def schedule_of(
         kill_at=kill_at,
         reason=deadlines.stop_reason,
     )
-    if before is not None and (not before.ordered or before.boot_id != boot_id):
+    if before is not None and before.boot_id != boot_id:
+        before = None
+    if before is not None and not before.ordered and now < before.stop_at:
         before = None
     if stop is None and before is None:
         return by_lease

@@ -12,7 +12,7 @@ from core.states import Outcome
 from worker.attempts import Key, Schedule, ShimState
 
 MAX_SPAWNS = 4
-OVERDUE_S = 20.0  # after its deadline to kill a shim that still lives has failed to do so
+OVERDUE_S = 8.0  # after the last deadline: a shim that still lives then has failed to kill
 UNWANTED_GRACE_S = 20.0
 
 
@@ -111,17 +111,17 @@ def next_step(seen: Seen, *, now: float, boot_id: str) -> Action | None:
     if seen.exited:
         return None
     if seen.shim_lives:
+        # A shim that lives is of this boot, and so is its schedule.
         overdue = seen.schedule is not None and now > seen.schedule.kill_at + OVERDUE_S
-        return EndTree(seen.key) if overdue and _is_of(seen.schedule, boot_id) else None
+        return EndTree(seen.key) if overdue else None
     if seen.started:
         return _lost(seen, now=now, boot_id=boot_id)
-    schedule = seen.schedule if _is_of(seen.schedule, boot_id) else None
-    if schedule is not None and now >= schedule.stop_at:
-        return Conclude(seen.key, schedule.reason, "It was stopped before it was started.")
+    if not seen.has_order or seen.schedule is None or seen.schedule.boot_id != boot_id:
+        return None  # until the API repeats its order; after a reboot it may want it no longer
+    if now >= seen.schedule.stop_at:
+        return Conclude(seen.key, seen.schedule.reason, "It was stopped before it was started.")
     if seen.cannot_start is not None:
         return Conclude(seen.key, *seen.cannot_start)
-    if not seen.has_order:
-        return None  # until the API repeats it
     if not seen.prepared:
         return None if seen.preparing else Prepare(seen.key)
     if seen.spawn_pending:
@@ -190,8 +190,3 @@ def _take_up(
     if any(not one.exited for one in siblings):
         return []  # the earlier one is not listed and therefore being stopped
     return [Begin(order)]
-
-
-def _is_of(schedule: Schedule | None, boot_id: str) -> bool:
-    """Whether its times count: the boot clock starts anew with each boot."""
-    return schedule is not None and schedule.boot_id == boot_id

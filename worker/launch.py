@@ -14,7 +14,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -121,6 +121,15 @@ def in_child(cgroup: Cgroup | None, parent_death: signal.Signals) -> None:
     die_with_parent(parent_death)
 
 
+def rank_of(pid: int) -> int | None:
+    """RANK in the environment of a process; None where it has none, or is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if variable.startswith(b"RANK="):
+                return int(variable.removeprefix(b"RANK="))
+    return None
+
+
 def read_error(path: Path) -> RankError | None:
     """error.json of a rank; None where there is none, or one that nobody can read.
 
@@ -152,6 +161,7 @@ class TorchrunLauncher:
     pid: int = 0
     exit_code: int | None = None
     all_ranks_seen: bool = False
+    killed_by_us: set[int] = field(default_factory=set)
     report_from: int = 0
     """Where in the launcher's stderr.log the report of this start begins."""
 
@@ -233,6 +243,9 @@ class TorchrunLauncher:
 
     def kill_ranks(self) -> None:
         for pid in descendants(self.pid):
+            rank = rank_of(pid)
+            if rank is not None:
+                self.killed_by_us.add(rank)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -243,7 +256,8 @@ class TorchrunLauncher:
         for rank in range(self.start_order.ranks):
             error = read_error(self.attempt.rank_logs(rank) / "error.json")
             code = 0 if self.exit_code == 0 else codes.get(rank)
-            found.append(RankEvidence(rank, code, error))
+            ours = rank in self.killed_by_us and code in (None, -signal.SIGKILL)
+            found.append(RankEvidence(rank, code, error, killed_by_us=ours and error is None))
         return found
 
     def failure(self) -> str:

@@ -50,21 +50,21 @@ class Preparation(threading.Thread):
         attempt: Attempt,
         order: Order,
         *,
-        client: Callable[[], ApiClient],
+        new_client: Callable[[], ApiClient],
         done: Callable[[], None],
     ) -> None:
         super().__init__(name=f"prepare-{attempt.path.name}", daemon=True)
         self.folder, self.attempt, self.order = folder, attempt, order
-        self.client, self.done = client, done
+        self.new_client, self.done = new_client, done
+        self.client: ApiClient | None = None
         self.cancelled = threading.Event()
         self.message = "Preparing."
         self.failure: CannotStart | None = None
 
     def run(self) -> None:
         """Prepare; then wake the agent."""
-        client = self.client()
         try:
-            self.prepare(client)
+            self.prepare()
         except CannotStart as failure:
             self.failure = failure
         except OSError as error:
@@ -72,22 +72,23 @@ class Preparation(threading.Thread):
                 Outcome.START_FAILED, f"The node's disk refused: {error.strerror or error}."
             )
         finally:
-            client.close()
+            if self.client is not None:
+                self.client.close()
             self.done()
 
-    def prepare(self, client: ApiClient) -> None:
+    def prepare(self) -> None:
         """Leave plan.json in the attempt's folder. CannotStart, or OSError of the disk."""
         plan = RunPlan(
             spec=self.order.spec,
             plan=self.order.plan,
-            dataset_path=str(self._dataset(client)),
+            dataset_path=str(self._dataset()),
             dataset_format=self.order.dataset_format,
-            resume_from=self._checkpoint(client),
+            resume_from=self._checkpoint(),
         )
         if not self.cancelled.is_set():
             write_atomically(self.attempt.plan, json_bytes(plan))
 
-    def _dataset(self, client: ApiClient) -> Path:
+    def _dataset(self) -> Path:
         """The training text on this disk; by content, so that it is fetched once per node."""
         file = self.order.dataset
         if file is None:
@@ -98,10 +99,10 @@ class Preparation(threading.Thread):
         cached = self.folder.cache / f"sha256-{file.sha256}"
         if not cached.exists():
             self.message = f"Fetching the dataset ({size_text(file.size)})."
-            self._fetch(client, file, cached)
+            self._fetch(file, cached)
         return cached
 
-    def _checkpoint(self, client: ApiClient) -> str | None:
+    def _checkpoint(self) -> str | None:
         """The checkpoint to resume from, on this disk: of an earlier attempt here, or fetched."""
         resume = self.order.resume
         if resume is None:
@@ -117,7 +118,7 @@ class Preparation(threading.Thread):
             )
             target = folder / file.path
             if not self._have(target, file) and not self._link(resume, file, target):
-                self._fetch(client, file, target)
+                self._fetch(file, target)
             ready += file.size
         try:
             verify_checkpoint(folder)
@@ -145,8 +146,9 @@ class Preparation(threading.Thread):
         except FileNotFoundError:
             return False
 
-    def _fetch(self, client: ApiClient, file: FileRef, target: Path) -> None:
+    def _fetch(self, file: FileRef, target: Path) -> None:
         """Fetch a file, for as long as the attempt is wanted."""
+        client = self.client = self.client or self.new_client()
         pause_s, damaged = FIRST_PAUSE_S, 0
         while True:
             try:

@@ -39,6 +39,7 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.orders: dict[Key, Order] = {}
+        self.ordered_at: dict[Key, float] = {}
         self.forget: list[AttemptRef] = []
         self.heartbeats: list[Heartbeat] = []
         self.lines: dict[Key, list[dict[str, Any]]] = {}
@@ -108,7 +109,22 @@ class FakeApi:
     def order(self, order: Order) -> Key:
         key = Key(order.job_id, order.epoch)
         self.orders[key] = order
+        self.ordered_at[key] = time.monotonic()
         return key
+
+    def orders_now(self) -> list[Order]:
+        """With the seconds that remain."""
+        orders = []
+        for key, order in self.orders.items():
+            past_s = time.monotonic() - self.ordered_at[key]
+            deadlines = order.deadlines.model_copy(
+                update={
+                    name: getattr(order.deadlines, name) - past_s
+                    for name in ("checkpoint_in_s", "stop_in_s", "kill_in_s")
+                }
+            )
+            orders.append(order.model_copy(update={"deadlines": deadlines}))
+        return orders
 
     def conclude(self, key: Key) -> None:
         """As the real one after an exit whose files are safe."""
@@ -132,7 +148,7 @@ class FakeApi:
             return 200, enrolled.model_dump_json().encode()
         if path == "/v1/node/heartbeat":
             self.heartbeats.append(Heartbeat.model_validate_json(body))
-            orders = Orders(attempts=list(self.orders.values()), forget=self.forget)
+            orders = Orders(attempts=self.orders_now(), forget=self.forget)
             return 200, orders.model_dump_json().encode()
         if path == "/v1/node/metrics":
             return self._metrics(MetricsBatch.model_validate_json(body))
