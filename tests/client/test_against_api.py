@@ -37,6 +37,7 @@ from trainyard.progress import FinalJob, follow
 from trainyard.sessions import sign_in, sign_in_by_link, sign_out, start_first
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-ddp.yaml"
+MAX_DATASET_BYTES = 4_000_000
 PASSWORD = "correct horse battery"
 INVENTORY = {
     "hostname": "box",
@@ -70,6 +71,7 @@ class RealApi:
             "TRAINYARD_STORE": str(self.folder / "store"),
             "TRAINYARD_PORT": str(self.port),
             "TRAINYARD_LOGINS_PER_MINUTE": "1000",
+            "TRAINYARD_MAX_DATASET_BYTES": str(MAX_DATASET_BYTES),
             "TRAINYARD_SUBMISSIONS_PER_MINUTE": "1000",
         }
         with open(self.folder / "api.log", "ab") as log:
@@ -220,6 +222,18 @@ def test_datasets_are_uploaded_listed_and_deleted(ada: Trainyard, tmp_path: Path
     ada.datasets.delete("poem")
     with pytest.raises(NotFound):
         ada.datasets.get("poem")
+
+
+def test_an_upload_that_is_refused_early_still_says_why(ada: Trainyard, tmp_path: Path) -> None:
+    large = tmp_path / "large.txt"
+    large.write_bytes(b"all good so far\n" * 2_000_000)  # 32 MB: far beyond any socket buffer
+    with pytest.raises(Invalid) as caught:
+        ada.datasets.upload(large, "large")
+    assert caught.value.status == 413
+    large.write_bytes(b"\x00" + b"x" * (MAX_DATASET_BYTES - 1))
+    with pytest.raises(Invalid) as caught:
+        ada.datasets.upload(large, "large")
+    assert caught.value.status == 422
 
 
 def test_a_lease_is_booked_seen_and_given_back(ada: Trainyard) -> None:
