@@ -19,6 +19,7 @@ from torch import Tensor
 
 from strategies.catalog import MODELS, TECHNIQUES
 from strategies.checkpoint import Progress, find_checkpoint, load_checkpoint, save_checkpoint
+from strategies.console import introduce, say, tell_step
 from strategies.control import ControlWatch
 from strategies.data import HeldOut, TrainingData, Windows, open_windows
 from strategies.engine import Engine, engine_for
@@ -120,6 +121,7 @@ def train(
         story.checkpoint = checkpoint_name(progress.step)
     gc.freeze()  # what lives until the end need not be looked through by every later collection
     stopping = False
+    introduce(run_plan, mesh, progress)
 
     with MetricsLog(directory.metrics if mesh.is_first else None) as metrics:
         while progress.step < training.steps and not stopping:
@@ -159,6 +161,16 @@ def train(
                 max_active_gib=max_active_gib(mesh.device),
             )
 
+            if mesh.is_first:
+                tell_step(
+                    step,
+                    training.steps,
+                    loss=agreed.loss,
+                    grad_norm=agreed.grad_norm,
+                    lr=rate,
+                    tokens_per_s=valid_tokens / step_time_s,
+                )
+
             stopping = agreed.stop
             last = stopping or step == training.steps
             if agreed.profile:
@@ -182,6 +194,7 @@ def train(
                 )
 
     finished = progress.step >= training.steps
+    say(f"rank {mesh.rank} {'finished' if finished else 'stopped as asked'} at {progress.step:,}")
     if finished:
         story.sample = leave_artifacts(run_plan, directory, engine=engine, mesh=mesh)
     story.write_result(progress.step, mesh, "finished" if finished else "stopped")
