@@ -104,7 +104,7 @@ def memory_rows() -> list[Row]:
 def placement_rows() -> list[Row]:
     """Planning a long queue."""
     tell("placement")
-    return [(name, value, goal) for name, value, goal in placement.rows()]
+    return placement.rows()
 
 
 def as_page(rows: list[Row]) -> str:
