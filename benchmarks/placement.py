@@ -117,6 +117,7 @@ def make_world(*, jobs: int, nodes: int, seed: int = 1) -> Snapshot:
             wall_time_s=(wall_s := rng.randint(5, 720) * 60),
             wall_left_s=wall_s,
             failures=0,
+            saving_on=None,
             classes=CLASSES[rng.randint(0, 3) :],
             told=("", "", None),
         )

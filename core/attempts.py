@@ -193,7 +193,7 @@ def conclude(
         actor=actor,
         outcome=outcome,
         ended_at=now,
-        exit=record.model_dump(mode="json") if record else None,
+        **({"exit": record.model_dump(mode="json")} if record else {}),  # None would be JSON null
     )
     if not exited:
         return False

@@ -1,4 +1,6 @@
-"""The cycle told in small stories: who starts, who waits and reads why, how leases begin and end."""
+"""The cycle told in small stories: who starts, who waits and why, how leases begin and end."""
+
+from datetime import timedelta
 
 import pytest
 
@@ -260,6 +262,34 @@ def test_a_failed_start_waits_for_its_back_off_and_says_after_what(world: World)
     assert world.get_job(job_id).reason == before
     assert world.cycle(after_s=3) == [job_id]
     assert world.get_job(job_id).epoch == 2
+
+
+def test_a_job_goes_on_only_when_its_checkpoint_is_in_the_store(world: World) -> None:
+    world.node()
+    job_id = world.job(wall="3h")
+    world.cycle()
+    world.exits(job_id, Outcome.PREEMPTED, kept=False)
+    assert world.cycle() == []
+    job = world.get_job(job_id)
+    assert job.reason_code == "saving"
+    assert "copied from north-01 to the store" in job.reason
+    world.keeps(job_id)
+    assert world.cycle() == [job_id]
+
+
+def test_a_node_that_never_brings_the_files_keeps_its_job_waiting_ten_minutes(
+    world: World,
+) -> None:
+    world.node()
+    job_id = world.job(wall="3h")
+    world.cycle()
+    world.exits(job_id, Outcome.PREEMPTED, kept=False)
+    world.now += timedelta(minutes=9)
+    world.report()
+    assert world.cycle() == []
+    world.now += timedelta(minutes=1, seconds=1)
+    world.report()
+    assert world.cycle() == [job_id]
 
 
 def test_an_unchanged_sentence_is_not_written_again(world: World) -> None:

@@ -227,9 +227,14 @@ class World:
             attempts.run(session, job, attempt, now=self.now, actor="node")
 
     def exits(
-        self, job_id: str, outcome: Outcome = Outcome.SUCCEEDED, *, clean: bool = True
+        self,
+        job_id: str,
+        outcome: Outcome = Outcome.SUCCEEDED,
+        *,
+        clean: bool = True,
+        kept: bool = True,
     ) -> None:
-        """Its node reports how the attempt ended, and whether the node is clean."""
+        """Its node reports how the attempt ended, if it is clean, and if all files are stored."""
         with self.database.write() as session:
             job = session.get_one(Job, job_id)
             attempt = attempts.live_attempt(session, job)
@@ -253,8 +258,14 @@ class World:
                 actor="node",
                 record=record,
             )
+            attempt.files_kept = kept
             node_id = attempt.node_id
         self.report(node_id, clean=clean)
+
+    def keeps(self, job_id: str) -> None:
+        """The files of its last attempt are all in the store now."""
+        with self.database.write() as session:
+            session.merge(self.attempt(job_id)).files_kept = True
 
     # ---------------------------------------------------------------------------------- what is so
 
