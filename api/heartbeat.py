@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api import metric_store
 from api.bells import Bells
 from api.clean_text import cleaned
 from api.identity import NodeIdentity
@@ -24,6 +23,21 @@ from core.transitions import advance, note
 from strategies.planner import Hardware
 
 SLACK = timedelta(seconds=30)  # between the node's clock and ours
+
+
+def newly_kept(session: Session, node_id: str, beat: Heartbeat) -> list[tuple[str, str]]:
+    """Job and attempt of what this heartbeat is the first to call kept."""
+    told = {(seen.job_id, seen.epoch) for seen in beat.attempts if seen.kept}
+    if not told:
+        return []
+    rows = session.execute(
+        select(Attempt.job_id, Attempt.epoch, Attempt.id).where(
+            Attempt.node_id == node_id,
+            Attempt.files_kept.is_(False),
+            Attempt.job_id.in_({job_id for job_id, _ in told}),
+        )
+    )
+    return [(job_id, attempt_id) for job_id, epoch, attempt_id in rows if (job_id, epoch) in told]
 
 
 def take_in(
@@ -143,7 +157,6 @@ def _take_exit(
                 actor=node.id,
                 record=record,
             )
-            metric_store.merge(session, attempt.id, block=metric_store.LARGE_BLOCK)
             bells.scheduler = True
             bells.jobs.add(job.id)
         elif attempt.exit is None:
@@ -162,8 +175,6 @@ def _take_exit(
             bells.jobs.add(job.id)
     if seen.kept and not attempt.files_kept:
         attempt.files_kept = True
-        session.flush()
-        metric_store.merge(session, attempt.id, block=metric_store.LARGE_BLOCK)
         bells.scheduler = True  # the job may wait for its checkpoint
         bells.jobs.add(job.id)
 

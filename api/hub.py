@@ -91,13 +91,11 @@ class Hub:
         ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
         if since is None:
             payload, place = await feed.read(first_position)
-            if payload:
-                yield payload
         else:
-            place = since
+            payload, place = b"", since
         await feed.refresh()  # from here on the feed is not behind this viewer
         shown = feed.job
-        yield message("job", shown)
+        yield message("job", shown) + payload
         while not self._closing.is_set() and asyncio.get_running_loop().time() < ends_at:
             changed, target = feed.changed, feed.position
             batch = feed.batch_after(place)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from core.errors import BadRequest
@@ -150,41 +150,36 @@ def append(
 def merge(session: Session, attempt_id: str, *, block: int, up_to_line: int | None = None) -> None:
     """Merge the small rows of each series into one row per `block` lines.
 
-    A block never straddles a multiple of `block`, so a reader knows where to look for a line.
+    Rows of one series never overlap, before and after. Call it under the lock on the job's row: two
+    at once would both insert.
     """
     query = (
-        select(
-            MetricChunk.id,
-            MetricChunk.rank,
-            MetricChunk.key,
-            MetricChunk.first_line,
-            MetricChunk.count,
-            MetricChunk.steps,
-            MetricChunk.values,
-        )
+        select(MetricChunk.id, MetricChunk.rank, MetricChunk.key, MetricChunk.first_line)
         .where(MetricChunk.attempt_id == attempt_id)
         .order_by(MetricChunk.key, MetricChunk.rank, MetricChunk.first_line)
     )
     if up_to_line is not None:
         start = max(0, up_to_line - block)
         query = query.where(MetricChunk.first_line >= start, MetricChunk.first_line < up_to_line)
-    groups: dict[tuple[int, str, int], list[tuple[int, Points]]] = defaultdict(list)
-    for row_id, rank, key, first_line, count, steps, values in session.execute(query):
-        group = groups[rank, key, first_line // block]
-        group.append((row_id, unpack(first_line, count, steps, values)))
-    dead, rows = [], []
-    for (rank, key, number), parts in groups.items():
-        if len(parts) < 2:
+    groups: dict[tuple[int, str, int], list[int]] = defaultdict(list)
+    for row_id, rank, key, first_line in session.execute(query):
+        groups[rank, key, first_line // block].append(row_id)
+    for (rank, key, number), row_ids in groups.items():
+        if len(row_ids) < 2:
             continue
-        joined = Points.joined([points for _, points in parts])
-        dead += [row_id for row_id, _ in parts]
+        rows = session.execute(
+            select(MetricChunk.first_line, MetricChunk.count, MetricChunk.steps, MetricChunk.values)
+            .where(MetricChunk.id.in_(row_ids))
+            .order_by(MetricChunk.first_line)
+        )
+        joined = Points.joined([unpack(*row) for row in rows])
+        for start in range(0, len(row_ids), 500):
+            dead = row_ids[start : start + 500]
+            session.execute(delete(MetricChunk).where(MetricChunk.id.in_(dead)))
         first_line = number * block
         packed = pack_steps(joined, first_line)
-        rows.append(_row(attempt_id, rank, key, first_line, joined, packed))
-    for start in range(0, len(dead), 500):
-        session.execute(delete(MetricChunk).where(MetricChunk.id.in_(dead[start : start + 500])))
-    if rows:
-        session.execute(insert(MetricChunk), rows)
+        row = _row(attempt_id, rank, key, first_line, joined, packed)
+        session.execute(insert(MetricChunk).values(**row))
 
 
 def read(
@@ -193,9 +188,8 @@ def read(
     *,
     keys: Sequence[str] | None = None,
     rank: int | None = None,
-    from_line: int | None = None,
 ) -> dict[tuple[str, int], Points]:
-    """Points of an attempt by (key, rank). `from_line` must be where a stored row begins."""
+    """Points of an attempt by (key, rank)."""
     query = (
         select(
             MetricChunk.key,
@@ -212,8 +206,6 @@ def read(
         query = query.where(MetricChunk.key.in_(keys))
     if rank is not None:
         query = query.where(MetricChunk.rank == rank)
-    if from_line is not None:
-        query = query.where(MetricChunk.first_line >= from_line)
     parts: dict[tuple[str, int], list[Points]] = defaultdict(list)
     for key, of_rank, first_line, count, steps, values in session.execute(query):
         parts[key, of_rank].append(unpack(first_line, count, steps, values))
@@ -224,13 +216,34 @@ def lines_between(
     session: Session, attempt_id: str, *, rank: int, start: int, end: int
 ) -> list[dict[str, float | int | None]]:
     """The stored lines `start` to `end` - 1 again, each with its step and its numeric keys."""
-    found = read(session, attempt_id, rank=rank, from_line=start)
-    if not found or min(int(points.lines[0]) for points in found.values()) > start:
-        # The rows that begin here were merged into larger ones: look from their block's start.
-        block_start = start // LARGE_BLOCK * LARGE_BLOCK
-        found = read(session, attempt_id, rank=rank, from_line=block_start)
+    series = (MetricChunk.attempt_id == attempt_id, MetricChunk.rank == rank)
+    # Of each key, only the last row that begins before `start` can reach beyond it.
+    reaching = session.execute(
+        select(MetricChunk.key, func.max(MetricChunk.first_line))
+        .where(*series, MetricChunk.first_line <= start)
+        .group_by(MetricChunk.key)
+    ).all()
+    rows = session.execute(
+        select(
+            MetricChunk.key,
+            MetricChunk.first_line,
+            MetricChunk.count,
+            MetricChunk.steps,
+            MetricChunk.values,
+        ).where(
+            *series,
+            MetricChunk.first_line < end,
+            or_(
+                MetricChunk.first_line > start,
+                tuple_(MetricChunk.key, MetricChunk.first_line).in_(
+                    [(key, first_line) for key, first_line in reaching]
+                ),
+            ),
+        )
+    )
     lines: dict[int, dict[str, float | int | None]] = {}
-    for (key, _), points in found.items():
+    for key, first_line, count, steps, values in rows:
+        points = unpack(first_line, count, steps, values)
         low, high = np.searchsorted(points.lines, [start, end])
         for index in range(low, high):
             number = int(points.lines[index])

@@ -69,11 +69,16 @@ def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
     """All that the node observes, for all that the platform wants of it."""
     now = utc_now()
     with process.write() as (session, bells):
+        finished = heartbeat.newly_kept(session, node.id, message)
         heartbeat.take_in(session, node, message, now=now, bells=bells)
         session.flush()
         orders = orders_for(
             session, node.id, message.attempts, now=now, timetable=process.timetable
         )
+    for job_id, attempt_id in finished:  # apart: merging a long curve takes a while
+        with process.write() as (session, _):
+            session.execute(select(Job.id).where(Job.id == job_id).with_for_update(key_share=True))
+            metric_store.merge(session, attempt_id, block=metric_store.LARGE_BLOCK)
     return Response(orders.model_dump_json(), media_type="application/json")
 
 

@@ -1,4 +1,7 @@
-"""The OpenAPI document: what FastAPI does not know by itself."""
+"""The OpenAPI document: what FastAPI does not know by itself.
+
+`python -m api.write_openapi` writes the committed copy, `docs/openapi.json`.
+"""
 
 from typing import Any
 

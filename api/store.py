@@ -20,7 +20,7 @@ from core.errors import BadRequest, NotFound
 from core.tables import StoredFile
 from strategies.run_directory import fsync_directory
 
-SHA256 = re.compile(r"^[0-9a-f]{64}$")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Store:
 
     def path(self, digest: str) -> Path:
         """Where a file lies. `digest` must be a SHA-256."""
-        if not SHA256.match(digest):
+        if not SHA256.fullmatch(digest):
             raise ValueError(f"{digest!r} is no SHA-256")
         return self.root / digest[:2] / digest
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import event, func, select
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from core.tables import Dataset, Event, Job, Lease, User
@@ -114,8 +115,6 @@ def test_a_database_that_is_away_is_told_with_a_time_to_wait(world: World) -> No
     world.database.engine.dispose()
 
     def refuse(*_: object) -> None:
-        from sqlalchemy.exc import OperationalError
-
         raise OperationalError("SELECT 1", {}, ConnectionRefusedError("no database"))
 
     event.listen(world.database.engine, "do_connect", refuse)

@@ -6,10 +6,13 @@ from threading import Barrier
 
 from sqlalchemy import func, select
 
+from core import attempts
 from core.clock import utc_now
 from core.policy import HOUR, hour_floor
 from core.settings import ApiSettings
-from core.tables import Lease, LeaseKind, Node, Occupancy, Role
+from core.states import LeaseState
+from core.tables import Job, Lease, LeaseKind, Node, Occupancy, Role
+from core.transitions import advance
 from tests.api.conftest import World, add_person, client, enrol, running_world
 from tests.api.shapes import heartbeat, job_spec, place
 from tests.api.times import next_hour
@@ -136,11 +139,6 @@ def test_an_active_lease_given_back_stops_its_job_and_waits_for_the_clean_node(
 
 def run_in(world: World, lease_id: str, job_id: str) -> None:
     """Do what the scheduler does when a booked lease begins."""
-    from core import attempts
-    from core.states import LeaseState
-    from core.tables import Job
-    from core.transitions import advance
-
     now = utc_now()
     with world.database.write() as session:
         lease = session.get_one(Lease, lease_id)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from core import attempts
 from core.clock import utc_now
 from core.states import Outcome
 from core.tables import Attempt, Job
@@ -209,8 +210,6 @@ def test_an_attempt_that_was_given_up_and_replaced_is_fenced_off(world: World) -
 
 def give_up(world: World, job_id: str) -> None:
     """Do what the scheduler's reaper does."""
-    from core import attempts
-
     with world.database.write() as session:
         job = session.get_one(Job, job_id)
         attempt = attempts.live_attempt(session, job)

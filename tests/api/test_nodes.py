@@ -1,0 +1,136 @@
+"""Nodes: how they join, what class they get, what staff do with them."""
+
+import pytest
+
+from api.node_classes import derived_name
+from core.messages import Gpu, Inventory
+from tests.api.conftest import World, client, enrol
+from tests.api.shapes import INVENTORY, heartbeat, job_spec, place
+
+
+def gpus(name: str, count: int, memory_gib: float = 80.0) -> list[Gpu]:
+    return [Gpu(index=n, name=name, memory_gib=memory_gib) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "expected"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 4, "a100x4"),
+        ("NVIDIA H200", 8, "h200x8"),
+        ("NVIDIA GeForce RTX 4090", 2, "rtx4090x2"),
+        ("Tesla V100-PCIE-16GB", 1, "v100x1"),
+        ("???", 1, "gpux1"),
+    ],
+)
+def test_gpus_name_their_class(name: str, count: int, expected: str) -> None:
+    inventory = Inventory.model_validate({**INVENTORY, "gpus": gpus(name, count), "slots": count})
+    assert derived_name(inventory) == expected
+
+
+def test_an_enrolment_token_works_once_and_names_the_node(world: World) -> None:
+    made = world.staff.post("/v1/admin/enrolments", json={"name": "gpu1", "node_class": "lab"})
+    assert made.status_code == 201
+    assert made.json()["token"] in made.json()["command"]
+    body = {"token": made.json()["token"], "inventory": INVENTORY}
+    first = world.nobody.post("/v1/node/enrol", json=body)
+    assert (first.status_code, first.json()["name"]) == (201, "gpu1")
+    assert world.nobody.post("/v1/node/enrol", json=body).status_code == 401
+    node = world.ann.get("/v1/nodes/gpu1").json()
+    assert (node["node_class"], node["state"]) == ("lab", "pending")
+    wrong = world.nobody.post("/v1/node/enrol", json={**body, "token": "x" * 40})
+    assert wrong.status_code == 401
+    for name in ("UPPER", "a b", "-x", "x" * 64, ""):
+        refused = world.staff.post("/v1/admin/enrolments", json={"name": name})
+        assert refused.status_code == 422, name
+
+
+def test_a_node_that_is_enrolled_again_keeps_its_place_and_loses_its_old_token(
+    world: World,
+) -> None:
+    before = world.ann.get("/v1/nodes/box").json()["id"]
+    token = enrol(world.app, world.database, "box")
+    assert world.node.post("/v1/node/heartbeat", json=heartbeat()).status_code == 401
+    again = client(world.app, token)
+    assert again.post("/v1/node/heartbeat", json=heartbeat()).status_code == 200
+    assert world.ann.get("/v1/nodes/box").json()["id"] == before
+
+
+def test_nodes_of_different_memory_get_different_classes(world: World) -> None:
+    for name, memory_gib in (("crate", 16.5), ("barn", 64.0)):
+        enrol(world.app, world.database, name, memory_gib=memory_gib)
+    classes = {
+        node["name"]: node["node_class"] for node in world.ann.get("/v1/nodes").json()["data"]
+    }
+    assert classes == {"box": "cpu2", "crate": "cpu2", "barn": "cpu2-64g"}
+    planned = world.ann.post("/v1/jobs/plan", json={"spec": job_spec()}).json()
+    assert [plan["node_class"] for plan in planned["plans"]] == ["cpu2", "cpu2-64g"]
+    assert planned["chosen"] == "cpu2"
+
+
+def test_changed_hardware_changes_the_plans(world: World) -> None:
+    spec = job_spec(model={"width": 2560, "layers": 16, "heads": 8})
+    before = world.ann.post("/v1/jobs", json=spec)
+    assert before.json()["code"] == "does_not_fit"
+    grown = {**INVENTORY, "memory_gib": 256.0}
+    world.node.post("/v1/node/heartbeat", json=heartbeat(inventory=grown))
+    assert world.ann.get("/v1/nodes/box").json()["hardware"]["memory_gib"] == 256.0
+    assert world.ann.post("/v1/jobs", json=spec).status_code == 201
+
+
+def test_staff_drain_quarantine_and_retire(world: World) -> None:
+    for act, state in (
+        ("drain", "draining"),
+        ("drain", "draining"),
+        ("quarantine", "quarantined"),
+        ("resume", "ready"),
+    ):
+        answer = world.staff.post(f"/v1/admin/nodes/box/{act}")
+        assert answer.json()["state"] == state, act
+        assert act == "drain" or "stefan" in answer.json()["reason"]
+    assert world.staff.post("/v1/admin/nodes/box/explode").status_code == 422
+    assert world.staff.post("/v1/admin/nodes/nowhere/drain").status_code == 404
+
+    job = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
+    place(world.database, job)
+    busy = world.staff.post("/v1/admin/nodes/box/retire")
+    assert (busy.status_code, "1 running" in busy.json()["detail"]) == (409, True)
+
+    enrol(world.app, world.database, "crate")
+    assert world.staff.post("/v1/admin/nodes/crate/retire").json()["state"] == "retired"
+    assert "crate" not in world.ann.get("/v1/nodes").text
+    assert world.staff.post("/v1/admin/nodes/crate/resume").status_code == 409
+    assert world.staff.post("/v1/admin/enrolments", json={"name": "crate"}).status_code == 409
+    kinds = [entry["kind"] for entry in world.staff.get("/v1/admin/audit").json()["data"]]
+    assert kinds[:1] == ["node.retire"]
+    assert "node.drain" in kinds
+    page = world.staff.get("/v1/admin/audit", params={"limit": 2}).json()
+    rest = world.staff.get("/v1/admin/audit", params={"after": page["data"][-1]["id"]}).json()
+    assert page["has_more"] is True
+    assert page["data"][-1]["id"] > rest["data"][0]["id"]
+
+
+def test_a_silent_node_is_shown_as_out_of_reach(world: World) -> None:
+    from datetime import timedelta
+
+    from sqlalchemy import update
+
+    from core.clock import utc_now
+    from core.tables import Node
+
+    with world.database.write() as session:
+        session.execute(update(Node).values(last_seen_at=utc_now() - timedelta(minutes=2)))
+    assert world.ann.get("/v1/nodes/box").json()["reachable"] is False
+    world.node.post("/v1/node/heartbeat", json=heartbeat())
+    assert world.ann.get("/v1/nodes/box").json()["reachable"] is True
+
+
+def test_machines_can_ask_how_it_is_going(world: World) -> None:
+    world.ann.post("/v1/jobs", json=job_spec())
+    assert world.nobody.get("/healthz").json() == {"status": "ok"}
+    assert world.nobody.get("/readyz").json() == {"status": "ok"}
+    text = world.nobody.get("/metrics").text
+    assert 'trainyard_jobs{state="queued"} 1.0' in text
+    assert 'trainyard_nodes{state="ready"} 1.0' in text
+    assert 'route="/v1/jobs",status="201"' in text
+    assert "trainyard_oldest_heartbeat_seconds" in text
+    assert "gpt-ddp" not in text

@@ -1,0 +1,116 @@
+"""The OpenAPI document is real, committed, and no request that it allows ends in a 5xx."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from starlette.testclient import TestClient
+
+from core.settings import ApiSettings
+from tests.api.conftest import World, running_world
+from tests.api.shapes import job_spec, place
+
+COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
+
+
+def document(world: World) -> dict[str, Any]:
+    return dict(world.nobody.get("/v1/openapi.json").json())
+
+
+@pytest.fixture
+def sqlite_world(migrated_sqlite: Path, tmp_path: Path) -> Any:
+    """The document does not depend on the database."""
+    url = f"sqlite:///{tmp_path / 'trainyard.db'}"
+    (tmp_path / "trainyard.db").write_bytes(migrated_sqlite.read_bytes())
+    with running_world(
+        ApiSettings(
+            database_url=url,
+            redis_url="unix:///nonexistent.sock?db=0",
+            store=tmp_path / "store",
+            submissions_per_minute=1_000_000,
+            logins_per_minute=1_000_000,
+        )
+    ) as world:
+        yield world
+
+
+def test_the_committed_document_is_the_present_one(sqlite_world: World) -> None:
+    """`python -m api.write_openapi` writes it."""
+    assert json.loads(COMMITTED.read_text()) == document(sqlite_world)
+
+
+def test_the_document_says_what_people_need(sqlite_world: World) -> None:
+    found = document(sqlite_world)
+    assert found["info"]["title"] == "Trainyard"
+    submit = found["paths"]["/v1/jobs"]["post"]
+    assert set(submit["requestBody"]["content"]) == {"application/json", "application/yaml"}
+    example = submit["requestBody"]["content"]["application/json"]["example"]
+    assert sqlite_world.ann.post("/v1/jobs", json=example).status_code == 201
+    for path, operations in found["paths"].items():
+        for method, operation in operations.items():
+            assert operation["summary"], f"{method} {path}"
+            assert operation["responses"]["default"], f"{method} {path}"
+
+
+def call_every_operation(world: World, *, examples: int) -> int:
+    """Generated requests on every operation, by somebody who may call it; how many were sent."""
+    schema = schemathesis.openapi.from_dict(document(world))
+    job = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
+    place(world.database, job)
+    known = {
+        "job_id": job,
+        "user_id": "bob",
+        "node_id": "box",
+        "lab_id": "none",
+        "dataset_id": "python-stdlib",
+    }
+    sent = 0
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        if operation.path.endswith("/stream"):
+            continue  # it lasts as long as the job; its own tests are in test_stream
+        if operation.path in ("/v1/sessions/current", "/v1/users/{user_id}"):
+            continue  # they would sign the callers below out; see test_access
+        caller = world.node if operation.path.startswith("/v1/node/") else world.admin
+        sent += call_operation(operation, caller, known, examples)
+    return sent
+
+
+def call_operation(operation: Any, caller: TestClient, known: dict[str, str], examples: int) -> int:
+    """Generated requests on one operation; how many were sent."""
+    sent = 0
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(operation.as_strategy())
+    def call(case: Any) -> None:
+        nonlocal sent
+        sent += 1
+        if sent % 2:  # every other request is about something that exists
+            case.path_parameters.update(
+                {name: known[name] for name in case.path_parameters if name in known}
+            )
+        request = case.as_transport_kwargs(base_url="http://127.0.0.1:8471")
+        request["headers"] = {**request["headers"], **caller.headers}
+        names = ("method", "url", "json", "params", "headers")
+        answer = caller.request(
+            **{name: request[name] for name in names if name in request},
+            content=request.get("data"),
+        )
+        assert answer.status_code < 500, f"{request}: {answer.text}"
+
+    call()
+    return sent
+
+
+def test_no_generated_request_ends_in_a_server_error(world: World) -> None:
+    assert call_every_operation(world, examples=12) > 400

@@ -1,0 +1,273 @@
+"""Live streams: everything once, also across breaks, with Redis or without."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from api import feed
+from api.hub import Hub
+from core.settings import ApiSettings
+from core.tables import Job
+from core.transitions import explain
+from tests.api.conftest import World, running_world
+from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
+
+DEADLINE_S = 30
+
+
+@dataclass(frozen=True)
+class Told:
+    """One server-sent event."""
+
+    event: str
+    data: Any
+    id: str
+
+
+class Viewer:
+    """Reads a stream until it has seen enough."""
+
+    def __init__(self, hub: Hub, job_id: str, last_id: str = "") -> None:
+        self.hub, self.job_id, self.last_id = hub, job_id, last_id
+        self.told: list[Told] = []
+
+    async def watch(self, enough: Callable[["Viewer"], bool]) -> "Viewer":
+        """Connect, read until `enough`, hang up."""
+        stream = self.hub.stream(self.job_id, self.last_id)
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                async for payload in stream:
+                    self._take(payload)
+                    if enough(self):
+                        break
+        finally:
+            await stream.aclose()
+        return self
+
+    def _take(self, payload: bytes) -> None:
+        for block in payload.decode().split("\n\n"):
+            fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
+            self.last_id = fields.get("id", self.last_id)
+            if "event" in fields:
+                told = Told(fields["event"], json.loads(fields["data"]), self.last_id)
+                self.told.append(told)
+
+    @property
+    def metric_lines(self) -> list[int]:
+        return [
+            line["line"]
+            for told in self.told
+            if told.event == "metrics"
+            for line in told.data["lines"]
+        ]
+
+    @property
+    def log_texts(self) -> list[str]:
+        return [
+            line["text"] for told in self.told if told.event == "log" for line in told.data["lines"]
+        ]
+
+    @property
+    def event_ids(self) -> list[int]:
+        return [told.data["id"] for told in self.told if told.event == "event"]
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self.told) and self.told[-1].event == "end"
+
+
+def running_job(world: World) -> str:
+    job_id = str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"])
+    place(world.database, job_id)
+    return job_id
+
+
+def send(world: World, job_id: str, start: int, count: int) -> None:
+    """Metrics lines and log lines of the same numbers."""
+    about = {"job_id": job_id, "epoch": 1, "rank": 0}
+    lines = [{"step": n, "loss": 1 / (n + 1)} for n in range(start, start + count)]
+    metrics = {**about, "first_line": start, "lines": lines}
+    assert world.node.post("/v1/node/metrics", json=metrics).status_code == 200
+    text = "".join(f"{n:04}\n" for n in range(start, start + count))
+    logs = {**about, "stream": "stdout", "first_byte": 5 * start, "size": 5 * count}
+    assert world.node.post("/v1/node/logs", json={**logs, "content": text}).status_code == 200
+
+
+def finish(world: World, job_id: str) -> None:
+    seen = {"job_id": job_id, "epoch": 1, "phase": "exited", "exit": exit_record(job_id)}
+    world.node.post("/v1/node/heartbeat", json=heartbeat({**seen, "kept": True}))
+
+
+def test_a_viewer_sees_everything_once_and_the_end(world: World) -> None:
+    job_id = running_job(world)
+    send(world, job_id, 0, 10)
+
+    async def scene() -> Viewer:
+        hub = world.process.hub
+        viewer = Viewer(hub, job_id)
+        watching = asyncio.create_task(viewer.watch(lambda v: v.has_ended))
+        while len(viewer.metric_lines) < 10:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(send, world, job_id, 10, 5)
+        while len(viewer.metric_lines) < 15:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(finish, world, job_id)
+        await watching
+        assert hub.num_viewers == 0
+        return viewer
+
+    viewer = asyncio.run(scene())
+    assert viewer.metric_lines == list(range(15))
+    assert viewer.log_texts == [f"{n:04}" for n in range(15)]
+    assert viewer.event_ids == sorted(set(viewer.event_ids))
+    assert viewer.told[0].event == "job"
+    assert viewer.told[-1].data["state"] == "succeeded"
+    stored = world.ann.get(f"/v1/jobs/{job_id}/events").json()["data"]
+    assert viewer.event_ids == [event["id"] for event in stored]
+
+
+def test_a_viewer_who_comes_back_misses_nothing_and_gets_nothing_twice(world: World) -> None:
+    job_id = running_job(world)
+    send(world, job_id, 0, 10)
+
+    async def scene() -> list[Viewer]:
+        hub = world.process.hub
+        steady = Viewer(hub, job_id)
+        watching = asyncio.create_task(steady.watch(lambda v: v.has_ended))
+        parts = [await Viewer(hub, job_id).watch(lambda v: len(v.metric_lines) >= 10)]
+        for start in range(10, 60, 10):
+            await asyncio.to_thread(send, world, job_id, start, 10)  # while nobody of them watches
+            back = Viewer(hub, job_id, parts[-1].last_id)
+            parts.append(await back.watch(lambda v: len(v.metric_lines) >= 1))
+        await asyncio.to_thread(finish, world, job_id)
+        last = Viewer(hub, job_id, parts[-1].last_id)
+        parts.append(await last.watch(lambda v: v.has_ended))
+        await watching
+        return [steady, *parts]
+
+    steady, *parts = asyncio.run(scene())
+    assert steady.metric_lines == list(range(60))
+    assert [line for part in parts for line in part.metric_lines] == list(range(60))
+    assert [text for part in parts for text in part.log_texts] == steady.log_texts
+    assert [number for part in parts for number in part.event_ids] == steady.event_ids
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 5, 8, 13])
+def test_every_position_is_one_to_go_on_from(world: World, cut: int) -> None:
+    """Even one in the middle of a batch, and after the rows behind it were merged."""
+    job_id = running_job(world)
+    for start in range(0, 20, 5):
+        send(world, job_id, start, 5)
+
+    async def scene() -> tuple[Viewer, Viewer]:
+        hub = world.process.hub
+        first = await Viewer(hub, job_id).watch(lambda v: bool(v.log_texts) and len(v.told) > 5)
+        await asyncio.to_thread(finish, world, job_id)
+        place = first.told[min(cut, len(first.told) - 1)]
+        first.told = first.told[: first.told.index(place) + 1]
+        rest = await Viewer(hub, job_id, place.id).watch(lambda v: v.has_ended)
+        return first, rest
+
+    first, rest = asyncio.run(scene())
+    assert first.metric_lines + rest.metric_lines == list(range(20))
+    assert first.log_texts + rest.log_texts == [f"{n:04}" for n in range(20)]
+    ids = first.event_ids + rest.event_ids
+    assert ids == sorted(set(ids))
+
+
+def test_a_position_that_makes_no_sense_starts_from_the_beginning(world: World) -> None:
+    job_id = running_job(world)
+    send(world, job_id, 0, 3)
+    finish(world, job_id)
+
+    async def scene(last_id: str) -> Viewer:
+        return await Viewer(world.process.hub, job_id, last_id).watch(lambda v: v.has_ended)
+
+    for last_id in ("nonsense", "1~~", "9~9~9~9"):
+        assert asyncio.run(scene(last_id)).metric_lines == [0, 1, 2], last_id
+
+
+def test_a_job_that_only_changes_its_reason_is_told(world: World) -> None:
+    job_id = str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"])
+
+    def change() -> None:
+        with world.database.write() as session:
+            explain(
+                session, session.get_one(Job, job_id), reason_code="busy", message="Node is busy."
+            )
+
+    async def scene() -> Viewer:
+        viewer = Viewer(world.process.hub, job_id)
+        watching = asyncio.create_task(
+            viewer.watch(
+                lambda v: bool(v.told) and v.told[-1].data.get("reason") == "Node is busy."
+            )
+        )
+        while not viewer.event_ids:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(change)
+        return await watching
+
+    assert asyncio.run(scene()).told[-1].event == "job"
+
+
+def test_another_process_wakes_a_viewer_through_redis(
+    settings: ApiSettings, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "POLL_S", 3600.0)  # so that only the doorbell can do it
+    with running_world(settings.model_copy(update={"redis_url": valkey_url})) as world:
+        job_id = running_job(world)
+        other = Hub(world.database, valkey_url)  # of another API process
+
+        async def scene() -> Viewer:
+            other.start()
+            viewer = Viewer(other, job_id)
+            watching = asyncio.create_task(viewer.watch(lambda v: len(v.metric_lines) >= 3))
+            while not viewer.event_ids:
+                await asyncio.sleep(0.01)
+            sent = 0
+            while not watching.done():  # it may not listen yet: the first bells may be lost
+                await asyncio.to_thread(send, world, job_id, sent, 1)
+                sent += 1
+                await asyncio.wait([watching], timeout=0.2)
+            await other.close()
+            return await watching
+
+        lines = asyncio.run(scene()).metric_lines
+        assert lines == list(range(len(lines)))
+        free(world.database)
+
+
+def test_closing_the_hub_ends_all_streams(world: World) -> None:
+    job_id = running_job(world)
+
+    async def scene() -> None:
+        hub = Hub(world.database, world.process.settings.redis_url)
+        hub.start()
+        watching = [
+            asyncio.create_task(Viewer(hub, job_id).watch(lambda _: False)) for _ in range(20)
+        ]
+        while hub.num_viewers < 20:
+            await asyncio.sleep(0.01)
+        hub.close_soon()
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.gather(*watching)
+        await hub.close()
+        assert hub.num_viewers == 0
+
+    asyncio.run(scene())
+
+
+def test_the_stream_speaks_http(world: World) -> None:
+    job_id = running_job(world)
+    send(world, job_id, 0, 3)
+    finish(world, job_id)
+    with world.ann.stream("GET", f"/v1/jobs/{job_id}/stream") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        text = "".join(answer.iter_text())
+    assert text.startswith("retry: ")
+    assert text.rstrip().split("\n\n")[-1].startswith("event: end\n")
