@@ -1,15 +1,17 @@
 """A whole platform in a temporary folder, as `trainyard up` starts it, for tests and benchmarks."""
 
 import os
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +38,15 @@ def wait_for(
         time.sleep(every_s)
 
 
+def own_port() -> int:
+    """A free port, below the range from which clients get theirs."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with closing(socket.socket()) as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+
+
 class Running:
     """One `trainyard up` and ways to ask it, to find its processes and to break them."""
 
@@ -45,13 +56,18 @@ class Running:
         self.token = ""
         self.url = ""
         self.up: subprocess.Popen[str] | None = None
+        # Its own: a platform that runs beside the tests could take 8471 while our API is restarted.
+        self.port = own_port()
 
     def start(self) -> None:
         """Start `up` and wait until its API answers; the first time also make the administrator."""
         self.data.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with open(self.data.path / "up.out", "a") as output:
             self.up = subprocess.Popen(
-                [sys.executable, "-m", "standalone", "--data", str(self.data.path)],
+                [
+                    *(sys.executable, "-m", "standalone"),
+                    *("--data", str(self.data.path), "--port", str(self.port)),
+                ],
                 env={**os.environ, **self.environment},
                 stdout=output,
                 stderr=output,

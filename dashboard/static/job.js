@@ -187,7 +187,7 @@ const logs = new Logs(document.querySelector(".logs"), `${address}/logs`);
 function tellLine(line, lastHeard) {
   const badge = document.getElementById("line");
   badge.dataset.line = line;
-  badge.textContent = { live: "live", lost: "line lost", over: "ended" }[line];
+  badge.textContent = { live: "live", lost: "line lost", over: "ended", "signed-out": "signed out" }[line];
   const banner = document.getElementById("line-lost");
   if (line === "lost") {
     banner.querySelector("[data-lost-at]").textContent = clock(lastHeard, { seconds: true });
@@ -201,6 +201,7 @@ function tellLine(line, lastHeard) {
     if (!banner.hidden) announce("Connected again.");
   }
   banner.hidden = line !== "lost";
+  document.getElementById("signed-out").hidden = line !== "signed-out";
 }
 
 readMetrics();

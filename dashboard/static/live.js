@@ -8,7 +8,7 @@ export class Live {
     this.address = address;
     this.on = on; // event name -> function(data)
     this.onBack = onBack; // called after every connection but the first
-    this.onLine = onLine; // "live", "lost" or "over", and the time of the last known value
+    this.onLine = onLine; // "live", "lost", "signed-out" or "over", and the time of the last known value
     this.lastHeard = new Date();
     this.wasOpen = false;
     this.isOver = false;
@@ -47,8 +47,24 @@ export class Live {
     this.lostTimer ??= setTimeout(() => this.onLine("lost", this.lastHeard), LOST_AFTER_MS);
     if (source.readyState === EventSource.CLOSED) {
       clearTimeout(this.againTimer);
-      this.againTimer = setTimeout(() => this.open(), AGAIN_MS);
+      this.againTimer = setTimeout(() => this.openIfAllowed(), AGAIN_MS);
     }
+  }
+
+  // The browser does not say why it gave up: ask whether the session still holds.
+  async openIfAllowed() {
+    let status = 0;
+    try {
+      status = (await fetch("/v1/me")).status;
+    } catch {
+      // away; a new stream will say so again
+    }
+    if (status !== 401) {
+      this.open();
+      return;
+    }
+    clearTimeout(this.lostTimer);
+    this.onLine("signed-out", this.lastHeard);
   }
 
   over() {

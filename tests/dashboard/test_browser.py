@@ -1,0 +1,403 @@
+"""The real pages in a real browser, over the whole running platform."""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
+
+from dashboard import formats
+from tests import chromium
+from tests.running import ADMIN, Running, running_platform, wait_for
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+PASSWORD = "correct horse battery"
+FLAGS = [
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-quic",
+    "--no-first-run",
+]
+SPEC = """\
+# in the browser
+name: seen-{name}
+model: {{name: gpt, layers: 1, width: 32, heads: 2}}
+data: {{dataset: python-stdlib, sequence_length: 32}}
+training: {{steps: {steps}, global_batch_size: 4, learning_rate: 3.0e-3, warmup_steps: 5}}
+parallelism: {{strategy: single}}
+checkpoint: {{keep_last: 1}}
+resources: {{nodes: 1, ranks_per_node: 1, wall_time: 20min}}
+"""
+# Whether anything is painted in the two leftmost columns, below the unit, where a label cut off
+# at the edge would be; and how many pixels have colour at all.
+LOOK_AT_CHARTS = """
+() => [...document.querySelectorAll("[data-chart] canvas")].map((canvas) => {
+  const scale = devicePixelRatio;
+  const copy = new OffscreenCanvas(canvas.width, canvas.height);
+  const context = copy.getContext("2d", { willReadFrequently: true });
+  context.drawImage(canvas, 0, 0);
+  const ink = (data) => data.filter((value, index) => index % 4 === 3 && value > 40).length;
+  const top = Math.ceil(18 * scale);
+  const edge = context.getImageData(0, top, Math.ceil(scale), canvas.height - top).data;
+  const all = context.getImageData(0, 0, canvas.width, canvas.height).data;
+  return {
+    chart: canvas.closest("[data-chart]").dataset.chart,
+    edge: ink([...edge]),
+    ink: ink([...all]),
+    box: canvas.getBoundingClientRect().width,
+    room: canvas.closest(".plot").clientWidth,
+  };
+})
+"""
+
+
+@pytest.fixture(scope="module")
+def platform() -> Iterator[Running]:
+    """A whole platform with a ready node."""
+    if chromium.find() is None:
+        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
+    with running_platform() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chrome(platform: Running) -> Iterator[Browser]:
+    """A headless Chromium."""
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium.find(), args=[*FLAGS, *sandbox]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def session(platform: Running, chrome: Browser) -> Any:
+    """The cookies of somebody who signed in through the form."""
+    context = chrome.new_context(base_url=platform.url)
+    page = context.new_page()
+    page.goto("/nodes")
+    assert page.url.endswith("/login?next=/nodes")
+    page.fill("#name", ADMIN)
+    page.fill("#password", "wrong, wrong, wrong")
+    page.click("main button")
+    assert "Name or password is wrong." in page.inner_text("[role=alert]")
+    page.fill("#password", PASSWORD)
+    page.click("main button")
+    page.wait_for_url("**/nodes")
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+class Watched:
+    """A page and everything it complained about."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.page = context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on(
+            "console",
+            lambda line: (
+                self.complaints.append(f"{line.type}: {line.text}")
+                if line.type in ("error", "warning")
+                else None
+            ),
+        )
+
+
+@pytest.fixture
+def watched(platform: Running, chrome: Browser, session: Any) -> Iterator[Watched]:
+    """A signed-in page; whatever it complains about fails the test."""
+    context = chrome.new_context(
+        base_url=platform.url,
+        storage_state=session,
+        viewport={"width": 1280, "height": 900},
+        timezone_id="America/New_York",
+    )
+    opened = Watched(context)
+    yield opened
+    context.close()
+    assert opened.complaints == []
+
+
+@pytest.fixture
+def page(watched: Watched) -> Page:
+    """The same, where only the page matters."""
+    return watched.page
+
+
+def submit(platform: Running, name: str, steps: int) -> str:
+    """A job through the API; returns its id."""
+    with platform.http() as client:
+        answer = client.post(
+            "/v1/jobs",
+            content=SPEC.format(name=name, steps=steps),
+            headers={"content-type": "application/yaml"},
+        )
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def points(page: Page) -> int:
+    """How many steps the loss curve has."""
+    return int(page.get_attribute("[data-chart=loss] .plot", "data-points") or 0)
+
+
+def wait_for_state(page: Page, state: str, within_s: float = 90) -> None:
+    """Until the page itself says so."""
+    wait_for(
+        lambda: page.inner_text("#head .badge") == state,
+        what=f"the page to say {state}",
+        within_s=within_s,
+        every_s=0.2,
+    )
+
+
+def cancel(platform: Running, job_id: str) -> None:
+    """Free the node for the next test."""
+    with platform.http() as client:
+        client.post(f"/v1/jobs/{job_id}/cancel")
+        wait_for(
+            lambda: client.get(f"/v1/jobs/{job_id}").json()["state"] in ("cancelled", "succeeded"),
+            what="the job to end",
+            within_s=90,
+            every_s=0.2,
+        )
+
+
+def test_submit_watch_the_loss_grow_and_cancel(watched: Watched) -> None:
+    page = watched.page
+    page.goto("/jobs")
+    page.keyboard.press("n")
+    page.wait_for_url("**/jobs/new")
+    ready = page.locator("[data-submit]:not([disabled])")
+    ready.wait_for()
+
+    page.fill("[data-spec]", SPEC.format(name="x", steps=0))
+    page.locator("#plan [data-state=bad]", has_text="training.steps").wait_for()
+    assert page.locator("[data-submit]").is_disabled()
+    page.fill("[data-spec]", SPEC.format(name="curve", steps=1_000_000))
+    page.locator("#plan .verdict[data-state=good]").wait_for()
+    ready.wait_for()
+    page.focus("[data-spec]")
+    page.keyboard.press("Control+Enter")
+
+    page.wait_for_url("**/jobs/job_*")
+    assert page.inner_text("h1") == "seen-curve"
+    wait_for_state(page, "running")
+    first = wait_for(lambda: points(page) > 20 and points(page), what="a curve", every_s=0.2)
+    wait_for(lambda: points(page) > first + 50, what="the curve to grow", every_s=0.2)
+    assert page.inner_text("#line") == "live"
+    assert float(page.inner_text("[data-tile=loss]")) > 0
+    charts = page.evaluate(LOOK_AT_CHARTS)
+    assert {chart["chart"] for chart in charts} == {
+        "loss",
+        "speed",
+        "grad",
+        "memory",
+        "lr",
+        "time",
+    }
+    for chart in charts:
+        assert chart["ink"] > 500, f"nothing is painted in {chart}"
+        assert chart["edge"] == 0, f"a label is cut off in {chart}"
+        assert chart["box"] <= chart["room"] + 1
+    assert page.locator("[data-track] svg").is_visible()
+
+    page.click("#cancel summary")
+    page.click("#cancel button")
+    wait_for_state(page, "cancelled")
+    wait_for(lambda: page.inner_text("#line") == "ended", what="the end of the stream")
+    assert "Cancelled" in page.inner_text("#event-list")
+
+
+def test_the_cursor_is_shared_and_moved_by_keys(platform: Running, page: Page) -> None:
+    job_id = submit(platform, "cursor", 60)
+    page.goto(f"/jobs/{job_id}")
+    wait_for_state(page, "succeeded")
+    wait_for(lambda: points(page) == 60, what="the whole curve")
+    legend = "[data-chart={}] [data-legend] > span:first-child b"
+    page.focus("[data-chart=loss] .plot")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Shift+ArrowLeft")
+    assert page.inner_text(legend.format("loss")) == "49"
+    assert page.inner_text(legend.format("speed")) == "49"
+    assert page.inner_text("#result dd >> nth=0").count("\u2192") == 1
+    # A running tab stays where it is: the sections that came with the end took no focus.
+    assert page.evaluate("document.activeElement.closest('[data-chart]').dataset.chart") == "loss"
+
+
+def test_after_the_server_was_away_the_page_says_so_and_misses_nothing(
+    platform: Running, watched: Watched
+) -> None:
+    job_id = submit(platform, "gap", 3000)
+    page = watched.page
+    page.goto(f"/jobs/{job_id}")
+    wait_for(lambda: points(page) > 20, what="a curve", within_s=90, every_s=0.2)
+    # The API is back within two seconds or so; the line is kept down for longer than it takes to
+    # say so.
+    page.route("**/stream", lambda route: route.abort())
+    platform.process("api").kill()
+    page.locator("#line-lost").wait_for(state="visible", timeout=15_000)
+    assert "The page shows what it knew" in page.inner_text("#line-lost")
+    page.unroute("**/stream")
+    page.locator("#line-lost").wait_for(state="hidden", timeout=60_000)
+    wait_for_state(page, "succeeded", within_s=120)
+    wait_for(lambda: points(page) == 3000, what="every step of the curve", every_s=0.2)
+    # The lost line is the browser's own complaint, and the only one.
+    assert all("ERR_" in complaint for complaint in watched.complaints)
+    watched.complaints.clear()
+
+
+def test_who_was_signed_out_elsewhere_is_told_so(
+    platform: Running, chrome: Browser, watched: Watched
+) -> None:
+    job_id = submit(platform, "signed-out", 1_000_000)
+    context = chrome.new_context(base_url=platform.url)
+    page = context.new_page()
+    page.goto(f"/login?next=/jobs/{job_id}")
+    page.fill("#name", ADMIN)
+    page.fill("#password", PASSWORD)
+    page.click("main button")
+    wait_for(lambda: page.inner_text("#line") == "live", what="the stream", every_s=0.2)
+    page.evaluate("fetch('/v1/sessions/current', {method: 'DELETE'})")
+    platform.process("api").kill()
+    page.locator("#signed-out").wait_for(state="visible", timeout=60_000)
+    assert page.locator("#line-lost").is_hidden()
+    page.click("#signed-out a")
+    page.wait_for_url(f"**/login?next=/jobs/{job_id}")
+    context.close()
+    cancel(platform, job_id)
+
+
+HOSTILE_LINES = [
+    "<script>window.hurt = 1</script>",
+    "<img src=x onerror='window.hurt = 2'>",
+    "\x1b[31mred\x1b[0m \u202edesrever",
+    "ValueError: an error, in red",
+]
+
+
+def test_hostile_log_lines_are_text(platform: Running, page: Page) -> None:
+    job_id = submit(platform, "hostile", 5)
+    cancel(platform, job_id)
+    lines = [
+        {"epoch": 1, "rank": index % 2, "stream": "stdout", "line": index, "text": text}
+        for index, text in enumerate(HOSTILE_LINES)
+    ]
+    answer = {"lines": lines, "cursor": "x", "has_more": False, "ranks": [0, 1]}
+
+    def fulfil(route: Route) -> None:
+        route.fulfill(status=200, content_type="application/json", body=json.dumps(answer))
+
+    page.route("**/logs?*", fulfil)
+    page.goto(f"/jobs/{job_id}")
+    rows = page.locator("[data-log] li")
+    wait_for(lambda: rows.count() == 4, what="the lines")
+    assert rows.nth(0).locator("span").last.inner_text() == HOSTILE_LINES[0]
+    assert page.locator("[data-log] img, [data-log] script").count() == 0
+    assert rows.nth(2).locator(".esc").all_inner_texts() == ["ESC", "ESC", "U+202E"]
+    assert page.evaluate("window.hurt") is None
+    page.keyboard.press("e")
+    assert page.evaluate("document.activeElement.textContent").endswith("an error, in red")
+    page.keyboard.press("/")
+    page.keyboard.type("red")
+    assert page.evaluate("document.activeElement.matches('[data-log-search]')")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_scrolls_sideways(
+    platform: Running, chrome: Browser, session: Any, width: int, scheme: Any
+) -> None:
+    with platform.http() as client:
+        [newest] = client.get("/v1/jobs", params={"limit": 1}).json()["data"]
+    context = chrome.new_context(
+        base_url=platform.url,
+        storage_state=session,
+        viewport={"width": width, "height": 844},
+        color_scheme=scheme,
+    )
+    opened = Watched(context)
+    for path in (
+        "/jobs",
+        f"/jobs/{newest['id']}",
+        "/jobs/new",
+        "/nodes",
+        "/leases",
+        "/datasets",
+        "/account",
+    ):
+        opened.page.goto(path)
+        opened.page.wait_for_load_state("load")
+        scrolls = opened.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert scrolls == [width, width], path
+        is_dark = opened.page.evaluate(
+            "getComputedStyle(document.documentElement).colorScheme === 'dark'"
+        )
+        assert is_dark == (scheme == "dark")
+    context.close()
+    assert opened.complaints == []
+
+
+def test_the_keyboard_walks_and_selects_and_the_selection_stays(page: Page) -> None:
+    page.goto("/jobs")
+    page.keyboard.press("j")
+    first = page.evaluate("document.activeElement.closest('tr').id")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.closest('tr').id") != first
+    page.keyboard.press("x")
+    assert page.inner_text("#bulk strong") == "1 selected"
+    with page.expect_response("**/jobs/rows*"):
+        pass
+    wait_for(lambda: page.inner_text("#bulk strong") == "1 selected", what="the selection to stay")
+    assert page.locator("tr[aria-selected=true] input").is_checked()
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("#keys").is_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("nxj")
+    assert page.input_value("[data-search]") == "nxj", "no key acts while a field has the focus"
+
+
+def test_the_chosen_theme_stays(page: Page) -> None:
+    page.goto("/jobs")
+    page.click(".menu.nav-wide summary")
+    page.click(".menu.nav-wide [data-set-theme=dark]")
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+
+
+def test_times_are_in_the_viewers_zone_with_its_offset(platform: Running, page: Page) -> None:
+    page.goto("/leases")
+    zone = page.inner_text("[data-zone] >> nth=0")
+    assert zone in ("EST (UTC\u221205:00)", "EDT (UTC\u221204:00)")
+    start = page.input_value("[name=start]")
+    assert start[-6:] in ("-05:00", "-04:00")
+    assert start[14:19] == "00:00"
+
+
+NUMBERS: list[float | None] = [None, 0, 1.0211, 12.304, 0.64123, 119156.4, 0.0003, 0.002, -0.5, 2e6]
+SPANS = [0, 0.47, 5, 59, 6360, 3600, 90061, -5]
+
+
+def test_the_browser_writes_numbers_as_the_server_does(page: Page) -> None:
+    page.goto("/jobs")
+    written = page.evaluate(
+        """async ([numbers, spans]) => {
+          const { decimal, span } = await import("/static/formats.js");
+          return [numbers.map((number) => decimal(number)), spans.map((one) => span(one))];
+        }""",
+        [NUMBERS, SPANS],
+    )
+    assert written[0] == [formats.decimal(number) for number in NUMBERS]
+    assert written[1] == [formats.span(one) for one in SPANS]
