@@ -60,6 +60,8 @@ class Actor:
     trainer: str
     """The module whose main is one rank: strategies.train."""
     wake: threading.Event
+    spool: threading.Event
+    """Wakes the spool: there is a new attempt to look after."""
     boot_id: str = field(default_factory=boot_id)
     memory: dict[Key, InMemory] = field(default_factory=dict)
     refused: set[Key] = field(default_factory=set)
@@ -160,6 +162,7 @@ class Actor:
         known.spawns += 1
         known.spawned_at = time.monotonic()
         if self.spawners.spawn(attempt.path, launcher):
+            self.spool.set()
             log.info("shim_asked_for", attempt=attempt.path.name, launcher=launcher)
         else:
             known.spawned_at = None

@@ -28,7 +28,8 @@ from worker.process_tree import strays
 from worker.spool import Shipped
 from worker.telemetry import TelemetrySource
 
-STARTING_LOOK_S, RUNNING_LOOK_S = 0.03, 0.25
+# At the folders. Twenty looks a second at a training would take half a per cent of a core from it.
+STARTING_LOOK_S, RUNNING_LOOK_S = 0.03, 0.4
 INVENTORY_EVERY_S = 300.0
 SPAWN_PATIENCE_S = 45.0  # for a shim to take its lock; the warm process imports for seconds first
 EXIT_HELD_BACK_S = 2.0  # so that an exit is not told before the last lines, if they can be sent
@@ -65,6 +66,8 @@ class Agent:
             news: list[tuple[object, ...]] = [
                 (o.job_id, o.epoch, o.phase, o.exit is None, o.kept) for o in observed
             ]
+            if any(one.exited and o.exit is None for one, o in zip(seen, observed, strict=True)):
+                self.actor.spool.set()  # its exit waits for its last lines
             if self.wake.is_set() or news != told or time.monotonic() >= next_beat:
                 self.wake.clear()
                 told = news

@@ -99,7 +99,7 @@ def work(
     wake = tasks.rung
     spool_nudge, keep_nudge = threading.Event(), threading.Event()
     spawners = Spawners(trainer, warm_allowed=settings.warm_launcher and not list_gpus())
-    actor = Actor(folder, identity.name, client, spawners, trainer, wake)
+    actor = Actor(folder, identity.name, client, spawners, trainer, wake, spool_nudge)
     agent = Agent(folder, actor, client(), settings.slots, settings.poll_s, wake, stop)
 
     def shipped() -> None:

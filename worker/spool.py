@@ -22,8 +22,10 @@ from core.messages import LogBatch, MetricsBatch
 from worker.api_client import ApiClient, Refused, Unreachable
 from worker.attempts import Attempt, Key, NodeFolder, read_model
 
-SHIP_EVERY_S = 0.2
-IDLE_EVERY_S = 1.0
+FIRST_LINE_EVERY_S = 0.05  # somebody waits for the first step
+STARTING_S = 30.0
+SHIP_EVERY_S = 0.5  # each time costs a step's ranks 2 ms of a core
+IDLE_EVERY_S = 2.0
 SAVE_EVERY_S = 5.0
 MAX_LINES = 2000
 MAX_METRICS_BYTES = 1 << 19
@@ -170,6 +172,14 @@ class Lines:
     end: int
 
 
+def is_starting(attempt: Attempt) -> bool:
+    """Whether its ranks were asked for a moment ago."""
+    try:
+        return time.time() - attempt.start_file.stat().st_mtime < STARTING_S
+    except FileNotFoundError:
+        return False
+
+
 def read_lines(path: Path, start: int, *, max_lines: int = MAX_LINES) -> Iterator[Lines]:
     """The whole lines of a metrics file from byte `start` on, in bounded batches.
 
@@ -269,18 +279,15 @@ class Spool:
         while True:
             stopping = self.stop.is_set()
             try:
-                busy = self.ship_all()
+                pause_s = self.ship_all()
                 failures = 0
             except Unreachable as error:
                 failures += 1
-                busy = True
+                pause_s = min(SHIP_EVERY_S * 2.0**failures, LONGEST_PAUSE_S)
                 if failures == 1:
                     log.info("spool_waits", error=str(error)[:300])
             if stopping:
                 break
-            pause_s = SHIP_EVERY_S if busy else IDLE_EVERY_S
-            if failures:
-                pause_s = min(SHIP_EVERY_S * 2.0**failures, LONGEST_PAUSE_S)
             self.nudge.wait(pause_s)
             self.nudge.clear()
         for backlog in self.backlogs.values():
@@ -290,12 +297,12 @@ class Spool:
                 log.warning("disk_error", error=str(error))
         self.client.close()
 
-    def ship_all(self) -> bool:
-        """One look at every attempt; True while one of them may still write."""
+    def ship_all(self) -> float:
+        """One look at every attempt; seconds until the next one."""
         attempts = {attempt.key: attempt for attempt in self.folder.all_attempts()}
         for key in self.backlogs.keys() - attempts.keys():
             del self.backlogs[key]
-        busy = False
+        pause_s = IDLE_EVERY_S
         for key, attempt in attempts.items():
             backlog = self.backlogs.get(key)
             if backlog is None:
@@ -303,8 +310,8 @@ class Spool:
                 backlog = self.backlogs[key] = Backlog(attempt, known or Shipped())
             if backlog.shipped.complete:
                 continue
-            busy = True
             if time.monotonic() < backlog.refused_until:
+                pause_s = min(pause_s, SHIP_EVERY_S)
                 continue
             try:
                 for _ in range(ROUNDS):
@@ -312,6 +319,9 @@ class Spool:
                         break
                 if backlog.shipped.complete:
                     self.shipped()
+                    continue
             except OSError as error:  # of the disk: this attempt waits, the others go on
                 log.warning("disk_error", attempt=attempt.path.name, error=str(error))
-        return busy
+            eager = backlog.shipped.line == 0 and is_starting(attempt)
+            pause_s = min(pause_s, FIRST_LINE_EVERY_S if eager else SHIP_EVERY_S)
+        return pause_s

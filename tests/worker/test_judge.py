@@ -1,0 +1,214 @@
+"""Who is blamed, with which outcome and which sentence."""
+
+import signal
+
+import pytest
+
+from core.states import Outcome
+from strategies.run_directory import Result
+from worker.judge import (
+    Evidence,
+    RankError,
+    RankEvidence,
+    Stop,
+    address_in_use,
+    codes_in_report,
+    judge,
+)
+
+PEER = RankError("RuntimeError", "[../gloo/tcp/pair.cc:547] Connection closed by peer [::1]:1", 1)
+TIMEOUT = RankError("RuntimeError", "Timed out waiting 4000ms for recv operation to complete", 1)
+OWN = RankError("KeyError", "'loss'", 2)
+
+# As torch 2.13.0 printed it after kill -9 of rank 1.
+REPORT = """
+============================================================
+strategies.train FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-21_14:00:01
+  host      : vm
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 4710)
+  error_file: /x/error.json
+  traceback : RuntimeError: Connection closed by peer
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_14:00:00
+  host      : vm
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 4711)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 4711
+============================================================
+"""
+
+
+def result(*, finished: bool, checkpoint: str | None = "step-000120") -> Result:
+    return Result(
+        finished=finished,
+        step=120,
+        loss_first=5.0,
+        loss_last=2.0,
+        eval_loss=None,
+        tokens_per_s=1.0,
+        wall_s=1.0,
+        checkpoint=checkpoint,
+        sample=None,
+        reason="finished" if finished else "stopped",
+    )
+
+
+def evidence(*ranks: RankEvidence, **other: object) -> Evidence:
+    return Evidence(**{"node": "n1", "ranks": ranks, "result": None, "step": 120, **other})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "outcome", "culprit", "sentence"),
+    [
+        (
+            [RankEvidence(0, 1, PEER), RankEvidence(1, -9)],
+            Outcome.KILLED,
+            1,
+            "Rank 1 on n1 was killed by signal 9 (SIGKILL) at step 120.",
+        ),
+        (
+            [RankEvidence(0, 1, PEER), RankEvidence(1, -11)],
+            Outcome.USER_ERROR,
+            1,
+            "Rank 1 on n1 crashed with signal 11 (SIGSEGV) at step 120.",
+        ),
+        (
+            [RankEvidence(0, 1, PEER), RankEvidence(1, 1, OWN)],
+            Outcome.USER_ERROR,
+            1,
+            "Rank 1 on n1 failed with exit code 1 at step 120: KeyError: 'loss'",
+        ),
+        (
+            [RankEvidence(0, 1, OWN), RankEvidence(1, 1, RankError("E", "later", 3))],
+            Outcome.USER_ERROR,
+            0,
+            "Rank 0 on n1 failed with exit code 1 at step 120: KeyError: 'loss'",
+        ),
+        (
+            [RankEvidence(0, 7), RankEvidence(1, -9, killed_by_us=True)],
+            Outcome.USER_ERROR,
+            0,
+            "Rank 0 on n1 failed with exit code 7 at step 120.",
+        ),
+        (
+            [RankEvidence(0, None, PEER), RankEvidence(1, 65, RankError("BadData", "is empty", 5))],
+            Outcome.BAD_DATA,
+            1,
+            "Rank 1 on n1: BadData: is empty",
+        ),
+        (
+            [RankEvidence(0, 68, RankError("OutOfMemoryError", "no", 5)), RankEvidence(1, 1, PEER)],
+            Outcome.OUT_OF_MEMORY,
+            0,
+            "Rank 0 on n1 ran out of memory at step 120: OutOfMemoryError: no",
+        ),
+        (
+            [RankEvidence(0, 67, RankError("Diverged", "NaN", 5)), RankEvidence(1, 67)],
+            Outcome.DIVERGED,
+            1,
+            "Rank 1 on n1 failed with exit code 67 at step 120.",
+        ),
+        (
+            [RankEvidence(0, 1, TIMEOUT), RankEvidence(1, -9, killed_by_us=True)],
+            Outcome.STALLED,
+            1,
+            "Rank 1 on n1 did not answer at step 120; rank 0 gave up waiting: "
+            "Timed out waiting 4000ms for recv operation to complete",
+        ),
+        (
+            [RankEvidence(0, -15), RankEvidence(1, 1, OWN)],
+            Outcome.USER_ERROR,
+            1,
+            "Rank 1 on n1 failed with exit code 1 at step 120: KeyError: 'loss'",
+        ),
+    ],
+)
+def test_the_guilty_rank_is_named(
+    ranks: list[RankEvidence], outcome: Outcome, culprit: int, sentence: str
+) -> None:
+    verdict = judge(evidence(*ranks))
+    assert (verdict.outcome, verdict.culprit_rank, verdict.reason) == (outcome, culprit, sentence)
+
+
+def test_sigkill_while_the_kernel_reports_no_memory_is_out_of_memory() -> None:
+    verdict = judge(evidence(RankEvidence(0, -9), ran_out_of_memory=True, step=0))
+    assert verdict.outcome is Outcome.OUT_OF_MEMORY
+    assert verdict.signal == signal.SIGKILL
+    assert verdict.reason == (
+        "Rank 0 on n1 was killed by signal 9 (SIGKILL) before its first step: "
+        "the machine had run out of memory."
+    )
+
+
+def test_a_finished_training_has_succeeded_even_if_a_stop_came_late() -> None:
+    ranks = [RankEvidence(0, 0), RankEvidence(1, 0)]
+    stop = Stop(Outcome.CANCELLED, killed=False)
+    verdict = judge(evidence(*ranks, result=result(finished=True), stop=stop))
+    assert verdict.outcome is Outcome.SUCCEEDED
+    assert verdict.reason == "Trained 120 steps."
+
+
+def test_a_rank_that_lingers_after_the_result_and_is_killed_by_us_spoils_nothing() -> None:
+    ranks = [RankEvidence(0, 0), RankEvidence(1, -9, killed_by_us=True)]
+    assert judge(evidence(*ranks, result=result(finished=True))).outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("killed", "found", "step", "sentence"),
+    [
+        (False, result(finished=False), 120, "Paused after step 120, which is saved."),
+        (
+            True,
+            None,
+            120,
+            "Paused at step 120; it did not end in time and was killed, so it goes back to its "
+            "last checkpoint.",
+        ),
+        (False, None, 120, "Paused at step 120; nothing was saved on the way out."),
+        (False, None, 0, "Paused before its first step."),
+    ],
+)
+def test_a_stop_says_what_became_of_the_work(
+    killed: bool, found: Result | None, step: int, sentence: str
+) -> None:
+    stop = Stop(Outcome.PAUSED, killed=killed)
+    verdict = judge(evidence(RankEvidence(0, 1, PEER), result=found, step=step, stop=stop))
+    assert (verdict.outcome, verdict.reason) == (Outcome.PAUSED, sentence)
+
+
+def test_ranks_that_somebody_else_asked_to_stop_were_killed() -> None:
+    ranks = [RankEvidence(0, 0), RankEvidence(1, 0)]
+    verdict = judge(evidence(*ranks, result=result(finished=False)))
+    assert (verdict.outcome, verdict.signal) == (Outcome.KILLED, 15)
+
+
+def test_a_launcher_that_could_start_nothing_says_why() -> None:
+    verdict = judge(evidence(launcher_failure="torchrun ended with code 2: no such option"))
+    assert verdict.outcome is Outcome.START_FAILED
+    assert "no such option" in verdict.reason
+
+
+def test_a_very_long_message_is_cut_to_one_line() -> None:
+    error = RankError("ValueError", "a\nb" * 5000, 1)
+    reason = judge(evidence(RankEvidence(0, 1, error))).reason
+    assert len(reason) < 700
+    assert "\n" not in reason
+
+
+def test_exit_codes_are_read_from_torchruns_report() -> None:
+    assert codes_in_report(REPORT) == {0: 1, 1: -9}
+    assert codes_in_report("nothing here") == {}
+
+
+def test_a_taken_port_is_recognised() -> None:
+    assert address_in_use(["... (errno: 98 - Address already in use)."])
+    assert address_in_use(["", "EADDRINUSE"])
+    assert not address_in_use(["Connection refused"])

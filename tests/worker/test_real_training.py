@@ -1,0 +1,62 @@
+"""The real trainer under both launchers: torch, gloo, checkpoints, resume."""
+
+import math
+
+import pytest
+
+from core.messages import StopOrder
+from core.spec import Launcher
+from core.states import Outcome
+from tests.worker.fake_api import FakeApi
+from tests.worker.nodes import Node, make_order
+
+pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+
+
+def test_warm_and_torchrun_train_the_same_curve(api: FakeApi, node: Node) -> None:
+    node.start(trainer="strategies.train")
+    curves = []
+    for job, launcher in (("job_warm", Launcher.WARM), ("job_torchrun", Launcher.TORCHRUN)):
+        key = api.order(make_order(job, steps=20, launcher=launcher))
+        record = api.wait_for_exit(key, within_s=150)
+        assert record.outcome is Outcome.SUCCEEDED, (record, node.log.read_text())
+        assert [rank.code for rank in record.ranks] == [0, 0]
+        api.wait_for(lambda key=key: (o := api.observed(key)) is not None and o.kept)  # type: ignore[misc]
+        curves.append([line["loss"] for line in api.lines[key] if "loss" in line])
+        paths = {file.path for file in api.artifacts[key]}
+        assert paths >= {"sample.txt", "model.safetensors"}
+        observed = api.observed(key)
+        assert observed is not None
+        assert observed.launcher is launcher
+        del api.orders[key]
+    assert len(curves[0]) == 20
+    assert curves[0][0] == pytest.approx(math.log(256), rel=0.1)
+    assert curves[0] == pytest.approx(curves[1], rel=1e-6)
+
+
+def test_a_stopped_training_goes_on_from_the_store(api: FakeApi, node: Node) -> None:
+    node.start(trainer="strategies.train")
+    key = api.order(make_order(steps=5000))
+    api.wait_for_step(key, 5, within_s=120)
+    api.order(make_order(steps=5000, stop=StopOrder(reason=Outcome.PREEMPTED, grace_s=60)))
+    record = api.wait_for_exit(key)
+    assert record.outcome is Outcome.PREEMPTED, record
+    assert record.result is not None
+    step = record.result.step
+    api.wait_for(lambda: (o := api.observed(key)) is not None and o.kept)
+    files = api.checkpoints[key, step]
+    assert ".metadata" in {file.path for file in files}
+    api.conclude(key)
+    api.wait_for(lambda: api.observed(key) is None)  # wiped: only the store has it now
+    again = api.order(make_order(epoch=2, steps=step + 5, resume={"step": step, "files": files}))
+    record = api.wait_for_exit(again, within_s=120)
+    assert record.outcome is Outcome.SUCCEEDED, record
+    assert api.steps(again) == list(range(step + 1, step + 6))
+
+
+def test_a_dataset_that_is_too_small_is_bad_data_with_the_numbers(api: FakeApi, node: Node) -> None:
+    node.start(trainer="strategies.train")
+    key = api.order(make_order(dataset=api.add_file("dataset.txt", b"too small")))
+    record = api.wait_for_exit(key, within_s=120)
+    assert record.outcome is Outcome.BAD_DATA, record
+    assert "9 bytes" in record.reason

@@ -1,0 +1,158 @@
+"""Every line and byte once, whatever is lost, cut or damaged on the way."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worker.fake_api import TOKEN, FakeApi
+from tests.worker.nodes import make_order
+from worker.api_client import ApiClient
+from worker.attempts import Attempt, Key, NodeFolder
+from worker.spool import MAX_LOG_BYTES, Spool, read_lines, read_piece
+
+KEY = Key("job_a", 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> NodeFolder:
+    folder = NodeFolder(tmp_path / "node")
+    folder.create()
+    return folder
+
+
+@pytest.fixture
+def attempt(folder: NodeFolder) -> Attempt:
+    return folder.begin(make_order())
+
+
+@pytest.fixture
+def make_spool(api: FakeApi, folder: NodeFolder) -> Iterator[Callable[[], Spool]]:
+    """Makes spools that know nothing but the folder."""
+    clients: list[ApiClient] = []
+
+    def make() -> Spool:
+        clients.append(ApiClient(api.url, TOKEN))
+        return Spool(
+            folder, clients[-1], threading.Event(), threading.Event(), shipped=lambda: None
+        )
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+def write(path: Path, *lines: Any) -> None:
+    with path.open("a") as file:
+        for line in lines:
+            file.write(json.dumps(line) + "\n")
+
+
+def test_a_line_without_its_end_waits(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n{"step": 2, "lo')
+    first = list(read_lines(path, 0))
+    assert [batch.lines for batch in first] == [[{"step": 1}]]
+    with path.open("ab") as file:
+        file.write(b'ss": 2.0}\n')
+    rest = list(read_lines(path, first[-1].end))
+    assert [batch.lines for batch in rest] == [[{"step": 2, "loss": 2.0}]]
+
+
+def test_garbage_has_no_number_and_batches_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(
+        b'no\n[1]\n{"step": 1}\n{"loss": 1}\n{"step": 2, "x": {}}\n\xff\n{"step": 3}\n'
+    )
+    assert [batch.lines for batch in read_lines(path, 0)] == [[{"step": 1}, {"step": 3}]]
+    assert [batch.lines for batch in read_lines(path, 0, max_lines=1)][:2] == [
+        [{"step": 1}],
+        [{"step": 3}],
+    ]
+
+
+def test_half_a_character_waits_for_its_other_half(tmp_path: Path) -> None:
+    path = tmp_path / "stdout.log"
+    path.write_bytes("schön".encode()[:-2])
+    assert read_piece(path, 0, last=False) == (3, "sch")
+    assert read_piece(path, 0, last=True) == (4, "sch\N{REPLACEMENT CHARACTER}")
+    path.write_bytes(b"a\0b\xff")
+    assert read_piece(path, 0, last=False) == (4, "a\ufffdb\ufffd")
+    path.write_bytes(b"x" * (MAX_LOG_BYTES + 5))
+    assert read_piece(path, 0, last=False) == (MAX_LOG_BYTES, "x" * MAX_LOG_BYTES)
+    assert read_piece(path, MAX_LOG_BYTES + 5, last=True) is None
+
+
+def test_lines_arrive_once_though_answers_are_lost_and_the_spool_forgets(
+    api: FakeApi, make_spool: Callable[[], Spool], attempt: Attempt
+) -> None:
+    write(attempt.metrics, *({"step": step, "loss": 1.0} for step in range(1, 6)))
+    make_spool().ship_all()
+    write(attempt.metrics, *({"step": step, "loss": 1.0} for step in range(6, 9)))
+    forgetful = make_spool()  # no shipped.json was written: it begins at line 0
+    forgetful.ship_all()
+    assert api.steps(KEY) == [1, 2, 3, 4, 5, 6, 7, 8]
+    forgetful.ship_all()
+    assert api.steps(KEY) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_an_api_that_was_restored_from_a_backup_gets_its_lines_again(
+    api: FakeApi, make_spool: Callable[[], Spool], attempt: Attempt
+) -> None:
+    spool = make_spool()
+    write(attempt.metrics, *({"step": step, "loss": 1.0} for step in range(1, 11)))
+    spool.ship_all()
+    del api.lines[KEY][4:]
+    write(attempt.metrics, {"step": 11, "loss": 1.0})
+    spool.ship_all()
+    assert api.steps(KEY) == list(range(1, 12))
+
+
+def test_a_disk_error_of_one_attempt_leaves_the_others_alone(
+    api: FakeApi, make_spool: Callable[[], Spool], folder: NodeFolder, attempt: Attempt
+) -> None:
+    attempt.metrics.mkdir()  # reading it is an OSError
+    other = folder.begin(make_order("job_b"))
+    write(other.metrics, {"step": 1, "loss": 1.0})
+    spool = make_spool()
+    spool.ship_all()
+    assert api.steps(Key("job_b", 1)) == [1]
+    attempt.metrics.rmdir()
+    write(attempt.metrics, {"step": 1, "loss": 1.0})
+    spool.ship_all()
+    assert api.steps(KEY) == [1]
+
+
+def test_a_state_file_that_cannot_be_written_is_only_a_delay(
+    api: FakeApi, make_spool: Callable[[], Spool], attempt: Attempt
+) -> None:
+    write(attempt.metrics, {"step": 1, "loss": 1.0})
+    attempt.exit.write_text("{}")
+    attempt.shipped_file.mkdir()
+    spool = make_spool()
+    spool.ship_all()
+    spool.ship_all()
+    assert api.steps(KEY) == [1]
+
+
+def test_a_stale_attempt_is_not_shipped_for_ever(
+    api: FakeApi, make_spool: Callable[[], Spool], attempt: Attempt
+) -> None:
+    api.stale.add(KEY)
+    write(attempt.metrics, {"step": 1, "loss": 1.0})
+    attempt.exit.write_text("{}")
+    spool = make_spool()
+    spool.ship_all()
+    assert spool.backlogs[KEY].shipped.complete
+    assert attempt.shipped_file.exists()
+
+
+def test_a_diverged_loss_is_sent_as_none(
+    api: FakeApi, make_spool: Callable[[], Spool], attempt: Attempt
+) -> None:
+    attempt.metrics.write_text('{"step": 1, "loss": NaN, "grad_norm": Infinity}\n')
+    make_spool().ship_all()
+    assert api.lines[KEY] == [{"step": 1, "loss": None, "grad_norm": None}]
