@@ -55,15 +55,11 @@ def scheduler() -> None:
     _become("scheduler.main")
 
 
-def worker(
-    enrol: Annotated[
-        str,
-        typer.Option(help="Single-use token of `trainyard admin enrol`; the first time only."),
-    ] = "",
-) -> None:
-    """Run this GPU node's worker (settings from TRAINYARD_* variables)."""
-    if enrol:
-        os.environ["TRAINYARD_ENROL_TOKEN"] = enrol
+def worker() -> None:
+    """Run this GPU node's worker (settings from TRAINYARD_* variables).
+
+    The first time, TRAINYARD_ENROL_TOKEN holds the single-use token of `trainyard admin enrol`.
+    """
     _become("worker.main")
 
 
