@@ -17,7 +17,7 @@ from strategies.run_directory import Result
 from strategies.spec import TrainSpec
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Epoch = Annotated[int, Field(ge=1)]
+Epoch = Annotated[int, Field(ge=1, le=2**31 - 1)]
 # A path below a run directory: no empty part, no `.` or `..`, no backslash. One leading dot is
 # allowed, because torch names a checkpoint's index `.metadata`. (pydantic's patterns know no
 # look-ahead.)
@@ -31,9 +31,9 @@ RelativePath = Annotated[
 
 
 class Message(BaseModel):
-    """Base: unknown fields are refused."""
+    """Base: unknown fields are refused, and so are numbers that JSON does not have."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class FileRef(Message):
@@ -41,7 +41,7 @@ class FileRef(Message):
 
     path: RelativePath
     sha256: Sha256
-    size: int = Field(ge=0)
+    size: int = Field(ge=0, le=2**53)
 
 
 # ------------------------------------------------------------------------------------------ node
@@ -50,19 +50,19 @@ class FileRef(Message):
 class Gpu(Message):
     """One GPU, as NVML names it."""
 
-    index: int
-    name: str
-    memory_gib: float
+    index: int = Field(ge=0, le=1023)
+    name: str = Field(max_length=200)
+    memory_gib: float = Field(gt=0, le=100_000)
 
 
 class Inventory(Message):
     """What this machine has. Without a GPU its CPU cores are the slots."""
 
-    hostname: str
-    cores: int
-    memory_gib: float
-    gpus: list[Gpu]
-    slots: int
+    hostname: str = Field(max_length=300)
+    cores: int = Field(ge=1, le=100_000)
+    memory_gib: float = Field(gt=0, le=1_000_000)
+    gpus: list[Gpu] = Field(max_length=1024)
+    slots: int = Field(ge=1, le=1024)
     """Ranks that may run at a time: GPUs, or CPU slots."""
     python: str
     torch: str
@@ -227,12 +227,17 @@ class Orders(Message):
 
 
 class MetricsBatch(Message):
-    """Consecutive lines of `metrics.jsonl`, the first of them numbered `first_line` (from 0)."""
+    """Consecutive lines of `metrics.jsonl`, the first of them numbered `first_line` (from 0).
+
+    A diverged run may have written nan and inf.
+    """
+
+    model_config = ConfigDict(allow_inf_nan=True)
 
     job_id: str
     epoch: Epoch
-    rank: int = Field(ge=0)
-    first_line: int = Field(ge=0)
+    rank: int = Field(ge=0, le=100_000)
+    first_line: int = Field(ge=0, le=2**53)
     lines: list[dict[str, float | int | str | None]] = Field(max_length=5000)
 
 
@@ -247,10 +252,10 @@ class LogBatch(Message):
 
     job_id: str
     epoch: Epoch
-    rank: int = Field(ge=-1)
+    rank: int = Field(ge=-1, le=100_000)
     stream: str = Field(pattern="^(stdout|stderr)$")
-    first_byte: int = Field(ge=0)
-    size: int = Field(ge=0)
+    first_byte: int = Field(ge=0, le=2**53)
+    size: int = Field(ge=0, le=2**53)
     """Bytes of the file that `content` stands for: decoding may have replaced some."""
     content: str = Field(max_length=1_000_000)
 
@@ -266,7 +271,7 @@ class CheckpointReport(Message):
 
     job_id: str
     epoch: Epoch
-    step: int = Field(ge=0)
+    step: int = Field(ge=0, le=2**53)
     files: list[FileRef] = Field(min_length=1, max_length=10_000)
 
 
