@@ -1,6 +1,6 @@
 """An uploaded text, checked while it streams by: UTF-8, no NUL, and for JSON lines, texts.
 
-What training reads is the text itself; of JSON lines, the texts one after the other.
+The bytes are kept as they came; nothing is repaired.
 """
 
 import codecs
@@ -18,7 +18,7 @@ LONGEST_JSON_LINE = 16 << 20  # bytes held in memory at a time
 
 @dataclass
 class DatasetCheck:
-    """Feed it the body; it gives back the bytes that training reads."""
+    """Feed it the body, piece by piece; what it counted is the report."""
 
     is_jsonl: bool
     lines: int = 0
@@ -32,7 +32,7 @@ class DatasetCheck:
     _pending: str = ""
     _errors: list[ProblemItem] = field(default_factory=list)
 
-    def feed(self, piece: bytes, *, is_last: bool = False) -> bytes:
+    def feed(self, piece: bytes, *, is_last: bool = False) -> None:
         """Check the next bytes. Raises BadRequest with the byte and the line where it is wrong."""
         zero = piece.find(0)
         if zero >= 0:
@@ -56,11 +56,14 @@ class DatasetCheck:
                 param="body",
             ) from error
         self._num_bytes += len(piece)
-        return self._jsonl(text, is_last=is_last) if self.is_jsonl else self._text(text)
+        if self.is_jsonl:
+            self._jsonl(text, is_last=is_last)
+        else:
+            self._text(text)
 
-    def finish(self) -> bytes:
-        """The last bytes for training. Raises BadRequest if it was empty or had wrong lines."""
-        rest = self.feed(b"", is_last=True)
+    def finish(self) -> None:
+        """That was all. Raises BadRequest if it was empty or had wrong lines."""
+        self.feed(b"", is_last=True)
         if self._open_line and not self.is_jsonl:
             self._end_line()
         if self._errors:
@@ -71,9 +74,8 @@ class DatasetCheck:
                 code="empty",
                 param="body",
             )
-        return rest
 
-    def _text(self, text: str) -> bytes:
+    def _text(self, text: str) -> None:
         self.characters += len(text)
         if "\N{REPLACEMENT CHARACTER}" in text:
             line = self.lines + 1 + text[: text.index("\N{REPLACEMENT CHARACTER}")].count("\n")
@@ -83,7 +85,6 @@ class DatasetCheck:
             self._open_line += len(part)
             self._end_line()
         self._open_line += len(rest)
-        return text.encode()
 
     def _end_line(self) -> None:
         self.lines += 1
@@ -91,7 +92,7 @@ class DatasetCheck:
             self._warn(f"Line {self.lines:,} has {self._open_line:,} characters.")
         self._open_line = 0
 
-    def _jsonl(self, text: str, *, is_last: bool) -> bytes:
+    def _jsonl(self, text: str, *, is_last: bool) -> None:
         *ended, self._pending = (self._pending + text).split("\n")
         if is_last and self._pending:
             ended.append(self._pending)
@@ -103,36 +104,38 @@ class DatasetCheck:
                 code="line_too_long",
                 param="body",
             )
-        return b"".join(self._document(line) for line in ended)
+        for line in ended:
+            self._document(line)
 
-    def _document(self, line: str) -> bytes:
+    def _document(self, line: str) -> None:
         self.lines += 1
         where = f"line {self.lines:,}"
         if not line.strip():
-            return b""
+            return
         try:
             document = json.loads(line)
         except json.JSONDecodeError as error:
-            return self._wrong("not_json", f"{where}: not JSON: {error.msg}, column {error.colno}.")
+            self._wrong("not_json", f"{where}: not JSON: {error.msg}, column {error.colno}.")
+            return
         except (RecursionError, ValueError):
-            return self._wrong("not_json", f"{where}: not JSON that can be read.")
+            self._wrong("not_json", f"{where}: not JSON that can be read.")
+            return
         if not isinstance(document, dict) or not isinstance(document.get("text"), str):
-            return self._wrong("no_text", f'{where}: no object with a text field "text".')
+            self._wrong("no_text", f'{where}: no object with a text field "text".')
+            return
         text = document["text"]
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self._wrong("not_utf8", f"{where}: the text has half of a Unicode pair.")
+            return
         if not text:
             self._warn(f"Line {self.lines:,} has an empty text.")
-            return b""
-        try:
-            encoded: bytes = text.encode()
-        except UnicodeEncodeError:
-            return self._wrong("not_utf8", f"{where}: the text has half of a Unicode pair.")
         self.characters += len(text)
-        return encoded if text.endswith("\n") else encoded + b"\n"
 
-    def _wrong(self, code: str, message: str) -> bytes:
+    def _wrong(self, code: str, message: str) -> None:
         if len(self._errors) < MAX_ERRORS:
             self._errors.append(ProblemItem(param=f"body.{self.lines}", code=code, message=message))
-        return b""
 
     def _warn(self, message: str) -> None:
         if len(self.warnings) < MAX_ERRORS:

@@ -147,11 +147,12 @@ async def _receive(
             await anyio.to_thread.run_sync(_check_and_write, check, incoming, bytes(pending))
             pending.clear()
     await anyio.to_thread.run_sync(_check_and_write, check, incoming, bytes(pending))
-    incoming.write(check.finish())
+    await anyio.to_thread.run_sync(check.finish)
 
 
 def _check_and_write(check: DatasetCheck, incoming: IncomingFile, piece: bytes) -> None:
-    incoming.write(check.feed(piece))
+    check.feed(piece)
+    incoming.write(piece)
 
 
 def _require_free_name(process: Process, person: Person, name: str, key: str | None) -> None:

@@ -81,6 +81,7 @@ def _order(
     timetable: Timetable,
 ) -> Order:
     spec = JobSpec.model_validate(job.spec)
+    dataset = session.get(Dataset, job.dataset_id) if job.dataset_id else None
     training = {name: job.spec[name] for name in TrainSpec.model_fields if name in job.spec}
     stop = None
     if attempt.state is AttemptState.STOPPING:
@@ -92,19 +93,14 @@ def _order(
         spec=TrainSpec.model_validate(training),
         plan=Plan.model_validate(job.plan),
         launcher=spec.launcher,
-        dataset=_dataset(session, job),
+        dataset=FileRef(path=DATASET_FILE, sha256=dataset.sha256, size=dataset.size)
+        if dataset
+        else None,
+        dataset_format="jsonl" if dataset and dataset.format == "jsonl" else "text",
         resume=_resume(session, attempt),
         deadlines=deadlines(job, attempt, lease, now=now, timetable=timetable),
         stop=stop,
     )
-
-
-def _dataset(session: Session, job: Job) -> FileRef | None:
-    if job.dataset_id is None:
-        return None
-    dataset = session.get(Dataset, job.dataset_id)
-    assert dataset is not None
-    return FileRef(path=DATASET_FILE, sha256=dataset.sha256, size=dataset.size)
 
 
 def _resume(session: Session, attempt: Attempt) -> Resume | None:
