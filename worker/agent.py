@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -49,6 +49,9 @@ class Agent:
     poll_s: float
     wake: threading.Event
     stop: threading.Event
+    api_is_back: Callable[[], None]
+    """Called when the API answers after it did not."""
+    is_cut_off: bool = False
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def run(self) -> None:
@@ -158,11 +161,17 @@ class Agent:
         try:
             orders = self.client.heartbeat(heartbeat)
         except Unreachable as error:
-            log.warning("api_unreachable", error=str(error)[:300])
+            if not self.is_cut_off:
+                log.warning("api_unreachable", error=str(error)[:300])
+            self.is_cut_off = True
             return self.poll_s
         except Refused as refusal:
             log.error("heartbeat_refused", status=refusal.status, detail=refusal.detail)
             return max(self.poll_s, REFUSED_PAUSE_S)
+        if self.is_cut_off:
+            self.is_cut_off = False
+            log.info("api_is_back")
+            self.api_is_back()
         self.follow(seen, orders, sent_at=sent_at)
         return self.poll_s
 

@@ -6,6 +6,7 @@ reported once all its files are there. Only then may the run directory be wiped.
 """
 
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from worker.spool import Shipped
 LOOK_EVERY_S = 0.5
 IDLE_EVERY_S = 2.0
 LONGEST_PAUSE_S = 30.0
+REFUSED_PAUSE_S = 10.0
 SENDABLE_PATH: TypeAdapter[str] = TypeAdapter(RelativePath)
 
 log = structlog.get_logger()
@@ -56,6 +58,7 @@ class Keeper:
     kept: threading.Event
     """Set when all of an attempt is kept."""
     unsendable: set[Path] = field(default_factory=set)
+    refused_until: dict[Path, float] = field(default_factory=dict)
 
     def run(self) -> None:
         """Until `stop`; an upload under way is cut off and begun again by the next worker."""
@@ -83,6 +86,8 @@ class Keeper:
         if state.complete:
             return False
         exited = attempt.exit.exists()
+        if time.monotonic() < self.refused_until.get(attempt.path, 0.0):
+            return True
         try:
             self._keep_checkpoints(attempt, state)
             if exited:
@@ -94,8 +99,10 @@ class Keeper:
             if refusal.is_final and exited:
                 log.info("files_not_wanted", attempt=attempt.path.name, detail=refusal.detail)
                 self._complete(attempt, state)
-            elif not refusal.is_final:
-                log.error("files_refused", attempt=attempt.path.name, detail=str(refusal))
+            else:
+                if not refusal.is_final:
+                    log.error("files_refused", attempt=attempt.path.name, detail=str(refusal))
+                self.refused_until[attempt.path] = time.monotonic() + REFUSED_PAUSE_S
         except OSError as error:  # of the disk: this attempt waits, the others go on
             log.warning("disk_error", attempt=attempt.path.name, error=str(error))
         return not state.complete

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -100,12 +101,16 @@ def work(
     spool_nudge, keep_nudge = threading.Event(), threading.Event()
     spawners = Spawners(trainer, warm_allowed=settings.warm_launcher and not list_gpus())
     actor = Actor(folder, identity.name, client, spawners, trainer, wake, spool_nudge)
-    agent = Agent(folder, actor, client(), settings.slots, settings.poll_s, wake, stop)
 
     def shipped() -> None:
         keep_nudge.set()
         wake.set()
 
+    def api_is_back() -> None:
+        spool_nudge.set()
+        keep_nudge.set()
+
+    agent = Agent(folder, actor, client(), settings.slots, settings.poll_s, wake, stop, api_is_back)
     spool = Spool(folder, client(), nudge=spool_nudge, stop=stop, shipped=shipped)
     keeper = Keeper(folder, client(), nudge=keep_nudge, stop=stop, kept=wake)
     threads = [
@@ -118,8 +123,9 @@ def work(
         stop.wait()
         for event in (wake, spool_nudge, keep_nudge):
             event.set()
+        deadline = time.monotonic() + FLUSH_WITHIN_S
         for thread in threads:
-            thread.join(FLUSH_WITHIN_S)
+            thread.join(max(0.0, deadline - time.monotonic()))
         spawners.close()
         log.info("worker_left")
         # Celery's main loop may hang in a socket of a frozen broker.

@@ -1,0 +1,128 @@
+"""Finding and ending every process of an attempt, with and without a cgroup."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.worker.nodes import gone, wait_for
+from worker.process_tree import (
+    MARK,
+    Cgroup,
+    ProcessTree,
+    attempts_of_processes,
+    cgroup_for,
+    descendants,
+    strays,
+)
+
+# A subreaper whose child leaves a grandchild in a session and a folder of its own behind.
+SHIM = """
+import os, subprocess, sys, time
+from worker.process_tree import adopt_orphans
+adopt_orphans()
+child = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import os, time; " \
+        "os.chdir(chr(47)); time.sleep(600)'], start_new_session=True)"
+subprocess.run([sys.executable, "-c", child])
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Path:
+    path = tmp_path / "attempts" / "job_a.1"
+    path.mkdir(parents=True)
+    return path
+
+
+@contextlib.contextmanager
+def process(code: str, cwd: Path, **environment: str) -> Iterator[psutil.Process]:
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"], **environment},
+        stdout=subprocess.PIPE,
+    ) as started:
+        try:
+            assert started.stdout is not None
+            started.stdout.readline()
+            yield psutil.Process(started.pid)
+        finally:
+            started.kill()
+
+
+def test_orphans_in_other_sessions_and_folders_are_found_by_descent(attempt: Path) -> None:
+    with process(SHIM, attempt) as shim:
+        (orphan,) = wait_for(lambda: descendants(shim.pid))
+        wait_for(lambda: os.readlink(f"/proc/{orphan}/cwd") == "/")
+        assert os.getsid(orphan) != os.getsid(shim.pid)
+        tree = ProcessTree(attempt)
+        assert tree.pids(spare=shim.pid) == {orphan}
+        assert tree.kill(within_s=10, spare=shim.pid)
+        assert gone(orphan)
+        assert shim.is_running()
+
+
+def test_a_process_is_known_by_its_working_directory_or_its_mark(attempt: Path) -> None:
+    idle = "import time; print('ready', flush=True); time.sleep(600)"
+    inside = attempt / "deeper"
+    inside.mkdir()
+    with (
+        process(idle, inside) as by_folder,
+        process(idle, Path("/"), **{MARK: str(attempt)}) as by_mark,
+        process(idle, attempt.parent) as stranger,
+    ):
+        found = dict(attempts_of_processes(attempt.parent))
+        assert found.get(by_folder.pid) == found.get(by_mark.pid) == "job_a.1"
+        assert stranger.pid not in found
+        assert strays(attempt.parent, live={"job_a.1"}) == set()
+        assert strays(attempt.parent, live=set()) == {by_folder.pid, by_mark.pid}
+        assert ProcessTree(attempt).kill(within_s=10)
+        assert gone(by_folder.pid)
+        assert gone(by_mark.pid)
+        assert not gone(stranger.pid)
+
+
+def test_another_attempt_with_a_longer_name_is_not_touched(attempt: Path) -> None:
+    idle = "import time; print('ready', flush=True); time.sleep(600)"
+    other = attempt.with_name("job_a.12")
+    other.mkdir()
+    with process(idle, other) as neighbour:
+        assert ProcessTree(attempt).kill(within_s=10)
+        assert not gone(neighbour.pid)
+
+
+def test_a_cgroup_holds_what_has_left_everything_else(attempt: Path) -> None:
+    cgroup = cgroup_for(attempt)
+    if cgroup is None:
+        pytest.skip("this machine has no cgroup v2")
+    try:
+        cgroup.ranks.mkdir(parents=True)
+    except OSError as error:
+        pytest.skip(f"no cgroup may be made here: {error}")
+    idle = "import time; print('ready', flush=True); time.sleep(600)"
+    try:
+        with process(idle, Path("/")) as hidden:
+            (cgroup.ranks / "cgroup.procs").write_text(str(hidden.pid))
+            assert ProcessTree(attempt).pids() == set()
+            tree = ProcessTree(attempt, cgroup)
+            assert tree.pids() == {hidden.pid}
+            assert tree.kill(within_s=10)
+            assert gone(hidden.pid)
+    finally:
+        cgroup.remove()
+        cgroup.path.parent.rmdir()
+    assert not cgroup.path.exists()
+
+
+def test_a_cgroup_that_may_not_be_made_is_an_error_for_the_caller(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(OSError, match="Not a directory"):
+        Cgroup(blocked / "below").create()
