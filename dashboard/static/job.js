@@ -11,6 +11,8 @@ import { drawTrack } from "./track.js";
 
 /* global htmx */
 const RESOLUTION = 1500;
+const MOST_POINTS = 4 * RESOLUTION; // then the curves are read again, down-sampled
+const DRAW_EVERY_MS = 200;
 const FINAL = new Set(["succeeded", "failed", "cancelled"]);
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
 const put = (name, text) => document.querySelectorAll(`[data-tile="${name}"]`).forEach((one) => { one.textContent = text; });
@@ -47,13 +49,14 @@ for (const button of document.querySelectorAll("[data-y-scale]")) {
 }
 addEventListener("themechange", () => charts.forEach((chart) => chart.redraw()));
 
-let frame = 0;
+let drawing = 0;
 function drawSoon() {
-  frame ||= requestAnimationFrame(() => {
-    frame = 0;
+  drawing ||= setTimeout(() => {
+    drawing = 0;
     charts.forEach((chart) => chart.draw());
     tell();
-  });
+    if (series.get("loss").steps.length > MOST_POINTS) readMetrics();
+  }, DRAW_EVERY_MS);
 }
 
 // ---- tiles, outlook, track --------------------------------------------------------------------
@@ -215,7 +218,12 @@ const live = new Live(`${address}/stream`, {
     log: ({ lines }) => logs.add(lines),
     end: (document_) => { takeJob(document_); refresh("head", "history", "events-box"); },
   },
-  onBack: () => { readMetrics(); logs.read(); refresh("head", "history", "events-box"); },
+  onBack: (isResumed) => {
+    refresh("head", "history", "events-box");
+    if (isResumed) return;
+    readMetrics();
+    logs.read();
+  },
   onLine: tellLine,
 });
 document.querySelector("[data-try-now]").addEventListener("click", () => live.open());

@@ -7,10 +7,10 @@ export class Live {
   constructor(address, { on, onBack, onLine }) {
     this.address = address;
     this.on = on; // event name -> function(data)
-    this.onBack = onBack; // called after every connection but the first
+    this.onBack = onBack; // called after every connection but the first; true: it misses nothing
     this.onLine = onLine; // "live", "lost", "signed-out" or "over", and the time of the last known value
     this.lastHeard = new Date();
-    this.wasOpen = false;
+    this.resumable = null; // the stream that the browser reopens by itself, with Last-Event-ID
     this.isOver = false;
     this.lostTimer = null;
     this.againTimer = null;
@@ -22,7 +22,7 @@ export class Live {
     this.source?.close();
     const source = new EventSource(this.address);
     this.source = source;
-    source.onopen = () => this.opened();
+    source.onopen = () => this.opened(source);
     source.onerror = () => this.failed(source);
     for (const [name, handle] of Object.entries(this.on)) {
       source.addEventListener(name, (event) => {
@@ -33,13 +33,13 @@ export class Live {
     source.addEventListener("end", () => this.over());
   }
 
-  opened() {
+  opened(source) {
     clearTimeout(this.lostTimer);
     this.lostTimer = null;
     this.lastHeard = new Date();
     this.onLine("live", this.lastHeard);
-    if (this.wasOpen) this.onBack();
-    this.wasOpen = true;
+    if (this.resumable) this.onBack(this.resumable === source);
+    this.resumable = source;
   }
 
   failed(source) {

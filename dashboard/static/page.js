@@ -68,6 +68,10 @@ document.addEventListener("submit", (event) => {
   if (event.target.method === "post" && button) button.setAttribute("aria-busy", "true");
 });
 
+addEventListener("pageshow", () => { // also when the browser comes back to a page it had kept
+  document.querySelectorAll("button[aria-busy]").forEach((button) => button.removeAttribute("aria-busy"));
+});
+
 document.addEventListener("click", (event) => {
   for (const menu of document.querySelectorAll("details.menu[open]")) {
     if (!menu.contains(event.target)) menu.open = false;

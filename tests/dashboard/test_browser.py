@@ -26,7 +26,7 @@ FLAGS = [
 SPEC = """\
 # in the browser
 name: seen-{name}
-model: {{name: gpt, layers: 1, width: 32, heads: 2}}
+model: {{name: gpt, layers: {layers}, width: 32, heads: 2}}
 data: {{dataset: python-stdlib, sequence_length: 32}}
 training: {{steps: {steps}, global_batch_size: 4, learning_rate: 3.0e-3, warmup_steps: 5}}
 parallelism: {{strategy: single}}
@@ -134,12 +134,17 @@ def page(watched: Watched) -> Page:
     return watched.page
 
 
-def submit(platform: Running, name: str, steps: int) -> str:
+def spec(name: str, steps: int, layers: int = 1) -> str:
+    """A tiny job as YAML."""
+    return SPEC.format(name=name, steps=steps, layers=layers)
+
+
+def submit(platform: Running, name: str, steps: int, layers: int = 1) -> str:
     """A job through the API; returns its id."""
     with platform.http() as client:
         answer = client.post(
             "/v1/jobs",
-            content=SPEC.format(name=name, steps=steps),
+            content=spec(name, steps, layers),
             headers={"content-type": "application/yaml"},
         )
     assert answer.status_code == 201, answer.text
@@ -181,10 +186,10 @@ def test_submit_watch_the_loss_grow_and_cancel(watched: Watched) -> None:
     ready = page.locator("[data-submit]:not([disabled])")
     ready.wait_for()
 
-    page.fill("[data-spec]", SPEC.format(name="x", steps=0))
+    page.fill("[data-spec]", spec("x", 0))
     page.locator("#plan [data-state=bad]", has_text="training.steps").wait_for()
     assert page.locator("[data-submit]").is_disabled()
-    page.fill("[data-spec]", SPEC.format(name="curve", steps=1_000_000))
+    page.fill("[data-spec]", spec("curve", 1_000_000))
     page.locator("#plan .verdict[data-state=good]").wait_for()
     ready.wait_for()
     page.focus("[data-spec]")
@@ -238,7 +243,7 @@ def test_the_cursor_is_shared_and_moved_by_keys(platform: Running, page: Page) -
 def test_after_the_server_was_away_the_page_says_so_and_misses_nothing(
     platform: Running, watched: Watched
 ) -> None:
-    job_id = submit(platform, "gap", 3000)
+    job_id = submit(platform, "gap", 1_000_000, layers=40)  # slow enough to be drawn step by step
     page = watched.page
     page.goto(f"/jobs/{job_id}")
     wait_for(lambda: points(page) > 20, what="a curve", within_s=90, every_s=0.2)
@@ -250,8 +255,15 @@ def test_after_the_server_was_away_the_page_says_so_and_misses_nothing(
     assert "The page shows what it knew" in page.inner_text("#line-lost")
     page.unroute("**/stream")
     page.locator("#line-lost").wait_for(state="hidden", timeout=60_000)
-    wait_for_state(page, "succeeded", within_s=120)
-    wait_for(lambda: points(page) == 3000, what="every step of the curve", every_s=0.2)
+    before = points(page)
+    wait_for(lambda: points(page) > before + 5, what="the curve to go on", every_s=0.2)
+    cancel(platform, job_id)
+    wait_for_state(page, "cancelled")
+    wait_for(lambda: page.inner_text("#line") == "ended", what="the end of the stream")
+    with platform.http() as client:
+        answer = client.get(f"/v1/jobs/{job_id}/metrics", params={"keys": "loss"}).json()
+    [loss] = answer["series"]
+    assert points(page) == loss["points"], "a step is missing on the page"
     # The lost line is the browser's own complaint, and the only one.
     assert all("ERR_" in complaint for complaint in watched.complaints)
     watched.complaints.clear()
@@ -301,7 +313,7 @@ def test_hostile_log_lines_are_text(platform: Running, page: Page) -> None:
     page.route("**/logs?*", fulfil)
     page.goto(f"/jobs/{job_id}")
     rows = page.locator("[data-log] li")
-    wait_for(lambda: rows.count() == 4, what="the lines")
+    wait_for(lambda: rows.count() >= 4, what="the lines")  # the real ones come after
     assert rows.nth(0).locator("span").last.inner_text() == HOSTILE_LINES[0]
     assert page.locator("[data-log] img, [data-log] script").count() == 0
     assert rows.nth(2).locator(".esc").all_inner_texts() == ["ESC", "ESC", "U+202E"]
