@@ -34,6 +34,8 @@ def fingerprint(method: str, path: str, body: bytes) -> str:
 
 def lock_user(session: Session, user_id: str) -> None:
     """Let nobody else create or count for this user until the transaction ends."""
+    if session.get_bind().dialect.name == "sqlite":
+        return  # its one writer is alone already
     session.execute(select(User.id).where(User.id == user_id).with_for_update(key_share=True)).one()
 
 
@@ -74,15 +76,14 @@ def remember(
     """Keep what a request made, in the same transaction."""
     if key is None:
         return
-    session.execute(
-        insert(IdempotentAnswer).values(
-            user_id=user_id,
-            key=key,
-            body_sha256=body_sha256,
-            subject=subject,
-            created_at=now,
-        )
-    )
+    row = {
+        "user_id": user_id,
+        "key": key,
+        "body_sha256": body_sha256,
+        "subject": subject,
+        "created_at": now,
+    }
+    session.connection().execute(insert(IdempotentAnswer), row)
 
 
 def once(

@@ -131,21 +131,23 @@ def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
     if not planned.plans:
         reason = "No node is enrolled yet, so nothing can be planned."
     elif chosen is None:
-        problems = planned.plans[0][1].problems
+        problems = planned.plans[0].plan.problems
         reason = f"It cannot run: {problems[0].param}: {problems[0].message}."
-    elif not chosen[0].ready_nodes:
-        reason = f"It fits on {chosen[0].name}, but no node of that class is ready now."
+    elif not chosen.offer.ready_nodes:
+        reason = f"It fits on {chosen.offer.name}, but no node of that class is ready now."
     else:
         reason = (
-            f"It fits on {chosen[0].name}: {chosen[1].needed_gib:.2f} of "
-            f"{chosen[1].capacity_gib:.2f} GiB per rank."
+            f"It fits on {chosen.offer.name}: {chosen.plan.needed_gib:.2f} of "
+            f"{chosen.plan.capacity_gib:.2f} GiB per rank."
         )
     return PlanView(
         plans=[
-            ClassPlan(node_class=offer.name, plan=made, ready_nodes=offer.ready_nodes)
-            for offer, made in planned.plans
+            ClassPlan(
+                node_class=each.offer.name, plan=each.plan, ready_nodes=each.offer.ready_nodes
+            )
+            for each in planned.plans
         ],
-        chosen=chosen[0].name if chosen else None,
+        chosen=chosen.offer.name if chosen else None,
         predicted_start=None,
         reason=reason,
     )
@@ -339,18 +341,20 @@ def _submit(
     chosen = require_runnable(planned)
     now = utc_now()
     with process.write() as (session, bells):
+        made: list[JobView] = []
 
         def make() -> str:
             check_queue(session, person.id, process.settings.max_queued_jobs)
             bells.scheduler = True
-            return insert_job(
-                session, planned, chosen, user_id=person.id, cloned_from=cloned_from, now=now
+            made.append(
+                insert_job(session, planned, chosen, owner=person, cloned_from=cloned_from, now=now)
             )
+            return made[0].id
 
         job_id = once(
             session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make
         )
-        return show_job(session, job_id, person)
+        return made[0] if made else show_job(session, job_id, person)
 
 
 def _want(session: Session, bells: Bells, job: Job, desired: Desired, person: Person) -> None:

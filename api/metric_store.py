@@ -144,7 +144,7 @@ def append(
             packed_steps[same] = pack_steps(points, first_line)
         rows.append(_row(attempt_id, rank, key, first_line, points, packed_steps[same]))
     if rows:
-        session.execute(insert(MetricChunk), rows)
+        session.connection().execute(insert(MetricChunk), rows)
 
 
 def merge(session: Session, attempt_id: str, *, block: int, up_to_line: int | None = None) -> None:
@@ -179,7 +179,7 @@ def merge(session: Session, attempt_id: str, *, block: int, up_to_line: int | No
         first_line = number * block
         packed = pack_steps(joined, first_line)
         row = _row(attempt_id, rank, key, first_line, joined, packed)
-        session.execute(insert(MetricChunk).values(**row))
+        session.connection().execute(insert(MetricChunk), row)
 
 
 def read(

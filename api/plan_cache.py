@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from core.spec import JobSpec
 from core.states import NodeState
-from core.tables import Node, NodeClass
+from core.tables import Document, Node, NodeClass
 from strategies.planner import Hardware, Plan, plan
 from strategies.spec import TrainSpec
 
@@ -29,32 +29,42 @@ class ClassOnOffer:
     ready_nodes: int
 
 
+@dataclass(frozen=True)
+class ClassPlanned:
+    """A plan on one node class, and the same as the JSON that a job's row holds."""
+
+    offer: ClassOnOffer
+    plan: Plan
+    document: Document
+
+
 class PlanCache:
     """The newest CAPACITY plans of this process."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[tuple[str, str, int], Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str, int], tuple[Plan, Document]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def plan(self, spec: JobSpec, offer: ClassOnOffer) -> Plan:
+    def plan(self, spec: JobSpec, offer: ClassOnOffer) -> ClassPlanned:
         """The plan of `spec` on one node class."""
         key = (training_key(spec), offer.name, offer.version)
         with self._lock:
             known = self._plans.get(key)
             if known is not None:
                 self._plans.move_to_end(key)
-                return known
+                return ClassPlanned(offer, *known)
         made = plan(
             spec,
             nodes=spec.resources.nodes,
             ranks_per_node=spec.resources.ranks_per_node,
             hardware=offer.hardware,
         )
+        document = made.model_dump(mode="json")
         with self._lock:
-            self._plans[key] = made
+            self._plans[key] = (made, document)
             while len(self._plans) > CAPACITY:
                 self._plans.popitem(last=False)
-        return made
+        return ClassPlanned(offer, made, document)
 
 
 def training_key(spec: JobSpec) -> str:

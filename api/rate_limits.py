@@ -4,15 +4,15 @@ No Redis here: with it away a limit must neither open nor close everything. N AP
 times as much. A limiter that fails raises, so a sign-in it could not count is refused.
 """
 
+import threading
 import time
-
-from limits import RateLimitItemPerMinute
-from limits.storage import MemoryStorage
-from limits.strategies import MovingWindowRateLimiter
+from collections import deque
 
 from core.errors import TooMany
 from core.settings import ApiSettings
 
+WINDOW_S = 60.0
+MAX_KEYS = 10_000  # then keys that have been quiet for a window are forgotten
 PER_ADDRESS = 10  # sign-ins of different people from one address, as a multiple of one person's
 
 
@@ -30,25 +30,35 @@ class RateLimits:
     """The counters of one process."""
 
     def __init__(self, settings: ApiSettings) -> None:
-        self._limiter = MovingWindowRateLimiter(MemoryStorage())
-        self._submissions = RateLimitItemPerMinute(settings.submissions_per_minute)
-        self._logins = RateLimitItemPerMinute(settings.logins_per_minute)
-        self._addresses = RateLimitItemPerMinute(settings.logins_per_minute * PER_ADDRESS)
+        self._settings = settings
+        self._times: dict[str, deque[float]] = {}
+        self._lock = threading.Lock()
 
     def count_submission(self, user_id: str) -> None:
         """Raises RateLimited over the person's submissions a minute."""
-        self._count(self._submissions, "submissions", user_id)
+        self._count(user_id, self._settings.submissions_per_minute, "submissions")
 
     def count_login(self, name: str, address: str) -> None:
         """Raises RateLimited over the sign-ins a minute, of one name or from one address."""
-        self._count(self._addresses, "sign-ins from your address", f"address {address}")
-        self._count(self._logins, "sign-ins for this name", f"name {name.lower()[:32]}")
+        most = self._settings.logins_per_minute
+        self._count(f"address {address}", most * PER_ADDRESS, "sign-ins from your address")
+        self._count(f"name {name.lower()[:32]}", most, "sign-ins for this name")
 
-    def _count(self, item: RateLimitItemPerMinute, what: str, key: str) -> None:
-        if self._limiter.hit(item, what, key):
-            return
-        reset_at, _ = self._limiter.get_window_stats(item, what, key)
-        raise RateLimited(
-            f"At most {item.amount} {what} a minute.",
-            retry_after_s=max(1, round(reset_at - time.time())),
-        )
+    def _count(self, key: str, most: int, what: str) -> None:
+        """Count one more within the last minute; what is refused is not counted."""
+        now = time.monotonic()
+        with self._lock:
+            if len(self._times) > MAX_KEYS:
+                self._forget(now)
+            times = self._times.setdefault(key, deque())
+            while times and times[0] <= now - WINDOW_S:
+                times.popleft()
+            if len(times) < most:
+                times.append(now)
+                return
+            wait_s = times[0] + WINDOW_S - now if times else WINDOW_S
+        raise RateLimited(f"At most {most} {what} a minute.", retry_after_s=max(1, round(wait_s)))
+
+    def _forget(self, now: float) -> None:
+        for key in [key for key, times in self._times.items() if times[-1] <= now - WINDOW_S]:
+            del self._times[key]

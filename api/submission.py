@@ -10,16 +10,16 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.errors import InvalidRequest, validation_items
-from api.plan_cache import ClassOnOffer, PlanCache, classes_on_offer
-from api.schemas import ProblemItem
+from api.identity import Person
+from api.plan_cache import ClassPlanned, PlanCache, classes_on_offer
+from api.schemas import JobView, ProblemItem
 from api.spec_text import Json, SpecText
 from core.errors import BadRequest, NotSupportedYet, TooMany
 from core.ids import Kind, new_id
 from core.spec import JobSpec
-from core.states import TERMINAL_JOB, Desired, JobState
+from core.states import LIVE_JOB, WAITING_JOB, Desired, JobState
 from core.tables import Dataset, Job, Lease, Node
-from core.transitions import enter
-from strategies.planner import Plan
+from core.transitions import enter_job
 from strategies.stdlib_text import BUILT_IN
 
 OWN_SCRIPT = ("script", "command", "entrypoint")
@@ -31,12 +31,12 @@ class Planned:
 
     spec: JobSpec
     dataset_id: str | None
-    plans: Sequence[tuple[ClassOnOffer, Plan]]
+    plans: Sequence[ClassPlanned]
 
     @property
-    def chosen(self) -> tuple[ClassOnOffer, Plan] | None:
+    def chosen(self) -> ClassPlanned | None:
         """The smallest class on which it can run."""
-        return next(((offer, plan) for offer, plan in self.plans if plan.runnable), None)
+        return next((each for each in self.plans if each.plan.runnable), None)
 
 
 def read_spec(text: SpecText) -> JobSpec:
@@ -86,11 +86,11 @@ def plan_job(session: Session, cache: PlanCache, spec: JobSpec, *, user_id: str)
             code="unknown_node_class",
             param="resources.node_class",
         )
-    plans = [(offer, cache.plan(spec, offer)) for offer in offers]
+    plans = [cache.plan(spec, offer) for offer in offers]
     return Planned(spec=spec, dataset_id=dataset_id, plans=plans)
 
 
-def require_runnable(planned: Planned) -> Plan:
+def require_runnable(planned: Planned) -> ClassPlanned:
     """The plan the job gets; else an error that says why it fits nowhere and what would."""
     if not planned.plans:
         raise BadRequest(
@@ -100,11 +100,10 @@ def require_runnable(planned: Planned) -> Plan:
             param="resources.node_class",
         )
     if planned.chosen is not None:
-        return planned.chosen[1]
+        return planned.chosen
     # The class that comes closest: the fewest problems, then the largest.
-    offer, plan = min(
-        planned.plans, key=lambda each: (len(each[1].problems), -each[1].capacity_gib)
-    )
+    best = min(planned.plans, key=lambda each: (len(each.plan.problems), -each.plan.capacity_gib))
+    plan = best.plan
     items = [
         ProblemItem(param=p.param, code=p.code, message=f"{p.param}: {p.message}")
         for p in plan.problems
@@ -114,7 +113,7 @@ def require_runnable(planned: Planned) -> Plan:
             items,
             code="does_not_fit",
             detail=f"The job needs {plan.needed_gib:.2f} GiB per rank; the largest class here, "
-            f"{offer.name}, has {plan.capacity_gib:.2f} GiB for each. {items[0].message}.",
+            f"{best.offer.name}, has {plan.capacity_gib:.2f} GiB for each. {items[0].message}.",
         )
     raise InvalidRequest(items, code="cannot_run")
 
@@ -122,38 +121,66 @@ def require_runnable(planned: Planned) -> Plan:
 def insert_job(
     session: Session,
     planned: Planned,
-    plan: Plan,
+    chosen: ClassPlanned,
     *,
-    user_id: str,
+    owner: Person,
     cloned_from: str | None,
     now: datetime,
-) -> str:
-    """Queue the job; its id."""
+) -> JobView:
+    """Queue the job."""
     spec = planned.spec
-    job = Job(
-        id=new_id(Kind.JOB),
-        user_id=user_id,
+    values: dict[str, Any] = {
+        "id": new_id(Kind.JOB),
+        "user_id": owner.id,
+        "name": spec.name,
+        "spec": spec.model_dump(mode="json"),
+        "plan": chosen.document,
+        "dataset_id": planned.dataset_id,
+        "lease_id": spec.lease,
+        "cloned_from": cloned_from,
+        "state": JobState.QUEUED,
+        "desired": Desired.RUN,
+        "epoch": 0,
+        "reason_code": "submitted",
+        "reason": "Submitted; waiting for the scheduler to look at it.",
+        "wall_time_s": spec.resources.wall_time,
+        "used_s": 0,
+        "infrastructure_failures": 0,
+        "interruptions": 0,
+        "steps": spec.training.steps,
+        "last_step": 0,
+        "created_at": now,
+    }
+    enter_job(
+        session, values, now=now, reason_code="submitted", message="Submitted.", actor=owner.id
+    )
+    return JobView(
+        id=values["id"],
         name=spec.name,
-        spec=spec.model_dump(mode="json"),
-        plan=plan.model_dump(mode="json"),
-        dataset_id=planned.dataset_id,
-        lease_id=spec.lease,
-        cloned_from=cloned_from,
+        user=owner.name,
         state=JobState.QUEUED,
         desired=Desired.RUN,
+        reason_code=values["reason_code"],
+        reason=values["reason"],
+        predicted_start=None,
+        spec=spec,
+        plan=chosen.plan,
+        lease=spec.lease,
+        cloned_from=cloned_from,
         epoch=0,
-        reason_code="submitted",
-        reason="Submitted; waiting for the scheduler to look at it.",
+        node=None,
+        steps=spec.training.steps,
+        step=0,
+        loss=None,
+        tokens_per_s=None,
+        stops_at=None,
         wall_time_s=spec.resources.wall_time,
         used_s=0,
-        infrastructure_failures=0,
-        interruptions=0,
-        steps=spec.training.steps,
-        last_step=0,
+        result=None,
         created_at=now,
+        started_at=None,
+        finished_at=None,
     )
-    enter(session, job, now=now, reason_code="submitted", message="Submitted.", actor=user_id)
-    return job.id
 
 
 def check_queue(session: Session, user_id: str, max_jobs: int) -> None:
@@ -163,7 +190,7 @@ def check_queue(session: Session, user_id: str, max_jobs: int) -> None:
     open_jobs = session.scalar(
         select(func.count())
         .select_from(Job)
-        .where(Job.user_id == user_id, Job.state.not_in(TERMINAL_JOB))
+        .where(Job.user_id == user_id, Job.state.in_(LIVE_JOB + WAITING_JOB))
     )
     assert open_jobs is not None
     if open_jobs >= max_jobs:

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
@@ -10,6 +11,9 @@ from api.auth import COOKIE, POLICIES, policy_of
 from core.settings import ApiSettings
 from tests.api.conftest import World, client, running_world
 from tests.api.shapes import job_spec
+
+# The same on every database: once is enough.
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 # For every caller, the policies that let it in.
 LETS_IN = {

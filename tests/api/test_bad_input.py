@@ -4,12 +4,16 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from sqlalchemy import func, select
 
 from core.settings import ApiSettings
 from core.tables import Job
 from tests.api.conftest import World, running_world
 from tests.api.shapes import job_spec
+
+# The same on every database: once is enough.
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 JSON = {"Content-Type": "application/json"}
 HUGE = {"width": 65_536, "heads": 64, "layers": 96}

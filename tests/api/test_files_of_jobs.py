@@ -4,8 +4,13 @@ import hashlib
 import io
 import tarfile
 
+import pytest
+
 from tests.api.conftest import World
 from tests.api.shapes import job_spec, place
+
+# The same on every database: once is enough.
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 def put(world: World, path: str, content: bytes) -> dict[str, object]:

@@ -2,11 +2,16 @@
 
 import stat
 
+import pytest
+
 from api.auth import COOKIE
 from api.first_start import ensure_link
 from core.settings import ApiSettings
 from tests.api.conftest import World, client, running_world
 from tests.api.shapes import job_spec
+
+# The same on every database: once is enough.
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 PASSWORD = "a sentence nobody else has"
 
