@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, CursorResult, update
+from sqlalchemy import ColumnElement, CursorResult, insert, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -75,6 +75,35 @@ def enter(
     session.add(row)
     session.flush()
     _append(session, row, None, row.state, now, reason_code, message, actor)
+
+
+def enter_job(
+    session: Session,
+    values: Mapping[str, object],
+    *,
+    now: datetime,
+    reason_code: str,
+    message: str,
+    actor: str,
+) -> None:
+    """Add a job by its column values, with its first event: `enter` for the busiest table.
+
+    Two plain INSERTs cost half of what the unit of work does.
+    """
+    session.connection().execute(insert(Job), values)
+    state = JobState(str(values["state"]))
+    event = {
+        "at": now,
+        "subject": values["id"],
+        "epoch": values["epoch"],
+        "kind": str(state),
+        "from_state": None,
+        "to_state": state,
+        "reason_code": reason_code,
+        "message": message,
+        "actor": actor,
+    }
+    session.connection().execute(insert(Event), event)
 
 
 def explain(
