@@ -320,6 +320,7 @@ class Job(Base):
         CheckConstraint(one_of("state", JobState), name="state"),
         CheckConstraint(one_of("desired", Desired), name="desired"),
         Index("ix_jobs_user_id_id", "user_id", "id"),
+        Index("ix_jobs_user_id_state", "user_id", "state"),
         Index("ix_jobs_state", "state"),
     )
 
@@ -540,7 +541,10 @@ class LogChunk(Base):
     """A piece of one rank's output, in order."""
 
     __tablename__ = "log_chunks"
-    __table_args__ = (Index("ix_log_chunks_stream", "attempt_id", "rank", "stream", "first_byte"),)
+    __table_args__ = (
+        Index("ix_log_chunks_stream", "attempt_id", "rank", "stream", "first_byte"),
+        Index("ix_log_chunks_attempt_id_id", "attempt_id", "id"),
+    )
 
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     attempt_id: Mapped[str] = mapped_column(ForeignKey("attempts.id"))

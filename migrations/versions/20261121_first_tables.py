@@ -279,6 +279,7 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_jobs_lease_id"), ["lease_id"], unique=False)
         batch_op.create_index("ix_jobs_state", ["state"], unique=False)
         batch_op.create_index("ix_jobs_user_id_id", ["user_id", "id"], unique=False)
+        batch_op.create_index("ix_jobs_user_id_state", ["user_id", "state"], unique=False)
 
     op.create_table(
         "occupancy",
@@ -413,6 +414,7 @@ def upgrade() -> None:
         batch_op.create_index(
             "ix_log_chunks_stream", ["attempt_id", "rank", "stream", "first_byte"], unique=False
         )
+        batch_op.create_index("ix_log_chunks_attempt_id_id", ["attempt_id", "id"], unique=False)
 
     op.create_table(
         "metric_chunks",
