@@ -1,5 +1,6 @@
 """The web application: routes under /v1, the dashboard below them, and what surrounds both."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -31,6 +32,7 @@ from api.bells import Ringer
 from api.body_cap import BodyCap
 from api.errors import add_error_handlers
 from api.headers import Shell, allowed_hosts
+from api.housekeeping import keep_house
 from api.hub import Hub
 from api.openapi import DESCRIPTION, describe
 from api.plan_cache import PlanCache
@@ -78,7 +80,9 @@ def create_app(settings: ApiSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         process.hub.start()
+        housekeeping = asyncio.create_task(keep_house(database))
         yield
+        housekeeping.cancel()
         await process.hub.close()
         process.ringer.close()
         database.close()

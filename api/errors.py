@@ -10,11 +10,11 @@ from fastapi.responses import Response
 from sqlalchemy.exc import DataError, OperationalError, StatementError
 from starlette.exceptions import HTTPException
 
-from api.rate_limits import RateLimited
 from api.schemas import Problem, ProblemItem
-from core.errors import BadRequest, ServiceError, Unauthenticated, Unavailable
+from core.errors import BadRequest, ServiceError, TooMany, Unauthenticated, Unavailable
 
 MAX_ERRORS = 50
+QUEUE_RETRY_S = 60  # a full queue has no known end; a minute is worth another try
 SHOWN = 80  # characters of a wrong value that are repeated in a message
 TITLES = {
     400: ("bad_request", "Bad request"),
@@ -130,8 +130,8 @@ def _line_of(loc: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], i
 async def _service_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)
     headers = {}
-    if isinstance(error, RateLimited):
-        headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, TooMany):
+        headers["Retry-After"] = str(getattr(error, "retry_after_s", QUEUE_RETRY_S))
     if isinstance(error, Unavailable):
         headers["Retry-After"] = "5"
     if isinstance(error, Unauthenticated):

@@ -5,13 +5,16 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import event, func, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from core.tables import Dataset, Event, Job, Lease, User
+from api.housekeeping import forget_old
+from core.clock import utc_now
+from core.tables import Dataset, Event, Job, Lease, Link, User
 from tests.api.conftest import World, client
 from tests.api.shapes import job_spec
 from tests.api.times import next_hour
@@ -127,3 +130,14 @@ def test_a_database_that_is_away_is_told_with_a_time_to_wait(world: World) -> No
     finally:
         event.remove(world.database.engine, "do_connect", refuse)
     assert world.ann.get("/v1/me").status_code == 200
+
+
+def test_keys_and_links_are_forgotten_when_their_time_is_over(world: World) -> None:
+    key = {"Idempotency-Key": "old"}
+    first = world.ann.post("/v1/jobs", json=job_spec(), headers=key).json()["id"]
+    forget_old(world.database, utc_now() + timedelta(days=6))
+    assert world.ann.post("/v1/jobs", json=job_spec(), headers=key).json()["id"] == first
+    forget_old(world.database, utc_now() + timedelta(days=8))
+    assert world.ann.post("/v1/jobs", json=job_spec(), headers=key).json()["id"] != first
+    with world.database.read() as session:
+        assert session.scalars(select(Link)).all() == []

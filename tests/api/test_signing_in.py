@@ -125,6 +125,7 @@ def test_submissions_are_counted_and_the_queue_has_an_end(settings: ApiSettings)
         assert [answer.status_code for answer in answers] == [201, 201, 429, 429, 429]
         assert answers[2].json()["code"] == "queue_full"
         assert "may have 2" in answers[2].json()["detail"]
+        assert answers[2].headers["retry-after"] == "60"
         assert answers[4].json()["code"] == "rate_limited"
         assert "retry-after" in answers[4].headers
         assert world.bob.post("/v1/jobs", json=job_spec()).status_code == 201
