@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 
@@ -30,7 +31,7 @@ from worker.decide import (
 )
 from worker.judge import Verdict
 from worker.preparing import Preparation
-from worker.process_tree import ProcessTree, cgroup_for
+from worker.process_tree import Cgroup, ProcessTree, cgroup_for
 from worker.shim import exit_record
 from worker.spawners import Spawners
 
@@ -170,8 +171,10 @@ class Actor:
 
     def _end_tree(self, attempt: Attempt) -> bool:
         """Kill all that belongs to the attempt, its shim too; whether nothing is left."""
-        cgroup = cgroup_for(attempt.path)
-        tree = ProcessTree(attempt.path, cgroup if cgroup and cgroup.path.exists() else None)
+        shim = attempt.shim()
+        place = None if shim is None else shim.cgroup
+        cgroup = cgroup_for(attempt.path) if place is None else Cgroup(Path(place))
+        tree = ProcessTree(attempt.path, cgroup)
         gone = tree.kill(within_s=KILL_WITHIN_S)
         if cgroup is not None:
             cgroup.remove()

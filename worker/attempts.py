@@ -71,6 +71,8 @@ class ShimState(Kept):
     launcher: Launcher
     began_s: float
     """On the boot clock."""
+    cgroup: str | None = None
+    """Where it is, if the machine allows one. A later worker may run in another place."""
 
 
 class Schedule(Kept):

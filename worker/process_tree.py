@@ -68,8 +68,8 @@ class Cgroup:
         _kill(self.path)
 
     def remove(self) -> None:
-        """Take the empty cgroup away; one that is not empty stays."""
-        for folder in (self.ranks, self.path):
+        """Take the empty cgroup away, and the node's with the last one; others stay."""
+        for folder in (self.ranks, self.path, self.path.parent):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 

@@ -54,7 +54,14 @@ def run(path: Path) -> int:
     start = attempt.start()
     if start is None or attempt.exit.exists():
         return 0
-    state = ShimState(pid=os.getpid(), boot_id=boot_id(), launcher=start.launcher, began_s=boot_s())
+    cgroup = make_cgroup(attempt)
+    state = ShimState(
+        pid=os.getpid(),
+        boot_id=boot_id(),
+        launcher=start.launcher,
+        began_s=boot_s(),
+        cgroup=None if cgroup is None else str(cgroup.path),
+    )
     try:
         with attempt.shim_file.open("xb") as file:
             file.write(json_bytes(state))
@@ -63,22 +70,24 @@ def run(path: Path) -> int:
     except FileExistsError:
         return 0  # it ran before and was lost; the agent says so
     write_output_to(attempt.launcher_logs)
-    Shim(attempt, start, state, lock).run()
+    Shim(attempt, start, state, cgroup, lock).run()
     return 0
 
 
 class Shim:
     """One attempt while it runs."""
 
-    def __init__(self, attempt: Attempt, start: Start, state: ShimState, lock: int) -> None:
+    def __init__(
+        self, attempt: Attempt, start: Start, state: ShimState, cgroup: Cgroup | None, lock: int
+    ) -> None:
         self.attempt, self.start, self.state = attempt, start, state
-        self.cgroup = make_cgroup(attempt)
+        self.cgroup = cgroup
         self.tree = ProcessTree(attempt.path, self.cgroup)
         self.launcher: Launcher
         if start.launcher is LauncherName.WARM:
-            self.launcher = ForkLauncher(attempt, start, self.cgroup, lock)
+            self.launcher = ForkLauncher(attempt, start, cgroup, lock)
         else:
-            self.launcher = TorchrunLauncher(attempt, start, self.cgroup)
+            self.launcher = TorchrunLauncher(attempt, start, cgroup)
         self.oom_kills = oom_kills()
         self.schedule: Schedule | None = None
         self.schedule_seen: tuple[int, int] | None = None

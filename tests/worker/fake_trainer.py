@@ -84,6 +84,8 @@ class FakeRank:
             while not self.directory.result.exists():
                 self.look_at_peers()
                 time.sleep(0.01)
+            while self.behaviour.get("linger"):
+                time.sleep(1)
         return 0
 
     def one_step(self) -> None:

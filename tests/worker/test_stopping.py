@@ -1,6 +1,7 @@
 """Orders to stop, deadlines, and what must not be left running."""
 
 import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -79,6 +80,31 @@ def test_grandchildren_in_sessions_of_their_own_do_not_survive_a_stop(
     api.order(make_order(steps=10_000, launcher=launcher, stop=stop))
     assert api.wait_for_exit(key).outcome is Outcome.CANCELLED
     assert all(gone(pid) for pid in grandchildren)
+
+
+def test_a_shim_that_is_told_to_leave_saves_and_is_continued_elsewhere(
+    api: FakeApi, node: Node
+) -> None:
+    key = api.order(make_order(steps=10_000))
+    node.start()
+    api.wait_for_step(key, 3)
+    os.kill(node.shim_pid(key), signal.SIGTERM)  # as when the machine is shut down
+    record = api.wait_for_exit(key)
+    assert record.outcome is Outcome.PREEMPTED
+    assert record.result is not None
+    assert record.result.checkpoint is not None
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_in_its_teardown_does_not_spoil_a_finished_training(
+    api: FakeApi, node: Node
+) -> None:
+    node.behave(linger=True)
+    key = api.order(make_order(steps=5))
+    node.start()
+    record = api.wait_for_exit(key)
+    assert record.outcome is Outcome.SUCCEEDED, record
+    assert [rank.code for rank in record.ranks] == [0, -9]
 
 
 def test_an_attempt_that_is_not_listed_is_stopped(api: FakeApi, node: Node) -> None:
