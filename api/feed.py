@@ -62,9 +62,14 @@ class Feed:
         """There may be new rows."""
         self._wake.set()
 
+    def tell(self) -> None:
+        """Wake all viewers."""
+        told, self.changed = self.changed, asyncio.Event()
+        told.set()
+
     def batch_after(self, place: Position) -> News | None:
         """The batch that begins exactly at `place`, if it is still kept."""
-        return self._batches.get(str(place))
+        return self._batches.get(place.text)
 
     async def read(self, ask: Callable[[Session, str], Result]) -> Result:
         """Ask the database, in a thread."""
@@ -91,13 +96,12 @@ class Feed:
         is_new = news.job != self.job or news.is_over
         if not news.position.is_at(before):
             is_new = True
-            self._batches[str(before)] = news
+            self._batches[before.text] = news
             while len(self._batches) > BATCHES:
                 self._batches.popitem(last=False)
         self.position, self.job, self.is_over = news.position, news.job, news.is_over
         if is_new:
-            told, self.changed = self.changed, asyncio.Event()
-            told.set()
+            self.tell()
 
     async def _run(self) -> None:
         while not self.is_over:

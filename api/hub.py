@@ -40,7 +40,7 @@ class Hub:
         self._database = database
         self._redis_url = redis_url
         self._feeds: dict[str, Feed] = {}
-        self._closing = asyncio.Event()
+        self._is_closing = False
         self._limiter = anyio.CapacityLimiter(READERS)
         self._listener: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -53,11 +53,11 @@ class Hub:
     def close_soon(self) -> None:
         """End all streams; callable from a signal handler."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._closing.set)
+            self._loop.call_soon_threadsafe(self._end_streams)
 
     async def close(self) -> None:
         """End all streams and stop listening."""
-        self._closing.set()
+        self._end_streams()
         if self._listener is not None:
             self._listener.cancel()
             with suppress(asyncio.CancelledError):
@@ -96,25 +96,28 @@ class Hub:
         await feed.refresh()  # from here on the feed is not behind this viewer
         shown = feed.job
         yield message("job", shown) + payload
-        while not self._closing.is_set() and asyncio.get_running_loop().time() < ends_at:
+        while not self._is_closing and asyncio.get_running_loop().time() < ends_at:
             changed, target = feed.changed, feed.position
             batch = feed.batch_after(place)
             if batch is not None:
-                yield batch.payload
-                place = batch.position
-            elif place.is_at(target):
-                if feed.job != shown:
-                    shown = feed.job
-                    yield message("job", shown)
-                elif feed.is_over:
-                    yield message("end", shown, place)
-                    return
-                elif not await _either(changed, self._closing, PING_S):
-                    yield PING
-            else:
+                payload, place = batch.payload, batch.position
+            elif not place.is_at(target):
                 missed = await feed.read(partial(read_news, since=place, until=target))
-                yield missed.payload
-                place = missed.position
+                payload, place = missed.payload, missed.position
+            else:
+                payload = b""
+            if place.is_at(feed.position) and feed.job != shown:
+                shown = feed.job
+                payload += message("job", shown)
+            if payload:
+                yield payload
+            elif not place.is_at(target):
+                continue
+            elif place.is_at(feed.position) and feed.is_over:
+                yield message("end", shown, place)
+                return
+            elif not await _told(changed, PING_S):
+                yield PING
 
     def wake_soon(self, job_ids: Collection[str]) -> None:
         """Wake the feeds of jobs that this process wrote about itself; from any thread."""
@@ -143,6 +146,11 @@ class Hub:
                 is_away = True
             await asyncio.sleep(AWAY_S)
 
+    def _end_streams(self) -> None:
+        self._is_closing = True
+        for feed in self._feeds.values():
+            feed.tell()
+
     def _wake_all(self, job_ids: Collection[str]) -> None:
         for job_id in job_ids:
             feed = self._feeds.get(job_id)
@@ -150,12 +158,11 @@ class Hub:
                 feed.wake()
 
 
-async def _either(first: asyncio.Event, second: asyncio.Event, timeout_s: float) -> bool:
-    """Whether one of the two was set in time."""
-    waits = [asyncio.create_task(event.wait()) for event in (first, second)]
-    done, pending = await asyncio.wait(
-        waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-    )
-    for wait in pending:
-        wait.cancel()
-    return bool(done)
+async def _told(changed: asyncio.Event, timeout_s: float) -> bool:
+    """Whether it was set in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await changed.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -7,6 +7,7 @@ that comes back with it misses nothing and gets nothing twice.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pydantic import TypeAdapter
 from sqlalchemy import select
@@ -37,13 +38,18 @@ class Position:
     """By epoch."""
     log: LogCursor = field(default_factory=LogCursor)
 
-    def __str__(self) -> str:
+    @cached_property
+    def text(self) -> str:
+        """The id of the message after which a reader stands here."""
         lines = ",".join(f"{epoch}.{line}" for epoch, line in sorted(self.metrics.items()))
         return f"{self.event}~{lines}~{self.log}"
 
+    def __str__(self) -> str:
+        return self.text
+
     def is_at(self, other: "Position") -> bool:
         """Whether both have read the same."""
-        return str(self) == str(other)
+        return self.text == other.text
 
     @classmethod
     def parse(cls, text: str) -> "Position | None":
