@@ -35,6 +35,12 @@ def _time(moment: datetime | None, shape: str = "clock") -> Markup:
     )
 
 
+def _until(end: datetime, start: datetime) -> Markup:
+    """A block, from start to end; the day stands twice only where it is another one."""
+    to = _time(end).replace("<time ", Markup('<time data-since="{}" ').format(start.isoformat()))
+    return _time(start) + " to " + to
+
+
 def _with_unit(number_and_unit: tuple[str, str]) -> Markup:
     number, unit = number_and_unit
     return Markup('{}<span class="unit">{}</span>').format(number, unit) if unit else Markup(number)
@@ -50,6 +56,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         time=_time,
+        until=_until,
         count=formats.count,
         decimal=formats.decimal,
         gib=lambda number: _with_unit(formats.gib(number)),

@@ -54,7 +54,7 @@ async def form(viewer: Viewer) -> Response:
 async def plan(viewer: Viewer) -> Response:
     """The verdict on the text as it is in the form now."""
     text = (await viewer.form()).get("spec", "")
-    return render("plan.html", {"preview": await _preview(viewer, text)})
+    return render("plan.html", {"preview": await _preview(viewer, text), "is_swapped": True})
 
 
 async def submit(viewer: Viewer) -> Response:
@@ -84,6 +84,7 @@ async def _page(
         "clone": clone,
         "key": _new_key(),
         "preview": Preview(None, refused) if refused else None,
+        "is_swapped": False,
     }
     return render("new_job.html", context, status=refused.status if refused else 200)
 

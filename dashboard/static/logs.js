@@ -3,7 +3,7 @@
 const TAIL = 500;
 const MOST = 3000; // lines on the page; older ones are dropped from its top
 const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/;
-const IS_ERROR = /\b(error|exception|traceback|fatal)\b/i;
+const IS_ERROR = /\b[A-Z]\w*(Error|Exception)\b|\b([Ee]rror|ERROR|[Ee]xception|Traceback|[Ff]atal|FATAL)\b/;
 const IS_WARNING = /\bwarn(ing)?\b/i;
 
 function appendInert(element, text) {

@@ -47,18 +47,20 @@ export function distance(date, now = new Date()) {
   return seconds > 0 ? `in ${span(seconds)}` : `${span(-seconds)} ago`;
 }
 
-function words(date, shape) {
+function words(date, shape, since) {
   const own = date.getTimezoneOffset() === new Date().getTimezoneOffset() ? "" : ` (${offset(date)})`;
   if (shape === "full") return `${day(date, { year: true })}, ${clock(date, { seconds: true })} ${zone(date)}`;
   if (shape === "day") return day(date, { year: true });
   if (shape === "near") return `${near(date)}${own}, ${distance(date)}`;
+  // The end of a block that began on the same day names no day.
+  if (since && date.toDateString() === new Date(since).toDateString()) return clock(date) + own;
   return near(date, { seconds: shape === "second" }) + own;
 }
 
 export function writeTimes(root = document) {
   for (const element of root.querySelectorAll("time[data-time]")) {
     const date = new Date(element.dateTime);
-    element.textContent = words(date, element.dataset.time);
+    element.textContent = words(date, element.dataset.time, element.dataset.since);
     element.title = `${day(date, { year: true })}, ${clock(date, { seconds: true })} ${zone(date)}`;
   }
   for (const element of root.querySelectorAll("[data-zone]")) element.textContent = zone();

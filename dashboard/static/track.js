@@ -63,7 +63,7 @@ export function drawTrack(box, { start, now, finish, stop, end, saves, isLive })
   if (isLive) {
     add("circle", { cx: X(now), cy: Y, r: 6, style: "fill:var(--surface);stroke:var(--live);stroke-width:3" });
     const room = X(now) < 40 ? "start" : X(now) > width - 60 ? "end" : "middle";
-    add("text", { x: X(now), y: Y - 14, "text-anchor": room, class: "strong" }, `now ${near(new Date(now))}`);
+    add("text", { x: X(now), y: Y - 14, "text-anchor": room, class: "strong" }, `now ${near(new Date(now), { seconds })}`);
   } else {
     add("text", { x: X(until), y: Y - 14, "text-anchor": X(until) > width - 60 ? "end" : "middle", class: "strong" }, `ended ${near(new Date(until), { seconds: true })}`);
   }

@@ -96,6 +96,15 @@ def session(platform: Running, chrome: Browser) -> Any:
     return state
 
 
+@pytest.fixture(scope="module")
+def some_job(platform: Running) -> str:
+    """The id of a job that has ended; a second one stands beside it in the list."""
+    submit(platform, "first", 5)
+    job_id = submit(platform, "some", 5)
+    cancel(platform, job_id)
+    return job_id
+
+
 class Watched:
     """A page and everything it complained about."""
 
@@ -189,9 +198,11 @@ def test_submit_watch_the_loss_grow_and_cancel(watched: Watched) -> None:
     page.fill("[data-spec]", spec("x", 0))
     page.locator("#plan [data-state=bad]", has_text="training.steps").wait_for()
     assert page.locator("[data-submit]").is_disabled()
+    assert "can't be submitted" in page.text_content("#plan-bar")
     page.fill("[data-spec]", spec("curve", 1_000_000))
     page.locator("#plan .verdict[data-state=good]").wait_for()
     ready.wait_for()
+    assert "Fits" in page.text_content("#plan-bar")
     page.focus("[data-spec]")
     page.keyboard.press("Control+Enter")
 
@@ -243,7 +254,7 @@ def test_the_cursor_is_shared_and_moved_by_keys(platform: Running, page: Page) -
 def test_after_the_server_was_away_the_page_says_so_and_misses_nothing(
     platform: Running, watched: Watched
 ) -> None:
-    job_id = submit(platform, "gap", 1_000_000, layers=40)  # slow enough to be drawn step by step
+    job_id = submit(platform, "gap", 1_000_000, layers=12)  # slow enough to be drawn step by step
     page = watched.page
     page.goto(f"/jobs/{job_id}")
     wait_for(lambda: points(page) > 20, what="a curve", within_s=90, every_s=0.2)
@@ -328,10 +339,8 @@ def test_hostile_log_lines_are_text(platform: Running, page: Page) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_no_page_scrolls_sideways(
-    platform: Running, chrome: Browser, session: Any, width: int, scheme: Any
+    chrome: Browser, session: Any, some_job: str, platform: Running, width: int, scheme: Any
 ) -> None:
-    with platform.http() as client:
-        [newest] = client.get("/v1/jobs", params={"limit": 1}).json()["data"]
     context = chrome.new_context(
         base_url=platform.url,
         storage_state=session,
@@ -341,7 +350,7 @@ def test_no_page_scrolls_sideways(
     opened = Watched(context)
     for path in (
         "/jobs",
-        f"/jobs/{newest['id']}",
+        f"/jobs/{some_job}",
         "/jobs/new",
         "/nodes",
         "/leases",
@@ -360,6 +369,7 @@ def test_no_page_scrolls_sideways(
     assert opened.complaints == []
 
 
+@pytest.mark.usefixtures("some_job")
 def test_the_keyboard_walks_and_selects_and_the_selection_stays(page: Page) -> None:
     page.goto("/jobs")
     page.keyboard.press("j")
