@@ -3,6 +3,7 @@
 import logging
 import resource
 import signal
+import socket
 import sys
 from types import FrameType
 
@@ -55,7 +56,9 @@ def main() -> None:
         timeout_graceful_shutdown=GOODBYE_S,
         server_header=False,
     )
-    _Server(config, process).run()
+    inherited = settings.listen_fd
+    sockets = None if inherited is None else [socket.socket(fileno=inherited)]
+    _Server(config, process).run(sockets)
 
 
 class _Server(uvicorn.Server):

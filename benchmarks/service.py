@@ -34,7 +34,7 @@ from core.states import LIVE_ATTEMPT
 from core.tables import Attempt, Link, LinkKind
 from standalone import valkey
 from standalone.children import Child
-from standalone.processes import free_port
+from standalone.processes import listen
 from tests.postgresql import running_server
 from tests.running import running_platform, wait_for
 
@@ -131,7 +131,8 @@ def _served_on(database_url: str, folder: Path) -> Iterator[Served]:
     database = Database(database_url)
     upgrade(database)
     broker = Child("valkey", valkey.command(folder), {}, folder / "valkey.log")
-    port = free_port()
+    listener = listen(None)
+    port = listener.getsockname()[1]
     api = Child(
         "api",
         [sys.executable, "-m", "api.main"],
@@ -140,10 +141,12 @@ def _served_on(database_url: str, folder: Path) -> Iterator[Served]:
             "TRAINYARD_REDIS_URL": valkey.url(folder),
             "TRAINYARD_STORE": str(folder / "store"),
             "TRAINYARD_PORT": str(port),
+            "TRAINYARD_LISTEN_FD": str(listener.fileno()),
             "TRAINYARD_SUBMISSIONS_PER_MINUTE": "100000000",
             "TRAINYARD_MAX_QUEUED_JOBS": "100000000",
         },
         folder / "api.log",
+        [listener.fileno()],
     )
     broker.start()
     api.start()
@@ -152,6 +155,7 @@ def _served_on(database_url: str, folder: Path) -> Iterator[Served]:
     finally:
         api.stop()
         broker.stop()
+        listener.close()
         database.close()
 
 

@@ -32,6 +32,9 @@ class ApiSettings(SchedulerSettings):
     """The folder of files that every API process sees."""
     host: str = "127.0.0.1"
     port: int = 8471
+    listen_fd: int | None = None
+    """An open listening socket that was inherited: connections wait in it while the API restarts,
+    and nobody else can take the port. Host and port then only say where it listens."""
     public_url: str = ""
     """What users type into the browser; empty means http://host:port."""
     trust_proxy: bool = False

@@ -29,6 +29,8 @@ class Child:
     command: Sequence[str]
     environment: Mapping[str, str]
     log: Path
+    inherited: Sequence[int] = ()
+    """Descriptors that it gets under the same number."""
     stop_s: float = 10.0
     """How long it may take to end after SIGTERM before it is killed."""
     process: subprocess.Popen[bytes] | None = None
@@ -44,6 +46,7 @@ class Child:
                 self.command,
                 env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
+                pass_fds=self.inherited,
                 stdout=log,
                 stderr=log,
                 preexec_fn=die_with_parent,

@@ -6,8 +6,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from standalone.children import Child
 from standalone.data_directory import DataDirectory
 
 FIRST_PORT, PORTS_TRIED = 8471, 50
+BACKLOG = 2048
 READY_DEADLINE_S = 60.0
 LOOK_EVERY_S = 0.25
 
@@ -88,9 +88,10 @@ class Processes:
         )
 
 
-def describe(data: DataDirectory, port: int) -> Processes:
-    """The processes of the platform in `data`, none of them started."""
-    url = f"http://127.0.0.1:{port}"
+def describe(data: DataDirectory, listener: socket.socket) -> Processes:
+    """The processes of the platform in `data`, none of them started; the API serves `listener`."""
+    host, port = listener.getsockname()
+    url = f"http://{host}:{port}"
     redis_url = valkey.url(data.path)
     shared = {
         "TRAINYARD_DATABASE_URL": data.database_url,
@@ -104,9 +105,11 @@ def describe(data: DataDirectory, port: int) -> Processes:
             {
                 **shared,
                 "TRAINYARD_STORE": str(data.store),
-                "TRAINYARD_HOST": "127.0.0.1",
+                "TRAINYARD_HOST": host,
                 "TRAINYARD_PORT": str(port),
+                "TRAINYARD_LISTEN_FD": str(listener.fileno()),
             },
+            inherited=[listener.fileno()],
         ),
         scheduler=_python_child("scheduler", data.logs, shared),
         worker=_python_child(
@@ -122,16 +125,24 @@ def describe(data: DataDirectory, port: int) -> Processes:
     )
 
 
-def free_port() -> int:
-    """The first free port from FIRST_PORT on; below the range from which clients get theirs."""
-    for port in range(FIRST_PORT, FIRST_PORT + PORTS_TRIED):
-        with closing(socket.socket()) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+def listen(port: int | None) -> socket.socket:
+    """A listening socket on `port`, or on the first free one from FIRST_PORT on.
+
+    It is ours until we end, also while the API restarts. The ports tried lie below the range from
+    which clients get theirs.
+    """
+    for candidate in [port] if port else range(FIRST_PORT, FIRST_PORT + PORTS_TRIED):
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", candidate))
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            continue
+        return listener
+    if port:
+        raise StartFailed(f"Port {port} is taken. Name another one with --port, or none.")
     last = FIRST_PORT + PORTS_TRIED - 1
     raise StartFailed(f"No port between {FIRST_PORT} and {last} is free. Name one with --port.")
 
@@ -148,7 +159,9 @@ def interrupt_on_signals(stop: threading.Event) -> None:
     signal.signal(signal.SIGTERM, handle)
 
 
-def _python_child(name: str, logs: Path, environment: dict[str, str]) -> Child:
+def _python_child(
+    name: str, logs: Path, environment: dict[str, str], inherited: Sequence[int] = ()
+) -> Child:
     # -P: what lies in the folder where `up` was typed must not shadow a module.
     command = [sys.executable, "-P", "-m", f"{name}.main"]
-    return Child(name, command, environment, logs / f"{name}.log")
+    return Child(name, command, environment, logs / f"{name}.log", inherited)

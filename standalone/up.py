@@ -18,7 +18,7 @@ from core.states import LIVE_JOB, JobState, Outcome
 from core.tables import Job, Link, LinkKind, Node
 from standalone import valkey
 from standalone.data_directory import DataDirectory
-from standalone.processes import Processes, describe, free_port, interrupt_on_signals
+from standalone.processes import FIRST_PORT, Processes, describe, interrupt_on_signals, listen
 
 LOCAL_NODE = "this-machine"
 SAVE_DEADLINE_S = 90.0  # for the jobs to save and stop after Ctrl-C
@@ -39,32 +39,26 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
     data.address.unlink(missing_ok=True)  # a platform that was killed has left its own
     database = Database(data.database_url)
     upgrade(database)
-    chosen = port or free_port()
-    processes = describe(data, chosen)
+    listener = listen(port)
+    processes = describe(data, listener)
     try:
         processes.start(_enrolment(database, data))
         data.write_private(data.address, processes.url)
-        _greet(data, processes, asked_port=port, chosen_port=chosen, say=say)
+        if port is None and listener.getsockname()[1] != FIRST_PORT:
+            say(f"Port {FIRST_PORT} is taken; using {listener.getsockname()[1]}.")
+        _greet(data, processes, say)
         processes.keep_running(stop, say)
         _save_jobs(database, data, processes, say)
     finally:
         data.address.unlink(missing_ok=True)
         processes.stop()
+        listener.close()
         database.close()
         assert lock >= 0  # held until here
     say("Stopped. The next `trainyard up` goes on where this one ended.")
 
 
-def _greet(
-    data: DataDirectory,
-    processes: Processes,
-    *,
-    asked_port: int | None,
-    chosen_port: int,
-    say: Say,
-) -> None:
-    if asked_port is None and chosen_port != 8471:
-        say(f"Port 8471 is taken; using {chosen_port}.")
+def _greet(data: DataDirectory, processes: Processes, say: Say) -> None:
     say(f"Trainyard is up at {processes.url}")
     say(f"Data and logs are in {data.path}")
     if data.first_start.exists():
