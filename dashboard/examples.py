@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-PACKAGED = Path(__file__).parent / "examples"
 IN_CHECKOUT = Path(__file__).parent.parent / "examples"
+FIRST_JOB = Path(__file__).parent / "first_job.yaml"  # `gpt-ddp`; an installed copy has only this
 FIRST = "gpt-ddp"
 
 
-def read_examples() -> dict[str, str]:
+def read_examples(folder: Path = IN_CHECKOUT) -> dict[str, str]:
     """Name and YAML text of each; `gpt-ddp`, which runs anywhere, comes first."""
-    folder = PACKAGED if PACKAGED.is_dir() else IN_CHECKOUT
-    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
-    return {FIRST: texts.pop(FIRST), **texts}
+    others = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
+    return {FIRST: FIRST_JOB.read_text(encoding="utf-8"), **others}

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
 
@@ -367,6 +368,37 @@ def test_no_page_scrolls_sideways(
         assert is_dark == (scheme == "dark")
     context.close()
     assert opened.complaints == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site", "Origin": "null"},
+        {},
+    ],
+)
+def test_a_form_that_another_site_sends_changes_nothing(
+    platform: Running, session: Any, some_job: str, headers: dict[str, str]
+) -> None:
+    cookies = {one["name"]: one["value"] for one in session["cookies"]}
+    with httpx2.Client(base_url=platform.url, cookies=cookies, timeout=30) as client:
+        for path, form in (
+            (f"/jobs/{some_job}/cancel", {}),
+            ("/jobs/new", {"spec": spec("foreign", 5)}),
+            ("/account/tokens", {"name": "foreign", "expires_in_days": "1"}),
+            ("/logout", {}),
+        ):
+            assert client.post(path, data=form, headers=headers).status_code == 403, path
+        assert client.get("/jobs").status_code == 200, "still signed in"
+        assert client.get("/v1/tokens").json()["data"] == []
+    if headers:
+        with httpx2.Client(base_url=platform.url, timeout=30) as stranger:
+            form = {"name": ADMIN, "password": PASSWORD}
+            answer = stranger.post("/login", data=form, headers=headers)
+            assert answer.status_code == 403
+            assert "set-cookie" not in answer.headers
 
 
 @pytest.mark.usefixtures("some_job")
