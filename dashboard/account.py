@@ -1,4 +1,4 @@
-"""The viewer's account: API tokens for scripts, the theme, signing out."""
+"""The viewer's account: API tokens for scripts, a link for another device, signing out."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from starlette.responses import Response
 from dashboard.rendering import redirect, render
 from dashboard.viewer import Refused, Viewer
 from trainyard.decoding import decode
-from trainyard.views import NewToken, Token
+from trainyard.views import Link, NewToken, Token
 
 ANSWERED = (400, 409, 422, 429)
 
@@ -34,6 +34,12 @@ async def make_token(viewer: Viewer) -> Response:
     return await _page(viewer, made=decode(NewToken, answer.json()))
 
 
+async def make_link(viewer: Viewer) -> Response:
+    """A link that signs the viewer in elsewhere, once."""
+    answer = await viewer.call("POST", "/v1/me/login-link")
+    return await _page(viewer, link=decode(Link, answer.json()))
+
+
 async def revoke_token(viewer: Viewer) -> Response:
     """The token stops working at once."""
     await viewer.call("DELETE", f"/v1/tokens/{viewer.part('token_id')}")
@@ -44,6 +50,7 @@ async def _page(
     viewer: Viewer,
     *,
     made: NewToken | None = None,
+    link: Link | None = None,
     refused: Refused | None = None,
     name: object = "",
 ) -> Response:
@@ -53,6 +60,7 @@ async def _page(
         "section": "account",
         "tokens": tokens,
         "made": made,
+        "link": link,
         "refused": refused,
         "name": name,
     }

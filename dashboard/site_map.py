@@ -44,6 +44,7 @@ PAGES: list[tuple[str, str, Page]] = [
     ("GET", "/datasets", datasets.show),
     ("POST", "/datasets/{dataset_id}/delete", datasets.delete),
     ("GET", "/account", account.show),
+    ("POST", "/account/login-link", account.make_link),
     ("POST", "/account/tokens", account.make_token),
     ("POST", "/account/tokens/{token_id}/revoke", account.revoke_token),
 ]

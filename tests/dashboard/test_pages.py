@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from starlette.testclient import TestClient
 
-from api.schemas import ClassPlan, PlanView, TokenMade
+from api.schemas import ClassPlan, LinkView, PlanView, TokenMade
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables import LeaseKind, Role
 from tests.dashboard.fake_api import (
@@ -411,6 +411,12 @@ def test_a_new_token_is_shown_once(full: FakeApi, page: TestClient) -> None:
     assert answer.headers["cache-control"] == "no-store"
     assert full.sent("POST", "/v1/tokens").body == b'{"name":"laptop","expires_in_days":30}'
     assert "ty_only_now" not in page.get("/account").text
+
+
+def test_a_link_for_another_device_is_shown_to_its_owner(full: FakeApi, page: TestClient) -> None:
+    made = LinkView(url="http://x/login?link=ty_once", secret="ty_once", expires_at=NOW)
+    full.put("/v1/me/login-link", made, method="POST")
+    assert 'value="http://x/login?link=ty_once"' in page.post("/account/login-link").text
 
 
 def test_a_database_that_is_away_is_a_page_that_says_so(api: FakeApi, page: TestClient) -> None:
