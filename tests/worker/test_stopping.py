@@ -37,10 +37,11 @@ def test_an_ordered_stop_saves_a_checkpoint_first(
 
 def test_ranks_that_ignore_every_wish_are_killed_at_the_deadline(api: FakeApi, node: Node) -> None:
     node.behave(ignore_sigterm=True, ignore_control=True)
-    key = api.order(make_order(steps=100_000, stop_in_s=4.0, kill_after_s=1.0))
+    key = api.order(make_order(steps=100_000))
     node.start()
     api.wait_for_step(key, 1)
     pids = node.processes(key)
+    api.order(make_order(steps=100_000, stop_in_s=0.5, kill_after_s=1.0))
     record = api.wait_for_exit(key)
     assert record.outcome is Outcome.LEASE_ENDED
     assert "was killed" in record.reason
@@ -48,9 +49,12 @@ def test_ranks_that_ignore_every_wish_are_killed_at_the_deadline(api: FakeApi, n
 
 
 def test_deadlines_are_kept_without_worker_and_api(api: FakeApi, node: Node) -> None:
-    key = api.order(make_order(steps=100_000, stop_in_s=5.0, checkpoint_in_s=3.0))
+    key = api.order(make_order(steps=100_000))
     node.start()
     api.wait_for_step(key, 1)
+    far = node.attempt(key).schedule()
+    api.order(make_order(steps=100_000, stop_in_s=5.0, checkpoint_in_s=3.0))
+    wait_for(lambda: node.attempt(key).schedule() != far)
     node.kill()
     api.down = True
     wait_for(node.attempt(key).exit.exists)
@@ -74,6 +78,7 @@ def test_grandchildren_in_sessions_of_their_own_do_not_survive_a_stop(
     node.start()
     api.wait_for_step(key, 3)
     paths = [node.folder.path / f"grandchild-{rank}.pid" for rank in (0, 1)]
+    wait_for(lambda: all(path.exists() and path.read_text() for path in paths))
     grandchildren = [int(path.read_text()) for path in paths]
     assert not any(gone(pid) for pid in grandchildren)
     stop = StopOrder(reason=Outcome.CANCELLED, grace_s=60)
