@@ -4,129 +4,76 @@ Times are RFC 3339 with an offset. Lists are `{"object": "list", "data": [...], 
 the next page starts `after` the last id of this one.
 """
 
-from datetime import datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import Field
 
+from api.people_schemas import (
+    FirstStart as FirstStart,
+)
+from api.people_schemas import (
+    LabView as LabView,
+)
+from api.people_schemas import (
+    LinkSignIn as LinkSignIn,
+)
+from api.people_schemas import (
+    LinkView as LinkView,
+)
+from api.people_schemas import (
+    MyChange as MyChange,
+)
+from api.people_schemas import (
+    NewLab as NewLab,
+)
+from api.people_schemas import (
+    NewMember as NewMember,
+)
+from api.people_schemas import (
+    NewToken as NewToken,
+)
+from api.people_schemas import (
+    NewUser as NewUser,
+)
+from api.people_schemas import (
+    Password as Password,
+)
+from api.people_schemas import (
+    SignIn as SignIn,
+)
+from api.people_schemas import (
+    TokenMade as TokenMade,
+)
+from api.people_schemas import (
+    TokenView as TokenView,
+)
+from api.people_schemas import (
+    UserChange as UserChange,
+)
+from api.people_schemas import (
+    UserName as UserName,
+)
+from api.people_schemas import (
+    UserView as UserView,
+)
+from api.schema_base import (
+    Body as Body,
+)
+from api.schema_base import (
+    Moment as Moment,
+)
+from api.schema_base import (
+    Page as Page,
+)
+from api.schema_base import (
+    View as View,
+)
 from core.messages import Inventory, Telemetry
-from core.spec import NAME, JobSpec
+from core.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
-from core.tables import LeaseKind, Role
+from core.tables import LeaseKind
 from strategies.planner import Hardware, Plan
 from strategies.run_directory import Result
-
-Item = TypeVar("Item")
-# A moment with its offset; naive times are refused.
-Moment = Annotated[AwareDatetime, PlainSerializer(datetime.isoformat, return_type=str)]
-UserName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,31}$")]
-Password = Annotated[str, Field(min_length=12, max_length=200)]
-
-
-class Body(BaseModel):
-    """Base of requests: unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class View(BaseModel):
-    """Base of answers."""
-
-    model_config = ConfigDict(frozen=True, from_attributes=True)
-
-
-class Page(View, Generic[Item]):
-    """One page of a list."""
-
-    object: Literal["list"] = "list"
-    data: list[Item]
-    has_more: bool = False
-
-
-# ---------------------------------------------------------------------------------------- people
-
-
-class UserView(View):
-    """A person."""
-
-    id: str
-    name: str
-    role: Role
-    zone: str
-    disabled: bool
-    created_at: Moment
-
-
-class NewUser(Body):
-    """A person to add; without a password they sign in by a login link."""
-
-    name: UserName
-    role: Role = Role.USER
-    password: Password | None = None
-    zone: str = Field(default="UTC", max_length=64)
-
-
-class UserChange(Body):
-    """What an administrator may change of a person."""
-
-    role: Role | None = None
-    disabled: bool | None = None
-    password: Password | None = None
-
-
-class FirstStart(Body):
-    """The secret of the first-start link, and the first administrator."""
-
-    secret: str = Field(min_length=20, max_length=200)
-    name: UserName
-    password: Password | None = None
-
-
-class SignIn(Body):
-    """Name and password."""
-
-    name: str = Field(max_length=32)
-    password: str = Field(max_length=200)
-
-
-class LinkSignIn(Body):
-    """The secret of a login link."""
-
-    secret: str = Field(min_length=20, max_length=200)
-
-
-class NewToken(Body):
-    """An API token to make for oneself."""
-
-    name: str = Field(pattern=NAME)
-    expires_in_days: int = Field(default=90, ge=1, le=366)
-
-
-class TokenView(View):
-    """An API token; the secret is only in the answer that made it."""
-
-    id: str
-    name: str
-    created_at: Moment
-    expires_at: Moment | None
-    last_used_at: Moment | None
-    revoked_at: Moment | None
-
-
-class TokenMade(TokenView):
-    """A fresh token, with its secret: it is shown this once."""
-
-    secret: str
-    user: UserView
-
-
-class LinkView(View):
-    """A link that works once."""
-
-    url: str
-    secret: str
-    expires_at: Moment
-
 
 # ------------------------------------------------------------------------------------------ jobs
 
@@ -236,8 +183,8 @@ class Series(View):
     rank: int
     steps: list[int]
     values: list[float | None]
-    min: list[float | None] = []
-    max: list[float | None] = []
+    min: list[float | None] = Field(default_factory=list)
+    max: list[float | None] = Field(default_factory=list)
     points: int
     """How many were recorded."""
 
@@ -421,35 +368,10 @@ class AuditView(EventView):
     details: dict[str, Any]
 
 
-class LabView(View):
-    """A group of people."""
+class Health(View):
+    """An answer for machines."""
 
-    id: str
-    name: str
-    members: list[str]
-    """Names."""
-    created_at: Moment
-
-
-class NewLab(Body):
-    """A group to make."""
-
-    name: str = Field(pattern=NAME)
-
-
-class NewMember(Body):
-    """A person to add to a lab."""
-
-    user: UserName
-    is_lead: bool = False
-
-
-class MyChange(Body):
-    """What one may change of oneself."""
-
-    zone: str | None = Field(default=None, max_length=64)
-    password: Password | None = None
-    current_password: str | None = Field(default=None, max_length=200)
+    status: Literal["ok"]
 
 
 class Me(View):
@@ -461,12 +383,6 @@ class Me(View):
     running: int
     lease: LeaseView | None
     """The lease that is active now, or the next booked one."""
-
-
-class Health(View):
-    """An answer for machines."""
-
-    status: Literal["ok"]
 
 
 class ProblemItem(View):
@@ -486,4 +402,4 @@ class Problem(View):
     code: str
     detail: str
     param: str | None = None
-    errors: list[ProblemItem] = []
+    errors: list[ProblemItem] = Field(default_factory=list)
