@@ -26,12 +26,14 @@ from pathlib import Path
 import psutil
 import yaml
 
+from api.credentials import issue_token
 from benchmarks.ratios import percentile
 from core.clock import utc_now
 from core.database import Database
+from core.ids import Kind, new_id
 from core.schema import upgrade
 from core.states import LIVE_ATTEMPT
-from core.tables import Attempt, Link, LinkKind
+from core.tables import Attempt, Link, LinkKind, Role, TokenKind, User
 from standalone import valkey
 from standalone.children import Child
 from standalone.processes import listen
@@ -50,6 +52,9 @@ class Served:
     url_host: str
     port: int
     user_token: str
+    """Of the administrator."""
+    client_tokens: tuple[str, ...]
+    """Of CLIENTS users: submissions of one user take turns, because a quota is counted."""
     node_token: str
     database_url: str
     heartbeat: dict[str, object]
@@ -58,7 +63,8 @@ class Served:
 def submissions(served: Served, seconds: float) -> tuple[float, float]:
     """Accepted submissions per second, and the 99th percentile of the answer time in ms."""
     with ProcessPoolExecutor(2) as pool:
-        parts = list(pool.map(_submit_for, [served] * 2, [seconds] * 2, [CLIENTS // 2] * 2))
+        halves = [served.client_tokens[: CLIENTS // 2], served.client_tokens[CLIENTS // 2 :]]
+        parts = list(pool.map(_submit_for, [served] * 2, [seconds] * 2, halves))
     latencies = [latency for part in parts for latency in part]
     return len(latencies) / seconds, 1000 * percentile(latencies, 0.99)
 
@@ -161,7 +167,7 @@ def _served_on(database_url: str, folder: Path) -> Iterator[Served]:
 
 def _prepared(database: Database, port: int, folder: Path, database_url: str) -> Served:
     """An administrator, and a node that was enrolled and has reported."""
-    served = Served("127.0.0.1", port, "", "", database_url, {})
+    served = Served("127.0.0.1", port, "", (), "", database_url, {})
 
     def ready() -> bool:
         try:
@@ -191,7 +197,29 @@ def _prepared(database: Database, port: int, folder: Path, database_url: str) ->
         }
         token = str(node["node_token"])
         _ask(connection, "POST", "/v1/node/heartbeat", token, heartbeat, 200)
-    return Served("127.0.0.1", port, str(user["secret"]), token, database_url, heartbeat)
+    clients = _add_users(database)
+    return Served("127.0.0.1", port, str(user["secret"]), clients, token, database_url, heartbeat)
+
+
+def _add_users(database: Database) -> tuple[str, ...]:
+    """A user for each client; their tokens."""
+    now, secrets_made = utc_now(), []
+    with database.write() as session:
+        for number in range(CLIENTS):
+            user = User(
+                id=new_id(Kind.USER),
+                name=f"client{number}",
+                role=Role.USER,
+                disabled=False,
+                created_at=now,
+            )
+            session.add(user)
+            session.flush()
+            _, secret = issue_token(
+                session, kind=TokenKind.API, name="bench", now=now, user_id=user.id
+            )
+            secrets_made.append(secret)
+    return tuple(secrets_made)
 
 
 def running_attempt(served: Served) -> dict[str, object]:
@@ -227,23 +255,23 @@ def running_attempt(served: Served) -> dict[str, object]:
     return {"job_id": job["id"], "epoch": 1}
 
 
-def _submit_for(served: Served, seconds: float, clients: int) -> list[float]:
+def _submit_for(served: Served, seconds: float, tokens: tuple[str, ...]) -> list[float]:
     from concurrent.futures import ThreadPoolExecutor
 
     end = time.monotonic() + seconds
 
-    def one(_: int) -> list[float]:
+    def one(token: str) -> list[float]:
         latencies = []
         body = _body()  # read once: a YAML parse would be measured, too
         with _connection(served) as connection:
             while time.monotonic() < end:
                 started = time.perf_counter()
-                _ask(connection, "POST", "/v1/jobs", served.user_token, body, 201)
+                _ask(connection, "POST", "/v1/jobs", token, body, 201)
                 latencies.append(time.perf_counter() - started)
         return latencies
 
-    with ThreadPoolExecutor(clients) as pool:
-        return [latency for part in pool.map(one, range(clients)) for latency in part]
+    with ThreadPoolExecutor(len(tokens)) as pool:
+        return [latency for part in pool.map(one, tokens) for latency in part]
 
 
 def _post_metrics_for(served: Served, seconds: float, attempt: dict[str, object], rank: int) -> int:
