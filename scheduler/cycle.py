@@ -140,9 +140,9 @@ def hand_over(scheduler: Scheduler, world: Snapshot) -> int:
             with scheduler.leadership.write() as session:
                 job_ids = handover.carry_out(session, move, world.now)
         except DBAPIError as error:  # one that fails must not keep the others from ending
-            log.error("move_failed", move=repr(move), error=str(error.orig))
+            log.error("move_failed", move=handover.name_of(move), error=str(error.orig))
             continue
-        log.info("lease_moved", move=repr(move))
+        log.info("moved", move=handover.name_of(move))
         if job_ids:
             stopped = [a.node_id for a in world.attempts if a.job_id in job_ids]
             scheduler.dispatcher.ring_nodes(world.nodes[node_id].name for node_id in stopped)

@@ -99,6 +99,12 @@ def due(world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
             yield from _booked(lease, world)
 
 
+def name_of(move: Move) -> str:
+    """Such as `End lease_01m7z...`, for the log."""
+    subject = move.node.name if isinstance(move, Cleaned | Drained) else move.lease.id
+    return f"{type(move).__name__} {subject}"
+
+
 def carry_out(session: Session, move: Move, now: datetime) -> list[str]:
     """Write one move, if it is still right; the ids of the jobs that it concerned."""
     match move:

@@ -109,7 +109,7 @@ def _place_in_lease(
     too_late = world.now > lease.usable_end - LEAST_USE
     if running or is_taken:
         ahead = running[0] if running else None
-        start = ahead.ends_at if ahead else None
+        start = max(ahead.ends_at, world.now) if ahead else None  # its end may be overdue
         return AfterLease(lease, ahead, start if start and start < lease.usable_end else None)
     if too_late or not node.usable or not world.verified_clean(lease):
         return AfterLease(lease, None, None)
