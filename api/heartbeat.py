@@ -52,6 +52,7 @@ def take_in(
     node = session.get(Node, identity.id)
     assert node is not None
     observed = {(seen.job_id, seen.epoch): seen for seen in beat.attempts}
+    unwanted = {key for key, seen in observed.items() if seen.phase is not Phase.EXITED}
     for job, attempt in _attempts_of(session, node, beat.attempts):
         seen = observed.get((job.id, attempt.epoch))
         if seen is None:
@@ -73,7 +74,10 @@ def take_in(
             )
             bells.scheduler = True
             bells.jobs.add(job.id)
-    _take_node(session, node, beat, now=now, bells=bells)
+        if attempt.state in LIVE_ATTEMPT:
+            unwanted.discard((job.id, attempt.epoch))
+    # What was given up here may still be running there: then the node is not clean yet.
+    _take_node(session, node, beat, is_clean=beat.clean and not unwanted, now=now, bells=bells)
     return node
 
 
@@ -194,7 +198,7 @@ def _stops_by_itself(
 
 
 def _take_node(
-    session: Session, node: Node, beat: Heartbeat, *, now: datetime, bells: Bells
+    session: Session, node: Node, beat: Heartbeat, *, is_clean: bool, now: datetime, bells: Bells
 ) -> None:
     if beat.boot_id != node.boot_id and node.boot_id:
         note(
@@ -205,11 +209,11 @@ def _take_node(
             message=f"{node.name} was restarted.",
             actor=node.id,
         )
-    if beat.clean and not node.clean:
+    if is_clean and not node.clean:
         bells.scheduler = True
     node.boot_id = beat.boot_id
     node.incarnation = beat.incarnation
-    node.clean = beat.clean
+    node.clean = is_clean
     node.telemetry = beat.telemetry.model_dump(mode="json")
     node.last_seen_at = now
     inventory = cleaned(beat.inventory.model_dump(mode="json"))

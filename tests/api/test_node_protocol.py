@@ -8,7 +8,7 @@ import pytest
 from core import attempts
 from core.clock import utc_now
 from core.states import Outcome
-from core.tables import Attempt, Job
+from core.tables import Attempt, Job, Node
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
 
@@ -206,6 +206,23 @@ def test_an_attempt_that_was_given_up_and_replaced_is_fenced_off(world: World) -
     assert world.ann.get(f"/v1/jobs/{job_id}").json()["loss"] == 4.0
     orders = beat(world, observed(job_id, "exited"))
     assert orders["forget"] == [{"job_id": job_id, "epoch": 1}]
+
+
+def test_a_node_is_not_clean_while_what_was_given_up_still_runs_there(world: World) -> None:
+    job_id = submit(world)
+    place(world.database, job_id)
+    beat(world, observed(job_id, "running"), clean=True)
+    assert is_clean(world)
+    give_up(world, job_id)
+    beat(world, observed(job_id, "running"), clean=True)
+    assert not is_clean(world)
+    beat(world, observed(job_id, "exited"), clean=True)
+    assert is_clean(world)
+
+
+def is_clean(world: World) -> bool:
+    with world.database.read() as session:
+        return bool(session.query(Node.clean).scalar())
 
 
 def give_up(world: World, job_id: str) -> None:
