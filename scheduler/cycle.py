@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, load_only
 
 from core import leases
-from core.attempts import assign
+from core.attempts import assign, lock
 from core.database import Database
 from core.errors import HourTaken
 from core.policy import Policy
@@ -163,7 +163,8 @@ def grant(
     try:
         with scheduler.leadership.write() as session:
             row = session.get_one(Job, job.id)
-            if row.epoch != job.epoch:
+            lock(session, row)  # before the node, as everybody does who wants both
+            if row.epoch != job.epoch or row.state is not JobState.QUEUED:
                 raise Overtaken
             node_id = (
                 placement.node_id if isinstance(placement, WalkIn) else placement.lease.node_id
