@@ -20,8 +20,8 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true", help="few repeats, prints only")
     quick = arguments.parse_args().quick
     rows = [
-        *launch_rows(pairs=2 if quick else 9),
-        *step_rows(pairs=2 if quick else 20, steps=60),
+        *launch_rows(pairs=2 if quick else 5),
+        *step_rows(pairs=2 if quick else 20, steps=50 + training.SKIPPED_STEPS),
         *service_rows(seconds=2 if quick else 10),
         *memory_rows(),
         *placement_rows(),

@@ -136,7 +136,8 @@ def _follow_step_times(metrics: Path, steps: int) -> list[float]:
 
 
 def _step_times(metrics: Path) -> list[float]:
-    records = [json.loads(line) for line in metrics.read_text().splitlines()]
+    whole_lines, _, _ = metrics.read_text().rpartition("\n")  # the last one may be half-written
+    records = [json.loads(line) for line in whole_lines.splitlines()]
     times = [float(record["step_time_s"]) for record in records if "step_time_s" in record]
     return times[SKIPPED_STEPS:] or times
 
