@@ -33,6 +33,7 @@ from scheduler.snapshot import Snapshot, Waiting, take_snapshot
 from scheduler.timeline import build_timeline
 
 ACTOR = "scheduler"
+HANDOVERS = 3  # stop, end, begin: what one cycle can bring about on one node
 TOLD_AT_ONCE = 200  # explanations in one transaction: some 20 ms without other writers on SQLite
 
 log = structlog.get_logger()
@@ -69,11 +70,14 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
     Raises LeadershipLost, with nothing more written, when another scheduler decides.
     """
     world = read_world(scheduler, now)  # 1. read the world once
-    if repair(scheduler, world) + hand_over(scheduler, world):  # 2. silent, lost; 3. leases
+    if repair(scheduler, world):  # 2. mark what is silent, give up what is lost
+        world = read_world(scheduler, now)
+    for _ in range(HANDOVERS):  # 3. a lease that ends lets the next one begin
+        if not hand_over(scheduler, world):
+            break
         world = read_world(scheduler, now)
     timeline = build_timeline(world, scheduler.policy.grace_s)
     started: list[str] = []
-    nodes: set[str] = set()
     waiting: list[Told] = []
     leases_taken: set[str] = set()
     for job in next_first(world.waiting):  # 4. who is next (pure)
@@ -90,11 +94,10 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
                 leases_taken.add(placement.lease.id)
             if node_id is not None:
                 started.append(job.id)
-                nodes.add(world.nodes[node_id].name)
+                scheduler.dispatcher.ring_nodes([world.nodes[node_id].name])  # 7. after the commit
         else:
             need = scheduler.fitting.need_of(job.id)
             waiting.append(Told(job, reason_for(job, placement, world, need)))
-    scheduler.dispatcher.ring_nodes(nodes)  # 7. after the commit: the nodes look
     scheduler.dispatcher.tell_viewers(started)
     scheduler.dispatcher.ring_again(world)
     tell(scheduler, waiting)  # 8. why the others wait: their owners see this sentence

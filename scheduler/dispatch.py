@@ -2,12 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 from core.states import AttemptState
 from scheduler.snapshot import Snapshot
 
 AGAIN_S = 5.0  # between two rings for an attempt that its node has not taken up
+SLOW_S = 0.2  # a ring that takes longer means that the broker hangs: no more for a while
+QUIET_S = 10.0
+MANY = 100  # of more jobs no viewer is woken: they look by themselves once a second
 
 
 class Bell(Protocol):
@@ -27,12 +31,13 @@ class Dispatcher:
         self._bell = bell
         self._monotonic = monotonic
         self._rung_at: dict[str, float] = {}
+        self._quiet_until = 0.0
 
     def ring_nodes(self, names: Iterable[str]) -> None:
         """New orders wait for these nodes."""
         for name in sorted(set(names)):
             self._rung_at[name] = self._monotonic()
-            self._bell.ring_node(name)
+            self._ring(partial(self._bell.ring_node, name))
 
     def ring_again(self, world: Snapshot) -> None:
         """Ring once more at nodes that have not taken up an attempt for some seconds."""
@@ -49,5 +54,15 @@ class Dispatcher:
 
     def tell_viewers(self, job_ids: Iterable[str]) -> None:
         """Wake the live streams of these jobs."""
-        for job_id in sorted(set(job_ids)):
-            self._bell.ring_live(job_id, {"kind": "job"})
+        wanted = sorted(set(job_ids))
+        for job_id in wanted if len(wanted) <= MANY else []:
+            self._ring(partial(self._bell.ring_live, job_id, {"kind": "job"}))
+
+    def _ring(self, ring: Callable[[], None]) -> None:
+        begun = self._monotonic()
+        if begun < self._quiet_until:
+            return
+        ring()
+        ended = self._monotonic()
+        if ended - begun > SLOW_S:
+            self._quiet_until = ended + QUIET_S

@@ -131,12 +131,10 @@ def _why_lost(attempt: AttemptSeen, world: Snapshot) -> str | None:
         if since is not None and node.last_seen_at - max(since, attempt.assigned_at) >= UNLISTED:
             return f"{node.name} has not known the job since {clock(since, now)}."
         return None
-    lease = world.leases.get(attempt.lease_id)
-    hold_end = lease.hold_end if lease is not None else None
-    if hold_end is None or now < hold_end + AFTER_LEASE:
+    if now < attempt.hold_end + AFTER_LEASE:
         return None
     silent = f"since {clock(node.last_seen_at, now)}" if node.last_seen_at else "ever"
     return (
         f"{node.name} has not been heard {silent}, and the lease ended at "
-        f"{clock(hold_end, now)}: the job has been stopped there by now."
+        f"{clock(attempt.hold_end, now)}: the job has been stopped there by now."
     )

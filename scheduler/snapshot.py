@@ -72,6 +72,8 @@ class AttemptSeen:
     boot_id: str
     assigned_at: datetime
     missing_since: datetime | None
+    hold_end: datetime
+    """Of its lease, which may be over already: a node that is given up leaves its attempts."""
     ends_at: datetime
     """When its wall time is used up at the latest."""
 
@@ -231,11 +233,13 @@ def _attempts(session: Session) -> list[AttemptSeen]:
             Attempt.boot_id,
             Attempt.assigned_at,
             Attempt.missing_since,
+            Lease.hold_end,
             Attempt.started_at,
             Job.wall_time_s,
             Job.used_s,
         )
         .join(Job, Job.id == Attempt.job_id)
+        .join(Lease, Lease.id == Attempt.lease_id)
         .where(Attempt.state.in_(LIVE_ATTEMPT))
         .order_by(Attempt.assigned_at)
     )

@@ -136,6 +136,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         fake.connected = False
         for _ in range(ticks):
             self.tick(TICK_S)
+            self.tick(31)
         fake.connected = True
         self.tick(4)
 

@@ -214,6 +214,7 @@ def running_on(node_id: str, ends_at: datetime, hold_end: datetime) -> Snapshot:
         boot_id="b",
         assigned_at=NOW - MINUTE,
         missing_since=None,
+        hold_end=hold_end,
         ends_at=ends_at,
     )
     hold = Hold(node_id, lease.id, lease.hold_start, hold_end)
