@@ -16,7 +16,7 @@ from core.attempts import ask_to_stop
 from core.states import LIVE_ATTEMPT, JobState, LeaseState, NodeState, Outcome
 from core.tables import Attempt, Job, Lease, LeaseKind, Node
 from core.transitions import advance, say
-from scheduler.sentences import clock
+from scheduler.sentences import clock, unavailable
 from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
 
 ACTOR = "scheduler"
@@ -114,14 +114,8 @@ def carry_out(session: Session, move: Move, now: datetime) -> list[str]:
             say(session, _lease(session, seen), why)
         case NeverBegan(seen):
             node = session.get_one(Node, seen.node_id)
-            message = f"{node.name} was not ready in any minute of it: {node.reason or node.state}"
-            leases.cancel(
-                session,
-                _lease(session, seen),
-                now=now,
-                message=message.rstrip(".") + ".",
-                actor=ACTOR,
-            )
+            message = f"{node.name} was not ready at any moment of it; it counts as never booked."
+            leases.cancel(session, _lease(session, seen), now=now, message=message, actor=ACTOR)
         case Stop(seen, message):
             return _stop(session, seen, message, now)
         case End(seen):
@@ -179,17 +173,13 @@ def _booked(lease: LeaseSeen, world: Snapshot) -> Iterator[Move]:
         None,
     )
     why = None
-    if node.state is not NodeState.READY:
-        why = f"{node.name} is {node.state}: {node.reason}" if node.reason else None
-        why = why or f"{node.name} is {node.state}."
-    elif not node.heard:
-        seen = f"since {clock(node.last_seen_at, world.now)}" if node.last_seen_at else "ever"
-        why = f"{node.name} has not been heard {seen}."
+    if not node.usable:
+        why = f"{node.name} {unavailable(node, world.now)}."
     elif before is not None or world.attempts_on(node.id):
         name = before.id if before else world.attempts_on(node.id)[0].job_id
         why = f"{node.name} is still being cleared after {name}."
     elif not node.clean:
-        why = f"{node.name} has not passed its clean check yet."
+        why = f"{node.name} {unavailable(node, world.now)}."
     if why is None:
         yield Begin(lease)
     elif lease.reason != f"Begins as soon as it can. {why}":

@@ -17,6 +17,14 @@ from scheduler.timeline import Slot
 
 QUEUED_AGAIN = "Queued again. "
 NAMED = 3  # nodes told one by one; of more only the number
+IN_WORDS = {
+    NodeState.PENDING: "has not been approved yet",
+    NodeState.DRAINING: "is being drained",
+    NodeState.MAINTENANCE: "is in maintenance",
+    NodeState.DIRTY: "is not clean",
+    NodeState.QUARANTINED: "is in quarantine",
+    NodeState.RETIRED: "is retired",
+}
 COARSENESS = ((HOUR, 1), (6 * HOUR, 5), (48 * HOUR, 15))  # wait up to -> told to so many minutes
 
 
@@ -70,12 +78,16 @@ def clock(moment: datetime, now: datetime) -> str:
     return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%a %d %b %H:%M} UTC"
 
 
-def age(since: datetime, now: datetime) -> str:
-    """`4 min`, `2 h` or `3 days`, rounded down."""
-    minutes = max(0, int((now - since).total_seconds() // 60))
-    if minutes < 60:
-        return f"{minutes} min"
-    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} days"
+def unavailable(node: NodeSeen, now: datetime) -> str:
+    """Why a node gets no work: `is being drained (new disk)`."""
+    if node.state is not NodeState.READY:
+        why = f" ({node.reason.rstrip('.')})" if node.reason else ""
+        return f"{IN_WORDS[node.state]}{why}"
+    if node.last_seen_at is None:
+        return "has never reported"
+    if not node.heard:
+        return f"has not been heard since {clock(node.last_seen_at, now)}"
+    return "has not passed its clean check yet"
 
 
 def _postponed(job: Waiting, until: datetime, now: datetime) -> Reason:
@@ -114,7 +126,7 @@ def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
     if not node.usable:
         return Reason(
             "lease_node_unavailable",
-            f"Waits for {node.name} of {lease.id}: {_unavailable(node, now)}.",
+            f"Waits for {node.name} of {lease.id}: {unavailable(node, now)}.",
         )
     if lease.state is LeaseState.BOOKED or not world.verified_clean(lease):
         return Reason(
@@ -189,21 +201,14 @@ def _nowhere(job: Waiting, world: Snapshot, need: Need) -> Reason:
             f"No node here fits: it needs {need.ranks} ranks of {need.needed_gib:.2f} GiB each on "
             f"{need.device} (classes: {here}). Clone it smaller, or ask for a larger node.",
         )
-    nodes = [node for node in world.nodes.values() if node.class_name in job.classes]
-    told = [f"{node.name} {_unavailable(node, world.now)}" for node in nodes[:NAMED]]
+    nodes = [
+        node
+        for node in world.nodes.values()
+        if node.class_name in job.classes and node.state is not NodeState.RETIRED
+    ]
+    told = [f"{node.name} {unavailable(node, world.now)}" for node in nodes[:NAMED]]
     more = f", and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
     return Reason(
         "nodes_unavailable",
         f"Starts when a node that it fits is back: {'; '.join(told)}{more}.",
     )
-
-
-def _unavailable(node: NodeSeen, now: datetime) -> str:
-    if node.state is not NodeState.READY:
-        why = f": {node.reason.rstrip('.')}" if node.reason else ""
-        return f"is {node.state}{why}"
-    if node.last_seen_at is None:
-        return "has never reported"
-    if not node.heard:
-        return f"has not been heard since {clock(node.last_seen_at, now)}"
-    return "is being made ready"

@@ -152,7 +152,7 @@ def take_snapshot(
             select(NodeClass.name, NodeClass.version, NodeClass.hardware)
         )
     }
-    used = {node.class_name for node in nodes.values()}
+    used = {node.class_name for node in nodes.values() if node.state is not NodeState.RETIRED}
     fitting.offer({name: hardware[name] for name in used})
     leases = _leases(session)
     return Snapshot(

@@ -222,7 +222,7 @@ def test_a_drained_node_gets_no_work_and_goes_into_maintenance_when_nothing_runs
     job_id = world.job()
     assert world.cycle() == []
     assert world.get_node(node_id).state is NodeState.MAINTENANCE
-    assert "north-01 is maintenance" in world.get_job(job_id).reason
+    assert "north-01 is in maintenance" in world.get_job(job_id).reason
 
 
 def test_what_fits_nowhere_says_what_it_needs(world: World) -> None:

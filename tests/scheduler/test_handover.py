@@ -112,8 +112,8 @@ def test_back_to_back_leases_never_overlap_on_a_slow_node(world: World) -> None:
 @pytest.mark.parametrize(
     ("state", "reason", "told"),
     [
-        (NodeState.DRAINING, "New disk.", "north-01 is draining: New disk."),
-        (NodeState.QUARANTINED, "", "north-01 is quarantined."),
+        (NodeState.DRAINING, "New disk.", "north-01 is being drained (New disk)."),
+        (NodeState.QUARANTINED, "", "north-01 is in quarantine."),
         (NodeState.READY, "", "north-01 has not been heard since 10:57 UTC."),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_lease_whose_node_is_not_ready_says_so_and_is_given_back_at_its_end(
     world.cycle()
     lease = world.get_lease(lease_id)
     assert lease.state is LeaseState.CANCELLED
-    assert lease.reason.startswith("north-01 was not ready in any minute of it")
+    assert lease.reason.startswith("north-01 was not ready at any moment of it")
     assert not hold_of(world, lease_id).live
     world.cycle()
     assert world.get_job(job_id).reason.startswith(f"Lease {lease_id} is over. ")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.sentences import age, clock, rounded_up
+from scheduler.sentences import clock, rounded_up
 from tests.scheduler.world import at
 
 NOW = at(10, 57)
@@ -51,11 +51,3 @@ def test_a_prediction_far_away_changes_a_few_times_a_day_and_not_every_minute() 
 )
 def test_a_moment_of_another_day_says_which(moment: datetime, said: str) -> None:
     assert clock(moment, NOW) == said
-
-
-@pytest.mark.parametrize(
-    ("minutes", "said"),
-    [(0, "0 min"), (4.9, "4 min"), (59, "59 min"), (60, "1 h"), (2879, "47 h"), (2880, "2 days")],
-)
-def test_an_age_is_rounded_down(minutes: float, said: str) -> None:
-    assert age(NOW - timedelta(minutes=minutes), NOW) == said
