@@ -298,6 +298,7 @@ class Occupancy(Base):
         CheckConstraint(one_of("kind", OccupancyKind), name="kind"),
         CheckConstraint("hold_start < hold_end", name="hold"),
         Index("ix_occupancy_node_hold", "node_id", "hold_end"),
+        Index("ix_occupancy_hold_end", "hold_end"),
     )
 
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
@@ -381,6 +382,7 @@ class Attempt(Base):
             postgresql_where=text("state <> 'exited'"),
         ),
         Index("ix_attempts_node_state", "node_id", "state"),
+        Index("ix_attempts_state", "state"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)

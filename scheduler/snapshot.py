@@ -162,7 +162,7 @@ def take_snapshot(
         holds=_holds(session, now),
         leases=leases,
         attempts=_attempts(session),
-        last_exit=_last_exits(session),
+        last_exit=_last_exits(session, leases),
         waiting=_waiting(session, now, fitting),
     )
 
@@ -252,14 +252,13 @@ def _attempts(session: Session) -> list[AttemptSeen]:
     return attempts
 
 
-def _last_exits(session: Session) -> dict[str, datetime]:
+def _last_exits(session: Session, leases: Mapping[str, LeaseSeen]) -> dict[str, datetime]:
+    held = [
+        one.id for one in leases.values() if one.state in (LeaseState.ACTIVE, LeaseState.ENDING)
+    ]
     rows = session.execute(
         select(Attempt.lease_id, func.max(Attempt.ended_at))
-        .join(Lease, Lease.id == Attempt.lease_id)
-        .where(
-            Lease.state.in_((LeaseState.ACTIVE, LeaseState.ENDING)),
-            Attempt.state == AttemptState.EXITED,
-        )
+        .where(Attempt.lease_id.in_(held))
         .group_by(Attempt.lease_id)
     )
     return {lease_id: ended_at for lease_id, ended_at in rows if ended_at is not None}
