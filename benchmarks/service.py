@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,7 +57,6 @@ class Served:
     """Of CLIENTS users: submissions of one user take turns, because a quota is counted."""
     node_token: str
     database_url: str
-    heartbeat: dict[str, object]
 
 
 def submissions(served: Served, seconds: float) -> tuple[float, float]:
@@ -167,7 +166,7 @@ def _served_on(database_url: str, folder: Path) -> Iterator[Served]:
 
 def _prepared(database: Database, port: int, folder: Path, database_url: str) -> Served:
     """An administrator, and a node that was enrolled and has reported."""
-    served = Served("127.0.0.1", port, "", (), "", database_url, {})
+    served = Served("127.0.0.1", port, "", (), "", database_url)
 
     def ready() -> bool:
         try:
@@ -186,7 +185,7 @@ def _prepared(database: Database, port: int, folder: Path, database_url: str) ->
         **{"python": "3.11", "torch": "2.13.0"},
     }
     with _connection(served) as connection:
-        body = {"secret": link.partition("secret=")[2].strip(), "name": "bench"}
+        body: dict[str, object] = {"secret": link.partition("secret=")[2].strip(), "name": "bench"}
         user = _ask(connection, "POST", "/v1/first-start", "", body, 201)
         body = {"token": enrol, "inventory": inventory}
         node = _ask(connection, "POST", "/v1/node/enrol", "", body, 201)
@@ -198,7 +197,7 @@ def _prepared(database: Database, port: int, folder: Path, database_url: str) ->
         token = str(node["node_token"])
         _ask(connection, "POST", "/v1/node/heartbeat", token, heartbeat, 200)
     clients = _add_users(database)
-    return Served("127.0.0.1", port, str(user["secret"]), clients, token, database_url, heartbeat)
+    return Served("127.0.0.1", port, str(user["secret"]), clients, token, database_url)
 
 
 def _add_users(database: Database) -> tuple[str, ...]:
@@ -326,7 +325,7 @@ def _ask(
     method: str,
     path: str,
     token: str,
-    body: dict[str, object] | None,
+    body: Mapping[str, object] | None,
     expected: int,
 ) -> dict[str, object]:
     headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
