@@ -93,16 +93,15 @@ def unavailable(node: NodeSeen, now: datetime) -> str:
 def _postponed(job: Waiting, until: datetime, now: datetime) -> Reason:
     code, message, _ = job.told
     start = rounded_up(until, now)
-    if code not in INFRASTRUCTURE:  # told already, or nothing to tell of
-        cause = message if code == "back_off" else "Tries again soon."
-        return Reason("back_off", cause, start)
-    cause = message.removeprefix(QUEUED_AGAIN)
-    return Reason(
-        "back_off",
+    if code == "back_off":
+        return Reason(code, message, start)
+    again = (
         f"Tries again at {until.astimezone(UTC):%H:%M:%S} UTC, after failure {job.failures} of at "
-        f"most {MAX_INFRASTRUCTURE_FAILURES} that are retried. {cause}",
-        start,
+        f"most {MAX_INFRASTRUCTURE_FAILURES} that are retried."
     )
+    # The cause is still there to be read, unless its owner has moved the job meanwhile.
+    cause = f" {message.removeprefix(QUEUED_AGAIN)}" if code in INFRASTRUCTURE else ""
+    return Reason("back_off", again + cause, start)
 
 
 def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:

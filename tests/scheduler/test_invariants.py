@@ -429,7 +429,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 @pytest.mark.db
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(8, 25), pytest.param(150, 40, marks=pytest.mark.slow)]
+    ("examples", "steps"), [(8, 25), pytest.param(80, 40, marks=pytest.mark.slow)]
 )
 @pytest.mark.timeout(900)
 def test_no_node_twice_one_live_attempt_and_nobody_waits_for_ever(
