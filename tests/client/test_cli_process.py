@@ -20,6 +20,11 @@ from tests.client.scripted import JOB, everything
 MAIN = "from trainyard.cli import main; main()"
 
 
+def hear_ctrl_c() -> None:
+    """A shell's background job, such as a whole test run, ignores SIGINT and hands that down."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def process(*args: str, url: str) -> Iterator["subprocess.Popen[str]"]:
     """`python -m trainyard.cli ...` as a person starts it."""
@@ -29,6 +34,7 @@ def process(*args: str, url: str) -> Iterator["subprocess.Popen[str]"]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_ctrl_c,
     )
     try:
         yield started
