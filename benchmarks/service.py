@@ -7,7 +7,6 @@ of the same machine, so the rates are lower bounds.
 import http.client
 import json
 import os
-import secrets
 import statistics
 import subprocess
 import sys
@@ -20,20 +19,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
 import psutil
 import yaml
 
-from api.credentials import issue_token
+from api.credentials import issue_link, issue_token
 from benchmarks.ratios import percentile
 from core.clock import utc_now
 from core.database import Database
 from core.ids import Kind, new_id
 from core.schema import upgrade
 from core.states import LIVE_ATTEMPT
-from core.tables import Attempt, Link, LinkKind, Role, TokenKind, User
+from core.tables import Attempt, LinkKind, Role, TokenKind, User
 from standalone import valkey
 from standalone.children import Child
 from standalone.processes import listen
@@ -178,8 +176,7 @@ def _prepared(database: Database, port: int, folder: Path, database_url: str) ->
 
     wait_for(ready, what="the API")
     link = wait_for(lambda: _read(folder / "first-start-link"), what="the first-start link")
-    enrol = secrets.token_urlsafe(32)
-    _add_enrolment(database, enrol)
+    enrol = _enrolment(database)
     inventory = {
         **{"hostname": "bench", "cores": 64, "memory_gib": 256.0, "gpus": [], "slots": 64},
         **{"python": "3.11", "torch": "2.13.0"},
@@ -297,18 +294,17 @@ def _read(path: Path) -> str | None:
     return path.read_text() if path.exists() else None
 
 
-def _add_enrolment(database: Database, secret: str) -> None:
-    now = utc_now()
+def _enrolment(database: Database) -> str:
+    """The secret with which the fake node joins."""
     with database.write() as session:
-        session.add(
-            Link(
-                sha256=sha256(secret.encode()).hexdigest(),
-                kind=LinkKind.ENROL,
-                node_name="bench",
-                created_at=now,
-                expires_at=now + timedelta(hours=1),
-            )
+        _, secret = issue_link(
+            session,
+            kind=LinkKind.ENROL,
+            now=utc_now(),
+            lifetime=timedelta(hours=1),
+            node_name="bench",
         )
+    return secret
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from trainyard.summary import show_summary
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
 UP_DEADLINE_S = 120.0
+OWNER_TOKEN_DAYS = 366  # the longest that the API gives
 STOP_DEADLINE_S = 120.0
 
 
@@ -100,7 +101,11 @@ def _owner_token(data: DataDirectory) -> str:
     secret = re.search(r"secret=([A-Za-z0-9_-]+)", data.first_start.read_text())
     assert secret is not None
     with Trainyard(data.running_address(), token="") as nobody:
-        made = sessions.start_first(nobody.connection, secret[1], _user_name())
+        session = sessions.start_first(nobody.connection, secret[1], _user_name())
+    with Trainyard(data.running_address(), token=session.secret) as owner:
+        # The session ends when it is idle for half a day; the next demo may come later.
+        made = owner.tokens.create("demo", expires_in_days=OWNER_TOKEN_DAYS)
+        sessions.sign_out(owner.connection)
     data.write_private(data.owner_token, made.secret)
     return made.secret
 

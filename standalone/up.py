@@ -1,21 +1,20 @@
 """`trainyard up`: the whole platform in one data directory, until Ctrl-C."""
 
-import secrets
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from hashlib import sha256
 
 from sqlalchemy import select
 
+from api.credentials import issue_link
 from core.attempts import ask_to_stop
 from core.clock import utc_now
 from core.database import Database
 from core.doorbell import Doorbell
 from core.schema import upgrade
 from core.states import LIVE_JOB, JobState, Outcome
-from core.tables import Job, Link, LinkKind, Node
+from core.tables import Job, LinkKind, Node
 from standalone import valkey
 from standalone.data_directory import DataDirectory
 from standalone.processes import FIRST_PORT, Processes, describe, interrupt_on_signals, listen
@@ -72,19 +71,12 @@ def _enrolment(database: Database, data: DataDirectory) -> str:
         known = session.scalars(select(Node).where(Node.name == LOCAL_NODE)).first()
         if known is not None and any(data.node.glob("identity*")):
             return ""
-        secret = secrets.token_urlsafe(32)
-        now = utc_now()
-        session.add(
-            Link(
-                sha256=sha256(secret.encode()).hexdigest(),
-                kind=LinkKind.ENROL,
-                user_id=None,
-                node_name=LOCAL_NODE,
-                node_class=None,
-                created_at=now,
-                expires_at=now + timedelta(minutes=15),
-                used_at=None,
-            )
+        _, secret = issue_link(
+            session,
+            kind=LinkKind.ENROL,
+            now=utc_now(),
+            lifetime=timedelta(minutes=15),
+            node_name=LOCAL_NODE,
         )
         return secret
 
