@@ -292,7 +292,8 @@ def test_who_was_signed_out_elsewhere_is_told_so(
     page.fill("#password", PASSWORD)
     page.click("main button")
     wait_for(lambda: page.inner_text("#line") == "live", what="the stream", every_s=0.2)
-    page.evaluate("fetch('/v1/sessions/current', {method: 'DELETE'})")
+    sign_out = "fetch('/v1/sessions/current', {method: 'DELETE'}).then(answer => answer.status)"
+    assert page.evaluate(sign_out) == 204
     platform.process("api").kill()
     page.locator("#signed-out").wait_for(state="visible", timeout=60_000)
     assert page.locator("#line-lost").is_hidden()

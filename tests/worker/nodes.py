@@ -50,10 +50,11 @@ def make_order(
     stop_in_s: float = HOUR,
     kill_after_s: float = 30.0,
     checkpoint_in_s: float = HOUR,
+    every_steps: int | None = 10,
     **other: Any,
 ) -> Order:
     """An order as the API would give it."""
-    spec = make_spec(ranks=ranks, steps=steps)
+    spec = make_spec(ranks=ranks, steps=steps, every_steps=every_steps)
     return Order(
         job_id=job,
         epoch=epoch,
