@@ -20,7 +20,7 @@ from core.policy import usable_end
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome
 from core.tables import Attempt, Job, Lease, Node, NodeClass
 from core.transitions import advance, note
-from strategies.planner import Hardware
+from strategies.hardware import Hardware
 
 SLACK = timedelta(seconds=30)  # between the node's clock and ours
 

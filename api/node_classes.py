@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from core.messages import Inventory
 from core.tables import Node, NodeClass
-from strategies.planner import Hardware
+from strategies.hardware import Hardware
 
 BRANDS = ("nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct")
 SAME_MEMORY = 0.1  # relative: what firmware takes differs between equal machines

@@ -15,7 +15,7 @@ from core.errors import NotFound
 from core.messages import Inventory, Telemetry
 from core.states import LIVE_ATTEMPT, NodeState
 from core.tables import Attempt, Lease, Node, NodeClass, Occupancy, User
-from strategies.planner import Hardware
+from strategies.hardware import Hardware
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
 

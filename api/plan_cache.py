@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 from core.spec import JobSpec
 from core.states import NodeState
 from core.tables import Document, Node, NodeClass
-from strategies.planner import Hardware, Plan, plan
+from strategies.hardware import Hardware
+from strategies.planner import Plan, plan
 from strategies.spec import TrainSpec
 
 CAPACITY = 10_000

@@ -14,7 +14,8 @@ from pathlib import Path
 import yaml
 
 from benchmarks.ratios import Ratio, ratio
-from strategies.planner import Hardware, plan
+from strategies.hardware import Hardware
+from strategies.planner import plan
 from strategies.run_directory import RunDirectory, RunPlan
 from strategies.spec import TrainSpec
 from strategies.stdlib_text import prepare

@@ -15,7 +15,7 @@ from core.policy import usable_end
 from core.states import LIVE_ATTEMPT, LIVE_LEASE, AttemptState, JobState, LeaseState, NodeState
 from core.tables import Attempt, Job, Lease, LeaseKind, Node, NodeClass, Occupancy, User
 from scheduler.fitting import Fitting
-from strategies.planner import Hardware
+from strategies.hardware import Hardware
 
 # A node that stays silent so long about the files of an attempt does not keep the job waiting.
 SAVING_PATIENCE = timedelta(minutes=10)

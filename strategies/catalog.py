@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from strategies.layout import Layout
 from strategies.spec import ModelName, Precision, Strategy
 
 VOCABULARY = {"bytes": 256}
@@ -14,6 +15,10 @@ BYTES_PER_NUMBER = {
 }
 SUPPORTED_PRECISIONS = (Precision.FLOAT32, Precision.FLOAT64)
 
+SPMD = "strategies.spmd:SpmdEngine"
+PIPELINE = "strategies.pipeline:PipelineEngine"
+TORCH_AXES = ("replicate", "shard", "tensor")
+
 
 @dataclass(frozen=True)
 class Technique:
@@ -21,15 +26,25 @@ class Technique:
 
     engine: str  # "module:Class"
     axes: tuple[str, ...]
+    open_axis: str | None  # takes the ranks that the given degrees leave
     result_class: Literal["exact", "band", "exempt"]  # what its loss curve promises
 
 
 TECHNIQUES = {
-    Strategy.SINGLE: Technique("strategies.single:SingleEngine", (), "exact"),
-    Strategy.DDP: Technique("strategies.ddp:DDPEngine", ("replicate",), "exact"),
+    Strategy.SINGLE: Technique(SPMD, (), None, "exact"),
+    Strategy.DDP: Technique(SPMD, ("replicate", "tensor"), "replicate", "exact"),
+    Strategy.FSDP: Technique(SPMD, ("shard", "tensor"), "shard", "exact"),
+    Strategy.HSDP: Technique(SPMD, TORCH_AXES, "replicate", "exact"),
+    Strategy.TENSOR: Technique(SPMD, TORCH_AXES, "tensor", "exact"),
 }
 
 MODELS = {
     ModelName.GPT: "strategies.models.gpt:GPT",
     ModelName.LLAMA: "strategies.models.llama:Llama",
 }
+
+
+def engine_path(strategy: Strategy, layout: Layout) -> str:
+    """`module:Class` of the engine that runs a strategy in a layout."""
+    engine = TECHNIQUES[strategy].engine
+    return PIPELINE if engine == SPMD and layout.pipeline > 1 else engine

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
@@ -19,6 +21,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from strategies.engine import Engine
+from strategies.init import design_model
 from strategies.mesh import Mesh
 from strategies.run_directory import (
     BadCheckpoint,
@@ -58,8 +61,8 @@ class StoredProgress(BaseModel):
 
 def save_checkpoint(
     checkpoints: Path, engine: Engine, progress: Progress, spec: TrainSpec, mesh: Mesh
-) -> str:
-    """Write `step-N`, all ranks together; its name, once it is safe on the first rank's disk."""
+) -> Path:
+    """Write `step-N`, all ranks together; its path, once it is safe on the first rank's disk."""
     name = checkpoint_name(progress.step)
     aside = checkpoints / f"{name}{ASIDE}{mesh.broadcast_text(str(os.getpid()))}"
     with alone_is_fine():
@@ -70,14 +73,14 @@ def save_checkpoint(
             planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
             no_dist=mesh.world_size == 1,
         )
+    final = checkpoints / name
     if mesh.is_first:
         stored = StoredProgress(progress=progress, spec=spec)
         write_atomically(aside / PROGRESS, json_bytes(stored))
         write_manifest(aside, step=progress.step, layout=mesh.layout)
-        final = checkpoints / name
         publish(aside, final)
         delete_old(checkpoints, final, keep_last=spec.checkpoint.keep_last)
-    return name
+    return final
 
 
 def publish(aside: Path, final: Path) -> None:
@@ -149,6 +152,17 @@ def load_checkpoint(checkpoint: Path, engine: Engine, spec: TrainSpec, mesh: Mes
         raise BadCheckpoint(f"{checkpoint} cannot be read: {error}") from error
     engine.load(state)
     return stored.progress
+
+
+def read_weights(checkpoint: Path, spec: TrainSpec) -> dict[str, Tensor]:
+    """The whole weights of a saved run on CPU, by global name; for one rank, without the others."""
+    weights = {
+        name: torch.empty(parameter.shape, dtype=parameter.dtype)
+        for name, parameter in design_model(spec).named_weights()
+    }
+    with alone_is_fine():
+        load({"model": weights}, storage_reader=FileSystemReader(checkpoint), no_dist=True)
+    return weights
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The protocol between the loop and a technique, and what techniques share.
 
 A technique owns its backward pass and its update, because pipeline schedules and DeepSpeed do.
-The loop calls these eight methods and never asks which technique it has.
+The loop calls these methods and never asks which technique it has.
 """
 
 import importlib
@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from strategies.catalog import TECHNIQUES
+from strategies.catalog import TECHNIQUES, engine_path
 from strategies.mesh import Mesh
-from strategies.spec import Strategy, TrainSpec
+from strategies.planner import Plan
+from strategies.spec import TrainSpec
 
 State = dict[str, dict[str, Tensor]]  # "model" and "optimizer", then by global name
 
@@ -23,26 +24,41 @@ class Batch(NamedTuple):
 
     inputs_BT: Tensor
     labels_BT: Tensor
+    documents_BT: Tensor | None = (
+        None  # which document a token belongs to, where they are told apart
+    )
+
+    def at(self, positions: Tensor) -> "Batch":
+        """The tokens at some positions of every sample."""
+        documents_BT = None if self.documents_BT is None else self.documents_BT[:, positions]
+        return Batch(self.inputs_BT[:, positions], self.labels_BT[:, positions], documents_BT)
 
 
 class Engine(Protocol):
     """One technique of training."""
 
-    def setup(self, model: nn.Module, spec: TrainSpec, mesh: Mesh) -> None:
-        """Take the initialised model and spread it over the mesh."""
+    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh) -> None:
+        """Build the model, spread it over the mesh, and give it its first weights."""
 
-    def forward_backward(self, micro_batches: Sequence[Batch], valid_tokens: int) -> Tensor:
+    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
         """Leave the gradient of the step's loss; return this rank's share of that loss, 0-d.
 
-        The loss is the token sum over all ranks' micro-batches, divided by `valid_tokens`, the
-        valid tokens of the whole step. The shares of all ranks add up to it.
+        The loss is the token sum over all ranks' micro-batches, divided by `divisor`: the valid
+        tokens of the whole step, over the loss scale. The shares of all ranks add up to it.
         """
 
-    def clip(self, max_norm: float) -> Tensor:
-        """Scale the gradient of the whole model to at most `max_norm`; its norm before, 0-d."""
+    def clip(self, max_norm: float, loss_scale: float) -> Tensor:
+        """Divide the gradient by `loss_scale`, then scale that of the whole model to at most
+        `max_norm`; its norm in between, 0-d. A gradient that is not finite may stay as it is."""
 
     def step(self, learning_rate: float) -> None:
         """Update the weights once and forget the gradient."""
+
+    def skip(self) -> None:
+        """Forget the gradient; weights and optimizer stay as they are."""
+
+    def broken_weights(self) -> list[str]:
+        """This rank's weights whose gradient is not finite, by global name."""
 
     def evaluate(self, micro_batch: Batch) -> Tensor:
         """This rank's share of the token loss sum, 0-d, without a gradient."""
@@ -57,11 +73,12 @@ class Engine(Protocol):
         """Let go of what must not outlive the process group."""
 
 
-def engine_for(strategy: Strategy) -> Engine:
-    """The technique behind a strategy."""
-    if strategy not in TECHNIQUES:
-        raise ValueError(f"strategy {strategy} cannot run yet; there is: {', '.join(TECHNIQUES)}")
-    module, _, name = TECHNIQUES[strategy].engine.partition(":")
+def engine_for(plan: Plan) -> Engine:
+    """The technique behind a plan."""
+    if plan.strategy not in TECHNIQUES:
+        known = ", ".join(TECHNIQUES)
+        raise ValueError(f"strategy {plan.strategy} cannot run yet; there is: {known}")
+    module, _, name = engine_path(plan.strategy, plan.layout).partition(":")
     make: Callable[[], Engine] = getattr(importlib.import_module(module), name)
     return make()
 
@@ -73,3 +90,8 @@ def copy_state(source: State, target: State) -> None:
         for name, tensor in tensors.items():
             if tensor is not source[part][name]:
                 tensor.copy_(source[part][name])
+
+
+def sum_of(shares: list[Tensor]) -> Tensor:
+    """The sum of 0-d tensors; the tensor itself where there is only one."""
+    return shares[0] if len(shares) == 1 else torch.stack(shares).sum()

@@ -19,8 +19,7 @@ TOP_K = 20
 def export_weights(path: Path, weights: dict[str, Tensor], spec: TrainSpec) -> None:
     """Write whole tensors under their global names as safetensors, atomically."""
     aside = path.with_name(f"{path.name}.tmp")
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    save_file(contiguous, aside, metadata={"format": "pt", "spec": spec.model_dump_json()})
+    save_file(weights, aside, metadata={"format": "pt", "spec": spec.model_dump_json()})
     with aside.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(aside, path)
@@ -30,7 +29,9 @@ def export_weights(path: Path, weights: dict[str, Tensor], spec: TrainSpec) -> N
 def sample_text(weights: dict[str, Tensor], spec: TrainSpec, *, prompt: str, num_bytes: int) -> str:
     """The prompt and what the model writes after it, on CPU; the same for the same weights."""
     model = build_model(spec, device=torch.device("cpu"))
-    model.load_state_dict({name: tensor.detach().cpu() for name, tensor in weights.items()})
+    with torch.no_grad():
+        for name, parameter in model.named_weights():
+            parameter.copy_(weights[name])
     written = generate(
         model, prompt.encode() or b"\n", num_bytes=num_bytes, seed=spec.training.seed
     )

@@ -13,42 +13,56 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from strategies.catalog import MODELS, VOCABULARY
 from strategies.models.transformer import Transformer
 from strategies.precision import dtype_of
 from strategies.spec import TrainSpec
 
-Slice = Callable[[str, Tensor], Tensor]
 
-
-def whole(name: str, full: Tensor) -> Tensor:
-    """The slice of a rank that holds everything."""
-    return full
-
-
-def build_model(spec: TrainSpec, *, device: torch.device, take: Slice = whole) -> Transformer:
-    """The model with its first weights; `take` says which part of each tensor this rank holds."""
+def design_model(spec: TrainSpec) -> Transformer:
+    """The model without storage, to be cut and spread before it takes any memory."""
     module, _, name = MODELS[spec.model.name].partition(":")
     make: Callable[..., Transformer] = getattr(importlib.import_module(module), name)
-    with torch.device("meta"):  # no storage yet: torch's own first values are not wanted
-        model = make(
+    with torch.device("meta"):  # torch's own first values are not wanted
+        return make(
             spec.model,
             vocabulary=VOCABULARY[spec.data.tokenizer],
             sequence_length=spec.data.sequence_length,
             dtype=dtype_of(spec.precision),
         )
-    model.to_empty(device=device)
+
+
+def build_model(spec: TrainSpec, *, device: torch.device) -> Transformer:
+    """The whole model with its first weights."""
+    model = design_model(spec)
+    materialise(model, "", spec, device=device)
     model.compute_constants(device)
-    initialise(model, seed=spec.training.seed, width=spec.model.width, take=take)
+    model.tie()
     return model
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, *, seed: int, width: int, take: Slice = whole) -> None:
-    """Overwrite every parameter by its first value."""
-    for name, parameter in model.named_parameters():
-        parameter.copy_(take(name, first_values(name, parameter.shape, seed=seed, width=width)))
+def materialise(module: nn.Module, name: str, spec: TrainSpec, *, device: torch.device) -> None:
+    """Give a module of a designed model storage and first weights; `name` is its global name."""
+    module.to_empty(device=device)
+    for own_name, parameter in module.named_parameters(prefix=name):
+        seed, width = spec.training.seed, spec.model.width
+        full = first_values(own_name, parameter.shape, seed=seed, width=width)
+        if isinstance(parameter, DTensor):
+            parameter.to_local().copy_(slice_of(full, parameter))
+        else:
+            parameter.copy_(full)
+
+
+def slice_of(full: Tensor, part: DTensor) -> Tensor:
+    """What of a whole tensor this rank holds."""
+    shape, offset = compute_local_shape_and_global_offset(
+        full.shape, part.device_mesh, part.placements
+    )
+    return full[tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))]
 
 
 def first_values(name: str, shape: torch.Size, *, seed: int, width: int) -> Tensor:

@@ -46,6 +46,11 @@ class Layout(BaseModel):
         """How many ranks see different samples (replicate x shard)."""
         return self.replicate * self.shard
 
+    @property
+    def stage_size(self) -> int:
+        """How many ranks hold the same layers: all but along the pipeline."""
+        return self.world_size // self.pipeline
+
     def coordinate(self, rank: int) -> Coordinate:
         """Where `rank` sits; neighbours on the tensor axis have neighbouring ranks."""
         if not 0 <= rank < self.world_size:

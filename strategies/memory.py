@@ -1,4 +1,4 @@
-"""What a run costs: parameters, and bytes per rank by term. Pure arithmetic, torch-free.
+"""What a run costs: bytes per rank, by term. Pure arithmetic, torch-free.
 
 Terms marked exact follow from the code alone; the others are estimates, with their source.
 """
@@ -6,12 +6,13 @@ Terms marked exact follow from the code alone; the others are estimates, with th
 from pydantic import BaseModel, ConfigDict
 
 from strategies.catalog import BYTES_PER_NUMBER, VOCABULARY
-from strategies.spec import ModelName, ModelSpec, TrainSpec
+from strategies.rules.problem import Asked
+from strategies.shapes import count_parameters, ffn_width, kv_heads
+from strategies.spec import ModelName, ModelSpec
 
 GIB = 2**30
 # Resident memory of one rank before the model: 338 MB under torchrun on CPU (measured).
 PROCESS_GIB = {"cpu": 0.35, "cuda": 0.6}
-FFN_MULTIPLE = 32
 
 
 class MemoryTerm(BaseModel):
@@ -23,32 +24,6 @@ class MemoryTerm(BaseModel):
     gib: float
     exact: bool
     source: str
-
-
-def ffn_width(model: ModelSpec) -> int:
-    """Inner width of the feed-forward part, given or by the model's default."""
-    if model.ffn_width is not None:
-        return model.ffn_width
-    if model.name is ModelName.GPT:
-        return 4 * model.width
-    return -(-8 * model.width // (3 * FFN_MULTIPLE)) * FFN_MULTIPLE
-
-
-def kv_heads(model: ModelSpec) -> int:
-    """Heads of keys and values."""
-    return model.heads if model.kv_heads is None else model.kv_heads
-
-
-def count_parameters(model: ModelSpec, *, vocabulary: int) -> int:
-    """Numbers that are trained. Input and output embeddings are separate; Linear has no bias."""
-    width, inner = model.width, ffn_width(model)
-    kv_width = width // model.heads * kv_heads(model)
-    attention = 2 * width * width + 2 * width * kv_width  # query and output, key and value
-    if model.name is ModelName.GPT:
-        feed_forward, norm = 2 * width * inner, 2 * width  # up and down; LayerNorm has a bias
-    else:
-        feed_forward, norm = 3 * width * inner, width  # gate, up and down; RMSNorm has none
-    return model.layers * (attention + feed_forward + 2 * norm) + norm + 2 * vocabulary * width
 
 
 def saved_features_per_token(model: ModelSpec) -> int:
@@ -64,23 +39,36 @@ def saved_features_per_token(model: ModelSpec) -> int:
     return attention + 4 * ffn_width(model)  # gate, SiLU(gate), up, their product
 
 
-def memory_terms(spec: TrainSpec, *, micro_batch_size: int, device: str) -> list[MemoryTerm]:
-    """Memory per rank, by term, of a rank that holds the whole model (single and ddp)."""
+def memory_terms(asked: Asked) -> list[MemoryTerm]:
+    """Memory per rank, by term, of the rank that needs the most."""
+    spec, layout = asked.spec, asked.layout
     size = BYTES_PER_NUMBER[spec.precision]
     vocabulary = VOCABULARY[spec.data.tokenizer]
-    parameters = count_parameters(spec.model, vocabulary=vocabulary)
-    tokens = micro_batch_size * spec.data.sequence_length
-    activations = tokens * spec.model.layers * saved_features_per_token(spec.model) * size
-    logits = 3 * tokens * vocabulary * size  # logits, log-probabilities, their gradient
+    whole = count_parameters(spec.model, vocabulary=vocabulary)
+    held = -(-whole // (layout.tensor * layout.pipeline))
+    shards = layout.shard * layout.context if layout.shard > 1 else 1
+    parameters = -(-held // shards)
+    layers = -(-spec.model.layers // layout.pipeline)
+    in_flight = min(layout.pipeline, asked.gradient_accumulation_steps)
+    tokens = asked.micro_batch_size * spec.data.sequence_length // layout.context
+    features = saved_features_per_token(spec.model) * size / layout.tensor
+    activations = tokens * layers * in_flight * features
+    process = PROCESS_GIB[asked.hardware.device] * GIB
+    logits = 3 * tokens * vocabulary * size / layout.tensor  # and log-probabilities, gradient
 
     def term(name: str, num_bytes: float, exact: bool, source: str) -> MemoryTerm:
         return MemoryTerm(name=name, gib=num_bytes / GIB, exact=exact, source=source)
 
-    return [
-        term("weights", parameters * size, True, f"{parameters:,} x {size} bytes"),
-        term("gradients", parameters * size, True, "one per weight; DDP's buckets are the same"),
-        term("optimizer", 2 * parameters * size, True, "AdamW: two averages per weight"),
+    exact = parameters == whole
+    terms = [
+        term("weights", parameters * size, exact, f"{parameters:,} x {size} bytes"),
+        term("gradients", parameters * size, exact, "one per weight; DDP's buckets are the same"),
+        term("optimizer", 2 * parameters * size, exact, "AdamW: two averages per weight"),
         term("activations", activations, False, "numbers that autograd keeps, layer by layer"),
         term("logits", logits, False, "logits, log-probabilities and their gradient"),
-        term("process", PROCESS_GIB[device] * GIB, False, "Python, torch and its libraries"),
+        term("process", process, False, "Python, torch and its libraries"),
     ]
+    if shards > 1:
+        layer = held / layers * size
+        terms.insert(3, term("gathered", 2 * layer, False, "a layer's weights and its gradient"))
+    return terms

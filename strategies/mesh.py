@@ -3,12 +3,14 @@
 import os
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from strategies.layout import Layout
+from strategies.layout import AXES, Coordinate, Layout
 from strategies.planner import Plan
 
 
@@ -28,6 +30,37 @@ class Mesh:
     def batch_rank(self) -> int:
         """Which share of the samples this rank takes."""
         return self.layout.batch_rank(self.rank)
+
+    @property
+    def at(self) -> Coordinate:
+        """Where this rank sits, along each axis."""
+        return self.layout.coordinate(self.rank)
+
+    @cached_property
+    def device_mesh(self) -> DeviceMesh:
+        """torch's mesh over the axes of a degree above 1; made by all ranks together."""
+        degrees = {axis: d for axis, d in zip(AXES, self.layout.degrees, strict=True) if d > 1}
+        names = tuple(degrees)
+        return init_device_mesh(self.device.type, tuple(degrees.values()), mesh_dim_names=names)
+
+    def along(self, *axes: str) -> DeviceMesh | None:
+        """The ranks that differ from this one on `axes` only, as one line; None where it is alone.
+
+        Outer axes first. A process group is made the first time, by all ranks together.
+        """
+        wide = tuple(axis for axis in axes if getattr(self.layout, axis) > 1)
+        if not wide:
+            return None
+        if len(wide) == 1:
+            return self.device_mesh[wide[0]]
+        if wide not in self.flattened:
+            self.flattened[wide] = self.device_mesh[wide]._flatten("_".join(wide))
+        return self.flattened[wide]
+
+    @cached_property
+    def flattened(self) -> dict[tuple[str, ...], DeviceMesh]:
+        """Lines over several axes that were made so far."""
+        return {}
 
     @property
     def is_first(self) -> bool:

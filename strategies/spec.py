@@ -33,10 +33,65 @@ class Strategy(StrEnum):
 
 
 class Precision(StrEnum):
+    """What is computed in; weights and optimizer stay in float32 unless the name says otherwise."""
+
     FLOAT32 = "float32"
     FLOAT64 = "float64"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
+    PURE_BFLOAT16 = "pure_bfloat16"
+
+
+class PipelineSchedule(StrEnum):
+    """The order of a pipeline's forward and backward passes, by torch's names."""
+
+    GPIPE = "GPipe"
+    ONE_F_ONE_B = "1F1B"
+    INTERLEAVED = "Interleaved1F1B"
+    INTERLEAVED_ZERO_BUBBLE = "InterleavedZeroBubble"
+    ZBV = "ZBVZeroBubble"
+
+
+class ActivationCheckpointing(StrEnum):
+    """What a layer keeps for its backward pass: all; matrix products; only its input."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+class Offload(StrEnum):
+    """Where a state lives between its uses."""
+
+    NONE = "none"
+    CPU = "cpu"
+    NVME = "nvme"
+
+
+class OptimizerName(StrEnum):
+    ADAMW = "adamw"
+    ADAMW_8BIT = "adamw_8bit"
+    ADAMW_TRITON = "adamw_triton"
+    SGD = "sgd"
+    LARS = "lars"
+    LAMB = "lamb"
+
+
+class LearningRateScaling(StrEnum):
+    """How the learning rate follows the global batch size."""
+
+    NONE = "none"
+    LINEAR = "linear"
+    SQRT = "sqrt"
+
+
+class Sampling(StrEnum):
+    """Which samples a data-parallel rank takes of a step: its share of one global order (the
+    law); its share of its own part of the data; whatever its own seed draws."""
+
+    GLOBAL = "global"
+    PARTITIONED = "partitioned"
+    INDEPENDENT = "independent"
 
 
 class Schedule(StrEnum):
@@ -78,6 +133,8 @@ class ModelSpec(SpecPart):
     ffn_width: Width | None = None
     """Inner width of the feed-forward part. Default: gpt 4 x width; llama 8/3 x width, rounded
     up to a multiple of 32."""
+    tied_embeddings: bool = False
+    """Whether the head uses the embedding's matrix."""
 
 
 class DataSpec(SpecPart):
@@ -87,11 +144,15 @@ class DataSpec(SpecPart):
         str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     ]
     """`python-stdlib` (built in) or the name or id of an uploaded dataset."""
-    tokenizer: Literal["bytes"] = "bytes"
+    tokenizer: Literal["bytes", "characters"] = "bytes"
+    """bytes: 256 tokens. characters: one token per different character of the text."""
     sequence_length: Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
     """Tokens per sample."""
     held_out: Annotated[float, Field(ge=0, le=0.5)] = 0.02
     """Share of the text, at its end, that is never trained on but evaluated; 0 for none."""
+    packing: bool = False
+    """Documents only: fill every sample with as many as fit; attention stays inside each."""
+    sampling: Sampling = Sampling.GLOBAL
 
 
 class TrainingSpec(SpecPart):
@@ -106,12 +167,18 @@ class TrainingSpec(SpecPart):
     """Forward passes per step."""
     learning_rate: Annotated[float, Field(gt=0, le=10)]
     """The highest learning rate, reached at the end of the warm-up."""
+    learning_rate_scaling: LearningRateScaling = LearningRateScaling.NONE
+    """linear, sqrt: times global_batch_size / reference_global_batch_size, or its square root."""
+    reference_global_batch_size: BatchSize | None = None
+    """The batch size that learning_rate was found for; needed to scale it."""
+    optimizer: OptimizerName = OptimizerName.ADAMW
     warmup_steps: Annotated[int, Field(strict=True, ge=0, le=100_000_000)] = 0
     schedule: Schedule = Schedule.COSINE
     min_learning_rate_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Where cosine ends, as a share of learning_rate."""
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.1
     beta1: Beta = 0.9
+    """sgd, lars: the momentum."""
     beta2: Beta = 0.95
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
@@ -124,13 +191,33 @@ class ParallelismSpec(SpecPart):
     """The degrees multiply to the number of ranks."""
 
     strategy: Strategy = Strategy.AUTO
-    """auto: the planner chooses, and says why."""
+    """auto: the planner chooses, and says why. Any other names the axis that takes the ranks
+    which the degrees leave; all degrees may be given beside it."""
     data_parallel_replicate_degree: Degree | None = None
-    """Default: the ranks that the other degrees leave."""
-    data_parallel_shard_degree: Degree = 1
-    tensor_parallel_degree: Degree = 1
-    pipeline_parallel_degree: Degree = 1
-    context_parallel_degree: Degree = 1
+    """Groups of ranks that hold the same weights and see other samples. Default of every degree:
+    the remaining ranks on the strategy's own axis, 1 on the others."""
+    data_parallel_shard_degree: Degree | None = None
+    """Ranks that see other samples and hold a part of each weight."""
+    tensor_parallel_degree: Degree | None = None
+    """Ranks that split each matrix of a layer."""
+    pipeline_parallel_degree: Degree | None = None
+    """Ranks that split the layers."""
+    context_parallel_degree: Degree | None = None
+    """Ranks that split each sample along its tokens."""
+    sequence_parallel: bool = False
+    """tensor only: between a layer's matrices, split tokens instead of repeating them."""
+    ulysses_degree: Degree = 1
+    """context only: how many of its ranks exchange heads (Ulysses); the others form rings. 1: one
+    ring; the context degree: Ulysses alone; between: both (USP)."""
+    pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
+    pipeline_stages_per_rank: Annotated[int, Field(strict=True, ge=1, le=64)] | None = None
+    """Default: what the schedule needs, 1 or 2."""
+    gradient_compression: Literal["none", "float16", "bfloat16"] = "none"
+    """ddp only: what gradients are sent as."""
+    offload_optimizer: Offload = Offload.NONE
+    """zero1 to zero3: where the optimizer's state lives and its update runs."""
+    offload_parameters: Offload = Offload.NONE
+    """zero3 only: where weights live when they are not in use."""
 
 
 class CheckpointSpec(SpecPart):
@@ -148,4 +235,7 @@ class TrainSpec(SpecPart):
     training: TrainingSpec
     parallelism: ParallelismSpec = ParallelismSpec()
     precision: Precision = Precision.FLOAT32
+    activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing.NONE
+    compile: bool = False
+    """Let torch.compile write each layer's kernels; the first step takes longer."""
     checkpoint: CheckpointSpec = CheckpointSpec()

@@ -17,8 +17,14 @@ from typing import Literal, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from strategies.catalog import MODELS, TECHNIQUES
-from strategies.checkpoint import Progress, find_checkpoint, load_checkpoint, save_checkpoint
+from strategies.catalog import MODELS
+from strategies.checkpoint import (
+    Progress,
+    find_checkpoint,
+    load_checkpoint,
+    read_weights,
+    save_checkpoint,
+)
 from strategies.console import introduce, say, tell_step
 from strategies.control import ControlWatch
 from strategies.data import HeldOut, TrainingData, Windows, open_windows
@@ -27,10 +33,9 @@ from strategies.evaluation import evaluate
 from strategies.failures import report
 from strategies.generate import export_weights, sample_text
 from strategies.guards import Diverged, require_finite
-from strategies.init import build_model
+from strategies.learning_rate import learning_rate
 from strategies.mesh import Mesh, join, leave
 from strategies.metrics import MetricsLog, max_active_gib
-from strategies.optimizer import learning_rate
 from strategies.profiling import StepProfiler
 from strategies.run_directory import (
     SAMPLE,
@@ -41,15 +46,18 @@ from strategies.run_directory import (
     Result,
     RunDirectory,
     RunPlan,
-    checkpoint_name,
     json_bytes,
     write_atomically,
 )
 
 FIRST_STEPS, LAST_STEPS = 5, 10  # one step's loss is noise: the result gives means of these many
 
-# What torch and numpy would import during a run; a test finds out when this falls behind.
+# What a run would import on its way; a test finds out when this falls behind.
 IMPORTED_LATE = (
+    "strategies.ddp",
+    "strategies.fsdp",
+    "strategies.spmd",
+    "strategies.tensor",
     "numpy.ctypeslib",
     "torch._dynamo",
     "torch.nn.parallel.distributed",
@@ -88,7 +96,7 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
         torch.set_num_threads(num_threads(run_plan))
         windows = open_windows(run_plan, cache_folder())
         mesh = join(run_plan.plan, timeout_s=run_plan.collective_timeout_s)
-        engine = engine or engine_for(run_plan.plan.strategy)
+        engine = engine or engine_for(run_plan.plan)
         kept_engines.append(engine)
         control = ControlWatch(directory.control if mesh.is_first else None)
         control.catch_signals()
@@ -113,12 +121,12 @@ def train(
     spec, training = run_plan.spec, run_plan.spec.training
     data = TrainingData(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
     held_out = HeldOut(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
-    engine.setup(build_model(spec, device=mesh.device), spec, mesh)
-    progress = resume(run_plan, directory, engine=engine, mesh=mesh)
+    engine.setup(spec, run_plan.plan, mesh)
+    progress, checkpoint = resume(run_plan, directory, engine=engine, mesh=mesh)
     profiler = StepProfiler(directory.artifacts, rank=mesh.rank, device=mesh.device)
     story = Story(directory, started=time.perf_counter())
-    if progress.step and (directory.checkpoints / checkpoint_name(progress.step)).is_dir():
-        story.checkpoint = checkpoint_name(progress.step)
+    if checkpoint is not None and checkpoint.parent == directory.checkpoints:
+        story.checkpoint = checkpoint.name
     gc.freeze()  # what lives until the end need not be looked through by every later collection
     stopping = False
     introduce(run_plan, mesh, progress)
@@ -183,9 +191,8 @@ def train(
                 metrics.write(step, eval_loss=story.eval_loss)
             if last or agreed.checkpoint or is_due(step, spec.checkpoint.every_steps):
                 save_began = time.perf_counter()
-                story.checkpoint = save_checkpoint(
-                    directory.checkpoints, engine, progress, spec, mesh
-                )
+                checkpoint = save_checkpoint(directory.checkpoints, engine, progress, spec, mesh)
+                story.checkpoint = checkpoint.name
                 metrics.write(
                     step,
                     event="checkpoint_saved",
@@ -195,8 +202,8 @@ def train(
 
     finished = progress.step >= training.steps
     say(f"rank {mesh.rank} {'finished' if finished else 'stopped as asked'} at {progress.step:,}")
-    if finished:
-        story.sample = leave_artifacts(run_plan, directory, engine=engine, mesh=mesh)
+    if finished and mesh.is_first and checkpoint is not None:
+        story.sample = leave_artifacts(run_plan, directory, checkpoint)
     story.write_result(progress.step, mesh, "finished" if finished else "stopped")
     mesh.barrier()  # ranks end together, so that one that lingers can be told from one that waits
     engine.close()
@@ -232,7 +239,9 @@ def agree(share: Tensor, norm: Tensor, request: Action | None, mesh: Mesh) -> Ag
     )
 
 
-def resume(run_plan: RunPlan, directory: RunDirectory, *, engine: Engine, mesh: Mesh) -> Progress:
+def resume(
+    run_plan: RunPlan, directory: RunDirectory, *, engine: Engine, mesh: Mesh
+) -> tuple[Progress, Path | None]:
     """Load the checkpoint to go on from; all ranks the one that the first rank found."""
     found = refused = ""
     if mesh.is_first:
@@ -247,17 +256,13 @@ def resume(run_plan: RunPlan, directory: RunDirectory, *, engine: Engine, mesh: 
         raise BadCheckpoint(refused)
     found = mesh.broadcast_text(found)
     if not found:
-        return Progress()
-    return load_checkpoint(Path(found), engine, run_plan.spec, mesh)
+        return Progress(), None
+    return load_checkpoint(Path(found), engine, run_plan.spec, mesh), Path(found)
 
 
-def leave_artifacts(
-    run_plan: RunPlan, directory: RunDirectory, *, engine: Engine, mesh: Mesh
-) -> str | None:
-    """Write the final weights and a sample of text; the sample, on the first rank."""
-    weights = engine.state()["model"]
-    if not mesh.is_first:
-        return None
+def leave_artifacts(run_plan: RunPlan, directory: RunDirectory, checkpoint: Path) -> str | None:
+    """Write the final weights and a sample of text, on the first rank alone; the sample."""
+    weights = read_weights(checkpoint, run_plan.spec)
     export_weights(directory.artifacts / WEIGHTS, weights, run_plan.spec)
     if run_plan.sample_bytes == 0:
         return None
@@ -344,8 +349,6 @@ def preload() -> None:
     """
     for module in IMPORTED_LATE:
         importlib.import_module(module)
-    for technique in TECHNIQUES.values():
-        importlib.import_module(technique.engine.partition(":")[0])
     for model in MODELS.values():
         importlib.import_module(model.partition(":")[0])
 

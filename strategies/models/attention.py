@@ -27,28 +27,49 @@ def rotate(x_BTHD: Tensor, rotation: Tensor) -> Tensor:
     return torch.view_as_real(pairs * rotation).flatten(-2)
 
 
+def attend(
+    query_BHTD: Tensor, key_BKTD: Tensor, value_BKTD: Tensor, documents_BT: Tensor | None
+) -> Tensor:
+    """Causal attention, (B, H, T, D); where documents are told apart, within each of them."""
+    mask = None
+    if documents_BT is not None:
+        same_B1TT = (documents_BT[:, :, None] == documents_BT[:, None, :]).unsqueeze(1)
+        mask = same_B1TT.tril()
+    return scaled_dot_product_attention(
+        query_BHTD,
+        key_BKTD,
+        value_BKTD,
+        attn_mask=mask,
+        is_causal=mask is None,
+        enable_gqa=query_BHTD.shape[1] != key_BKTD.shape[1],
+    )
+
+
 class Attention(nn.Module):
-    """(B, T, C) to (B, T, C). No biases: that of the keys would have a gradient of exactly 0."""
+    """(B, T, C) to (B, T, C). No biases: that of the keys would have a gradient of exactly 0.
+
+    How many heads it has, the matrices say: a tensor-parallel rank holds only some.
+    """
 
     def __init__(self, width: int, heads: int, kv_heads: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.heads, self.kv_heads = heads, kv_heads
-        kv_width = width // heads * kv_heads
+        self.head_width = width // heads
+        kv_width = self.head_width * kv_heads
         self.query = nn.Linear(width, width, bias=False, dtype=dtype)
         self.key = nn.Linear(width, kv_width, bias=False, dtype=dtype)
         self.value = nn.Linear(width, kv_width, bias=False, dtype=dtype)
         self.output = nn.Linear(width, width, bias=False, dtype=dtype)
+        self.attend = attend  # context parallelism puts its own here
 
-    def forward(self, x_BTC: Tensor, rotation: Tensor) -> Tensor:
-        query_BTHD = self.query(x_BTC).unflatten(-1, (self.heads, -1))
-        key_BTKD = self.key(x_BTC).unflatten(-1, (self.kv_heads, -1))
-        value_BTKD = self.value(x_BTC).unflatten(-1, (self.kv_heads, -1))
-        mixed_BHTD = scaled_dot_product_attention(
+    def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:
+        query_BTHD = self.query(x_BTC).unflatten(-1, (-1, self.head_width))
+        key_BTKD = self.key(x_BTC).unflatten(-1, (-1, self.head_width))
+        value_BTKD = self.value(x_BTC).unflatten(-1, (-1, self.head_width))
+        mixed_BHTD = self.attend(
             rotate(query_BTHD, rotation).transpose(1, 2),
             rotate(key_BTKD, rotation).transpose(1, 2),
             value_BTKD.transpose(1, 2),
-            is_causal=True,
-            enable_gqa=self.heads != self.kv_heads,
+            documents_BT,
         )
         mixed_BTC = mixed_BHTD.transpose(1, 2).flatten(-2)
         output: Tensor = self.output(mixed_BTC)

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from strategies.memory import ffn_width
 from strategies.models.attention import Attention
 from strategies.models.transformer import Transformer
+from strategies.shapes import ffn_width
 from strategies.spec import ModelSpec
 
 
@@ -29,8 +29,8 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(spec.width, dtype=dtype)
         self.feed_forward = FeedForward(spec.width, ffn_width(spec), dtype)
 
-    def forward(self, x_BTC: Tensor, rotation: Tensor) -> Tensor:
-        x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), rotation)
+    def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:
+        x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), rotation, documents_BT)
         x_BTC = x_BTC + self.feed_forward(self.feed_forward_norm(x_BTC))
         return x_BTC
 

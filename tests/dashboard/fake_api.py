@@ -34,7 +34,8 @@ from core.messages import Inventory, Telemetry
 from core.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables import LeaseKind, Role
-from strategies.planner import Hardware, Plan, plan
+from strategies.hardware import Hardware
+from strategies.planner import Plan, plan
 from strategies.run_directory import Result
 
 NOW = datetime(2026, 3, 5, 19, 12, tzinfo=UTC)

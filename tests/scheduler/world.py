@@ -24,7 +24,8 @@ from core.transitions import enter
 from scheduler.cycle import Scheduler, run_cycle
 from scheduler.dispatch import Dispatcher
 from scheduler.leadership import Leadership
-from strategies.planner import Hardware, plan
+from strategies.hardware import Hardware
+from strategies.planner import plan
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CPU2 = Hardware(class_name="cpu2", device="cpu", slots=2, memory_gib=8.0)

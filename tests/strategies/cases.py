@@ -13,18 +13,19 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from strategies.checkpoint import Progress, save_checkpoint
-from strategies.ddp import DDPEngine
 from strategies.engine import Batch, Engine, State, copy_state, engine_for
+from strategies.gradients import weights_of
 from strategies.init import build_model
 from strategies.loss import IGNORED, token_loss_sum
 from strategies.mesh import Mesh, join
 from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
+from strategies.planner import Plan
 from strategies.run_directory import RunDirectory
-from strategies.single import SingleEngine
 from strategies.spec import TrainSpec
+from strategies.spmd import SpmdEngine
 from strategies.train import run
 
 
@@ -53,28 +54,29 @@ class ScheduledEngine:
     training code with SingleEngine or DDP.
     """
 
-    def setup(self, model: nn.Module, spec: TrainSpec, mesh: Mesh) -> None:
-        self.model, self.mesh = model, mesh
-        self.parameters = list(model.named_parameters())
-        self.optimizer = build_optimizer(model.parameters(), spec.training)
-        layers = list(model.layers.values())  # type: ignore[union-attr, operator]
+    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh) -> None:
+        self.model, self.mesh = build_model(spec, device=mesh.device), mesh
+        self.parameters = list(self.model.named_parameters())
+        self.weights = weights_of(self.parameters, mesh)
+        self.optimizer = build_optimizer(self.model.parameters(), spec.training)
+        layers = list(self.model.layers.values())
         self.early, self.late = layers[: len(layers) // 2], layers[len(layers) // 2 :]
         self.buffers = {name: torch.zeros_like(tensor) for name, tensor in self.parameters}
 
-    def forward_backward(self, micro_batches: Sequence[Batch], valid_tokens: int) -> Tensor:
+    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
         share = torch.zeros((), dtype=torch.float64)
         in_flight: list[tuple[Tensor, Tensor]] = []
         for batch in micro_batches:
             rotation = self.model.rotation[: batch.inputs_BT.shape[1]]  # type: ignore[index]
             x_BTC = self.model.embedding(batch.inputs_BT)  # type: ignore[operator]
             for layer in self.early:
-                x_BTC = layer(x_BTC, rotation)
+                x_BTC = layer(x_BTC, rotation, None)
             received_BTC = x_BTC.detach().requires_grad_()
             y_BTC = received_BTC
             for layer in self.late:
-                y_BTC = layer(y_BTC, rotation)
+                y_BTC = layer(y_BTC, rotation, None)
             logits_BTV = self.model.head(self.model.norm(y_BTC))  # type: ignore[operator]
-            loss = token_loss_sum(logits_BTV, batch.labels_BT) / valid_tokens
+            loss = token_loss_sum(logits_BTV, batch.labels_BT) / divisor
             loss.backward()
             share += loss.detach()
             assert received_BTC.grad is not None
@@ -91,7 +93,8 @@ class ScheduledEngine:
     def first_stage_backward(self, sent: tuple[Tensor, Tensor]) -> None:
         torch.autograd.backward(sent[0], sent[1])
 
-    def clip(self, max_norm: float) -> Tensor:
+    def clip(self, max_norm: float, loss_scale: float) -> Tensor:
+        assert loss_scale == 1.0
         grads = [parameter.grad for _, parameter in self.parameters if parameter.grad is not None]
         norm = torch.sqrt(sum(((grad.double() ** 2).sum() for grad in grads), torch.tensor(0.0)))
         for grad in grads:
@@ -104,6 +107,12 @@ class ScheduledEngine:
         for _, parameter in self.parameters:
             parameter.grad = None
 
+    def skip(self) -> None:
+        raise AssertionError("nothing is skipped here")
+
+    def broken_weights(self) -> list[str]:
+        return []
+
     @torch.no_grad()
     def evaluate(self, micro_batch: Batch) -> Tensor:
         return token_loss_sum(self.model(micro_batch.inputs_BT), micro_batch.labels_BT)
@@ -111,7 +120,7 @@ class ScheduledEngine:
     def state(self) -> State:
         return {
             "model": {name: parameter.detach() for name, parameter in self.parameters},
-            "optimizer": optimizer_state(self.optimizer, self.parameters),
+            "optimizer": optimizer_state(self.optimizer, self.weights),
         }
 
     def load(self, state: State) -> None:
@@ -121,31 +130,33 @@ class ScheduledEngine:
         self.closed = True
 
 
-class MeanOfMeansEngine(DDPEngine):
+class MeanOfMeansEngine(SpmdEngine):
     """The classic mistake: every micro-batch counts the same, however many tokens it has."""
 
-    def forward_backward(self, micro_batches: Sequence[Batch], valid_tokens: int) -> Tensor:
+    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
         (batch,) = micro_batches
         own = (batch.labels_BT != IGNORED).sum()
-        loss = token_loss_sum(self.replicated(batch.inputs_BT), batch.labels_BT) / own
+        loss = (
+            token_loss_sum(self.spread.data_parallel.module(batch.inputs_BT), batch.labels_BT) / own
+        )
         loss.backward()
-        return loss.detach() / self.ranks
+        return loss.detach() / self.mesh.world_size
 
 
-class PoisonedEngine(DDPEngine):
+class PoisonedEngine(SpmdEngine):
     """Rank 1 loses a weight to a bit flip before step 3."""
 
     steps = 0
 
-    def forward_backward(self, micro_batches: Sequence[Batch], valid_tokens: int) -> Tensor:
+    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
         self.steps += 1
         if self.steps == 3 and dist.get_rank() == 1:
             with torch.no_grad():
                 self.model.head.weight[0, 0] = torch.nan  # type: ignore[union-attr, index, operator]
-        return super().forward_backward(micro_batches, valid_tokens)
+        return super().forward_backward(micro_batches, divisor)
 
 
-class FailingEngine(DDPEngine):
+class FailingEngine(SpmdEngine):
     """Rank 1 raises in step 2."""
 
     steps = 0
@@ -157,19 +168,19 @@ class FailingEngine(DDPEngine):
         super().step(learning_rate)
 
 
-class HangingEngine(DDPEngine):
+class HangingEngine(SpmdEngine):
     """Rank 1 does not come to step 2; it waits until rank 0 has given up."""
 
     steps = 0
 
-    def forward_backward(self, micro_batches: Sequence[Batch], valid_tokens: int) -> Tensor:
+    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
         self.steps += 1
         if self.steps == 2 and dist.get_rank() == 1:
             given_up = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1] / "rank-0/error.json"
             while not given_up.exists():
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().forward_backward(micro_batches, valid_tokens)
+        return super().forward_backward(micro_batches, divisor)
 
 
 class Terminated:
@@ -184,18 +195,14 @@ class Terminated:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-class TerminatedSingleEngine(Terminated, SingleEngine):
-    """One rank, stopped after 8 steps."""
+class TerminatedEngine(Terminated, SpmdEngine):
+    """Stopped after 8 steps."""
 
 
-class TerminatedDDPEngine(Terminated, DDPEngine):
-    """Several ranks, stopped after 8 steps."""
-
-
-class HungryEngine(DDPEngine):
+class HungryEngine(SpmdEngine):
     """Asks for more memory than any machine has."""
 
-    def forward_backward(self, micro_batches: Sequence[Batch], valid_tokens: int) -> Tensor:
+    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
         return torch.ones(2**56, dtype=torch.uint8).sum()
 
 
@@ -211,8 +218,8 @@ def save_and_die(run_dir: str, die_at: int) -> int:
     run_plan = directory.read_plan()
     directory.checkpoints.mkdir()
     mesh = join(run_plan.plan, timeout_s=10)
-    engine = engine_for(run_plan.plan.strategy)
-    engine.setup(build_model(run_plan.spec, device=mesh.device), run_plan.spec, mesh)
+    engine = engine_for(run_plan.plan)
+    engine.setup(run_plan.spec, run_plan.plan, mesh)
 
     def save(step: int) -> None:
         with torch.no_grad():

@@ -114,8 +114,7 @@ def test_a_run_resumes_on_any_number_of_ranks_as_if_uninterrupted(
         return make_run_plan(spec, ranks=ranks, **ragged, **fields)
 
     whole = warm.train(run_plan(1), tmp_path / "whole")
-    engine = "TerminatedDDPEngine" if first > 1 else "TerminatedSingleEngine"
-    stopped = warm.train(run_plan(first), tmp_path / "stopped", engine=engine)
+    stopped = warm.train(run_plan(first), tmp_path / "stopped", engine="TerminatedEngine")
     result = stopped.result
     assert (result.finished, result.reason, result.step) == (False, "stopped", 8)
 

@@ -7,7 +7,8 @@ import yaml
 from training_runs import REPOSITORY
 
 from core.spec import JobSpec
-from strategies.planner import Hardware, plan
+from strategies.hardware import Hardware
+from strategies.planner import plan
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
 LAPTOP = Hardware(class_name="laptop", device="cpu", slots=2, memory_gib=4)

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 from training_runs import REPOSITORY, Run, WarmRanks, make_run_plan, make_spec
 
-TORCH_FREE = ["spec", "layout", "catalog", "memory", "planner", "run_directory", "stdlib_text"]
+TORCH_FREE = [
+    "catalog",
+    "hardware",
+    "layout",
+    "memory",
+    "planner",
+    "rules",
+    "run_directory",
+    "shapes",
+    "spec",
+    "stdlib_text",
+]
 
 
 @pytest.mark.parametrize("module", [*TORCH_FREE, ""], ids=lambda name: name or "package")

@@ -18,23 +18,6 @@ def weights(**changes: Any) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def test_slices_drawn_apart_make_up_the_whole() -> None:
-    """Two ranks that each keep half of every tensor hold together what one rank holds."""
-    kept: list[dict[str, Tensor]] = [{}, {}]
-
-    def keeper(rank: int) -> Any:
-        def take(name: str, full: Tensor) -> Tensor:
-            kept[rank][name] = full.chunk(2)[rank]
-            return full
-
-        return take
-
-    for rank in (0, 1):
-        build_model(make_spec(precision="float64"), device=CPU, take=keeper(rank))
-    for name, whole in weights(precision="float64").items():
-        assert torch.equal(torch.cat([kept[0][name], kept[1][name]]), whole)
-
-
 def test_neither_torchs_seed_nor_other_layers_matter() -> None:
     torch.manual_seed(1)
     first = weights()

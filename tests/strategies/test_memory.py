@@ -6,14 +6,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_runs import make_spec
+from training_runs import HARDWARE, make_spec
 
 from strategies.init import build_model
 from strategies.loss import token_loss_sum
-from strategies.memory import GIB, count_parameters, memory_terms
-from strategies.spec import ModelSpec
+from strategies.memory import GIB
+from strategies.planner import Plan, plan
+from strategies.shapes import count_parameters
+from strategies.spec import ModelSpec, TrainSpec
 
 CPU = torch.device("cpu")
+
+
+def planned(spec: TrainSpec) -> Plan:
+    return plan(spec, nodes=1, ranks_per_node=1, hardware=HARDWARE)
 
 
 @st.composite
@@ -27,6 +33,7 @@ def models(draw: st.DrawFn) -> dict[str, Any]:
         "width": heads * 2 * draw(st.integers(1, 4)),
         "heads": heads,
         "ffn_width": draw(st.none() | st.integers(2, 40)),
+        "tied_embeddings": draw(st.booleans()),
     }
     if name == "llama":
         model["kv_heads"] = kv_heads
@@ -60,6 +67,7 @@ def test_the_activation_estimate_is_near_what_autograd_saves(name: str, precisio
     spec = make_spec(
         model={"name": name, "layers": 4, "width": 128, "heads": 4},
         data__sequence_length=64,
+        training__global_batch_size=4,
         precision=precision,
     )
     model = build_model(spec, device=CPU)
@@ -76,14 +84,14 @@ def test_the_activation_estimate_is_near_what_autograd_saves(name: str, precisio
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = token_loss_sum(model(tokens_BT), tokens_BT)
     assert loss.requires_grad
-    terms = {t.name: t.gib * GIB for t in memory_terms(spec, micro_batch_size=4, device="cpu")}
+    terms = {t.name: t.gib * GIB for t in planned(spec).memory}
     assert sum(saved.values()) == pytest.approx(terms["activations"], rel=0.25)
 
 
 def test_model_states_are_sixteen_bytes_per_parameter() -> None:
     # ZeRO (arXiv:1910.02054), section 3.1, counts the same for fp32 training with Adam.
     spec = make_spec()
-    terms = {t.name: t for t in memory_terms(spec, micro_batch_size=1, device="cpu")}
+    terms = {t.name: t for t in planned(spec).memory}
     states = [terms[name] for name in ("weights", "gradients", "optimizer")]
     parameters = count_parameters(spec.model, vocabulary=256)
     assert sum(term.gib for term in states) * GIB == pytest.approx(16 * parameters)

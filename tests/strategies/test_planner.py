@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from training_runs import HARDWARE, make_spec
 
 from strategies.catalog import TECHNIQUES
-from strategies.planner import Hardware, Plan, Problem, plan
+from strategies.hardware import Hardware
+from strategies.planner import Plan, plan
+from strategies.rules.problem import Problem
 from strategies.spec import Strategy
 
 DEGREES = {
@@ -57,13 +59,13 @@ def test_a_strategy_that_is_not_built_is_refused_by_name(strategy: Strategy) -> 
     problem = only_problem(planned(parallelism__strategy=strategy))
     assert (problem.code, problem.param) == ("strategy_not_supported", "parallelism.strategy")
     assert f"strategy {strategy.value} " in problem.message
-    assert "ddp, single" in problem.message
+    assert "ddp, fsdp" in problem.message
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_a_precision_that_is_not_built_is_refused_by_name(precision: str) -> None:
     problem = only_problem(planned(precision=precision))
-    assert (problem.code, problem.param) == ("precision_not_supported", "precision")
+    assert (problem.code, problem.param) == ("not_supported_yet", "precision")
     assert precision in problem.message
 
 
@@ -97,7 +99,7 @@ def test_degrees_that_do_not_multiply_to_the_ranks_are_refused(
         assert f"multiply to {degree} " in mismatches[0].message
         assert f"{ranks} ranks" in mismatches[0].message
     unused = [p for p in found.problems if p.code == "degree_not_supported"]
-    if field == "data_parallel_replicate_degree" or degree == 1:
+    if DEGREES[field] in TECHNIQUES[Strategy.DDP].axes or degree == 1:
         assert not unused
     else:
         assert [p.param for p in unused] == [f"parallelism.{field}"]

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from strategies.planner import Hardware, plan
+from strategies.hardware import Hardware
+from strategies.planner import plan
 from strategies.run_directory import Result, RunDirectory, RunPlan, json_bytes
 from strategies.spec import TrainSpec
 
@@ -119,8 +120,20 @@ class WarmRanks:
 
     def start(self, case: str, *, ranks: int, deadline_s: float = 120, **arguments: Any) -> Started:
         """Fork the ranks of a case of cases.py; those still there at the deadline are killed."""
+        return Started(self, self.fork("cases.py", case, ranks, deadline_s, arguments))
+
+    def start_to_stay(self, file: str, case: str, *, ranks: int, **arguments: Any) -> list[int]:
+        """Fork the ranks of a case that nobody waits for; their process ids.
+
+        The ids stay theirs until this process ends, which no caller outlives.
+        """
+        return self.fork(file, case, ranks, None, arguments)
+
+    def fork(
+        self, file: str, case: str, ranks: int, deadline_s: float | None, arguments: Options
+    ) -> list[int]:
         request = {
-            "file": str(HERE / "cases.py"),
+            "file": str(HERE / file),
             "case": case,
             "arguments": arguments,
             "ranks": ranks,
@@ -131,7 +144,8 @@ class WarmRanks:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        return Started(self, self.receive()["pids"])
+        pids: list[int] = self.receive()["pids"]
+        return pids
 
     def start_training(
         self, run_plan: RunPlan, path: Path, *, engine: str | None = None

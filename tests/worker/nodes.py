@@ -15,7 +15,8 @@ import psutil
 from core.messages import Deadlines, Order
 from core.spec import Launcher
 from core.states import Outcome
-from strategies.planner import Hardware, plan
+from strategies.hardware import Hardware
+from strategies.planner import plan
 from strategies.spec import TrainSpec
 from tests.worker.fake_api import FakeApi
 from worker.attempts import Attempt, Key, NodeFolder

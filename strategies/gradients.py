@@ -1,0 +1,104 @@
+"""The gradient of the whole model, whatever part of it a rank holds: its norm, and clipping it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from strategies.mesh import Mesh
+
+
+class Weight(NamedTuple):
+    """A parameter under its global name, and how many ranks hold each number of it."""
+
+    name: str
+    parameter: nn.Parameter
+    copies: int
+
+
+def weights_of(named: Sequence[tuple[str, nn.Parameter]], mesh: Mesh) -> list[Weight]:
+    """The parameters of this rank's layers. A rank that shares its layers but not its numbers
+    with others holds a DTensor; what is no DTensor, all ranks of the layer hold whole."""
+    return [
+        Weight(name, parameter, mesh.layout.stage_size // num_shards(parameter))
+        for name, parameter in named
+    ]
+
+
+def num_shards(tensor: Tensor) -> int:
+    """Into how many parts ranks have split a tensor."""
+    if not isinstance(tensor, DTensor):
+        return 1
+    shards = 1
+    for degree, placement in zip(tensor.device_mesh.shape, tensor.placements, strict=True):
+        shards *= 1 if placement.is_replicate() else degree
+    return shards
+
+
+def own_part(tensor: Tensor) -> Tensor:
+    """The numbers that this rank holds, as a plain tensor on the same storage."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@torch.no_grad()
+def clip_gradients(
+    weights: Sequence[Weight], max_norm: float, mesh: Mesh, *, loss_scale: float = 1.0
+) -> Tensor:
+    """Divide the gradient by `loss_scale`, and scale that of the whole model to at most `max_norm`;
+    its norm in between, 0-d, float64.
+
+    Every rank adds up the squares of what it holds, each divided by the number of ranks that hold
+    it too; the sum over all ranks then counts every number once, whatever the layout. A gradient
+    that is not finite is left alone, so that it can still be seen where it broke.
+    """
+    by_copies: dict[int, list[Tensor]] = {}
+    for weight in weights:
+        if weight.parameter.grad is not None:
+            gradient = own_part(settled(weight.parameter))
+            by_copies.setdefault(weight.copies, []).append(gradient)
+    squares = torch.zeros((), dtype=torch.float64, device=mesh.device)
+    for copies, gradients in by_copies.items():
+        squares += norm_of(gradients).square() / copies
+    everyone_holds_all = set(by_copies) <= {mesh.world_size}
+    total = squares * mesh.world_size if everyone_holds_all else mesh.sum(squares)
+    norm = total.sqrt() / loss_scale
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0) / loss_scale
+    factor = torch.where(norm.isfinite(), factor, 1.0)
+    for gradients in by_copies.values():
+        torch._foreach_mul_(gradients, factor)
+    return norm
+
+
+def broken_weights(weights: Sequence[Weight]) -> list[str]:
+    """The names of those whose gradient, as far as this rank holds it, is not finite."""
+    return [
+        weight.name
+        for weight in weights
+        if weight.parameter.grad is not None
+        and not own_part(weight.parameter.grad).isfinite().all()
+    ]
+
+
+def settled(parameter: nn.Parameter) -> Tensor:
+    """The gradient, laid out as its parameter: some tensor-parallel ones are not yet added up."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if isinstance(parameter, DTensor):
+        assert isinstance(gradient, DTensor)
+        if gradient.placements != parameter.placements:
+            gradient = gradient.redistribute(placements=parameter.placements)
+            parameter.grad = gradient
+    return gradient
+
+
+def norm_of(gradients: Sequence[Tensor]) -> Tensor:
+    """The norm of all of them as one vector, 0-d, float64.
+
+    Row by row, and the rows in float64: in one go on CPU, float32 sums run so long that torch's
+    own norm is off by 3e-6 on 160 x 640 numbers and by 6e-4 on 4096 x 4096. It costs the same.
+    """
+    rows = [torch.linalg.vector_norm(gradient, dim=-1).flatten() for gradient in gradients]
+    norm: Tensor = torch.linalg.vector_norm(torch.cat(rows), dtype=torch.float64)
+    return norm

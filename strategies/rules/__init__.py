@@ -1,0 +1,21 @@
+"""What cannot run, and why: one file per subject. Pure and torch-free.
+
+A rule is a function from what was asked for to its problems; `ALL` is every rule there is.
+"""
+
+from collections.abc import Callable, Iterator
+
+from strategies.rules import batch, layout, model, not_yet, schedule, tensor
+from strategies.rules.problem import Asked, Problem
+
+Rule = Callable[[Asked], Iterator[Problem]]
+
+ALL: tuple[Rule, ...] = (
+    layout.degrees_fit,
+    not_yet.supported,
+    layout.ranks_exist,
+    model.heads_divide,
+    tensor.matrices_divide,
+    batch.samples_divide,
+    schedule.steps_make_sense,
+)

@@ -1,0 +1,42 @@
+"""What a spec can name but this version cannot run yet, refused by its name."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from strategies.catalog import SUPPORTED_PRECISIONS, VOCABULARY
+from strategies.rules.problem import Asked, Problem
+from strategies.spec import (
+    ActivationCheckpointing,
+    LearningRateScaling,
+    Offload,
+    OptimizerName,
+    Sampling,
+)
+
+READY: dict[str, tuple[Any, ...]] = {
+    "precision": SUPPORTED_PRECISIONS,
+    "activation_checkpointing": (ActivationCheckpointing.NONE,),
+    "compile": (False,),
+    "data.tokenizer": tuple(VOCABULARY),
+    "data.packing": (False,),
+    "data.sampling": (Sampling.GLOBAL,),
+    "training.optimizer": (OptimizerName.ADAMW,),
+    "training.learning_rate_scaling": (LearningRateScaling.NONE,),
+    "parallelism.gradient_compression": ("none",),
+    "parallelism.offload_optimizer": (Offload.NONE,),
+    "parallelism.offload_parameters": (Offload.NONE,),
+}
+
+
+def supported(asked: Asked) -> Iterator[Problem]:
+    for field, ready in READY.items():
+        value: Any = asked.spec
+        for name in field.split("."):
+            value = getattr(value, name)
+        if value not in ready:
+            known = ", ".join(str(choice) for choice in ready)
+            yield Problem(
+                code="not_supported_yet",
+                param=field,
+                message=f"{field} {value} cannot run yet; this version has: {known}",
+            )

@@ -1,0 +1,24 @@
+"""Warm-up, evaluation and the number of steps."""
+
+from collections.abc import Iterator
+
+from strategies.rules.problem import Asked, Problem
+
+
+def steps_make_sense(asked: Asked) -> Iterator[Problem]:
+    spec = asked.spec
+    training = spec.training
+    if training.warmup_steps > training.steps:
+        yield Problem(
+            code="out_of_range",
+            param="training.warmup_steps",
+            message=f"a warm-up of {training.warmup_steps} steps is longer than the whole run of "
+            f"{training.steps}",
+        )
+    if training.eval_every_steps is not None and spec.data.held_out == 0:
+        yield Problem(
+            code="nothing_held_out",
+            param="training.eval_every_steps",
+            message=f"evaluation every {training.eval_every_steps} steps needs held-out text, but "
+            "data.held_out is 0",
+        )

@@ -1,0 +1,32 @@
+"""The widths that a model's spec implies, and its number of parameters. Torch-free."""
+
+from strategies.spec import ModelName, ModelSpec
+
+FFN_MULTIPLE = 32
+
+
+def ffn_width(model: ModelSpec) -> int:
+    """Inner width of the feed-forward part, given or by the model's default."""
+    if model.ffn_width is not None:
+        return model.ffn_width
+    if model.name is ModelName.GPT:
+        return 4 * model.width
+    return -(-8 * model.width // (3 * FFN_MULTIPLE)) * FFN_MULTIPLE
+
+
+def kv_heads(model: ModelSpec) -> int:
+    """Heads of keys and values."""
+    return model.heads if model.kv_heads is None else model.kv_heads
+
+
+def count_parameters(model: ModelSpec, *, vocabulary: int) -> int:
+    """Numbers that are trained. Linear has no bias; tied embeddings are one matrix."""
+    width, inner = model.width, ffn_width(model)
+    kv_width = width // model.heads * kv_heads(model)
+    attention = 2 * width * width + 2 * width * kv_width  # query and output, key and value
+    if model.name is ModelName.GPT:
+        feed_forward, norm = 2 * width * inner, 2 * width  # up and down; LayerNorm has a bias
+    else:
+        feed_forward, norm = 3 * width * inner, width  # gate, up and down; RMSNorm has none
+    embeddings = (1 if model.tied_embeddings else 2) * vocabulary * width
+    return model.layers * (attention + feed_forward + 2 * norm) + norm + embeddings

@@ -1,0 +1,177 @@
+"""Every rank runs the same program on its share: one rank alone, data, tensor and context parallel,
+fully sharded, and any mix of them.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from strategies.engine import Batch, State, copy_state, sum_of
+from strategies.gradients import broken_weights, clip_gradients, own_part, weights_of
+from strategies.init import design_model, materialise
+from strategies.loss import token_loss_sum
+from strategies.mesh import Mesh
+from strategies.models.transformer import Transformer
+from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
+from strategies.planner import Plan
+from strategies.spec import TrainSpec
+
+
+class DataParallel(Protocol):
+    """How ranks that see different samples or tokens come to one gradient."""
+
+    @property
+    def module(self) -> nn.Module:
+        """What a forward pass must go through."""
+
+    @property
+    def loss_factor(self) -> int:
+        """What a loss is multiplied by, so that the gradient is the ranks' sum."""
+
+    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
+        """The context of one micro-batch's two passes; the last of a step sums over ranks."""
+
+
+@dataclass
+class Alone:
+    """No other rank sees other samples."""
+
+    module: nn.Module
+    loss_factor: int = 1
+
+    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@dataclass
+class Spread:
+    """A model, or a pipeline stage of one, on its ranks and with its first weights."""
+
+    model: Transformer
+    data_parallel: DataParallel
+    around_loss: Callable[[], AbstractContextManager[None]]  # logits may be split over ranks
+    positions: Tensor | None  # which tokens of a sample are this rank's; None: all
+
+
+def spread(model: Transformer, spec: TrainSpec, plan: Plan, mesh: Mesh) -> Spread:
+    """Spread a designed model over all axes but the pipeline.
+
+    The order is law: tensor, activation checkpointing, compile, then the data-parallel sharding.
+    """
+    layout = mesh.layout
+    around_loss: Callable[[], AbstractContextManager[None]] = nullcontext
+    if (tensor_ranks := mesh.along("tensor")) is not None:
+        from strategies.tensor import loss_over_ranks, split_matrices
+
+        split_matrices(model, tensor_ranks, sequence_parallel=spec.parallelism.sequence_parallel)
+        around_loss = loss_over_ranks
+    data_parallel: DataParallel
+    replicas = mesh.along("replicate", "context")
+    if layout.shard > 1 or (replicas is not None and (layout.tensor > 1 or layout.pipeline > 1)):
+        from strategies.fsdp import Sharded
+
+        sharded = Sharded(mesh, gather_once=layout.pipeline > 1)
+        give_first_weights(model, spec, mesh, then=sharded.take)
+        sharded.finish(model)
+        data_parallel = sharded
+    else:
+        give_first_weights(model, spec, mesh)
+        if replicas is None:
+            data_parallel = Alone(model)
+        else:
+            from strategies.ddp import Replicated
+
+            data_parallel = Replicated(model, replicas)
+    positions = None
+    if layout.context > 1:
+        from strategies.context import split_context
+
+        positions = split_context(model, spec, mesh)
+    return Spread(model, data_parallel, around_loss, positions)
+
+
+def give_first_weights(
+    model: Transformer,
+    spec: TrainSpec,
+    mesh: Mesh,
+    *,
+    then: Callable[[nn.Module], None] = lambda layer: None,
+) -> None:
+    """Give a designed model its storage and numbers, layer by layer; `then` takes each layer."""
+    for name, layer in model.layers.items():
+        materialise(layer, f"layers.{name}", spec, device=mesh.device)
+        then(layer)
+    for name in ("embedding", "norm", "head"):
+        module = getattr(model, name)
+        if module is not None:
+            named = "embedding" if model.tied and name == "head" else name
+            materialise(module, named, spec, device=mesh.device)
+    model.compute_constants(mesh.device)
+    model.tie()
+
+
+class SpmdEngine:
+    """Layouts without a pipeline."""
+
+    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.spread = spread(design_model(spec), spec, plan, mesh)
+        self.model = self.spread.model
+        self.weights = weights_of(self.model.named_weights(), mesh)
+        self.optimizer = build_optimizer((w.parameter for w in self.weights), spec.training)
+
+    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
+        parallel, shares = self.spread.data_parallel, []
+        for i, batch in enumerate(micro_batches):
+            last = i == len(micro_batches) - 1
+            with parallel.micro_batch(last=last), self.spread.around_loss():
+                loss = self.token_loss_sum(batch) / divisor
+                torch.autograd.backward(loss * parallel.loss_factor)
+            shares.append(loss.detach())
+        return self.counted_once(sum_of(shares))
+
+    def token_loss_sum(self, batch: Batch) -> Tensor:
+        """The loss of this rank's tokens of a micro-batch."""
+        if self.spread.positions is not None:
+            batch = batch.at(self.spread.positions)
+        logits_BTV = self.spread.data_parallel.module(batch.inputs_BT, batch.documents_BT)
+        return own_part(token_loss_sum(logits_BTV, batch.labels_BT))
+
+    def counted_once(self, share: Tensor) -> Tensor:
+        """Tensor-parallel ranks all know the same loss; the first one's counts."""
+        return share if self.mesh.at.tensor == 0 else torch.zeros_like(share)
+
+    def clip(self, max_norm: float, loss_scale: float) -> Tensor:
+        return clip_gradients(self.weights, max_norm, self.mesh, loss_scale=loss_scale)
+
+    def step(self, learning_rate: float) -> None:
+        set_learning_rate(self.optimizer, learning_rate)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def skip(self) -> None:
+        self.optimizer.zero_grad()
+
+    def broken_weights(self) -> list[str]:
+        return broken_weights(self.weights)
+
+    @torch.no_grad()
+    def evaluate(self, micro_batch: Batch) -> Tensor:
+        with self.spread.around_loss():
+            return self.counted_once(self.token_loss_sum(micro_batch))
+
+    def state(self) -> State:
+        return {
+            "model": {weight.name: weight.parameter.detach() for weight in self.weights},
+            "optimizer": optimizer_state(self.optimizer, self.weights),
+        }
+
+    def load(self, state: State) -> None:
+        copy_state(state, self.state())
+
+    def close(self) -> None:
+        """The process group belongs to the loop."""

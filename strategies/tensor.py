@@ -1,0 +1,69 @@
+"""Tensor parallel: every matrix of a layer is split over ranks; so are the embedding, the head and
+the loss, along the vocabulary. Sequence parallel: between matrices, tokens are split too.
+
+Shoeybi et al., arXiv:1909.08053; Korthikanti et al., arXiv:2205.05198; torch's DTensor moves the
+numbers.
+"""
+
+from contextlib import AbstractContextManager
+
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+
+from strategies.models.transformer import Transformer
+
+
+def loss_over_ranks() -> AbstractContextManager[None]:
+    """Where the loss of split logits, and its backward pass, must run."""
+    return loss_parallel()
+
+
+def split_matrices(model: Transformer, ranks: DeviceMesh, *, sequence_parallel: bool) -> None:
+    """Split a designed model.
+
+    Columns first, then rows, so that a pair of matrices costs one reduction each way.
+    """
+    between = Shard(1) if sequence_parallel else Replicate()
+    whole, columns = Replicate(), Shard(-1)
+    for layer in model.layers.values():
+        styles: dict[str, ParallelStyle] = {
+            # The features of all tokens come together once for all matrices that read them.
+            "attention": PrepareModuleInput(
+                input_layouts=(between, None, None), desired_input_layouts=(whole, None, None)
+            ),
+            "feed_forward": PrepareModuleInput(
+                input_layouts=(between,), desired_input_layouts=(whole,)
+            ),
+            "attention.output": RowwiseParallel(output_layouts=between),
+            "feed_forward.down": RowwiseParallel(output_layouts=between),
+        }
+        for name in ("attention.query", "attention.key", "attention.value"):
+            styles[name] = ColwiseParallel()
+        for name in ("feed_forward.gate", "feed_forward.up"):
+            styles[name] = ColwiseParallel()
+        for name in ("attention_norm", "feed_forward_norm"):
+            if sequence_parallel:
+                styles[name] = SequenceParallel(use_local_output=True)
+        present = {name for name, _ in layer.named_modules()}
+        styles = {name: style for name, style in styles.items() if name in present}
+        parallelize_module(layer, ranks, styles)
+    ends: dict[str, ParallelStyle] = {
+        "embedding": RowwiseParallel(input_layouts=whole, output_layouts=between),
+        "head": ColwiseParallel(
+            input_layouts=between, output_layouts=columns, use_local_output=False
+        ),
+    }
+    if sequence_parallel:
+        ends["norm"] = SequenceParallel(use_local_output=True)
+    here = {name: style for name, style in ends.items() if getattr(model, name) is not None}
+    if here:
+        parallelize_module(model, ranks, here)
