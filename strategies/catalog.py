@@ -6,7 +6,6 @@ from typing import Literal
 from strategies.layout import Layout
 from strategies.spec import ModelName, Precision, Strategy
 
-VOCABULARY = {"bytes": 256}
 BYTES_PER_NUMBER = {
     Precision.FLOAT64: 8,
     Precision.FLOAT32: 4,
@@ -17,7 +16,7 @@ SUPPORTED_PRECISIONS = (Precision.FLOAT32, Precision.FLOAT64)
 
 SPMD = "strategies.spmd:SpmdEngine"
 PIPELINE = "strategies.pipeline:PipelineEngine"
-TORCH_AXES = ("replicate", "shard", "tensor")
+TORCH_AXES = ("replicate", "shard", "context", "tensor")
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,11 @@ class Technique:
 
 TECHNIQUES = {
     Strategy.SINGLE: Technique(SPMD, (), None, "exact"),
-    Strategy.DDP: Technique(SPMD, ("replicate", "tensor"), "replicate", "exact"),
-    Strategy.FSDP: Technique(SPMD, ("shard", "tensor"), "shard", "exact"),
+    Strategy.DDP: Technique(SPMD, ("replicate", "context", "tensor"), "replicate", "exact"),
+    Strategy.FSDP: Technique(SPMD, ("shard", "context", "tensor"), "shard", "exact"),
     Strategy.HSDP: Technique(SPMD, TORCH_AXES, "replicate", "exact"),
     Strategy.TENSOR: Technique(SPMD, TORCH_AXES, "tensor", "exact"),
+    Strategy.CONTEXT: Technique(SPMD, TORCH_AXES, "context", "exact"),
 }
 
 MODELS = {

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from strategies.catalog import MODELS, VOCABULARY
+from strategies.catalog import MODELS
 from strategies.models.transformer import Transformer
 from strategies.precision import dtype_of
+from strategies.shapes import vocabulary_size
 from strategies.spec import TrainSpec
 
 
@@ -29,7 +30,7 @@ def design_model(spec: TrainSpec) -> Transformer:
     with torch.device("meta"):  # torch's own first values are not wanted
         return make(
             spec.model,
-            vocabulary=VOCABULARY[spec.data.tokenizer],
+            vocabulary=vocabulary_size(spec.data),
             sequence_length=spec.data.sequence_length,
             dtype=dtype_of(spec.precision),
         )

@@ -5,9 +5,9 @@ Terms marked exact follow from the code alone; the others are estimates, with th
 
 from pydantic import BaseModel, ConfigDict
 
-from strategies.catalog import BYTES_PER_NUMBER, VOCABULARY
+from strategies.catalog import BYTES_PER_NUMBER
 from strategies.rules.problem import Asked
-from strategies.shapes import count_parameters, ffn_width, kv_heads
+from strategies.shapes import count_parameters, ffn_width, kv_heads, vocabulary_size
 from strategies.spec import ModelName, ModelSpec
 
 GIB = 2**30
@@ -43,7 +43,7 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
     """Memory per rank, by term, of the rank that needs the most."""
     spec, layout = asked.spec, asked.layout
     size = BYTES_PER_NUMBER[spec.precision]
-    vocabulary = VOCABULARY[spec.data.tokenizer]
+    vocabulary = vocabulary_size(spec.data)
     whole = count_parameters(spec.model, vocabulary=vocabulary)
     held = -(-whole // (layout.tensor * layout.pipeline))
     shards = layout.shard * layout.context if layout.shard > 1 else 1

@@ -8,13 +8,14 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from strategies import rules
-from strategies.catalog import TECHNIQUES, VOCABULARY
+from strategies.catalog import TECHNIQUES
 from strategies.hardware import Hardware
 from strategies.layout import AXES, Layout
+from strategies.learning_rate import scaling_policy
 from strategies.memory import MemoryTerm, memory_terms
 from strategies.rules.layout import DEGREE_FIELDS
 from strategies.rules.problem import Asked, Problem
-from strategies.shapes import count_parameters
+from strategies.shapes import count_parameters, vocabulary_size
 from strategies.spec import Strategy, TrainSpec
 
 USABLE_SHARE = 0.9  # the rest is for fragmentation and for whatever else the machine runs
@@ -60,6 +61,8 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
     if strategy is Strategy.AUTO:
         strategy, why = choose_strategy(spec, world_size)
         warnings.append(why)
+    if (policy := scaling_policy(spec.training)) is not None:
+        warnings.append(policy)
     layout = resolve_layout(spec, strategy, world_size)
     micro, accumulation = resolve_batch(spec, layout.batch_degree)
     asked = Asked(
@@ -92,7 +95,7 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
         gradient_accumulation_steps=accumulation,
         global_batch_size=spec.training.global_batch_size,
         tokens_per_step=spec.training.global_batch_size * spec.data.sequence_length,
-        parameters=count_parameters(spec.model, vocabulary=VOCABULARY[spec.data.tokenizer]),
+        parameters=count_parameters(spec.model, vocabulary=vocabulary_size(spec.data)),
         memory=terms,
         needed_gib=needed_gib,
         capacity_gib=capacity_gib,

@@ -1,8 +1,17 @@
-"""The widths that a model's spec implies, and its number of parameters. Torch-free."""
+"""The widths that a spec implies, and the number of parameters. Torch-free."""
 
-from strategies.spec import ModelName, ModelSpec
+from strategies.spec import DataSpec, ModelName, ModelSpec
 
 FFN_MULTIPLE = 32
+BYTES = 256  # tokens, where each byte is one
+
+
+def vocabulary_size(data: DataSpec) -> int:
+    """How many tokens the model tells apart: given, or by the tokenizer.
+
+    `rules.data` asks for the number where the tokenizer alone does not say it.
+    """
+    return BYTES if data.vocabulary_size is None else data.vocabulary_size
 
 
 def ffn_width(model: ModelSpec) -> int:

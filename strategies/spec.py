@@ -146,6 +146,9 @@ class DataSpec(SpecPart):
     """`python-stdlib` (built in) or the name or id of an uploaded dataset."""
     tokenizer: Literal["bytes", "characters"] = "bytes"
     """bytes: 256 tokens. characters: one token per different character of the text."""
+    vocabulary_size: Annotated[int, Field(strict=True, ge=2, le=1_114_112)] | None = None
+    """characters only: how many different ones the text has, or more (to divide by a tensor
+    degree, say). A text that has more ends the run at its start."""
     sequence_length: Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
     """Tokens per sample."""
     held_out: Annotated[float, Field(ge=0, le=0.5)] = 0.02
@@ -227,6 +230,16 @@ class CheckpointSpec(SpecPart):
     keep_last: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2
 
 
+class GuardSpec(SpecPart):
+    """When to stop a run before a bad update. Numbers that are not finite always stop it."""
+
+    loss_spike_factor: Annotated[float, Field(gt=1)] | None = None
+    """Stop where the loss is above this many times the median of the steps before. Default:
+    never."""
+    loss_spike_window: Annotated[int, Field(strict=True, ge=2, le=1000)] = 20
+    """How many steps before; none is judged until there are as many."""
+
+
 class TrainSpec(SpecPart):
     """One training run, whatever it runs on."""
 
@@ -239,3 +252,4 @@ class TrainSpec(SpecPart):
     compile: bool = False
     """Let torch.compile write each layer's kernels; the first step takes longer."""
     checkpoint: CheckpointSpec = CheckpointSpec()
+    guards: GuardSpec = GuardSpec()

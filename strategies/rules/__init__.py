@@ -5,7 +5,17 @@ A rule is a function from what was asked for to its problems; `ALL` is every rul
 
 from collections.abc import Callable, Iterator
 
-from strategies.rules import batch, layout, model, not_yet, schedule, tensor
+from strategies.rules import (
+    batch,
+    context,
+    data,
+    layout,
+    model,
+    not_yet,
+    optimizer,
+    schedule,
+    tensor,
+)
 from strategies.rules.problem import Asked, Problem
 
 Rule = Callable[[Asked], Iterator[Problem]]
@@ -16,6 +26,12 @@ ALL: tuple[Rule, ...] = (
     layout.ranks_exist,
     model.heads_divide,
     tensor.matrices_divide,
+    context.ulysses_divides,
+    context.tokens_divide,
     batch.samples_divide,
     schedule.steps_make_sense,
+    optimizer.matrices_are_known,
+    optimizer.scaling_has_reference,
+    data.vocabulary_is_known,
+    data.packed_samples_have_labels,
 )

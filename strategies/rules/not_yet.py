@@ -3,25 +3,22 @@
 from collections.abc import Iterator
 from typing import Any
 
-from strategies.catalog import SUPPORTED_PRECISIONS, VOCABULARY
+from strategies.catalog import SUPPORTED_PRECISIONS
 from strategies.rules.problem import Asked, Problem
-from strategies.spec import (
-    ActivationCheckpointing,
-    LearningRateScaling,
-    Offload,
-    OptimizerName,
-    Sampling,
-)
+from strategies.spec import ActivationCheckpointing, Offload, OptimizerName, Sampling
 
 READY: dict[str, tuple[Any, ...]] = {
     "precision": SUPPORTED_PRECISIONS,
     "activation_checkpointing": (ActivationCheckpointing.NONE,),
     "compile": (False,),
-    "data.tokenizer": tuple(VOCABULARY),
     "data.packing": (False,),
     "data.sampling": (Sampling.GLOBAL,),
-    "training.optimizer": (OptimizerName.ADAMW,),
-    "training.learning_rate_scaling": (LearningRateScaling.NONE,),
+    "training.optimizer": (
+        OptimizerName.ADAMW,
+        OptimizerName.SGD,
+        OptimizerName.LARS,
+        OptimizerName.LAMB,
+    ),
     "parallelism.gradient_compression": ("none",),
     "parallelism.offload_optimizer": (Offload.NONE,),
     "parallelism.offload_parameters": (Offload.NONE,),

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from strategies.catalog import VOCABULARY
 from strategies.rules.problem import Asked, Problem, largest_divisor
-from strategies.shapes import ffn_width, kv_heads
+from strategies.shapes import ffn_width, kv_heads, vocabulary_size
 
 DEGREE = "parallelism.tensor_parallel_degree"
 
@@ -24,7 +23,7 @@ def matrices_divide(asked: Asked) -> Iterator[Problem]:
         "heads": spec.model.heads,
         "kv_heads": kv_heads(spec.model),
         "ffn_width": ffn_width(spec.model),
-        "vocabulary": VOCABULARY[spec.data.tokenizer],
+        "vocabulary": vocabulary_size(spec.data),
     }
     uneven = [f"{name} {number}" for name, number in parts.items() if number % degree]
     if uneven:

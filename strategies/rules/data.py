@@ -1,0 +1,34 @@
+"""What the tokenizer and packing need to be told."""
+
+from collections.abc import Iterator
+
+from strategies.rules.problem import Asked, Problem
+from strategies.shapes import BYTES
+
+
+def vocabulary_is_known(asked: Asked) -> Iterator[Problem]:
+    spec = asked.spec.data
+    if spec.tokenizer == "characters" and spec.vocabulary_size is None:
+        yield Problem(
+            code="vocabulary_missing",
+            param="data.vocabulary_size",
+            message="a plan does not read the text, so it must be told how many different "
+            "characters there are (tiny Shakespeare: 65); more than there are is fine",
+        )
+    if spec.tokenizer == "bytes" and spec.vocabulary_size not in (None, BYTES):
+        yield Problem(
+            code="vocabulary_fixed",
+            param="data.vocabulary_size",
+            message=f"there are {BYTES} different bytes, not {spec.vocabulary_size}; leave it out",
+        )
+
+
+def packed_samples_have_labels(asked: Asked) -> Iterator[Problem]:
+    spec = asked.spec.data
+    if spec.packing and spec.sequence_length < 2:
+        yield Problem(
+            code="out_of_range",
+            param="data.sequence_length",
+            message="a packed sample of 1 token can be the end of a document, which leaves nothing "
+            "to predict; take at least 2",
+        )

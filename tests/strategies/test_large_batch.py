@@ -1,0 +1,171 @@
+"""LARS and LAMB against their papers, step by step in float64, and on every layout."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from training_runs import HARDWARE, Run, WarmRanks, make_run_plan, make_spec
+
+from strategies.optimizer import build_optimizer, set_learning_rate
+from strategies.planner import plan
+
+Numbers = npt.NDArray[np.float64]
+
+DECAY, MOMENTUM, BETA2 = 0.1, 0.9, 0.95
+SHAPES = {"matrix": (6, 4), "zeros": (3, 5), "vector": (4,)}
+LAYOUTS = {
+    "fsdp": (2, {"strategy": "fsdp"}),
+    "tensor": (2, {"strategy": "tensor", "sequence_parallel": True}),
+    "fsdp-x-tensor": (4, {"strategy": "fsdp", "tensor_parallel_degree": 2}),
+    "hsdp": (4, {"strategy": "hsdp", "data_parallel_shard_degree": 2}),
+}
+RATES = {"sgd": 0.3, "lars": 5.0, "lamb": 0.01}
+
+
+def length(values: Numbers) -> float:
+    return math.sqrt(sum(float(value) ** 2 for value in values.flatten()))
+
+
+class PaperLars:
+    """arXiv:1708.03888, algorithm 1, for one layer."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.v: Numbers = np.zeros(shape)
+
+    def step(self, w: Numbers, g: Numbers, rate: float) -> Numbers:
+        trust, decay = 1.0, 0.0
+        if w.ndim > 1:
+            decay = DECAY
+            if length(w) > 0:
+                trust = 0.001 * length(w) / (length(g) + decay * length(w))
+        self.v = MOMENTUM * self.v + rate * trust * (g + decay * w)
+        return w - self.v
+
+
+class PaperLamb:
+    """arXiv:1904.00962, algorithm 2, for one layer; phi is the identity."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.m: Numbers = np.zeros(shape)
+        self.v: Numbers = np.zeros(shape)
+        self.steps = 0
+
+    def step(self, w: Numbers, g: Numbers, rate: float) -> Numbers:
+        self.steps += 1
+        self.m = MOMENTUM * self.m + (1 - MOMENTUM) * g
+        self.v = BETA2 * self.v + (1 - BETA2) * g * g
+        m = self.m / (1 - MOMENTUM**self.steps)
+        v = self.v / (1 - BETA2**self.steps)
+        update = m / (np.sqrt(v) + 1e-6)
+        trust = 1.0
+        if w.ndim > 1:
+            update = update + DECAY * w
+            if length(w) > 0:
+                trust = length(w) / length(update)
+        return w - rate * trust * update
+
+
+@pytest.mark.parametrize(("optimizer", "paper"), [("lars", PaperLars), ("lamb", PaperLamb)])
+def test_it_follows_its_paper(optimizer: str, paper: type[PaperLars] | type[PaperLamb]) -> None:
+    """A matrix, one that begins at zero and would have no trust in itself, and a vector."""
+    spec = make_spec(training__optimizer=optimizer, training__weight_decay=DECAY).training
+    random = np.random.default_rng(3)
+    expected = {name: random.normal(size=shape) for name, shape in SHAPES.items()}
+    expected["zeros"] = np.zeros(SHAPES["zeros"])
+    parameters = {n: nn.Parameter(torch.from_numpy(w.copy())) for n, w in expected.items()}
+    layers = {name: paper(shape) for name, shape in SHAPES.items()}
+    ours = build_optimizer(parameters.values(), spec)
+    for step in range(1, 9):
+        rate = 0.05 * step
+        for name, parameter in parameters.items():
+            gradient = random.normal(size=SHAPES[name])
+            parameter.grad = torch.from_numpy(gradient)
+            expected[name] = layers[name].step(expected[name], gradient, rate)
+        set_learning_rate(ours, rate)
+        ours.step()
+        for name, parameter in parameters.items():
+            np.testing.assert_allclose(
+                parameter.detach().numpy(), expected[name], rtol=1e-12, atol=1e-15
+            )
+
+
+def test_a_layer_without_a_gradient_stays_finite() -> None:
+    for optimizer in ("lars", "lamb"):
+        spec = make_spec(training__optimizer=optimizer, training__weight_decay=0).training
+        parameter = nn.Parameter(torch.ones(2, 2))
+        parameter.grad = torch.zeros(2, 2)
+        build_optimizer([parameter], spec).step()
+        assert torch.equal(parameter.detach(), torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("optimizer", ["lars", "lamb"])
+def test_zero_flattens_what_they_need(optimizer: str) -> None:
+    spec = make_spec(training__optimizer=optimizer, parallelism__strategy="zero2")
+    problems = plan(spec, nodes=1, ranks_per_node=2, hardware=HARDWARE).problems
+    (problem,) = [p for p in problems if p.code == "optimizer_needs_matrices"]
+    assert problem.param == "training.optimizer"
+    assert "take strategy fsdp" in problem.message
+
+
+def run_spec(optimizer: str, **changes: Any) -> Any:
+    return make_spec(
+        precision="float64",
+        training__steps=8,
+        training__optimizer=optimizer,
+        training__learning_rate=RATES[optimizer],
+        model__layers=2,
+        model__width=32,
+        **changes,
+    )
+
+
+def furthest(found: Run, wanted: Run) -> tuple[float, float]:
+    """Relative differences: of the losses, and of the weights (L2)."""
+    losses = zip(found.series("loss"), wanted.series("loss"), strict=True)
+    loss = max(abs(a - b) / abs(b) for a, b in losses)
+    a, b = (load_file(run.directory.artifacts / "model.safetensors") for run in (found, wanted))
+    difference = math.sqrt(sum(float((a[name] - b[name]).square().sum()) for name in b))
+    return loss, difference / math.sqrt(sum(float(b[name].square().sum()) for name in b))
+
+
+@pytest.mark.gloo
+@pytest.mark.xdist_group("gloo")
+@pytest.mark.parametrize("optimizer", RATES)
+def test_every_layout_follows_the_curve_of_one_rank(
+    optimizer: str, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+) -> None:
+    one = warm.train(make_run_plan(run_spec(optimizer), **ragged), tmp_path / "one")
+    losses = one.series("loss")
+    assert losses[-1] < losses[0]
+    for name, (ranks, parallelism) in LAYOUTS.items():
+        spec = run_spec(optimizer, parallelism=parallelism)
+        run = warm.train(make_run_plan(spec, ranks=ranks, **ragged), tmp_path / name)
+        loss, weights = furthest(run, one)
+        assert loss <= 1e-13, name
+        assert weights <= 1e-11, name
+
+
+@pytest.mark.gloo
+@pytest.mark.xdist_group("gloo")
+@pytest.mark.parametrize("optimizer", RATES)
+def test_it_goes_on_at_another_layout(
+    optimizer: str, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+) -> None:
+    """Four steps on two sharded ranks, four on two that split matrices: eight steps on one."""
+    schedule = {"training__schedule": "constant"}  # does not depend on where the run ends
+    one = warm.train(make_run_plan(run_spec(optimizer, **schedule), **ragged), tmp_path / "whole")
+    first = run_spec(optimizer, parallelism=LAYOUTS["fsdp"][1], **schedule)
+    first = first.model_copy(update={"training": first.training.model_copy(update={"steps": 4})})
+    before = warm.train(make_run_plan(first, ranks=2, **ragged), tmp_path / "first")
+    second = run_spec(optimizer, parallelism=LAYOUTS["tensor"][1], **schedule)
+    resumed = {**ragged, "resume_from": str(before.directory.checkpoints)}
+    after = warm.train(make_run_plan(second, ranks=2, **resumed), tmp_path / "second")
+    joined = before.series("loss") + after.series("loss")
+    for found, wanted in zip(joined, one.series("loss"), strict=True):
+        assert found == pytest.approx(wanted, rel=1e-13)
