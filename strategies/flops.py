@@ -1,0 +1,38 @@
+"""Floating-point operations of a training, counted by convention. Pure arithmetic, torch-free.
+
+The convention is PaLM's (arXiv:2204.02311, appendix B): six per matrix weight and token (two
+forward, four backward) and 12 x layers x width x tokens for attention, without a discount for
+causality and without counting recomputation. Model FLOPs utilisation divides by the peak of dense
+matrix products.
+"""
+
+from strategies.shapes import ffn_width, kv_heads
+from strategies.spec import ModelName, ModelSpec, TrainSpec
+
+FLOPS_PER_WEIGHT = 6
+FLOPS_PER_ATTENTION = 12
+
+
+def matrix_weights(model: ModelSpec, *, vocabulary: int) -> int:
+    """The numbers that each token is multiplied by: all matrices but the embedding, a look-up."""
+    width = model.width
+    kv_width = width // model.heads * kv_heads(model)
+    attention = 2 * width * width + 2 * width * kv_width
+    feed_forward = (2 if model.name is ModelName.GPT else 3) * width * ffn_width(model)
+    return model.layers * (attention + feed_forward) + vocabulary * width
+
+
+def flops_per_token(model: ModelSpec, *, vocabulary: int, sequence_length: int) -> int:
+    """FLOPs of one token's forward and backward pass."""
+    matrices = matrix_weights(model, vocabulary=vocabulary)
+    attention = FLOPS_PER_ATTENTION * model.layers * model.width * sequence_length
+    return FLOPS_PER_WEIGHT * matrices + attention
+
+
+def flops_per_step(spec: TrainSpec, *, vocabulary: int) -> int:
+    """FLOPs of one optimizer step, all samples full."""
+    tokens = spec.training.global_batch_size * spec.data.sequence_length
+    per_token = flops_per_token(
+        spec.model, vocabulary=vocabulary, sequence_length=spec.data.sequence_length
+    )
+    return tokens * per_token
