@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from strategies.engine import Engine
 from strategies.init import design_model
 from strategies.mesh import Mesh
+from strategies.precision import LossScale
 from strategies.run_directory import (
     BadCheckpoint,
     checkpoint_name,
@@ -48,6 +49,9 @@ class Progress(BaseModel):
     step: int = 0
     samples_seen: int = 0
     tokens_seen: int = 0
+    loss_scale: LossScale = LossScale()
+    recent_losses: tuple[float, ...] = ()
+    """What the guard against loss spikes remembers."""
 
 
 class StoredProgress(BaseModel):

@@ -1,39 +1,83 @@
-"""Stop before a broken number reaches the weights."""
+"""Stop before a broken step reaches the weights."""
 
 import math
+from collections.abc import Sequence
+from statistics import median
 
 from torch import Tensor
 
+from strategies.engine import Engine
 from strategies.mesh import Mesh
+from strategies.spec import GuardSpec
+
+ADVICE = "Try a lower learning_rate or a longer warm-up"
 
 
 class Diverged(Exception):
-    """The loss or the gradient is not a number any more; the weights are still the last good."""
+    """The loss or the gradient is broken; the weights are still the last good ones."""
 
-    def __init__(self, message: str, *, step: int) -> None:
-        super().__init__(message)
+    def __init__(self, what: str, *, step: int) -> None:
+        super().__init__(f"step {step}: {what}; the weights of step {step - 1} were kept. {ADVICE}")
         self.step = step
 
 
-def require_finite(
-    loss: float, grad_norm: float, *, own_share: Tensor, step: int, mesh: Mesh
-) -> None:
-    """Raise Diverged, on every rank alike and naming the rank, unless loss and norm are finite.
+def require_finite_loss(loss: float, *, own_share: Tensor, step: int, mesh: Mesh) -> None:
+    """Raise Diverged, on every rank alike and naming the rank, unless the loss is finite.
 
-    `loss` and `grad_norm` are what all ranks agreed on; `own_share` is this rank's part of the
-    loss. The ranks talk to each other only when something is wrong.
+    `loss` is what all ranks agreed on, `own_share` this rank's part of it. The ranks talk to each
+    other only when something is wrong.
     """
-    if math.isfinite(loss) and math.isfinite(grad_norm):
+    if math.isfinite(loss):
         return
     shares = mesh.gather(float(own_share))
     broken = [(rank, share) for rank, share in enumerate(shares) if not math.isfinite(share)]
-    if broken:
-        named = ", ".join(f"{share} on rank {rank}" for rank, share in broken)
-        what = f"the loss is {named}"
-    else:
-        what = f"the loss is finite on every rank, but the gradient norm is {grad_norm}"
+    named = ", ".join(f"{share} on rank {rank}" for rank, share in broken)
+    raise Diverged(f"the loss is {named or loss}", step=step)
+
+
+def require_finite_gradient(norm: float, *, engine: Engine, step: int, mesh: Mesh) -> None:
+    """Raise Diverged, on every rank alike, unless the gradient norm is finite; it names the weights
+    and the ranks that hold them. Where ranks hold the same, it is too late to tell whose broke.
+    """
+    if math.isfinite(norm):
+        return
+    named = [
+        f"{text} on rank {rank}"
+        for rank, text in enumerate(mesh.gather_texts(shortened(engine.broken_weights())))
+        if text
+    ]
     raise Diverged(
-        f"step {step}: {what}; the weights of step {step - 1} were kept. Try a lower "
-        "learning_rate or a longer warm-up",
+        f"the loss is finite, but the gradient norm is {norm}: broken is the gradient of "
+        f"{', '.join(named) or 'no single weight'}",
         step=step,
     )
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The first name, and how many more."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return names[0] + more if names else ""
+
+
+def require_no_spike(
+    loss: float, recent_losses: Sequence[float], *, guards: GuardSpec, step: int
+) -> None:
+    """Raise Diverged where the loss is far above the median of the steps before."""
+    factor = guards.loss_spike_factor
+    if factor is None or len(recent_losses) < guards.loss_spike_window:
+        return
+    usual = median(recent_losses)
+    if loss > factor * usual:
+        raise Diverged(
+            f"the loss jumped to {loss:.4g}, {loss / usual:.3g} times the median of the "
+            f"{len(recent_losses)} steps before ({usual:.4g}); guards.loss_spike_factor allows "
+            f"{factor:g} times",
+            step=step,
+        )
+
+
+def remember(recent_losses: Sequence[float], loss: float, guards: GuardSpec) -> tuple[float, ...]:
+    """The losses that the next step is compared with; none where spikes are not looked for."""
+    if guards.loss_spike_factor is None:
+        return ()
+    return (*recent_losses, loss)[-guards.loss_spike_window :]

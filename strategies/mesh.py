@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.distributed_c10d import _set_pg_timeout, _world
 
 from strategies.layout import AXES, Coordinate, Layout
 from strategies.planner import Plan
@@ -72,6 +73,19 @@ class Mesh:
         if self.world_size > 1:
             dist.all_reduce(values)
         return values
+
+    def gather_texts(self, text: str) -> list[str]:
+        """The text of every rank, on every rank. Slow: for the end of a run only."""
+        texts = [text] * self.world_size
+        if self.world_size > 1:
+            dist.all_gather_object(texts, text)
+        return texts
+
+    def set_timeout(self, seconds: float) -> None:
+        """How long this rank waits from now on for the others, in every group that it is in."""
+        if self.world_size > 1:
+            for group in list(_world.pg_map):
+                _set_pg_timeout(timedelta(seconds=seconds), group)
 
     def gather(self, value: float) -> list[float]:
         """The value of every rank, on every rank. Slow: for the end of a run only."""

@@ -18,6 +18,7 @@ from strategies.mesh import Mesh
 from strategies.models.transformer import Transformer
 from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
 from strategies.planner import Plan
+from strategies.precision import compute_in
 from strategies.spec import TrainSpec
 
 
@@ -69,6 +70,7 @@ def spread(model: Transformer, spec: TrainSpec, plan: Plan, mesh: Mesh) -> Sprea
 
         split_matrices(model, tensor_ranks, sequence_parallel=spec.parallelism.sequence_parallel)
         around_loss = loss_over_ranks
+    compute_in(spec.precision, model, mesh.device)
     data_parallel: DataParallel
     replicas = mesh.along("replicate", "context")
     if layout.shard > 1 or (replicas is not None and (layout.tensor > 1 or layout.pipeline > 1)):

@@ -6,6 +6,7 @@ main() and the loop, from top to bottom. The loop knows no technique: it talks t
 import argparse
 import gc
 import importlib
+import math
 import os
 import sys
 import time
@@ -32,10 +33,18 @@ from strategies.engine import Engine, engine_for
 from strategies.evaluation import evaluate
 from strategies.failures import report
 from strategies.generate import export_weights, sample_text
-from strategies.guards import Diverged, require_finite
+from strategies.guards import (
+    Diverged,
+    remember,
+    require_finite_gradient,
+    require_finite_loss,
+    require_no_spike,
+)
 from strategies.learning_rate import learning_rate
 from strategies.mesh import Mesh, join, leave
 from strategies.metrics import MetricsLog, max_active_gib
+from strategies.patience import Patience
+from strategies.precision import first_loss_scale
 from strategies.profiling import StepProfiler
 from strategies.run_directory import (
     SAMPLE,
@@ -49,6 +58,7 @@ from strategies.run_directory import (
     json_bytes,
     write_atomically,
 )
+from strategies.tokens import Tokenizer
 
 FIRST_STEPS, LAST_STEPS = 5, 10  # one step's loss is noise: the result gives means of these many
 
@@ -128,6 +138,7 @@ def train(
     if checkpoint is not None and checkpoint.parent == directory.checkpoints:
         story.checkpoint = checkpoint.name
     gc.freeze()  # what lives until the end need not be looked through by every later collection
+    patience = Patience(mesh, first_s=run_plan.collective_timeout_s)
     stopping = False
     introduce(run_plan, mesh, progress)
 
@@ -138,28 +149,40 @@ def train(
             micro_batches, valid_tokens = data.step(progress.samples_seen)
             data_time_s = time.perf_counter() - began
 
-            share = engine.forward_backward(micro_batches, valid_tokens)
-            norm = engine.clip(training.max_grad_norm)
+            scale = progress.loss_scale
+            share = engine.forward_backward(micro_batches, valid_tokens / scale.value)
+            share = share / scale.value
+            norm = engine.clip(training.max_grad_norm, scale.value)
             agreed = agree(share, norm, control.look(), mesh)
+            skipped = scale.may_skip and not math.isfinite(agreed.grad_norm)
             try:
-                require_finite(agreed.loss, agreed.grad_norm, own_share=share, step=step, mesh=mesh)
+                require_finite_loss(agreed.loss, own_share=share, step=step, mesh=mesh)
+                if not skipped:
+                    require_finite_gradient(agreed.grad_norm, engine=engine, step=step, mesh=mesh)
+                require_no_spike(agreed.loss, progress.recent_losses, guards=spec.guards, step=step)
             except Diverged:
                 story.write_result(progress.step, mesh, "diverged")
                 raise
             rate = learning_rate(training, step)
-            engine.step(rate)
+            if skipped:
+                engine.skip()
+            else:
+                engine.step(rate)
             progress = Progress(
                 step=step,
                 samples_seen=progress.samples_seen + training.global_batch_size,
                 tokens_seen=progress.tokens_seen + valid_tokens,
+                loss_scale=scale.after(skipped=skipped),
+                recent_losses=remember(progress.recent_losses, agreed.loss, spec.guards),
             )
 
             step_time_s = time.perf_counter() - began
+            patience.after_step(step_time_s)
             story.add_step(agreed.loss, valid_tokens, step_time_s)
             metrics.write(
                 step,
                 loss=agreed.loss,
-                grad_norm=agreed.grad_norm,
+                grad_norm=None if skipped else agreed.grad_norm,
                 lr=rate,
                 tokens_seen=progress.tokens_seen,
                 tps=valid_tokens / step_time_s / mesh.world_size,
@@ -167,6 +190,7 @@ def train(
                 step_time_s=step_time_s,
                 data_time_s=data_time_s,
                 max_active_gib=max_active_gib(mesh.device),
+                **progress.loss_scale.metrics(),
             )
 
             if mesh.is_first:
@@ -182,14 +206,17 @@ def train(
             stopping = agreed.stop
             last = stopping or step == training.steps
             if agreed.profile:
+                patience.start_over()
                 profiler.start(step)
             trace = profiler.after_step(step, last=last)
             if trace is not None:
                 metrics.write(step, event="profile_saved", artifact=trace.name)
             if step == training.steps or is_due(step, training.eval_every_steps):
+                patience.start_over()
                 story.eval_loss = evaluate(engine, held_out, mesh)
                 metrics.write(step, eval_loss=story.eval_loss)
             if last or agreed.checkpoint or is_due(step, spec.checkpoint.every_steps):
+                patience.start_over()
                 save_began = time.perf_counter()
                 checkpoint = save_checkpoint(directory.checkpoints, engine, progress, spec, mesh)
                 story.checkpoint = checkpoint.name
@@ -203,7 +230,7 @@ def train(
     finished = progress.step >= training.steps
     say(f"rank {mesh.rank} {'finished' if finished else 'stopped as asked'} at {progress.step:,}")
     if finished and mesh.is_first and checkpoint is not None:
-        story.sample = leave_artifacts(run_plan, directory, checkpoint)
+        story.sample = leave_artifacts(run_plan, directory, checkpoint, windows.tokenizer)
     story.write_result(progress.step, mesh, "finished" if finished else "stopped")
     mesh.barrier()  # ranks end together, so that one that lingers can be told from one that waits
     engine.close()
@@ -256,18 +283,24 @@ def resume(
         raise BadCheckpoint(refused)
     found = mesh.broadcast_text(found)
     if not found:
-        return Progress(), None
+        return Progress(loss_scale=first_loss_scale(run_plan.spec.precision)), None
     return load_checkpoint(Path(found), engine, run_plan.spec, mesh), Path(found)
 
 
-def leave_artifacts(run_plan: RunPlan, directory: RunDirectory, checkpoint: Path) -> str | None:
+def leave_artifacts(
+    run_plan: RunPlan, directory: RunDirectory, checkpoint: Path, tokenizer: Tokenizer
+) -> str | None:
     """Write the final weights and a sample of text, on the first rank alone; the sample."""
     weights = read_weights(checkpoint, run_plan.spec)
-    export_weights(directory.artifacts / WEIGHTS, weights, run_plan.spec)
+    export_weights(directory.artifacts / WEIGHTS, weights, run_plan.spec, tokenizer)
     if run_plan.sample_bytes == 0:
         return None
     sample = sample_text(
-        weights, run_plan.spec, prompt=run_plan.prompt, num_bytes=run_plan.sample_bytes
+        weights,
+        run_plan.spec,
+        tokenizer,
+        prompt=run_plan.prompt,
+        num_tokens=run_plan.sample_bytes,
     )
     write_atomically(directory.artifacts / SAMPLE, sample.encode())
     return sample

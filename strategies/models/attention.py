@@ -23,8 +23,9 @@ def rotary_table(
 
 def rotate(x_BTHD: Tensor, rotation: Tensor) -> Tensor:
     """Turn neighbouring pairs of features by their position's angle; (B, T, H, D) stays."""
-    pairs = torch.view_as_complex(x_BTHD.view(*x_BTHD.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * rotation).flatten(-2)
+    wide = x_BTHD.to(rotation.real.dtype)  # half precision has no complex numbers
+    pairs = torch.view_as_complex(wide.view(*x_BTHD.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * rotation).flatten(-2).to(x_BTHD.dtype)
 
 
 def attend(
