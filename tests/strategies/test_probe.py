@@ -1,0 +1,76 @@
+"""What a closer look at a step finds, against what is known."""
+
+import time
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from strategies.phases import Phase, listeners, phase
+from strategies.probe import GIB, Held, KeptActivations, Probe, length, merged, uncovered_ns
+
+spans = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda s: (s[0], s[0] + s[1])), max_size=8
+)
+
+
+def points(intervals: list[tuple[int, int]]) -> set[int]:
+    return {point for begin, end in intervals for point in range(begin, end)}
+
+
+@given(spans, spans)
+def test_uncovered_is_what_a_set_of_points_says(
+    some: list[tuple[int, int]], covers: list[tuple[int, int]]
+) -> None:
+    assert uncovered_ns(some, covers) == len(points(some) - points(covers))
+    assert length(merged(some)) == len(points(some))
+
+
+def test_kept_activations_are_those_of_two_known_layers() -> None:
+    """Linear keeps its input, tanh its output; weights and the shared storage count no more."""
+    model = nn.Sequential(nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 32))
+    kept = KeptActivations()
+    x = torch.randn(16, 64)
+    with torch.autograd.graph.saved_tensors_hooks(kept.keep, kept.give):
+        y = model(x).sum()
+        assert kept.num_bytes == 4 * 16 * (64 + 128)  # tanh's output is the next layer's input
+        y.backward()
+    del y
+    assert kept.num_bytes == 0
+    expected = nn.Sequential(*model)
+    expected.zero_grad()
+    expected(x).sum().backward()
+    assert model[0].weight.grad is not None
+
+
+def test_a_look_tells_phases_and_moments() -> None:
+    model = nn.Linear(256, 256)
+    weights = 4 * (256 * 256 + 256)
+
+    def held() -> Held:
+        gradients = sum(4 * p.grad.numel() for p in model.parameters() if p.grad is not None)
+        return Held(weights, gradients, 0)
+
+    probe = Probe(torch.device("cpu"), held)
+    assert [probe.wants_next() for _ in range(6)] == [False] * 4 + [True, False]
+    with probe.look() as found:
+        for _ in range(2):
+            with phase(Phase.FORWARD):
+                loss = model(torch.randn(8, 256)).square().sum()
+                time.sleep(0.02)
+            with phase(Phase.BACKWARD):
+                loss.backward()
+        with phase(Phase.OPTIMIZER):
+            model.zero_grad()
+    assert not listeners
+    assert found["forward_time_s"] >= 0.04
+    assert found["exposed_comm_time_s"] == 0
+    assert found["before_forward_gradients_gib"] == 0
+    assert found["after_backward_gradients_gib"] * GIB == weights
+    assert found["after_optimizer_gradients_gib"] == 0
+    assert found["after_forward_rest_gib"] * GIB == pytest.approx(2 * 4 * 8 * 256)
+    assert found["after_optimizer_weights_gib"] * GIB == weights
+    assert "backward_time_s" in found
+    assert "optimizer_time_s" in found
