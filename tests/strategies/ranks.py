@@ -58,6 +58,7 @@ def be_rank(request: dict[str, Any], rank: int, port: int) -> None:
 
 
 def serve_one(request: dict[str, Any]) -> None:
+    """Fork the ranks of a case and, unless they have no deadline, wait until they have ended."""
     port = free_port()
     pids = []
     for rank in range(request["ranks"]):
@@ -66,11 +67,13 @@ def serve_one(request: dict[str, Any]) -> None:
             be_rank(request, rank, port)
         pids.append(pid)
     answer({"pids": pids})
+    if request["deadline_s"] is None:
+        return
     codes: dict[int, int] = {}
     deadline = time.monotonic() + request["deadline_s"]
     while len(codes) < len(pids):
         pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid:
+        if pid in pids:
             codes[pid] = os.waitstatus_to_exitcode(status)
             continue
         if time.monotonic() > deadline:

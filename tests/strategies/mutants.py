@@ -1,0 +1,3 @@
+"""Techniques with one thing broken."""
+
+MUTANTS = {}
