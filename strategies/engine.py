@@ -29,9 +29,8 @@ class Batch(NamedTuple):
     )
 
     def at(self, positions: Tensor) -> "Batch":
-        """The tokens at some positions of every sample."""
-        documents_BT = None if self.documents_BT is None else self.documents_BT[:, positions]
-        return Batch(self.inputs_BT[:, positions], self.labels_BT[:, positions], documents_BT)
+        """The tokens at some positions of every sample; which documents there are, of all."""
+        return Batch(self.inputs_BT[:, positions], self.labels_BT[:, positions], self.documents_BT)
 
 
 class Engine(Protocol):

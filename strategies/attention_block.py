@@ -1,0 +1,246 @@
+"""One block of a larger attention: some queries, some keys, and the log-sum-exp that lets the
+outputs of several blocks be merged into that of one softmax over all their keys.
+
+Online softmax: Milakov and Gimelshein, arXiv:1805.02867; FlashAttention, arXiv:2205.14135, 3.1.
+Shapes: queries (B, H, T, D), keys and values (B, K, S, D) with K a divisor of H, log-sum-exp
+(B, H, T) in natural logarithms, -inf for a query that sees no key.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+FLASH_WIDTHS = range(8, 257, 8)  # features per head that CUDA's kernel takes
+
+aten = torch.ops.aten
+
+
+class Sight(NamedTuple):
+    """Which keys a query sees: all; those up to its own place; or what a mask says alone."""
+
+    causal: bool = False
+    mask_B1TS: Tensor | None = None
+
+
+class Kernel(Protocol):
+    """A way to compute a block. The output may be narrower than the log-sum-exp, which is in
+    float32 at least."""
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, sight: Sight
+    ) -> tuple[Tensor, Tensor]:
+        """Output (B, H, T, D) and log-sum-exp (B, H, T) of this block alone."""
+
+    def backward(
+        self,
+        grad_output: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        output: Tensor,
+        log_sum: Tensor,
+        sight: Sight,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What this block adds to the gradients of query, key and value.
+
+        Output and log-sum-exp are those of all blocks together.
+        """
+
+
+def kernel_for(query: Tensor, *, masked: bool) -> Kernel:
+    """The fastest kernel that also gives the log-sum-exp."""
+    if query.device.type == "cpu":
+        return CpuFlash()
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    if query.device.type == "cuda" and half and not masked and query.shape[-1] in FLASH_WIDTHS:
+        return CudaFlash()
+    return WrittenOut()
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """What sums over blocks are kept in: float32, or float64 for float64."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def merge(output: Tensor, log_sum: Tensor, block_output: Tensor, block_log_sum: Tensor) -> None:
+    """Take one more block into `output` and `log_sum`, in place."""
+    together = torch.logaddexp(log_sum, block_log_sum)
+    finite = together.clamp_min(torch.finfo(together.dtype).min)  # where no block sees any key
+    output.mul_((log_sum - finite).exp().unsqueeze(-1))
+    output.addcmul_((block_log_sum - finite).exp().unsqueeze(-1), block_output.to(output.dtype))
+    log_sum.copy_(together)
+
+
+class CpuFlash:
+    """torch's fused kernel for CPUs: all precisions, grouped keys and masks."""
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, sight: Sight
+    ) -> tuple[Tensor, Tensor]:
+        output, log_sum = aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, 0.0, sight.causal, attn_mask=self.bias(query, sight)
+        )
+        if sight.mask_B1TS is not None:  # the kernel says 0 where nothing is seen
+            log_sum = log_sum.masked_fill(~sight.mask_B1TS.any(-1), -math.inf)
+        return output, log_sum
+
+    def backward(
+        self,
+        grad_output: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        output: Tensor,
+        log_sum: Tensor,
+        sight: Sight,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        gradients: tuple[Tensor, Tensor, Tensor] = (
+            aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                grad_output,
+                query,
+                key,
+                value,
+                output,
+                log_sum.contiguous(),
+                0.0,
+                sight.causal,
+                attn_mask=self.bias(query, sight),
+            )
+        )
+        return gradients
+
+    def bias(self, query: Tensor, sight: Sight) -> Tensor | None:
+        """The mask as numbers to add to scores."""
+        if sight.mask_B1TS is None:
+            return None
+        zeros = torch.zeros(sight.mask_B1TS.shape, dtype=query.dtype, device=query.device)
+        return zeros.masked_fill_(~sight.mask_B1TS, -math.inf)
+
+
+class CudaFlash:
+    """FlashAttention as torch ships it: 16 bits, no masks."""
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, sight: Sight
+    ) -> tuple[Tensor, Tensor]:
+        output, log_sum, *_ = aten._scaled_dot_product_flash_attention(
+            query, key, value, 0.0, sight.causal, False
+        )
+        return output, log_sum
+
+    def backward(
+        self,
+        grad_output: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        output: Tensor,
+        log_sum: Tensor,
+        sight: Sight,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        unused = torch.empty(0, device=query.device)  # of dropout, and of batches without padding
+        gradients: tuple[Tensor, Tensor, Tensor] = (
+            aten._scaled_dot_product_flash_attention_backward(
+                grad_output,
+                query,
+                key,
+                value,
+                output,
+                log_sum.contiguous(),
+                unused,
+                unused,
+                query.shape[2],
+                key.shape[2],
+                0.0,
+                sight.causal,
+                unused,
+                unused,
+            )
+        )
+        return gradients
+
+
+@dataclass(frozen=True)
+class WrittenOut:
+    """The formulas, on any device, a few queries at a time so that memory stays bounded."""
+
+    most_scores: int = 2**24  # at once: 64 MiB in float32
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, sight: Sight
+    ) -> tuple[Tensor, Tensor]:
+        value_BHSD = per_query_head(value, query)
+        output = torch.empty(query.shape, dtype=wide(query.dtype), device=query.device)
+        log_sum = output.new_empty(query.shape[:-1])
+        for rows in self.row_groups(query, key):
+            scores_BHTS = scores(query, key, sight, rows)
+            log_sum[:, :, rows] = scores_BHTS.logsumexp(-1)
+            output[:, :, rows] = shares(scores_BHTS, log_sum[:, :, rows]) @ value_BHSD
+        return output, log_sum
+
+    def backward(
+        self,
+        grad_output: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        output: Tensor,
+        log_sum: Tensor,
+        sight: Sight,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """FlashAttention, section B.2."""
+        query_BHTD = query.to(wide(query.dtype))
+        key_BHSD, value_BHSD = per_query_head(key, query), per_query_head(value, query)
+        grad_query = torch.empty_like(query_BHTD)
+        grad_key, grad_value = torch.zeros_like(key_BHSD), torch.zeros_like(value_BHSD)
+        scale = 1 / math.sqrt(query.shape[-1])
+        for rows in self.row_groups(query, key):
+            shares_BHTS = shares(scores(query, key, sight, rows), log_sum[:, :, rows])
+            grad_BHTD = grad_output[:, :, rows].to(query_BHTD.dtype)
+            grad_value += shares_BHTS.mT @ grad_BHTD
+            mean_BHT1 = (grad_BHTD * output[:, :, rows]).sum(-1, keepdim=True)
+            grad_scores = shares_BHTS * (grad_BHTD @ value_BHSD.mT - mean_BHT1) * scale
+            grad_query[:, :, rows] = grad_scores @ key_BHSD
+            grad_key += grad_scores.mT @ query_BHTD[:, :, rows]
+        by_group = (key.shape[1], -1)
+        return (
+            grad_query,
+            grad_key.unflatten(1, by_group).sum(2),
+            grad_value.unflatten(1, by_group).sum(2),
+        )
+
+    def row_groups(self, query: Tensor, key: Tensor) -> Iterator[slice]:
+        """Queries in groups that have few enough scores."""
+        batch, heads, num_rows = query.shape[:3]
+        size = max(1, self.most_scores // (batch * heads * key.shape[2]))
+        for start in range(0, num_rows, size):
+            yield slice(start, start + size)
+
+
+def per_query_head(key_BKSD: Tensor, query: Tensor) -> Tensor:
+    """Keys or values of every query head, (B, H, S, D), in the wide type."""
+    groups = query.shape[1] // key_BKSD.shape[1]
+    return key_BKSD.to(wide(key_BKSD.dtype)).repeat_interleave(groups, dim=1)
+
+
+def scores(query: Tensor, key: Tensor, sight: Sight, rows: slice) -> Tensor:
+    """Scaled products of some queries with all keys, -inf where a query does not see a key."""
+    query_BHTD = query[:, :, rows].to(wide(query.dtype)) / math.sqrt(query.shape[-1])
+    scores_BHTS = query_BHTD @ per_query_head(key, query).mT
+    if sight.mask_B1TS is not None:
+        return scores_BHTS.masked_fill_(~sight.mask_B1TS[:, :, rows], -math.inf)
+    if sight.causal:
+        places = torch.arange(query.shape[2], device=query.device)
+        later = places[rows, None] < torch.arange(key.shape[2], device=query.device)
+        return scores_BHTS.masked_fill_(later, -math.inf)
+    return scores_BHTS
+
+
+def shares(scores_BHTS: Tensor, log_sum_BHT: Tensor) -> Tensor:
+    """The softmax of scores, by a log-sum-exp that may cover more keys than these."""
+    finite = log_sum_BHT.clamp_min(torch.finfo(log_sum_BHT.dtype).min)
+    return (scores_BHTS - finite.unsqueeze(-1)).exp()
