@@ -1,0 +1,133 @@
+"""What a preflight has found: a row per check, and the ranks that are wrong, slow or missing."""
+
+from enum import IntEnum
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Verdict(IntEnum):
+    """The worst of what was found; also the exit code of the command."""
+
+    HEALTHY = 0
+    WRONG_VALUES = 10
+    SLOW_RANK = 11
+    RANKS_MISSING = 12
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Check(Part):
+    """One collective with one operation, dtype and size."""
+
+    collective: str
+    operation: str | None
+    dtype: str
+    size_bytes: int
+
+    def __str__(self) -> str:
+        details = [self.operation, self.dtype, size_text(self.size_bytes)]
+        return f"{self.collective} ({', '.join(text for text in details if text)})"
+
+
+class Timing(Part):
+    """How long a check took, and which rank it waited for."""
+
+    check: Check
+    right: bool
+    p50_ms: float
+    p95_ms: float
+    bus_gb_per_s: float
+    """10^9 bytes per second over the busiest link."""
+    slowest_rank: int
+
+
+class WrongValue(Part):
+    """The first number of a rank's result that is not what it must be."""
+
+    check: Check
+    rank: int
+    index: int
+    expected: float
+    got: float
+
+    def __str__(self) -> str:
+        return (
+            f"rank {self.rank} received {self.got:g} instead of {self.expected:g} "
+            f"at index {self.index:,} of {self.check}"
+        )
+
+
+class OtherBits(Part):
+    """A rank that ends with other bits than rank 0 after the same all-reduce of random numbers."""
+
+    rank: int
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} holds other bits than rank 0 after an all_reduce ({self.dtype})"
+
+
+class SlowRank(Part):
+    """A rank that takes much longer than the others for the same."""
+
+    rank: int
+    what: str
+    ms: float
+    usual_ms: float
+
+    def __str__(self) -> str:
+        return (
+            f"rank {self.rank} is slow: {self.what} takes it {self.ms:.2f} ms, "
+            f"the others {self.usual_ms:.2f} ms"
+        )
+
+
+class Missing(Part):
+    """Ranks that died, hang or are out of step. Empty: a check failed on all alike."""
+
+    ranks: list[int]
+    why: str
+
+    def __str__(self) -> str:
+        return self.why
+
+
+class Report(Part):
+    """A preflight's result, the same on every rank that took part to its end."""
+
+    device: str
+    backend: str
+    torch: str
+    ranks: list[str]
+    """Each rank's machine and process."""
+    seconds: float
+    timings: list[Timing]
+    wrong: list[WrongValue] = []
+    other_bits: list[OtherBits] = []
+    slow: list[SlowRank] = []
+    missing: Missing | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it comes to."""
+        if self.missing is not None:
+            return Verdict.RANKS_MISSING
+        if self.wrong or self.other_bits:
+            return Verdict.WRONG_VALUES
+        return Verdict.SLOW_RANK if self.slow else Verdict.HEALTHY
+
+    @property
+    def findings(self) -> list[str]:
+        """A sentence for everything that is not as it should be, worst first."""
+        missing = [] if self.missing is None else [str(self.missing)]
+        return [*missing, *(str(found) for found in (*self.wrong, *self.other_bits, *self.slow))]
+
+
+def size_text(size: int) -> str:
+    """`1 MiB`, `16 KiB`, `1,000 B`."""
+    for unit, name in ((2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size:,} B"

@@ -1,0 +1,143 @@
+"""A roll call: ranks sign what they enter, so that the one that never came can be named.
+
+The list is kept in the store by which the ranks met (torchrun's, or rank 0's), which goes on
+answering when a collective hangs. Signing costs one small message and waits for nobody.
+"""
+
+import os
+import platform
+import time
+from datetime import timedelta
+
+from torch.distributed import DistError, DistNetworkError, PrefixStore, Store
+
+LOOK_EVERY_S = 0.02
+LINGER_S = 0.2  # for the others to read why, before the store of a rank that leaves is gone
+
+
+class RanksMissing(Exception):
+    """Some ranks are dead, hang or are somewhere else; the message names them."""
+
+    def __init__(self, message: str, ranks: frozenset[int]) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
+class RollCall:
+    """What one rank signs and reads. All ranks must enter the same things in the same order."""
+
+    def __init__(
+        self, store: Store, *, rank: int, world_size: int, timeout_s: float, name: str
+    ) -> None:
+        self.store = PrefixStore(name, store)
+        self.rank, self.world_size, self.timeout_s = rank, world_size, timeout_s
+        self.place, self.what, self.exchanges = 0, "the roll call", 0
+        self.names = [f"rank {other}" for other in range(world_size)]
+
+    def introduce(self) -> None:
+        """Meet every rank, and learn its machine and process. RanksMissing."""
+        self.enter("the roll call")
+        self.names = self.exchange(f"rank {self.rank} ({platform.node()}, pid {os.getpid()})")
+
+    def enter(self, what: str) -> None:
+        """Sign that this rank now enters `what`. RanksMissing where the list is gone."""
+        self.place, self.what = self.place + 1, what
+        try:
+            self.store.set(f"at/{self.rank}", f"{self.place} {what}")
+        except DistNetworkError as error:
+            raise self._list_is_gone(error) from error
+
+    def meet(self, what: str) -> None:
+        """Enter `what` once every rank has come to it. RanksMissing, also when they differ."""
+        self.enter(what)
+        said = self.exchange(what)
+        if len(set(said)) > 1:
+            raise out_of_step(said, self.names)
+
+    def exchange(self, text: str) -> list[str]:
+        """What every rank says here, by rank. RanksMissing."""
+        self.exchanges += 1
+        keys = [f"said/{self.exchanges}/{rank}" for rank in range(self.world_size)]
+        try:
+            self.store.set(keys[self.rank], text)
+            self.store.wait(keys, timedelta(seconds=self.timeout_s))
+            return [said.decode() for said in self.store.multi_get(keys)]
+        except DistError as error:
+            raise self.explain(error) from error
+
+    def explain(self, error: BaseException) -> RanksMissing:
+        """Who is to blame for `error`, which this rank met in what it had entered.
+
+        Every rank that fails signs that it lives. One that neither does so nor goes on, within the
+        time that the others may need to notice, is the one that they all wait for.
+        """
+        try:
+            return self._explain(error)
+        except DistError as lost:
+            return self._list_is_gone(lost)
+
+    def _explain(self, error: BaseException) -> RanksMissing:
+        late = [r for r, (place, _) in enumerate(self._whereabouts()) if place < self.place]
+        self.store.set(f"failed/{self.place}/{self.rank}", str(error))
+        deadline = time.monotonic() + self.timeout_s + 1
+        while (silent := self._silent()) and time.monotonic() < deadline:
+            if self.store.check(["blamed"]):  # a rank whose deadline came first
+                ranks, _, message = self.store.get("blamed").decode().partition(" ")
+                return RanksMissing(message, frozenset(int(r) for r in ranks.split(",")))
+            time.sleep(LOOK_EVERY_S)
+        if not silent:
+            return self._all_are_here(late, error)
+        found = self._blame(silent)
+        self.store.set("blamed", f"{','.join(str(r) for r in silent)} {found}")
+        time.sleep(LINGER_S)
+        return found
+
+    def _whereabouts(self) -> list[tuple[int, str]]:
+        """Place and name of what each rank has entered last; place 0 of one that never signed."""
+        found = []
+        for rank in range(self.world_size):
+            key = f"at/{rank}"
+            signed = self.store.get(key).decode() if self.store.check([key]) else "0 nothing"
+            place, _, what = signed.partition(" ")
+            found.append((int(place), what))
+        return found
+
+    def _silent(self) -> list[int]:
+        """The ranks that have neither gone on nor said that they failed here too."""
+        return [
+            rank
+            for rank, (place, _) in enumerate(self._whereabouts())
+            if place <= self.place and not self.store.check([f"failed/{self.place}/{rank}"])
+        ]
+
+    def _blame(self, silent: list[int]) -> RanksMissing:
+        at = self._whereabouts()
+        parts = []
+        for rank in silent:
+            place, what = at[rank]
+            if place == self.place:
+                parts.append(f"{self.names[rank]} entered {self.what} and never came out of it")
+            else:
+                after = f"; it entered {what} last" if place else ""
+                parts.append(f"{self.names[rank]} never entered {self.what}{after}")
+        return RanksMissing("; ".join(parts), frozenset(silent))
+
+    def _all_are_here(self, late: list[int], error: BaseException) -> RanksMissing:
+        if late:
+            names = ", ".join(self.names[rank] for rank in late)
+            message = f"{names} came to {self.what} more than {self.timeout_s:.0f} s late"
+            return RanksMissing(message, frozenset(late))
+        return RanksMissing(f"{self.what} failed on every rank: {error}", frozenset())
+
+    def _list_is_gone(self, error: BaseException) -> RanksMissing:
+        keeper = f"{self.names[0]}, which keeps the list of the ranks, is gone"
+        return RanksMissing(f"{keeper}; this rank was in {self.what}: {error}", frozenset({0}))
+
+
+def out_of_step(said: list[str], names: list[str]) -> RanksMissing:
+    """Ranks that came to the same place for different things; the fewer are to blame."""
+    usual = max(sorted(set(said)), key=said.count)
+    others = frozenset(rank for rank, what in enumerate(said) if what != usual)
+    first = said.index(usual)
+    wrong = "; ".join(f"{names[rank]} came to {said[rank]}" for rank in sorted(others))
+    return RanksMissing(f"{wrong}; {names[first]} came to {usual}", others)
