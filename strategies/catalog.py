@@ -16,7 +16,7 @@ SUPPORTED_PRECISIONS = (Precision.FLOAT32, Precision.FLOAT64)
 
 SPMD = "strategies.spmd:SpmdEngine"
 PIPELINE = "strategies.pipeline:PipelineEngine"
-TORCH_AXES = ("replicate", "shard", "context", "tensor")
+TORCH_AXES = ("pipeline", "replicate", "shard", "context", "tensor")
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,14 @@ class Technique:
 
 TECHNIQUES = {
     Strategy.SINGLE: Technique(SPMD, (), None, "exact"),
-    Strategy.DDP: Technique(SPMD, ("replicate", "context", "tensor"), "replicate", "exact"),
-    Strategy.FSDP: Technique(SPMD, ("shard", "context", "tensor"), "shard", "exact"),
+    Strategy.DDP: Technique(
+        SPMD, ("pipeline", "replicate", "context", "tensor"), "replicate", "exact"
+    ),
+    Strategy.FSDP: Technique(SPMD, ("pipeline", "shard", "context", "tensor"), "shard", "exact"),
     Strategy.HSDP: Technique(SPMD, TORCH_AXES, "replicate", "exact"),
     Strategy.TENSOR: Technique(SPMD, TORCH_AXES, "tensor", "exact"),
+    Strategy.PIPELINE: Technique(SPMD, TORCH_AXES, "pipeline", "exact"),
+    Strategy.NAIVE: Technique(SPMD, ("pipeline",), "pipeline", "exact"),
     Strategy.CONTEXT: Technique(SPMD, TORCH_AXES, "context", "exact"),
 }
 

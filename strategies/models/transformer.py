@@ -60,7 +60,8 @@ class Transformer(nn.Module):
         )
 
     def forward(self, x: Tensor, documents_BT: Tensor | None = None) -> Tensor:
-        rotation = self.rotation[: x.shape[1]]
+        # Sequence parallel splits what comes from another stage, but attention sees whole samples.
+        rotation = self.rotation if self.embedding is None else self.rotation[: x.shape[1]]
         x_BTC = x if self.embedding is None else self.embedding(x)
         for layer in self.layers.values():
             x_BTC = layer(x_BTC, rotation, documents_BT)

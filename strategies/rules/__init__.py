@@ -13,6 +13,7 @@ from strategies.rules import (
     model,
     not_yet,
     optimizer,
+    pipeline,
     schedule,
     tensor,
 )
@@ -29,6 +30,9 @@ ALL: tuple[Rule, ...] = (
     context.ulysses_divides,
     context.tokens_divide,
     batch.samples_divide,
+    pipeline.stages_suit_schedule,
+    pipeline.layers_fill_stages,
+    pipeline.micro_batches_fill_pipeline,
     schedule.steps_make_sense,
     optimizer.matrices_are_known,
     optimizer.scaling_has_reference,

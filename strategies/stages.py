@@ -1,0 +1,90 @@
+"""Pipeline stages: which layers each of them has, and which rank holds which. Pure, torch-free.
+
+Stages are numbered along the model. A rank may hold several: one rank after the other takes one,
+over and over; ZBVZeroBubble turns round at the last rank, so that the first one holds both ends.
+"""
+
+from strategies.shapes import ffn_width, kv_heads, vocabulary_size
+from strategies.spec import ModelName, ParallelismSpec, PipelineSchedule, Strategy, TrainSpec
+
+SINGLE_STAGE = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
+
+
+def schedule_of(strategy: Strategy, parallelism: ParallelismSpec) -> PipelineSchedule:
+    """What orders the passes. Naive is GPipe, one micro-batch at a time."""
+    if strategy is Strategy.NAIVE:
+        return PipelineSchedule.GPIPE
+    return parallelism.pipeline_schedule
+
+
+def stages_per_rank(schedule: PipelineSchedule, parallelism: ParallelismSpec) -> int:
+    """As asked for, or what the schedule needs: 2 where a rank may hold several, else 1."""
+    default = 1 if schedule in SINGLE_STAGE else 2
+    return parallelism.pipeline_stages_per_rank or default
+
+
+def can_order(schedule: PipelineSchedule, *, ranks: int, micro_batches: int) -> bool:
+    """Whether torch's schedule takes this number of micro-batches.
+
+    1F1B keeps one in flight for each rank. Interleaved ones go round by round, each of as many
+    micro-batches as there are ranks or more.
+    """
+    match schedule:
+        case PipelineSchedule.ONE_F_ONE_B:
+            return micro_batches >= ranks
+        case PipelineSchedule.INTERLEAVED | PipelineSchedule.INTERLEAVED_ZERO_BUBBLE:
+            return micro_batches % max(1, micro_batches // ranks) == 0
+        case PipelineSchedule.GPIPE | PipelineSchedule.ZBV:
+            return True
+
+
+def rank_of(stage: int, *, ranks: int, schedule: PipelineSchedule) -> int:
+    """Where along the pipeline a stage is held."""
+    turn, place = divmod(stage, ranks)
+    backwards = schedule is PipelineSchedule.ZBV and turn % 2 == 1
+    return ranks - 1 - place if backwards else place
+
+
+def layers_of(spec: TrainSpec, num_stages: int) -> list[range]:
+    """The layers of each stage, so that the slowest takes as little time as it can.
+
+    Time is counted in products per token; the loss and what norms cost are left out.
+    """
+    vocabulary, width = vocabulary_size(spec.data), spec.model.width
+    return cut(
+        spec.model.layers,
+        num_stages,
+        layer_cost=layer_products(spec),
+        first_cost=width,  # one row is read, and its gradient written
+        last_cost=vocabulary * width,
+    )
+
+
+def layer_products(spec: TrainSpec) -> int:
+    """Multiplications of one layer's forward pass, per token."""
+    model = spec.model
+    kv_width = model.width // model.heads * kv_heads(model)
+    attention = 2 * model.width * (model.width + kv_width)
+    scores = spec.data.sequence_length * model.width  # two products, half of each is masked
+    matrices = 2 if model.name is ModelName.GPT else 3
+    return attention + scores + matrices * model.width * ffn_width(model)
+
+
+def cut(
+    layers: int, num_stages: int, *, layer_cost: float, first_cost: float, last_cost: float
+) -> list[range]:
+    """Neighbouring layers for each stage, at least one; what ends cost beside them is given.
+
+    Layers are alike, so giving each to the stage that has least to do makes the largest cost of a
+    stage as small as it can be.
+    """
+    counts, costs = [1] * num_stages, [layer_cost] * num_stages
+    costs[0] += first_cost
+    costs[-1] += last_cost
+    for _ in range(layers - num_stages):
+        # Of equals the later one: early stages keep more micro-batches in memory.
+        lightest = min(range(num_stages), key=lambda stage: (costs[stage], -stage))
+        counts[lightest] += 1
+        costs[lightest] += layer_cost
+    ends = [sum(counts[: stage + 1]) for stage in range(num_stages)]
+    return [range(end - count, end) for end, count in zip(ends, counts, strict=True)]
