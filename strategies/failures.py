@@ -11,10 +11,11 @@ import torch
 
 from strategies.data import BadData
 from strategies.guards import Diverged
+from strategies.preflight import PreflightFailed
 from strategies.run_directory import BadCheckpoint, ExitCode, write_atomically
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # set for each rank by torchrun and by the warm launcher
-KNOWN = (BadData, BadCheckpoint, Diverged)
+KNOWN = (BadData, BadCheckpoint, Diverged, PreflightFailed)
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
@@ -25,6 +26,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.BAD_CHECKPOINT
     if isinstance(error, Diverged):
         return ExitCode.DIVERGED
+    if isinstance(error, PreflightFailed):
+        return ExitCode.PREFLIGHT_FAILED
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return ExitCode.OUT_OF_MEMORY
     # On CPU torch reports a failed allocation as a RuntimeError.

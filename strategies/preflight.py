@@ -22,6 +22,7 @@ import torch.distributed as dist
 from pydantic import BaseModel
 from torch import Tensor
 from torch.distributed.distributed_c10d import _get_default_store
+from torch.distributed.rendezvous import rendezvous
 
 from strategies.collectives import MIB, Prepared, full_list, prepare, quick_list
 from strategies.mesh import Mesh
@@ -53,12 +54,16 @@ class PreflightFailed(Exception):
     """The ranks cannot be trusted; the message says which, and why."""
 
 
-def trust(mesh: Mesh) -> float:
+def trust(mesh: Mesh, *, timeout_s: float) -> float:
     """Do the quick preflight; milliseconds it took. PreflightFailed names the rank.
 
-    A slow rank alone is no reason to refuse: ten collectives cannot tell it from a busy moment.
+    Collectives have `timeout_s` again afterwards. A slow rank alone is no reason to refuse: ten
+    collectives cannot tell it from a busy moment.
     """
-    report = quick(mesh)
+    short_s = min(QUICK_TIMEOUT_S, timeout_s)
+    mesh.set_timeout(short_s)
+    report = quick(mesh, timeout_s=short_s)
+    mesh.set_timeout(timeout_s)
     if report.verdict not in (Verdict.HEALTHY, Verdict.SLOW_RANK):
         raise PreflightFailed(f"preflight: {'; '.join(report.findings[:3])}")
     return report.seconds * 1e3
@@ -365,7 +370,7 @@ def examine_here(*, quick: bool, tell: bool) -> Report:
         # A collective that waits too long must raise here, not end the process from a thread.
         os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
     start_timeout = timedelta(seconds=START_TIMEOUT_S)
-    store, rank, world_size = next(dist.rendezvous("env://", timeout=start_timeout))
+    store, rank, world_size = next(rendezvous("env://", timeout=start_timeout))
     roll = RollCall(
         store, rank=rank, world_size=world_size, timeout_s=START_TIMEOUT_S, name="start"
     )

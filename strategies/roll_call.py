@@ -9,7 +9,8 @@ import platform
 import time
 from datetime import timedelta
 
-from torch.distributed import DistError, DistNetworkError, PrefixStore, Store
+from torch.distributed import DistError, DistNetworkError
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 LOOK_EVERY_S = 0.02
 LINGER_S = 0.2  # for the others to read why, before the store of a rank that leaves is gone

@@ -44,6 +44,7 @@ class ExitCode(IntEnum):
     BAD_CHECKPOINT = 66
     DIVERGED = 67
     OUT_OF_MEMORY = 68
+    PREFLIGHT_FAILED = 69
 
 
 class BadCheckpoint(Exception):
@@ -68,10 +69,13 @@ class RunPlan(FilePart):
     prompt: str = "class "
     """What the sample of generated text begins with."""
     sample_bytes: int = Field(default=220, ge=0, le=100_000)
+    """How many tokens of text are sampled after it; a token is a byte or a character."""
     threads_per_rank: int | None = Field(default=None, ge=1)
     """None: OMP_NUM_THREADS where set, else cores // local ranks."""
     collective_timeout_s: float = Field(default=300.0, gt=0)
     """How long a rank waits for the others before it gives up."""
+    preflight: bool = True
+    """Several ranks prove themselves to each other before the first step."""
 
 
 class Action(StrEnum):

@@ -45,6 +45,7 @@ from strategies.mesh import Mesh, join, leave
 from strategies.metrics import MetricsLog, max_active_gib
 from strategies.patience import Patience
 from strategies.precision import first_loss_scale
+from strategies.preflight import trust
 from strategies.profiling import StepProfiler
 from strategies.run_directory import (
     SAMPLE,
@@ -106,6 +107,8 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
         torch.set_num_threads(num_threads(run_plan))
         windows = open_windows(run_plan, cache_folder())
         mesh = join(run_plan.plan, timeout_s=run_plan.collective_timeout_s)
+        if run_plan.preflight and mesh.world_size > 1:
+            prove(run_plan, directory, mesh)
         engine = engine or engine_for(run_plan.plan)
         kept_engines.append(engine)
         control = ControlWatch(directory.control if mesh.is_first else None)
@@ -116,6 +119,13 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
     finally:
         leave()
     return ExitCode.FINISHED
+
+
+def prove(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> None:
+    """Let the ranks prove themselves to each other; PreflightFailed names the one that does not."""
+    preflight_ms = trust(mesh, timeout_s=run_plan.collective_timeout_s)
+    with MetricsLog(directory.metrics if mesh.is_first else None) as metrics:
+        metrics.write(0, event="preflight", preflight_ms=preflight_ms)
 
 
 def train(

@@ -19,6 +19,8 @@ PEER_IS_GONE = re.compile(
     r"monitoredBarrier|[Ss]ocket (closed|timeout)|NCCL.*(remote|unhandled system) error"
 )
 PEER_TIMED_OUT = re.compile(r"Timed out waiting|monitoredBarrier|[Ss]ocket timeout")
+# Every rank says the same of a failed preflight, and whom it names first need not be itself.
+NAMED_BY_PREFLIGHT = re.compile(r"^preflight: rank (\d+)\b")
 KILLERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 LONGEST_MESSAGE = 600
 # An entry of the table that torchrun prints when ranks have failed.
@@ -31,6 +33,7 @@ OUTCOME_OF_CODE: dict[int | None, Outcome] = {
     ExitCode.BAD_CHECKPOINT: Outcome.BAD_CHECKPOINT,
     ExitCode.DIVERGED: Outcome.DIVERGED,
     ExitCode.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
+    ExitCode.PREFLIGHT_FAILED: Outcome.START_FAILED,
 }
 STOPPED_SENTENCES = {
     Outcome.CANCELLED: "Cancelled",
@@ -160,6 +163,11 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> Verdict:
     outcome = OUTCOME_OF_CODE.get(code, Outcome.USER_ERROR)
     if outcome in (Outcome.BAD_DATA, Outcome.BAD_CHECKPOINT, Outcome.DIVERGED) and error:
         return Verdict(outcome, f"{who}{said}", culprit.rank, None, code)
+    if code == ExitCode.PREFLIGHT_FAILED and error:
+        named = NAMED_BY_PREFLIGHT.match(error.message)
+        rank = None if named is None else int(named[1])
+        sentence = f"The ranks on {evidence.node} cannot be trusted: {_short(error.message)}"
+        return Verdict(outcome, sentence, rank, None, code)
     if outcome is Outcome.OUT_OF_MEMORY:
         return Verdict(
             outcome, f"{who} ran out of memory{_where(evidence)}{said}", culprit.rank, None, code

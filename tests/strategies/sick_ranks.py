@@ -14,12 +14,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from strategies import collectives
+from strategies import collectives, train
 from strategies.collectives import MIB, full_list, quick_list
 from strategies.layout import Layout
 from strategies.mesh import Mesh
 from strategies.preflight import examine, quick
 from strategies.preflight_report import Check, Report
+from strategies.run_directory import RunDirectory
 
 Done = Callable[[int], None]
 SICK = 1
@@ -59,6 +60,14 @@ def quickly(out: str, tries: int) -> int:
     Path(out, f"{rank}.txt").write_text(text)
     dist.barrier()
     return max(int(report.verdict) for report in reports)
+
+
+def train_run(run_dir: str, sickness: str) -> int:
+    """One rank of a training; rank 1 has the sickness."""
+    if os.environ["RANK"] == str(SICK):
+        SICKNESSES[sickness]([], run_dir)
+    directory = RunDirectory(Path(run_dir))
+    return train.run(directory.read_plan(), directory.path)
 
 
 CPU = torch.device("cpu")

@@ -1,16 +1,19 @@
 """A preflight proves healthy ranks healthy, and names the sick one."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
-from training_runs import Started, WarmRanks
+from training_runs import Started, WarmRanks, make_run_plan, make_spec
 
 from strategies.collectives import PERIOD, check, prepare, signatures, summands
 from strategies.preflight import Findings, Measured, slow_ranks, timings
 from strategies.preflight_display import show
 from strategies.preflight_report import Report, Verdict
+from strategies.run_directory import ExitCode, json_bytes
 
 SICK_RANKS = "sick_ranks.py"
 KILLED = -9
@@ -137,6 +140,43 @@ def test_a_backend_that_adds_up_for_a_mean_is_found(warm: WarmRanks, tmp_path: P
     wrong = {(one.check.collective, one.check.operation) for one in found.wrong}
     assert wrong == {("all_reduce", "mean"), ("reduce_scatter", "mean")}
     assert {one.rank for one in found.wrong} == {0, 1}
+
+
+@pytest.mark.gloo
+@pytest.mark.xdist_group("gloo")
+class TestBeforeTraining:
+    def test_the_ranks_prove_themselves_once(
+        self, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+    ) -> None:
+        spec = make_spec(training__steps=2, training__warmup_steps=0, parallelism__strategy="ddp")
+        run = warm.train(make_run_plan(spec, ranks=2, preflight=True, **ragged), tmp_path / "run")
+        first, *later = run.lines
+        assert (first["event"], first["step"]) == ("preflight", 0)
+        assert 0 < first["preflight_ms"] < 5000
+        assert [line["step"] for line in later if "loss" in line] == [1, 2]
+        one = make_run_plan(make_spec(training__steps=1, training__warmup_steps=0), **ragged)
+        alone = warm.train(one.model_copy(update={"preflight": True}), tmp_path / "alone")
+        assert "event" not in alone.lines[0]
+
+    def test_a_wrong_rank_ends_the_attempt_by_name(
+        self, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+    ) -> None:
+        run_plan = make_run_plan(
+            make_spec(parallelism__strategy="ddp"), ranks=2, preflight=True, **ragged
+        )
+        (tmp_path / "plan.json").write_bytes(json_bytes(run_plan))
+        arguments = {"run_dir": str(tmp_path), "sickness": "wrong_value"}
+        started = Started(warm, warm.fork(SICK_RANKS, "train_run", 2, DEADLINE_S, arguments))
+        assert started.wait() == [ExitCode.PREFLIGHT_FAILED] * 2, warm.said()
+        for rank in range(2):
+            error = warm.error(rank)
+            assert error["type"] == "PreflightFailed"
+            assert re.fullmatch(
+                r"preflight: rank 1 received \d+ instead of \d+ at index 5 of "
+                r"reduce_scatter \(mean, float32, 16 KiB\)",
+                error["message"],
+            )
+        assert not (tmp_path / "metrics.jsonl").exists()
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8, 64, 127, 128])

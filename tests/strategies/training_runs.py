@@ -48,7 +48,7 @@ def make_run_plan(spec: TrainSpec, *, ranks: int = 1, **fields: Any) -> RunPlan:
     """A runnable plan for `ranks` ranks of one CPU node."""
     resolved = plan(spec, nodes=1, ranks_per_node=ranks, hardware=HARDWARE)
     assert resolved.runnable, resolved.problems
-    return RunPlan(spec=spec, plan=resolved, **{"sample_bytes": 0, **fields})
+    return RunPlan(spec=spec, plan=resolved, **{"sample_bytes": 0, "preflight": False, **fields})
 
 
 def ragged_documents() -> str:

@@ -111,6 +111,15 @@ def evidence(*ranks: RankEvidence, **other: object) -> Evidence:
             "Rank 0 on n1 ran out of memory at step 120: OutOfMemoryError: no",
         ),
         (
+            [
+                RankEvidence(0, 69, RankError("PreflightFailed", "preflight: rank 1 (x) hangs", 5)),
+                RankEvidence(1, -9, killed_by_us=True),
+            ],
+            Outcome.START_FAILED,
+            1,
+            "The ranks on n1 cannot be trusted: preflight: rank 1 (x) hangs",
+        ),
+        (
             [RankEvidence(0, 67, RankError("Diverged", "NaN", 5)), RankEvidence(1, 67)],
             Outcome.DIVERGED,
             1,
