@@ -69,10 +69,15 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 def merge(output: Tensor, log_sum: Tensor, block_output: Tensor, block_log_sum: Tensor) -> None:
     """Take one more block into `output` and `log_sum`, in place."""
     together = torch.logaddexp(log_sum, block_log_sum)
-    finite = together.clamp_min(torch.finfo(together.dtype).min)  # where no block sees any key
-    output.mul_((log_sum - finite).exp().unsqueeze(-1))
-    output.addcmul_((block_log_sum - finite).exp().unsqueeze(-1), block_output.to(output.dtype))
+    old_share = (log_sum - finite(together)).exp().unsqueeze(-1)
+    new_share = (block_log_sum - finite(together)).exp().unsqueeze(-1)
+    output.mul_(old_share).addcmul_(new_share, block_output.to(output.dtype))
     log_sum.copy_(together)
+
+
+def finite(log_sum: Tensor) -> Tensor:
+    """To subtract from -inf: a query that sees no key then has shares of 0, not nan."""
+    return log_sum.clamp_min(torch.finfo(log_sum.dtype).min)
 
 
 class CpuFlash:
@@ -105,7 +110,7 @@ class CpuFlash:
                 key,
                 value,
                 output,
-                log_sum.contiguous(),
+                finite(log_sum).contiguous(),
                 0.0,
                 sight.causal,
                 attn_mask=self.bias(query, sight),
@@ -209,8 +214,8 @@ class WrittenOut:
         by_group = (key.shape[1], -1)
         return (
             grad_query,
-            grad_key.unflatten(1, by_group).sum(2),
-            grad_value.unflatten(1, by_group).sum(2),
+            torch.unflatten(grad_key, 1, by_group).sum(2),
+            torch.unflatten(grad_value, 1, by_group).sum(2),
         )
 
     def row_groups(self, query: Tensor, key: Tensor) -> Iterator[slice]:
@@ -242,5 +247,4 @@ def scores(query: Tensor, key: Tensor, sight: Sight, rows: slice) -> Tensor:
 
 def shares(scores_BHTS: Tensor, log_sum_BHT: Tensor) -> Tensor:
     """The softmax of scores, by a log-sum-exp that may cover more keys than these."""
-    finite = log_sum_BHT.clamp_min(torch.finfo(log_sum_BHT.dtype).min)
-    return (scores_BHTS - finite.unsqueeze(-1)).exp()
+    return (scores_BHTS - finite(log_sum_BHT).unsqueeze(-1)).exp()

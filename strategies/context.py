@@ -6,7 +6,6 @@ Rings and Ulysses together: USP, Fang and Zhao, arXiv:2405.07719.
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch.distributed.device_mesh import DeviceMesh
 
 from strategies.mesh import Mesh
 from strategies.models.attention import Attention, attend
@@ -22,13 +21,10 @@ def split_context(model: Transformer, spec: TrainSpec, mesh: Mesh) -> Tensor:
     Inputs and labels must come at these positions, document numbers of the whole sample. Called
     by all ranks together, once the model has its weights and its rotary table.
     """
-    ranks = mesh.along("context")
-    assert ranks is not None
     parallel = ContextAttention(
-        ranks,
+        mesh,
         ulysses_degree=spec.parallelism.ulysses_degree,
         sequence_length=spec.data.sequence_length,
-        device=mesh.device,
     )
     attend_across = parallel.attend
     if spec.compile:  # the compiler cannot look into sends and receives
@@ -48,25 +44,21 @@ class ContextAttention:
     the tokens of one rank of the zigzag, each of its ranks an equal run of them.
     """
 
-    def __init__(
-        self,
-        ranks: DeviceMesh,
-        *,
-        ulysses_degree: int,
-        sequence_length: int,
-        device: torch.device,
-    ) -> None:
-        self.ring, self.traders = groups(ranks, ulysses_degree)
-        ring_size = ranks.size() // ulysses_degree
-        self.ring_positions = zigzag(sequence_length, ring_size).to(device)  # (R, T/R)
-        at = ranks.get_local_rank()
-        self.positions = self.ring_positions.view(ranks.size(), -1)[at]
+    def __init__(self, mesh: Mesh, *, ulysses_degree: int, sequence_length: int) -> None:
+        self.ring, self.traders = groups(mesh, ulysses_degree)
+        degree = mesh.layout.context
+        self.ring_positions = zigzag(sequence_length, degree // ulysses_degree).to(mesh.device)
+        self.positions = self.ring_positions.view(degree, -1)[mesh.at.context]
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, documents_BT: Tensor | None
+        self,
+        query_BHTD: Tensor,
+        key_BKTD: Tensor,
+        value_BKTD: Tensor,
+        documents_BT: Tensor | None,
     ) -> Tensor:
-        """Takes the place of `attention.attend`: tensors (B, H, T/c, D), documents (B, T)."""
-        query, key, value = (as_autocast_wants(x) for x in (query, key, value))
+        """Takes the place of `attention.attend`: T/c tokens, but documents of all T."""
+        query, key, value = map(as_autocast_wants, (query_BHTD, key_BKTD, value_BKTD))
         if self.traders is not None:
             query, key, value = trade_tokens_for_heads(query, key, value, self.traders)
         if self.ring is None:
@@ -79,15 +71,16 @@ class ContextAttention:
         return output
 
 
-def groups(ranks: DeviceMesh, ulysses_degree: int) -> tuple[Ring | None, ProcessGroup | None]:
+def groups(mesh: Mesh, ulysses_degree: int) -> tuple[Ring | None, ProcessGroup | None]:
     """This rank's ring, and the ranks it trades heads with; None where it would be alone."""
+    ranks = mesh.along("context")
+    assert ranks is not None
     if ulysses_degree == 1:
         return Ring(ranks.get_group()), None
     if ulysses_degree == ranks.size():
         return None, ranks.get_group()
-    rings = ranks.size() // ulysses_degree
-    both = ranks._unflatten(0, (rings, ulysses_degree), ("ring", "ulysses"))
-    return Ring(both.get_group("ring")), both.get_group("ulysses")
+    both = mesh.folded("context", ulysses_degree)
+    return Ring(both.get_group("outer")), both.get_group("inner")
 
 
 def as_autocast_wants(x: Tensor) -> Tensor:

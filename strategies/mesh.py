@@ -63,6 +63,22 @@ class Mesh:
         """Lines over several axes that were made so far."""
         return {}
 
+    def folded(self, axis: str, inner: int) -> DeviceMesh:
+        """The ranks along `axis` in rows of `inner` neighbours, as a mesh "outer" x "inner".
+
+        Its process groups are made the first time, by all ranks together.
+        """
+        if (axis, inner) not in self.folds:
+            line = self.device_mesh[axis]
+            sizes = (line.size() // inner, inner)
+            self.folds[axis, inner] = line._unflatten(0, sizes, ("outer", "inner"))
+        return self.folds[axis, inner]
+
+    @cached_property
+    def folds(self) -> dict[tuple[str, int], DeviceMesh]:
+        """Lines that were folded so far."""
+        return {}
+
     @property
     def is_first(self) -> bool:
         """Whether this rank writes what is written once."""

@@ -22,22 +22,22 @@ def trade_tokens_for_heads(
     degree = group.size()
     copies = degree // math.gcd(degree, key.shape[1])
     key, value = key.repeat_interleave(copies, dim=1), value.repeat_interleave(copies, dim=1)
-    by_rank = [x_BHTD.unflatten(1, (degree, -1)) for x_BHTD in (query, key, value)]
+    by_rank = [torch.unflatten(x_BHTD, 1, (degree, -1)) for x_BHTD in (query, key, value)]
     heads = [x.shape[2] for x in by_rank]
     received = trade(torch.cat(by_rank, dim=2).movedim(1, 0), group)  # (u, B, heads, T/u, D)
-    query, key, value = received.movedim(0, 2).flatten(2, 3).split(heads, dim=1)
+    query, key, value = torch.split(received.movedim(0, 2).flatten(2, 3), heads, dim=1)
     return query, key, value
 
 
 def trade_heads_for_tokens(output: Tensor, group: dist.ProcessGroup) -> Tensor:
     """The way back: (B, H/u, T, D) to (B, H, T/u, D)."""
-    by_rank = output.unflatten(2, (group.size(), -1))
+    by_rank = torch.unflatten(output, 2, (group.size(), -1))
     return trade(by_rank.movedim(2, 0), group).movedim(0, 1).flatten(1, 2)
 
 
 def trade(parts: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Part i goes to rank i; part i of the result came from rank i."""
-    received: Tensor = Trade.apply(parts, group)
+    received: Tensor = Trade.apply(parts, group)  # type: ignore[no-untyped-call]
     return received
 
 

@@ -3,24 +3,30 @@
 Loaded by ranks.py; every case returns an exit code.
 """
 
+import itertools
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from strategies.checkpoint import Progress, save_checkpoint
+from strategies.context import ContextAttention
 from strategies.engine import Batch, Engine, State, copy_state, engine_for
 from strategies.gradients import weights_of
 from strategies.init import build_model
+from strategies.layout import Layout
 from strategies.loss import IGNORED, token_loss_sum
 from strategies.mesh import Mesh, join
+from strategies.models.attention import attend
 from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
 from strategies.planner import Plan
 from strategies.run_directory import RunDirectory
@@ -246,3 +252,55 @@ def save_and_die(run_dir: str, die_at: int) -> int:
     sys.addaudithook(count)
     save(2)
     return 0
+
+
+def attend_across_ranks(ulysses_degree: int) -> int:
+    """Attention over the tokens of all ranks, against torch's own over the whole sample.
+
+    Output and gradients, with each number of key heads, with documents told apart and not; and
+    computed twice in the backward pass, as activation checkpointing does.
+    """
+    dist.init_process_group("gloo")
+    degree, rank = dist.get_world_size(), dist.get_rank()
+    mesh = Mesh(Layout(context=degree), rank, torch.device("cpu"))
+    parallel = ContextAttention(mesh, ulysses_degree=ulysses_degree, sequence_length=48)
+    mine = parallel.positions
+    generator = torch.Generator().manual_seed(1)
+    documents_BT = torch.randint(0, 2, (2, 48), generator=generator).cumsum(1)
+    for kv_heads, documents in itertools.product((8, 2, 1), (None, documents_BT)):
+        whole = [
+            torch.randn(2, 48, heads, 6, generator=generator, dtype=torch.float64).transpose(1, 2)
+            for heads in (8, kv_heads, kv_heads, 8)
+        ]
+        *inputs, grad_output = whole
+        expected = results(attend, inputs, grad_output, documents)
+        parts = [x[:, :, mine] for x in inputs]
+        for kind in (parallel.attend, partial(checkpoint, parallel.attend, use_reentrant=False)):
+            found = results(kind, parts, grad_output[:, :, mine], documents)
+            for own, wanted in zip(found, expected, strict=True):
+                torch.testing.assert_close(own, wanted[:, :, mine], rtol=0, atol=1e-13)
+        with torch.no_grad():
+            assert torch.equal(parallel.attend(*parts, documents), found[0])
+        halves = [x.bfloat16() for x in parts]
+        with torch.autocast("cpu", torch.bfloat16):
+            cast = parallel.attend(*(x.float() for x in parts), documents)
+        assert torch.equal(cast, parallel.attend(*halves, documents))
+        found = results(parallel.attend, halves, grad_output[:, :, mine].bfloat16(), documents)
+        for own, wanted in zip(found, expected, strict=True):
+            assert own.dtype == torch.bfloat16
+            distance = (own.double() - wanted[:, :, mine]).norm() / wanted[:, :, mine].norm()
+            assert distance < 0.01
+    dist.destroy_process_group()
+    return 0
+
+
+def results(
+    attention: Callable[..., Tensor],
+    inputs: Sequence[Tensor],
+    grad_output: Tensor,
+    documents: Tensor | None,
+) -> list[Tensor]:
+    """Output, and the gradient of each input."""
+    inputs = [x.detach().clone().requires_grad_() for x in inputs]
+    output = attention(*inputs, documents)
+    return [output.detach(), *torch.autograd.grad(output, inputs, grad_output)]
