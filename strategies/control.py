@@ -30,6 +30,17 @@ class ControlWatch:
     def terminate(self, number: int, frame: FrameType | None) -> None:
         self.terminated = True
 
+    def is_asked_to_stop(self) -> bool:
+        """Whether a stop is among what `look` has not returned yet. Of the first rank only."""
+        if self.terminated or self.path is None:
+            return self.terminated
+        try:
+            control = read_control(self.path)
+        except ValidationError:
+            return False
+        is_new = control is not None and control.sequence > self.sequence
+        return is_new and control.action is Action.STOP
+
     def look(self) -> Action | None:
         """The newest request that was not yet returned."""
         if self.terminated:

@@ -1,7 +1,7 @@
 """An attempt's folder on its node: the names and small formats that everyone shares. Torch-free.
 
-plan.json and control.json go in; metrics.jsonl, result.json, checkpoints/, artifacts/, logs/ and
-exit.json come out. Whatever is replaced is replaced atomically.
+plan.json and control.json go in; metrics.jsonl, certificate.json, result.json, checkpoints/,
+artifacts/, logs/ and exit.json come out. Whatever is replaced is replaced atomically.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ PLAN = "plan.json"
 CONTROL = "control.json"
 METRICS = "metrics.jsonl"
 RESULT = "result.json"
+CERTIFICATE = "certificate.json"
 EXIT = "exit.json"
 CHECKPOINTS = "checkpoints"
 ARTIFACTS = "artifacts"
@@ -149,6 +150,10 @@ class RunDirectory:
     @property
     def result(self) -> Path:
         return self.path / RESULT
+
+    @property
+    def certificate(self) -> Path:
+        return self.path / CERTIFICATE
 
     @property
     def exit(self) -> Path:

@@ -240,6 +240,14 @@ class GuardSpec(SpecPart):
     """How many steps before; none is judged until there are as many."""
 
 
+class VerifySpec(SpecPart):
+    """Certify that the layout takes the curve of one rank."""
+
+    steps: Annotated[int, Field(strict=True, ge=1, le=1000)]
+    """How many of the first steps one rank trains alone, before the run, to compare with. It takes
+    as long as that many steps on one rank."""
+
+
 class TrainSpec(SpecPart):
     """One training run, whatever it runs on."""
 
@@ -253,3 +261,5 @@ class TrainSpec(SpecPart):
     """Let torch.compile write each layer's kernels; the first step takes longer."""
     checkpoint: CheckpointSpec = CheckpointSpec()
     guards: GuardSpec = GuardSpec()
+    verify: VerifySpec | None = None
+    """Default: no certificate."""

@@ -16,6 +16,7 @@ from strategies.rules import (
     pipeline,
     schedule,
     tensor,
+    verify,
 )
 from strategies.rules.problem import Asked, Problem
 
@@ -38,4 +39,5 @@ ALL: tuple[Rule, ...] = (
     optimizer.scaling_has_reference,
     data.vocabulary_is_known,
     data.packed_samples_have_labels,
+    verify.there_is_something_to_verify,
 )

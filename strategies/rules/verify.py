@@ -1,0 +1,25 @@
+"""The certificate: there must be a layout to hold against one rank, and as many steps."""
+
+from collections.abc import Iterator
+
+from strategies.rules.problem import Asked, Problem
+
+
+def there_is_something_to_verify(asked: Asked) -> Iterator[Problem]:
+    verify, steps = asked.spec.verify, asked.spec.training.steps
+    if verify is None:
+        return
+    if asked.world_size == 1:
+        yield Problem(
+            code="nothing_to_verify",
+            param="verify",
+            message=f"verify holds {verify.steps} steps of a layout against one rank, but the job "
+            "has only 1 rank; ask for more ranks, or leave verify out",
+        )
+    if verify.steps > steps:
+        yield Problem(
+            code="out_of_range",
+            param="verify.steps",
+            message=f"verify compares {verify.steps} steps, but the whole run has {steps}; take "
+            f"{steps} or fewer",
+        )
