@@ -38,8 +38,9 @@ class ControlWatch:
             control = read_control(self.path)
         except ValidationError:
             return False
-        is_new = control is not None and control.sequence > self.sequence
-        return is_new and control.action is Action.STOP
+        if control is None or control.sequence <= self.sequence:
+            return False
+        return control.action is Action.STOP
 
     def look(self) -> Action | None:
         """The newest request that was not yet returned."""

@@ -3,6 +3,7 @@
 Pure: the same spec, ranks and hardware always give the same plan.
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -16,7 +17,7 @@ from strategies.memory import MemoryTerm, memory_terms
 from strategies.rules.layout import DEGREE_FIELDS
 from strategies.rules.problem import Asked, Problem
 from strategies.shapes import count_parameters, vocabulary_size
-from strategies.spec import Strategy, TrainSpec
+from strategies.spec import ParallelismSpec, Strategy, TrainSpec
 
 USABLE_SHARE = 0.9  # the rest is for fragmentation and for whatever else the machine runs
 
@@ -84,6 +85,8 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
     fits = needed_gib <= capacity_gib
     if not fits:
         problems.append(too_big(spec, terms, needed_gib, capacity_gib, hardware, ranks_sharing))
+    if spec.verify is not None:
+        problems += one_rank_fits(spec, micro, spec.verify.steps, hardware)
     return Plan(
         strategy=strategy,
         layout=layout,
@@ -138,6 +141,28 @@ def resolve_batch(spec: TrainSpec, batch_degree: int) -> tuple[int, int]:
         accumulation = accumulation or 1
         return max(1, training.global_batch_size // (accumulation * batch_degree)), accumulation
     return micro, accumulation or max(1, training.global_batch_size // (micro * batch_degree))
+
+
+def one_rank_fits(
+    spec: TrainSpec, micro_batch_size: int, steps: int, hardware: Hardware
+) -> Iterator[Problem]:
+    """For a certificate one rank trains alone first; the others hold nothing while they wait."""
+    batch = {"micro_batch_size": micro_batch_size, "gradient_accumulation_steps": None}
+    changes = {
+        "parallelism": ParallelismSpec(strategy=Strategy.SINGLE),
+        "training": spec.training.model_copy(update=batch),
+        "verify": None,
+    }
+    alone = plan(spec.model_copy(update=changes), nodes=1, ranks_per_node=1, hardware=hardware)
+    if not alone.fits:
+        yield Problem(
+            code="does_not_fit",
+            param="verify",
+            message=f"verify first trains {steps} steps on one rank alone, which needs "
+            f"{alone.needed_gib:.2f} GiB, but class {hardware.class_name} leaves "
+            f"{alone.capacity_gib:.2f} GiB; leave verify out, or verify this layout with a smaller "
+            "model",
+        )
 
 
 def too_big(
