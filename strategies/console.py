@@ -7,6 +7,7 @@ import sys
 import torch
 
 from strategies.checkpoint import Progress
+from strategies.learning_rate import scaling_policy
 from strategies.mesh import Mesh
 from strategies.run_directory import RunPlan
 
@@ -23,6 +24,9 @@ def introduce(run_plan: RunPlan, mesh: Mesh, progress: Progress) -> None:
         f"{run_plan.plan.strategy}, pipeline {layout.pipeline}, replicate {layout.replicate}, "
         f"shard {layout.shard}, context {layout.context}, tensor {layout.tensor}, {where}"
     )
+    policy = scaling_policy(run_plan.spec.training)
+    if mesh.is_first and policy is not None:
+        say(policy)
 
 
 def tell_step(

@@ -11,42 +11,74 @@ from strategies.init import build_model
 from strategies.models.transformer import Transformer
 from strategies.run_directory import fsync_directory
 from strategies.spec import TrainSpec
+from strategies.tokens import Tokenizer
 
 TEMPERATURE = 0.7
 TOP_K = 20
 
 
-def export_weights(path: Path, weights: dict[str, Tensor], spec: TrainSpec) -> None:
-    """Write whole tensors under their global names as safetensors, atomically."""
+def export_weights(
+    path: Path, weights: dict[str, Tensor], spec: TrainSpec, tokenizer: Tokenizer
+) -> None:
+    """Write whole tensors under their global names as safetensors, atomically.
+
+    Its metadata say how to build the model (`spec`) and what its tokens mean (`tokenizer`, for
+    `tokens.tokenizer_from`).
+    """
     aside = path.with_name(f"{path.name}.tmp")
-    save_file(weights, aside, metadata={"format": "pt", "spec": spec.model_dump_json()})
+    metadata = {
+        "format": "pt",
+        "spec": spec.model_dump_json(),
+        "tokenizer": tokenizer.stored(),
+    }
+    save_file(weights, aside, metadata=metadata)
     with aside.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(aside, path)
     fsync_directory(path.parent)
 
 
-def sample_text(weights: dict[str, Tensor], spec: TrainSpec, *, prompt: str, num_bytes: int) -> str:
-    """The prompt and what the model writes after it, on CPU; the same for the same weights."""
+def sample_text(
+    weights: dict[str, Tensor],
+    spec: TrainSpec,
+    tokenizer: Tokenizer,
+    *,
+    prompt: str,
+    num_tokens: int,
+) -> str:
+    """The prompt and what the model writes after it, on CPU; the same for the same weights.
+
+    Without a prompt, or with one that has no tokens, it goes on from a line break.
+    """
     model = build_model(spec, device=torch.device("cpu"))
     with torch.no_grad():
         for name, parameter in model.named_weights():
             parameter.copy_(weights[name])
+    begin = tokenizer.encode(prompt).tolist() or tokenizer.encode("\n").tolist() or [0]
     written = generate(
-        model, prompt.encode() or b"\n", num_bytes=num_bytes, seed=spec.training.seed
+        model,
+        begin,
+        num_tokens=num_tokens,
+        vocabulary=tokenizer.size,
+        seed=spec.training.seed,
     )
-    return written.decode("utf-8", errors="replace")
+    return tokenizer.decode(written)
 
 
 @torch.inference_mode()
-def generate(model: Transformer, prompt: bytes, *, num_bytes: int, seed: int) -> bytes:
-    """`prompt` and `num_bytes` more, each drawn from the TOP_K likeliest."""
+def generate(
+    model: Transformer, prompt: list[int], *, num_tokens: int, vocabulary: int, seed: int
+) -> list[int]:
+    """`prompt` and `num_tokens` more, each drawn from the TOP_K likeliest of the vocabulary.
+
+    The model may have room for more tokens than there are.
+    """
     generator = torch.Generator().manual_seed(seed)
     tokens = list(prompt)
-    for _ in range(num_bytes):
+    for _ in range(num_tokens):
         context = torch.tensor([tokens[-model.sequence_length :]])
-        likeliest = torch.topk(model(context)[0, -1], TOP_K)
+        likeliest = torch.topk(model(context)[0, -1, :vocabulary], min(TOP_K, vocabulary))
         odds = torch.softmax(likeliest.values / TEMPERATURE, dim=-1)
         drawn = torch.multinomial(odds, 1, generator=generator)
         tokens.append(int(likeliest.indices[drawn].item()))
-    return bytes(tokens)
+    return tokens

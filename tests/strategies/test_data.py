@@ -1,4 +1,7 @@
-"""Data order is global: only seed, pass and sample number decide it."""
+"""Ranks' shares of a step, what is held out, and datasets that cannot be trained on.
+
+The order of samples: test_sampling.py; tokenizers: test_tokens.py; packing: test_packing.py.
+"""
 
 import json
 from pathlib import Path
@@ -7,66 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from training_runs import make_run_plan, make_spec
 
-from strategies.data import (
-    AHEAD,
-    HeldOut,
-    TrainingData,
-    open_windows,
-    permuted,
-    round_keys,
-    windows_of,
-)
+from strategies.data import AHEAD, BadData, HeldOut, TrainingData, open_windows
 from strategies.engine import Batch
 from strategies.layout import Layout
 from strategies.run_directory import RunPlan
 
 CPU = torch.device("cpu")
-
-
-@given(st.integers(1, 5000), st.integers(0, 2**63 - 1), st.integers(0, 10))
-def test_the_order_of_a_pass_is_a_permutation(count: int, seed: int, pass_number: int) -> None:
-    places = np.arange(count)
-    order = permuted(places, count=count, keys=round_keys(seed, pass_number))
-    assert sorted(order.tolist()) == places.tolist()
-
-
-def test_orders_of_seeds_and_passes_look_unrelated() -> None:
-    count = 20_000
-    orders = [
-        permuted(np.arange(count), count=count, keys=round_keys(seed, number))
-        for seed, number in ((1, 0), (1, 1), (2, 0))
-    ]
-    orders.append(np.arange(count))
-    for i, first in enumerate(orders):
-        for second in orders[:i]:
-            # 20,000 independent draws: a correlation beyond 5 / sqrt(n) is no accident.
-            assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(count)
-    hits = np.histogram(orders[0][:2000], bins=20, range=(0, count))[0]
-    assert hits.min() > 50  # of 100 expected
-
-
-def test_a_place_far_away_costs_no_shuffle() -> None:
-    count = 10**12
-    found = windows_of(np.array([3 * count + 5, 3 * count + 6]), num_windows=count, seed=9)
-    assert len(set(found.tolist())) == 2
-    assert all(0 <= window < count for window in found.tolist())
-
-
-@given(st.integers(1, 50), st.integers(0, 400), st.integers(1, 120))
-def test_each_pass_visits_every_window_once_wherever_steps_begin(
-    num_windows: int, start: int, length: int
-) -> None:
-    numbers = np.arange(start, start + length)
-    windows = windows_of(numbers, num_windows=num_windows, seed=4)
-    everything = windows_of(np.arange(start + length), num_windows=num_windows, seed=4)
-    assert windows.tolist() == everything[start:].tolist()
-    for number in range((start + length) // num_windows):
-        whole = everything[number * num_windows : (number + 1) * num_windows]
-        assert sorted(whole.tolist()) == list(range(num_windows))
 
 
 @pytest.fixture
@@ -157,7 +108,7 @@ def test_documents_are_not_mixed_and_their_ends_are_masked(tmp_path: Path) -> No
     windows = open_windows(run_plan, tmp_path)
     starts, lengths = windows.bounds(np.arange(windows.num_train + windows.num_held_out))
     found = [
-        bytes(windows.text[start : start + length])
+        bytes(windows.tokens[start : start + length])
         for start, length in zip(starts, lengths, strict=True)
     ]
     assert found == [b"a" * 17, b"a" * 17, b"a" * 8, b"b" * 5, "é".encode() * 3, b"d" * 17]
@@ -215,3 +166,66 @@ def test_ranks_take_disjoint_samples_that_fill_the_step(text: Path, tmp_path: Pa
         for row in batch.inputs_BT.tolist()
     ]
     assert len(set(rows)) == 8
+
+
+def refusal(tmp_path: Path, content: bytes, format: str = "text", **changes: Any) -> str:
+    """What a run on this dataset would end with, before it began."""
+    path = tmp_path / "refused"
+    path.write_bytes(content)
+    spec = make_spec(data__sequence_length=16, **changes)
+    run_plan = make_run_plan(spec, dataset_path=str(path), dataset_format=format)
+    with pytest.raises(BadData) as caught:
+        TrainingData(open_windows(run_plan, tmp_path), run_plan, batch_rank=0, device=CPU)
+    return str(caught.value)
+
+
+CHARACTERS = {"data__tokenizer": "characters", "data__vocabulary_size": 65}
+
+
+@pytest.mark.parametrize(
+    ("content", "changes", "said"),
+    [
+        (b"", {}, "dataset ragged is empty (0 bytes)"),
+        (b"x" * 33, {}, "33 bytes; sequence_length 16 needs at least 34 (2 window(s) of 17)"),
+        (b"x" * 16, {"data__held_out": 0}, "16 bytes; sequence_length 16 needs at least 17"),
+        ("é!".encode() * 10, CHARACTERS, "20 characters; sequence_length 16 needs at least 34"),
+        (b"x" * 90, CHARACTERS, "1 different character(s); at least 2"),
+        (b"plain \xff text", CHARACTERS, "byte 6 of 12 (0xff) is not UTF-8"),
+        (b"half \xc3", CHARACTERS, "byte 5 of 6 (0xc3) is not UTF-8"),
+        (bytes(range(97, 117)) * 9, {**CHARACTERS, "data__vocabulary_size": 19}, "20 different"),
+        (b"x" * 90, {"data__packing": True}, "is one text of 90 bytes, so there is nothing"),
+    ],
+)
+def test_a_text_that_cannot_be_trained_on_is_refused_with_numbers(
+    tmp_path: Path, content: bytes, changes: dict[str, Any], said: str
+) -> None:
+    assert said in refusal(tmp_path, content, **changes)
+
+
+def lines(*texts: object) -> bytes:
+    return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+
+
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (lines("", "x", "y"), "no document of at least 2 tokens"),
+        (lines("some text", "x"), "has 1 document(s) of at least 2 tokens, 9 bytes in all"),
+        (lines("some text", "x"), "held_out 0.02 takes 1, so none is left"),
+        (lines("some", "text") + b"oops\n", "line 3 is not JSON"),
+        (lines("some") + b'"text"\n', 'line 2 is not an object with a "text"'),
+        (lines("some", 5), 'line 2 is not an object with a "text" that is a string'),
+        (lines("some") + b'{"text": "\xff"}\n', "line 2 is not JSON: 'utf-8' codec can't decode"),
+    ],
+)
+def test_documents_that_cannot_be_trained_on_are_refused_with_numbers(
+    tmp_path: Path, content: bytes, said: str, packing: bool
+) -> None:
+    assert said in refusal(tmp_path, content, "jsonl", data__packing=packing)
+
+
+def test_a_missing_file_is_bad_data(tmp_path: Path) -> None:
+    run_plan = make_run_plan(make_spec(), dataset_path=str(tmp_path / "none"))
+    with pytest.raises(BadData, match=r"cannot be read: .*No such file"):
+        open_windows(run_plan, tmp_path)

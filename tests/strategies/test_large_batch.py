@@ -116,12 +116,12 @@ def test_zero_flattens_what_they_need(optimizer: str) -> None:
 def run_spec(optimizer: str, **changes: Any) -> Any:
     return make_spec(
         precision="float64",
-        training__steps=8,
+        training__warmup_steps=2,
         training__optimizer=optimizer,
         training__learning_rate=RATES[optimizer],
         model__layers=2,
         model__width=32,
-        **changes,
+        **{"training__steps": 8, **changes},
     )
 
 
@@ -160,8 +160,7 @@ def test_it_goes_on_at_another_layout(
     """Four steps on two sharded ranks, four on two that split matrices: eight steps on one."""
     schedule = {"training__schedule": "constant"}  # does not depend on where the run ends
     one = warm.train(make_run_plan(run_spec(optimizer, **schedule), **ragged), tmp_path / "whole")
-    first = run_spec(optimizer, parallelism=LAYOUTS["fsdp"][1], **schedule)
-    first = first.model_copy(update={"training": first.training.model_copy(update={"steps": 4})})
+    first = run_spec(optimizer, parallelism=LAYOUTS["fsdp"][1], training__steps=4, **schedule)
     before = warm.train(make_run_plan(first, ranks=2, **ragged), tmp_path / "first")
     second = run_spec(optimizer, parallelism=LAYOUTS["tensor"][1], **schedule)
     resumed = {**ragged, "resume_from": str(before.directory.checkpoints)}

@@ -1,0 +1,103 @@
+"""Tokenizers: text to token numbers, and back. Torch-free.
+
+A new one is a class with these four things, and a line in `tokenizer_from`.
+"""
+
+import json
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from strategies.shapes import BYTES
+
+Tokens = npt.NDArray[np.unsignedinteger[Any]]
+CodePoints = npt.NDArray[np.uint32]
+
+CODE_POINTS = 0x110000  # of Unicode
+NO_TOKEN = -1
+
+
+class Tokenizer(Protocol):
+    """Tokens are numbered from 0 to size - 1."""
+
+    @property
+    def size(self) -> int:
+        """How many different tokens there are."""
+
+    def encode(self, text: str) -> Tokens:
+        """The tokens of a text, (N,); what has no token is left out."""
+
+    def decode(self, tokens: list[int]) -> str:
+        """The text of some tokens, also where they are no whole characters."""
+
+    def stored(self) -> str:
+        """As JSON, for `tokenizer_from`."""
+
+
+class Bytes:
+    """Every byte of UTF-8 is a token."""
+
+    size = BYTES
+
+    def encode(self, text: str) -> Tokens:
+        # JSON can name half a surrogate pair, which has no UTF-8.
+        return np.frombuffer(text.encode("utf-8", errors="surrogatepass"), dtype=np.uint8)
+
+    def decode(self, tokens: list[int]) -> str:
+        return bytes(tokens).decode("utf-8", errors="replace")
+
+    def stored(self) -> str:
+        return json.dumps({"tokenizer": "bytes"})
+
+
+class Characters:
+    """Every character of an alphabet is a token; they are numbered in order of code point."""
+
+    def __init__(self, alphabet: str) -> None:
+        self.alphabet = "".join(sorted(set(alphabet)))
+        points = code_points(self.alphabet)
+        # By table, because a search among the alphabet is ten times slower.
+        self.token_of = np.full(points[-1] + 1, NO_TOKEN, dtype=np.int32)
+        self.token_of[points] = np.arange(len(points))
+
+    @property
+    def size(self) -> int:
+        return len(self.alphabet)
+
+    def encode(self, text: str) -> Tokens:
+        points = code_points(text)
+        tokens = self.token_of[points[points < len(self.token_of)]]
+        return tokens[tokens != NO_TOKEN].astype(np.min_scalar_type(self.size - 1))
+
+    def decode(self, tokens: list[int]) -> str:
+        text = "".join(self.alphabet[token] for token in tokens)
+        return text.encode("utf-8", errors="replace").decode()
+
+    def stored(self) -> str:
+        return json.dumps({"tokenizer": "characters", "alphabet": self.alphabet})
+
+
+def tokenizer_from(stored: str) -> Tokenizer:
+    """The tokenizer that was stored."""
+    fields = json.loads(stored)
+    return Characters(fields["alphabet"]) if fields["tokenizer"] == "characters" else Bytes()
+
+
+def code_points(text: str) -> CodePoints:
+    """The number of each character, (N,)."""
+    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
+
+
+class Alphabet:
+    """Collects the different characters of a text that comes in pieces."""
+
+    def __init__(self) -> None:
+        self.seen = np.zeros(CODE_POINTS, dtype=bool)
+
+    def add(self, text: str) -> None:
+        self.seen[code_points(text)] = True
+
+    def tokenizer(self) -> Characters:
+        """One token for each character met so far."""
+        return Characters("".join(map(chr, np.flatnonzero(self.seen))))
