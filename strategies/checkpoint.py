@@ -4,10 +4,9 @@ Tensors are stored under their global names by torch.distributed.checkpoint, so 
 on with another number of ranks. What is not a tensor is in progress.json.
 """
 
-import os
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from strategies.engine import Engine
+from strategies.engine import Engine, State
 from strategies.init import design_model
 from strategies.mesh import Mesh
 from strategies.precision import LossScale
@@ -35,7 +34,7 @@ from strategies.run_directory import (
     write_atomically,
     write_manifest,
 )
-from strategies.spec import TrainSpec
+from strategies.spec import CheckpointSpec, TrainSpec
 
 PROGRESS = "progress.json"
 ASIDE = ".tmp-"  # step-000200.tmp-<token>: being written, or about to be deleted
@@ -61,29 +60,50 @@ class StoredProgress(BaseModel):
 
     progress: Progress
     spec: TrainSpec
+    eval_loss: float | None = None
+    """On the held-out text, where it was evaluated at this step."""
+
+
+@torch.no_grad()
+def copied(state: State) -> State:
+    """A copy in the host's memory, which training does not change any more."""
+    return {
+        part: {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        for part, tensors in state.items()
+    }
 
 
 def save_checkpoint(
-    checkpoints: Path, engine: Engine, progress: Progress, spec: TrainSpec, mesh: Mesh
+    checkpoints: Path,
+    state: State,
+    progress: Progress,
+    spec: TrainSpec,
+    mesh: Mesh,
+    *,
+    token: str,
+    eval_loss: float | None = None,
 ) -> Path:
-    """Write `step-N`, all ranks together; its path, once it is safe on the first rank's disk."""
+    """Write `step-N`, all ranks together; its path, once it is safe on the first rank's disk.
+
+    `token` is the same on all ranks and no other run's.
+    """
     name = checkpoint_name(progress.step)
-    aside = checkpoints / f"{name}{ASIDE}{mesh.broadcast_text(str(os.getpid()))}"
+    aside, final = checkpoints / f"{name}{ASIDE}{token}", checkpoints / name
     with alone_is_fine():
         save(
-            engine.state(),
+            state,
             storage_writer=FileSystemWriter(aside, single_file_per_rank=True, sync_files=True),
             # One copy of what every rank holds, by the first of them, on its node's disk.
             planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
+            process_group=mesh.saving_group,
             no_dist=mesh.world_size == 1,
         )
-    final = checkpoints / name
     if mesh.is_first:
-        stored = StoredProgress(progress=progress, spec=spec)
+        stored = StoredProgress(progress=progress, spec=spec, eval_loss=eval_loss)
         write_atomically(aside / PROGRESS, json_bytes(stored))
         write_manifest(aside, step=progress.step, layout=mesh.layout)
         publish(aside, final)
-        delete_old(checkpoints, final, keep_last=spec.checkpoint.keep_last)
+        delete_old(checkpoints, final, spec.checkpoint)
     return final
 
 
@@ -95,17 +115,29 @@ def publish(aside: Path, final: Path) -> None:
     fsync_directory(final.parent)
 
 
-def delete_old(checkpoints: Path, newest: Path, *, keep_last: int) -> None:
-    """Keep `newest` and those before it; delete the others, and what a crash left half-written.
+def delete_old(checkpoints: Path, newest: Path, keep: CheckpointSpec) -> None:
+    """Keep `newest`, those before it, and the best; delete the others, and what a crash left
+    half-written.
 
     Later ones than `newest` are damaged: this run went on from before them.
     """
     finished = finished_checkpoints(checkpoints)
     at = finished.index(newest)
-    for path in finished[:at] + finished[at + keep_last :]:
-        discard(path)
+    kept = set(finished[at : at + keep.keep_last])
+    if keep.keep_best:
+        kept.update(best_of(finished[at:]))
+    for path in finished:
+        if path not in kept:
+            discard(path)
     for path in checkpoints.glob(f"step-*{ASIDE}*"):
         shutil.rmtree(path)
+
+
+def best_of(checkpoints: Sequence[Path]) -> list[Path]:
+    """The one with the lowest loss on the held-out text; none where nothing was evaluated."""
+    losses = {path: read_progress(path).eval_loss for path in checkpoints}
+    evaluated = {path: loss for path, loss in losses.items() if loss is not None}
+    return [min(evaluated, key=evaluated.__getitem__)] if evaluated else []
 
 
 def discard(checkpoint: Path) -> None:
@@ -139,10 +171,7 @@ def load_checkpoint(checkpoint: Path, engine: Engine, spec: TrainSpec, mesh: Mes
 
     BadCheckpoint where it belongs to another model. The files must have been verified.
     """
-    try:
-        stored = StoredProgress.model_validate_json((checkpoint / PROGRESS).read_bytes())
-    except (OSError, ValidationError) as error:
-        raise BadCheckpoint(f"{checkpoint / PROGRESS} cannot be read: {error}") from error
+    stored = read_progress(checkpoint)
     require_same_model(stored.spec, spec, checkpoint)
     state = engine.state()
     try:
@@ -167,6 +196,14 @@ def read_weights(checkpoint: Path, spec: TrainSpec) -> dict[str, Tensor]:
     with alone_is_fine():
         load({"model": weights}, storage_reader=FileSystemReader(checkpoint), no_dist=True)
     return weights
+
+
+def read_progress(checkpoint: Path) -> StoredProgress:
+    """progress.json; BadCheckpoint where it cannot be read."""
+    try:
+        return StoredProgress.model_validate_json((checkpoint / PROGRESS).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise BadCheckpoint(f"{checkpoint / PROGRESS} cannot be read: {error}") from error
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from torch.distributed.distributed_c10d import _set_pg_timeout, _world
 from strategies.layout import AXES, Coordinate, Layout
 from strategies.planner import Plan
 
+SAVING_TIMEOUT = timedelta(hours=1)
+
 
 @dataclass(frozen=True)
 class Mesh:
@@ -97,11 +99,23 @@ class Mesh:
             dist.all_gather_object(texts, text)
         return texts
 
+    @cached_property
+    def saving_group(self) -> dist.ProcessGroup | None:
+        """All ranks again, over the network of CPUs, for the thread that writes checkpoints.
+
+        Made the first time, by all ranks together. Patient: disks may be slow.
+        """
+        if self.world_size == 1:
+            return None
+        return dist.new_group(backend="gloo", timeout=SAVING_TIMEOUT)
+
     def set_timeout(self, seconds: float) -> None:
-        """How long this rank waits from now on for the others, in every group that it is in."""
+        """How long this rank waits from now on for the others, in every group but saving's."""
         if self.world_size > 1:
+            saving = self.__dict__.get("saving_group")
             for group in list(_world.pg_map):
-                _set_pg_timeout(timedelta(seconds=seconds), group)
+                if group is not saving:
+                    _set_pg_timeout(timedelta(seconds=seconds), group)
 
     def gather(self, value: float) -> list[float]:
         """The value of every rank, on every rank. Slow: for the end of a run only."""

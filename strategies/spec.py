@@ -228,6 +228,8 @@ class CheckpointSpec(SpecPart):
 
     every_steps: Steps | None = None
     keep_last: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2
+    keep_best: bool = False
+    """Also keep the one with the lowest loss on the held-out text; needs eval_every_steps."""
 
 
 class GuardSpec(SpecPart):

@@ -24,7 +24,6 @@ from strategies.checkpoint import (
     find_checkpoint,
     load_checkpoint,
     read_weights,
-    save_checkpoint,
 )
 from strategies.console import introduce, say, tell_step
 from strategies.control import ControlWatch
@@ -43,6 +42,7 @@ from strategies.guards import (
 from strategies.learning_rate import learning_rate
 from strategies.mesh import Mesh, join, leave
 from strategies.metrics import MetricsLog, max_active_gib
+from strategies.one_rank import Certifier
 from strategies.patience import Patience
 from strategies.precision import first_loss_scale
 from strategies.preflight import trust
@@ -59,6 +59,7 @@ from strategies.run_directory import (
     json_bytes,
     write_atomically,
 )
+from strategies.saving import CheckpointWriter, Saved
 from strategies.tokens import Tokenizer
 
 FIRST_STEPS, LAST_STEPS = 5, 10  # one step's loss is noise: the result gives means of these many
@@ -141,18 +142,25 @@ def train(
     spec, training = run_plan.spec, run_plan.spec.training
     data = TrainingData(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
     held_out = HeldOut(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
+    checkpoint = find_start(run_plan, directory, mesh)
+    certifier = Certifier(run_plan, directory, mesh)
+    if checkpoint is None:
+        certifier.train_alone(windows, control)
     engine.setup(spec, run_plan.plan, mesh)
-    progress, checkpoint = resume(run_plan, directory, engine=engine, mesh=mesh)
+    progress = Progress(loss_scale=first_loss_scale(spec.precision))
+    if checkpoint is not None:
+        progress = load_checkpoint(checkpoint, engine, spec, mesh)
     profiler = StepProfiler(directory.artifacts, rank=mesh.rank, device=mesh.device)
-    story = Story(directory, started=time.perf_counter())
-    if checkpoint is not None and checkpoint.parent == directory.checkpoints:
-        story.checkpoint = checkpoint.name
+    story = Story(directory, started=time.perf_counter(), checkpoint=checkpoint)
     gc.freeze()  # what lives until the end need not be looked through by every later collection
     patience = Patience(mesh, first_s=run_plan.collective_timeout_s)
     stopping = False
     introduce(run_plan, mesh, progress)
 
-    with MetricsLog(directory.metrics if mesh.is_first else None) as metrics:
+    with (
+        MetricsLog(directory.metrics if mesh.is_first else None) as metrics,
+        CheckpointWriter(directory.checkpoints, spec, mesh) as writer,
+    ):
         while progress.step < training.steps and not stopping:
             step = progress.step + 1
             began = time.perf_counter()
@@ -203,6 +211,7 @@ def train(
                 **progress.loss_scale.metrics(),
             )
 
+            certifier.after_step(step, agreed.loss, None if skipped else agreed.grad_norm, metrics)
             if mesh.is_first:
                 tell_step(
                     step,
@@ -221,26 +230,20 @@ def train(
             trace = profiler.after_step(step, last=last)
             if trace is not None:
                 metrics.write(step, event="profile_saved", artifact=trace.name)
+            eval_loss = None
             if step == training.steps or is_due(step, training.eval_every_steps):
                 patience.start_over()
-                story.eval_loss = evaluate(engine, held_out, mesh)
-                metrics.write(step, eval_loss=story.eval_loss)
+                eval_loss = story.eval_loss = evaluate(engine, held_out, mesh)
+                metrics.write(step, eval_loss=eval_loss)
             if last or agreed.checkpoint or is_due(step, spec.checkpoint.every_steps):
                 patience.start_over()
-                save_began = time.perf_counter()
-                checkpoint = save_checkpoint(directory.checkpoints, engine, progress, spec, mesh)
-                story.checkpoint = checkpoint.name
-                metrics.write(
-                    step,
-                    event="checkpoint_saved",
-                    checkpoint=story.checkpoint,
-                    ckpt_save_s=time.perf_counter() - save_began,
-                )
+                story.tell_saved(writer.start(engine, progress, eval_loss), metrics)
+            story.tell_saved(writer.finish() if last else writer.finished(), metrics)
 
     finished = progress.step >= training.steps
     say(f"rank {mesh.rank} {'finished' if finished else 'stopped as asked'} at {progress.step:,}")
-    if finished and mesh.is_first and checkpoint is not None:
-        story.sample = leave_artifacts(run_plan, directory, checkpoint, windows.tokenizer)
+    if finished and mesh.is_first and story.checkpoint is not None:
+        story.sample = leave_artifacts(run_plan, directory, story.checkpoint, windows.tokenizer)
     story.write_result(progress.step, mesh, "finished" if finished else "stopped")
     mesh.barrier()  # ranks end together, so that one that lingers can be told from one that waits
     engine.close()
@@ -276,10 +279,8 @@ def agree(share: Tensor, norm: Tensor, request: Action | None, mesh: Mesh) -> Ag
     )
 
 
-def resume(
-    run_plan: RunPlan, directory: RunDirectory, *, engine: Engine, mesh: Mesh
-) -> tuple[Progress, Path | None]:
-    """Load the checkpoint to go on from; all ranks the one that the first rank found."""
+def find_start(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> Path | None:
+    """The checkpoint to go on from, on all ranks the one that the first rank found."""
     found = refused = ""
     if mesh.is_first:
         asked = None if run_plan.resume_from is None else Path(run_plan.resume_from)
@@ -292,9 +293,7 @@ def resume(
     if refused:
         raise BadCheckpoint(refused)
     found = mesh.broadcast_text(found)
-    if not found:
-        return Progress(loss_scale=first_loss_scale(run_plan.spec.precision)), None
-    return load_checkpoint(Path(found), engine, run_plan.spec, mesh), Path(found)
+    return Path(found) if found else None
 
 
 def leave_artifacts(
@@ -327,8 +326,21 @@ class Story:
     tokens: int = 0
     training_s: float = 0.0
     eval_loss: float | None = None
-    checkpoint: str | None = None
+    checkpoint: Path | None = None  # the newest that is safe, or the one that was read
     sample: str | None = None
+
+    def tell_saved(self, saved: Saved | None, metrics: MetricsLog) -> None:
+        """Remember and tell a checkpoint, once there is one."""
+        if saved is None:
+            return
+        self.checkpoint = saved.path
+        metrics.write(
+            saved.step,
+            event="checkpoint_saved",
+            checkpoint=saved.path.name,
+            ckpt_stage_s=saved.stage_s,
+            ckpt_save_s=saved.save_s,
+        )
 
     def add_step(self, loss: float, tokens: int, step_time_s: float) -> None:
         """Remember one step."""
@@ -344,6 +356,9 @@ class Story:
         """Write result.json, on the first rank."""
         if not mesh.is_first:
             return
+        saved = self.checkpoint
+        if saved is not None and saved.parent != self.directory.checkpoints:
+            saved = None  # it was only read from elsewhere
         result = Result(
             finished=reason == "finished",
             step=step,
@@ -352,7 +367,7 @@ class Story:
             eval_loss=self.eval_loss,
             tokens_per_s=self.tokens / self.training_s if self.training_s else None,
             wall_s=time.perf_counter() - self.started,
-            checkpoint=self.checkpoint,
+            checkpoint=None if saved is None else saved.name,
             sample=self.sample,
             reason=reason,
         )

@@ -22,3 +22,10 @@ def steps_make_sense(asked: Asked) -> Iterator[Problem]:
             message=f"evaluation every {training.eval_every_steps} steps needs held-out text, but "
             "data.held_out is 0",
         )
+    if spec.checkpoint.keep_best and training.eval_every_steps is None:
+        yield Problem(
+            code="nothing_to_compare",
+            param="checkpoint.keep_best",
+            message="keep_best compares losses on the held-out text; say when to evaluate, for "
+            f"example training.eval_every_steps: {spec.checkpoint.every_steps or training.steps}",
+        )

@@ -232,7 +232,9 @@ def save_and_die(run_dir: str, die_at: int) -> int:
             for tensor in engine.state()["model"].values():
                 tensor.fill_(step)
         progress = Progress(step=step, samples_seen=8 * step, tokens_seen=100 * step)
-        save_checkpoint(directory.checkpoints, engine, progress, run_plan.spec, mesh)
+        save_checkpoint(
+            directory.checkpoints, engine.state(), progress, run_plan.spec, mesh, token=str(step)
+        )
 
     save(1)
     changes = 0
