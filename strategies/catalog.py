@@ -4,19 +4,29 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strategies.layout import Layout
-from strategies.spec import ModelName, Precision, Strategy
+from strategies.spec import ModelName, Precision, Sampling, Strategy, TrainSpec
 
-BYTES_PER_NUMBER = {
+BYTES_PER_WEIGHT = {
     Precision.FLOAT64: 8,
     Precision.FLOAT32: 4,
+    Precision.BFLOAT16: 4,
+    Precision.FLOAT16: 4,
+    Precision.PURE_BFLOAT16: 2,
+}
+BYTES_PER_FEATURE = {
+    **BYTES_PER_WEIGHT,
     Precision.BFLOAT16: 2,
     Precision.FLOAT16: 2,
 }
-SUPPORTED_PRECISIONS = (Precision.FLOAT32, Precision.FLOAT64)
 
 SPMD = "strategies.spmd:SpmdEngine"
 PIPELINE = "strategies.pipeline:PipelineEngine"
 TORCH_AXES = ("pipeline", "replicate", "shard", "context", "tensor")
+
+
+ResultClass = Literal["exact", "band", "exempt"]  # what a loss curve promises
+RESULT_CLASSES: tuple[ResultClass, ...] = ("exact", "band", "exempt")  # best first
+HALF_PRECISION = (Precision.BFLOAT16, Precision.FLOAT16, Precision.PURE_BFLOAT16)
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class Technique:
     engine: str  # "module:Class"
     axes: tuple[str, ...]
     open_axis: str | None  # takes the ranks that the given degrees leave
-    result_class: Literal["exact", "band", "exempt"]  # what its loss curve promises
+    result_class: ResultClass
 
 
 TECHNIQUES = {
@@ -46,6 +56,15 @@ MODELS = {
     ModelName.GPT: "strategies.models.gpt:GPT",
     ModelName.LLAMA: "strategies.models.llama:Llama",
 }
+
+
+def promised(strategy: Strategy, spec: TrainSpec) -> ResultClass:
+    """What the loss curve of a run promises: the weakest of its parts."""
+    technique = TECHNIQUES.get(strategy)
+    by_strategy: ResultClass = "exact" if technique is None else technique.result_class
+    by_precision: ResultClass = "band" if spec.precision in HALF_PRECISION else "exact"
+    by_sampling: ResultClass = "exact" if spec.data.sampling is Sampling.GLOBAL else "exempt"
+    return max(by_strategy, by_precision, by_sampling, key=RESULT_CLASSES.index)
 
 
 def engine_path(strategy: Strategy, layout: Layout) -> str:

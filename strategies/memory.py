@@ -5,10 +5,10 @@ Terms marked exact follow from the code alone; the others are estimates, with th
 
 from pydantic import BaseModel, ConfigDict
 
-from strategies.catalog import BYTES_PER_NUMBER
+from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.rules.problem import Asked
 from strategies.shapes import count_parameters, ffn_width, kv_heads, vocabulary_size
-from strategies.spec import ModelName, ModelSpec
+from strategies.spec import ActivationCheckpointing, ModelName, ModelSpec, Precision
 
 GIB = 2**30
 # Resident memory of one rank before the model: 338 MB under torchrun on CPU (measured).
@@ -26,23 +26,33 @@ class MemoryTerm(BaseModel):
     source: str
 
 
-def saved_features_per_token(model: ModelSpec) -> int:
-    """Numbers that one layer keeps per token for its backward pass, attention scores not stored.
+def kept_bytes(model: ModelSpec, precision: Precision, how: ActivationCheckpointing) -> int:
+    """Bytes that one layer keeps per token for its backward pass, attention scores not stored.
 
-    Derived from what autograd saves: residual input and its norm, query, key, value, attention
-    output, second residual and its norm, then the feed-forward part.
+    Derived from what autograd saves. What lies between layers is as wide as the weights; what a
+    matrix product reads or gives, as narrow as it is computed in.
     """
-    kv_width = model.width // model.heads * kv_heads(model)
-    attention = 6 * model.width + 2 * kv_width
-    if model.name is ModelName.GPT:
-        return attention + 2 * ffn_width(model)  # before and after GELU
-    return attention + 4 * ffn_width(model)  # gate, SiLU(gate), up, their product
+    wide, narrow = BYTES_PER_WEIGHT[precision], BYTES_PER_FEATURE[precision]
+    width, inner = model.width, ffn_width(model)
+    keys_values = 2 * (width // model.heads * kv_heads(model))
+    gated = model.name is ModelName.LLAMA
+    if how is ActivationCheckpointing.FULL:  # the layer's input
+        return width * wide
+    if how is ActivationCheckpointing.SELECTIVE:
+        # Also what its products give: query, attention, output, down; key, value; gate, up.
+        first = 2 * inner if gated else inner
+        return width * wide + (4 * width + keys_values + first) * narrow
+    # Both residual inputs; both norms, query, attention; before and after the activation.
+    numbers = 4 * width + keys_values + (4 if gated else 2) * inner
+    if narrow < wide:  # every matrix that reads a norm has its own copy
+        numbers += (3 if gated else 2) * width
+    return 2 * width * wide + numbers * narrow
 
 
 def memory_terms(asked: Asked) -> list[MemoryTerm]:
     """Memory per rank, by term, of the rank that needs the most."""
     spec, layout = asked.spec, asked.layout
-    size = BYTES_PER_NUMBER[spec.precision]
+    size = BYTES_PER_WEIGHT[spec.precision]
     vocabulary = vocabulary_size(spec.data)
     whole = count_parameters(spec.model, vocabulary=vocabulary)
     held = -(-whole // (layout.tensor * layout.pipeline))
@@ -51,8 +61,11 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
     layers = -(-spec.model.layers // layout.pipeline)
     in_flight = min(layout.pipeline, asked.gradient_accumulation_steps)
     tokens = asked.micro_batch_size * spec.data.sequence_length // layout.context
-    features = saved_features_per_token(spec.model) * size / layout.tensor
-    activations = tokens * layers * in_flight * features
+    how = spec.activation_checkpointing
+    kept = tokens * kept_bytes(spec.model, spec.precision, how) / layout.tensor
+    whole_layer = tokens * kept_bytes(spec.model, spec.precision, ActivationCheckpointing.NONE)
+    # A layer that is computed again has all of its own for a moment.
+    activations = layers * in_flight * kept + max(0.0, whole_layer / layout.tensor - kept)
     process = PROCESS_GIB[asked.hardware.device] * GIB
     logits = 3 * tokens * vocabulary * size / layout.tensor  # and log-probabilities, gradient
 
@@ -68,6 +81,10 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
         term("logits", logits, False, "logits, log-probabilities and their gradient"),
         term("process", process, False, "Python, torch and its libraries"),
     ]
+    if BYTES_PER_FEATURE[spec.precision] < size:
+        copied = held if how is ActivationCheckpointing.NONE else held / layers
+        copies = copied * BYTES_PER_FEATURE[spec.precision]
+        terms.insert(3, term("copies", copies, False, "matrices in half precision, for backward"))
     if shards > 1:
         layer = held / layers * size
         terms.insert(3, term("gathered", 2 * layer, False, "a layer's weights and its gradient"))

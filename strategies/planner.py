@@ -9,12 +9,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from strategies import rules
-from strategies.catalog import TECHNIQUES
+from strategies.catalog import TECHNIQUES, ResultClass, promised
 from strategies.hardware import Hardware
 from strategies.layout import AXES, Layout
 from strategies.learning_rate import scaling_policy
 from strategies.memory import MemoryTerm, memory_terms
 from strategies.rules.layout import DEGREE_FIELDS
+from strategies.rules.precision import emulated
 from strategies.rules.problem import Asked, Problem
 from strategies.shapes import count_parameters, vocabulary_size
 from strategies.spec import ParallelismSpec, Strategy, TrainSpec
@@ -46,7 +47,7 @@ class Plan(BaseModel):
     fits: bool
     problems: list[Problem]
     warnings: list[str]
-    result_class: Literal["exact", "band", "exempt"]
+    result_class: ResultClass
 
     @property
     def runnable(self) -> bool:
@@ -64,6 +65,7 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
         warnings.append(why)
     if (policy := scaling_policy(spec.training)) is not None:
         warnings.append(policy)
+    warnings.extend(emulated(spec.precision, hardware))
     layout = resolve_layout(spec, strategy, world_size)
     micro, accumulation = resolve_batch(spec, layout.batch_degree)
     asked = Asked(
@@ -76,7 +78,6 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
         ranks_per_node=ranks_per_node,
         hardware=hardware,
     )
-    technique = TECHNIQUES.get(strategy)
     terms = memory_terms(asked)
     needed_gib = sum(term.gib for term in terms)
     ranks_sharing = max(1, ranks_per_node) if hardware.device == "cpu" else 1
@@ -105,7 +106,7 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
         fits=fits,
         problems=problems,
         warnings=warnings,
-        result_class="exact" if technique is None else technique.result_class,
+        result_class=promised(strategy, spec),
     )
 
 

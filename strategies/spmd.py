@@ -19,6 +19,7 @@ from strategies.models.transformer import Transformer
 from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
 from strategies.planner import Plan
 from strategies.precision import compute_in
+from strategies.recompute import forget_activations
 from strategies.spec import TrainSpec
 
 
@@ -70,7 +71,7 @@ def spread(model: Transformer, spec: TrainSpec, plan: Plan, mesh: Mesh) -> Sprea
 
         split_matrices(model, tensor_ranks, sequence_parallel=spec.parallelism.sequence_parallel)
         around_loss = loss_over_ranks
-    compute_in(spec.precision, model, mesh.device)
+    transform_forward(model, spec, mesh)
     data_parallel: DataParallel
     replicas = mesh.along("replicate", "context")
     if layout.shard > 1 or (replicas is not None and (layout.tensor > 1 or layout.pipeline > 1)):
@@ -94,6 +95,16 @@ def spread(model: Transformer, spec: TrainSpec, plan: Plan, mesh: Mesh) -> Sprea
 
         positions = split_context(model, spec, mesh)
     return Spread(model, data_parallel, around_loss, positions)
+
+
+def transform_forward(model: Transformer, spec: TrainSpec, mesh: Mesh) -> None:
+    """Change how a designed model's forward pass runs on this rank, with no other rank involved."""
+    forget_activations(model, spec.activation_checkpointing)
+    if spec.compile:
+        from strategies.compiling import compile_layers
+
+        compile_layers(model, mesh.device)
+    compute_in(spec.precision, model, mesh.device)
 
 
 def give_first_weights(

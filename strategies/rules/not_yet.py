@@ -3,16 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from strategies.catalog import SUPPORTED_PRECISIONS
 from strategies.rules.problem import Asked, Problem
-from strategies.spec import ActivationCheckpointing, Offload, OptimizerName, Sampling
+from strategies.spec import Offload, OptimizerName
 
 READY: dict[str, tuple[Any, ...]] = {
-    "precision": SUPPORTED_PRECISIONS,
-    "activation_checkpointing": (ActivationCheckpointing.NONE,),
     "compile": (False,),
-    "data.packing": (False,),
-    "data.sampling": (Sampling.GLOBAL,),
     "training.optimizer": (
         OptimizerName.ADAMW,
         OptimizerName.SGD,

@@ -54,19 +54,22 @@ def test_the_demo_is_planned() -> None:
     assert Plan.model_validate_json(found.model_dump_json()) == found
 
 
+def test_half_precision_promises_a_band_and_says_where_it_is_emulated() -> None:
+    found = planned(precision="bfloat16")
+    assert found.runnable
+    assert found.result_class == "band"
+    assert "bfloat16 on a CPU" in found.warnings[-1]
+    old = Hardware(class_name="old", device="cuda", slots=1, memory_gib=32, model="Tesla V100-SXM2")
+    assert "no units for bfloat16" in planned(precision="bfloat16", hardware=old).warnings[-1]
+    assert planned(precision="float16", hardware=old).warnings == []
+
+
 @pytest.mark.parametrize("strategy", sorted(set(Strategy) - set(TECHNIQUES) - {Strategy.AUTO}))
 def test_a_strategy_that_is_not_built_is_refused_by_name(strategy: Strategy) -> None:
     problem = only_problem(planned(parallelism__strategy=strategy))
     assert (problem.code, problem.param) == ("strategy_not_supported", "parallelism.strategy")
     assert f"strategy {strategy.value} " in problem.message
     assert "ddp, fsdp" in problem.message
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_a_precision_that_is_not_built_is_refused_by_name(precision: str) -> None:
-    problem = only_problem(planned(precision=precision))
-    assert (problem.code, problem.param) == ("not_supported_yet", "precision")
-    assert precision in problem.message
 
 
 def test_auto_chooses_and_says_why() -> None:
@@ -227,10 +230,9 @@ def test_evaluation_without_held_out_text_is_refused() -> None:
 
 
 def test_several_problems_are_named_at_once() -> None:
-    found = planned(ranks=2, model__heads=5, training__warmup_steps=51, precision="float16")
+    found = planned(ranks=2, model__heads=5, training__warmup_steps=51)
     assert {p.param for p in found.problems} == {
         "parallelism.strategy",
-        "precision",
         "model.heads",
         "training.warmup_steps",
     }

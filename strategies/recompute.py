@@ -1,0 +1,56 @@
+"""Activation checkpointing: what a layer does not keep for its backward pass is computed again.
+
+Chen et al., arXiv:1604.06174; what is worth keeping: Korthikanti et al., arXiv:2205.05198,
+section 5; torch.utils.checkpoint does it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import (
+    checkpoint,
+    create_selective_checkpoint_contexts,
+    noop_context_fn,
+)
+
+from strategies.models.transformer import Transformer
+from strategies.spec import ActivationCheckpointing
+
+aten = torch.ops.aten
+# The operations that take most of the time: kept, everything between them is computed again.
+KEPT = [
+    aten.mm.default,
+    aten.bmm.default,
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
+    aten._scaled_dot_product_flash_attention.default,
+    aten._scaled_dot_product_efficient_attention.default,
+    aten._scaled_dot_product_cudnn_attention.default,
+]
+
+
+def forget_activations(model: Transformer, how: ActivationCheckpointing) -> None:
+    """Let every layer of a model keep only its input (full), or also its products (selective).
+
+    The layer's forward is replaced, not the layer: names stay, and what a sharding hooks onto the
+    layer stays outside, so a second forward pass finds the weights that the backward pass gathered.
+    """
+    if how is ActivationCheckpointing.NONE:
+        return
+    contexts: Callable[[], Any] = noop_context_fn
+    if how is ActivationCheckpointing.SELECTIVE:
+        contexts = partial(create_selective_checkpoint_contexts, KEPT)
+    for layer in model.layers.values():
+        forget_within(layer, contexts)
+
+
+def forget_within(layer: nn.Module, contexts: Callable[[], Any]) -> None:
+    layer.forward = partial(
+        checkpoint,
+        layer.forward,
+        use_reentrant=False,
+        preserve_rng_state=False,  # nothing in a layer is random
+        context_fn=contexts,
+    )

@@ -1,0 +1,25 @@
+"""Half precision and compiled layers: where they run, and where they only run slowly."""
+
+from collections.abc import Iterator
+
+from strategies.catalog import HALF_PRECISION
+from strategies.gpus import known_gpu
+from strategies.hardware import Hardware
+from strategies.spec import Precision
+
+
+def emulated(precision: Precision, hardware: Hardware) -> Iterator[str]:
+    """A warning where the hardware has no units for a precision."""
+    if precision not in HALF_PRECISION:
+        return
+    gpu = known_gpu(hardware.model)
+    if hardware.device == "cpu":
+        yield (
+            f"{precision} on a CPU saves activation memory but seldom time: without units for it "
+            "a step takes longer than in float32"
+        )
+    elif precision is not Precision.FLOAT16 and gpu is not None and gpu.bfloat16 is None:
+        yield (
+            f"{hardware.model} has no units for bfloat16, so {precision} is emulated, no faster "
+            f"than float32 ({gpu.float32:g} TFLOP/s); float16 reaches {gpu.float16:g}"
+        )
