@@ -10,7 +10,7 @@ import structlog
 
 from core.clock import boot_s
 from core.messages import Order, StopOrder
-from core.states import Outcome
+from core.states import INFRASTRUCTURE, Outcome
 from strategies.run_directory import Result, json_bytes, write_atomically
 from worker.api_client import ApiClient
 from worker.attempts import Attempt, Key, NodeFolder, Schedule, Start, read_model
@@ -32,6 +32,7 @@ from worker.decide import (
 from worker.judge import Verdict
 from worker.preparing import Preparation
 from worker.process_tree import Cgroup, ProcessTree, cgroup_for
+from worker.proven import distrust
 from worker.shim import exit_record
 from worker.spawners import Spawners
 
@@ -195,6 +196,8 @@ class Actor:
             result=read_model(attempt.result, Result),
         )
         attempt.write_exit(record)
+        if outcome in INFRASTRUCTURE:
+            distrust(attempt)
         log.info("attempt_concluded", attempt=attempt.path.name, outcome=outcome, reason=reason)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from core.clock import boot_s
 from core.messages import FileRef, Order, Resume
 from core.states import Outcome
 from strategies.run_directory import (
@@ -25,6 +26,8 @@ from strategies.run_directory import (
 from strategies.stdlib_text import prepare
 from worker.api_client import ApiClient, DamagedFile, Refused, Unreachable
 from worker.attempts import Attempt, NodeFolder
+from worker.boot import boot_id
+from worker.proven import needs_preflight
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 FETCH_TRIES = 3  # of one file that arrives damaged
@@ -84,6 +87,9 @@ class Preparation(threading.Thread):
             dataset_path=str(self._dataset()),
             dataset_format=self.order.dataset_format,
             resume_from=self._checkpoint(),
+            preflight=needs_preflight(
+                self.folder, self.order.plan, now=boot_s(), boot_id=boot_id()
+            ),
         )
         if not self.cancelled.is_set():
             write_atomically(self.attempt.plan, json_bytes(plan))

@@ -30,6 +30,7 @@ from worker.judge import Evidence, RankEvidence, Stop, Verdict, address_in_use, 
 from worker.launch import Launcher, TorchrunLauncher
 from worker.oom import oom_kills
 from worker.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup_for
+from worker.proven import note_end
 
 LOOK_EVERY_S = 0.2  # between two looks at deadlines and result.json; a child's end wakes at once
 FAIL_GRACE_S = 5.0  # for the other ranks to say what they saw, after the first has failed
@@ -204,6 +205,15 @@ class Shim:
         reason = verdict.reason
         if not gone:
             reason += " Some of its processes could not be killed; an administrator must look."
+        try:
+            note_end(
+                self.attempt,
+                verdict.outcome,
+                began_s=self.state.began_s,
+                boot_id=self.state.boot_id,
+            )
+        except OSError as error:
+            say(f"What the ranks have proven cannot be written down: {error}")
         self.attempt.write_exit(
             exit_record(
                 self.attempt,

@@ -1,0 +1,59 @@
+"""Which ranks of this node have proven themselves lately, so that an attempt need not ask again.
+
+An attempt that did a preflight and came to its first step has passed it. What it proved is
+forgotten when an attempt fails by the node's fault, and when the machine restarts.
+"""
+
+from pathlib import Path
+
+from core.states import INFRASTRUCTURE, Outcome
+from strategies.planner import Plan
+from strategies.run_directory import RunPlan, json_bytes, write_atomically
+from worker.attempts import Attempt, Kept, NodeFolder, read_model
+
+FILE = "proven.json"
+FRESH_S = 3600.0
+
+
+class Proven(Kept):
+    """proven.json, in the node's folder."""
+
+    boot_id: str
+    passed_at: dict[int, float]
+    """By number of ranks, on the boot clock of `boot_id`."""
+
+
+def needs_preflight(folder: NodeFolder, plan: Plan, *, now: float, boot_id: str) -> bool:
+    """Whether the ranks of `plan` have not proven themselves within the hour.
+
+    Always for several nodes: this one knows nothing of the way to the others.
+    """
+    proven = read_model(folder.path / FILE, Proven)
+    if proven is None or proven.boot_id != boot_id or plan.nodes > 1:
+        return True
+    return now - proven.passed_at.get(plan.world_size, -FRESH_S) >= FRESH_S
+
+
+def note_end(attempt: Attempt, outcome: Outcome, *, began_s: float, boot_id: str) -> None:
+    """Remember what an attempt that has ended says of its node. OSError of the disk."""
+    if outcome in INFRASTRUCTURE:
+        distrust(attempt)
+        return
+    path = file_of(attempt)
+    run_plan = read_model(attempt.plan, RunPlan)
+    if run_plan is None or not run_plan.preflight or attempt.last_step() == 0:
+        return
+    before = read_model(path, Proven)
+    passed_at = {} if before is None or before.boot_id != boot_id else before.passed_at
+    passed_at = {**passed_at, run_plan.plan.world_size: began_s}
+    write_atomically(path, json_bytes(Proven(boot_id=boot_id, passed_at=passed_at)))
+
+
+def distrust(attempt: Attempt) -> None:
+    """Forget whatever was proven on this node: an attempt has failed by its fault."""
+    file_of(attempt).unlink(missing_ok=True)
+
+
+def file_of(attempt: Attempt) -> Path:
+    """proven.json of the attempt's node."""
+    return attempt.path.parents[1] / FILE
