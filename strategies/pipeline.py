@@ -84,12 +84,13 @@ class PipelineEngine(SpmdEngine):
             for index, stage in self.stages.items()
         ]
         make = get_schedule_class(self.order)
-        return make(
+        schedule: PipelineScheduleSingle | PipelineScheduleMulti = make(
             stages if issubclass(make, PipelineScheduleMulti) else stages[0],
             self.at_once,
             loss_fn=self.loss,
             scale_grads=False,  # the loss is divided by the tokens of the whole step already
         )
+        return schedule
 
     def loss(self, logits_BTV: Tensor, labels_BT: Tensor, *, divisor: float) -> Tensor:
         """One micro-batch's part of the step's loss."""

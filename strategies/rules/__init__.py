@@ -32,6 +32,7 @@ ALL: tuple[Rule, ...] = (
     context.tokens_divide,
     batch.samples_divide,
     pipeline.stages_suit_schedule,
+    pipeline.layers_bear_two_backward_passes,
     pipeline.layers_fill_stages,
     pipeline.micro_batches_fill_pipeline,
     schedule.steps_make_sense,

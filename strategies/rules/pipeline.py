@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from strategies.rules.problem import Asked, Problem, largest_divisor
-from strategies.spec import PipelineSchedule, Strategy
+from strategies.spec import ActivationCheckpointing, PipelineSchedule, Strategy
 from strategies.stages import can_order, schedule_of, stages_per_rank
 
 DEGREE = "parallelism.pipeline_parallel_degree"
@@ -36,12 +36,27 @@ def stages_suit_schedule(asked: Asked) -> Iterator[Problem]:
             message=f"{named(asked)} has {needed[schedule]} stage(s) on each rank, not {given}; "
             f"take {needed[schedule]}{advice}",
         )
-    if schedule in ZERO_BUBBLE and asked.spec.compile:
+
+
+def layers_bear_two_backward_passes(asked: Asked) -> Iterator[Problem]:
+    """A zero-bubble schedule goes backward twice: for a layer's input, later for its weights."""
+    schedule = schedule_of(asked.strategy, asked.spec.parallelism)
+    if asked.layout.pipeline == 1 or schedule not in ZERO_BUBBLE:
+        return
+    if asked.spec.compile:
         yield Problem(
             code="not_supported_by_schedule",
             param="compile",
-            message=f"{schedule} splits the backward pass of a layer in two, which a compiled "
-            "layer cannot; take Interleaved1F1B, or leave compile out",
+            message=f"{schedule} goes backward through each layer twice, which a compiled layer "
+            "cannot; take Interleaved1F1B, or compile: false",
+        )
+    if asked.spec.activation_checkpointing is ActivationCheckpointing.SELECTIVE:
+        yield Problem(
+            code="not_supported_by_schedule",
+            param="activation_checkpointing",
+            message=f"{schedule} goes backward through each layer twice, and selective "
+            "checkpointing keeps what it saved for one time only; take full or none, or "
+            "Interleaved1F1B",
         )
 
 

@@ -18,7 +18,9 @@ TORCH_FREE = [
     "run_directory",
     "shapes",
     "spec",
+    "stages",
     "stdlib_text",
+    "timeline",
 ]
 
 
