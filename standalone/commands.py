@@ -12,6 +12,7 @@ from standalone.data_directory import AlreadyRunning, DataDirectory
 from standalone.processes import StartFailed
 from standalone.up import run
 from standalone.valkey import SocketPathTooLong
+from worker.preflight import run as examine
 
 Data = Annotated[
     Path | None,
@@ -61,6 +62,28 @@ def worker() -> None:
     The first time, TRAINYARD_ENROL_TOKEN holds the single-use token of `trainyard admin enrol`.
     """
     _become("worker.main")
+
+
+def preflight(
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            min=2, max=64, show_default=False, help="By default one per GPU, or per core."
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Each collective once, as before an attempt.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON, for scripts.")
+    ] = False,
+) -> None:
+    """Prove this machine's ranks: every collective, its numbers and speed; names a sick rank.
+
+    Exit code: 0 healthy, 10 wrong numbers, 11 a slow rank, 12 ranks dead, hung or out of step, 1
+    not started.
+    """
+    raise typer.Exit(examine(ranks=ranks, quick=quick, as_json=as_json))
 
 
 def _directory(path: Path | None) -> DataDirectory:

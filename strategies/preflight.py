@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from pydantic import BaseModel
 from torch import Tensor
-from torch.distributed.distributed_c10d import _get_default_store
+from torch.distributed.distributed_c10d import Store, _get_default_store, _set_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from strategies.collectives import MIB, Prepared, full_list, prepare, quick_list
@@ -38,8 +38,8 @@ from strategies.preflight_report import (
 )
 from strategies.roll_call import RanksMissing, RollCall
 
-START_TIMEOUT_S = 60.0  # for all ranks to have imported torch
-TIMEOUT_S = 5.0  # torchrun gives the survivors of a dead rank 25 s; naming it takes 2 x 5 + 1
+START_TIMEOUT_S = 120.0  # for all ranks to have imported torch
+TIMEOUT_S = 10.0  # torchrun gives the survivors of a dead rank 25 s; naming it takes 2 x 10 + 1
 QUICK_TIMEOUT_S = 30.0  # ranks of a loaded machine come to their first collective seconds apart
 REPEATS = 9  # of which the first warms up
 SLOW_FACTOR = 3.0
@@ -363,6 +363,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def examine_here(*, quick: bool, tell: bool) -> Report:
     """Meet the ranks of torchrun's environment and examine them, on their GPUs if they have any."""
+    began = time.perf_counter()
     device, backend = torch.device("cpu"), "gloo"
     if torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1")):
         device, backend = torch.device("cuda", int(os.environ["LOCAL_RANK"])), "nccl"
@@ -376,24 +377,18 @@ def examine_here(*, quick: bool, tell: bool) -> Report:
     )
     try:
         roll.introduce()
+        roll.enter("the process group")
+        join_group(backend, store, roll, device=device if backend == "nccl" else None)
     except RanksMissing as error:
         return Report(
             device=device_name(device),
             backend=backend,
             torch=torch.__version__,
             ranks=roll.names,
-            seconds=START_TIMEOUT_S,
+            seconds=time.perf_counter() - began,
             timings=[],
             missing=Missing(ranks=sorted(error.ranks), why=str(error)),
         )
-    dist.init_process_group(
-        backend,
-        store=store,
-        rank=rank,
-        world_size=world_size,
-        timeout=timedelta(seconds=TIMEOUT_S),
-        device_id=device if backend == "nccl" else None,
-    )
     checks = quick_list() if quick else full_list(device.type)
     repeats = 2 if quick else REPEATS
     if rank == 0 and tell:
@@ -402,6 +397,22 @@ def examine_here(*, quick: bool, tell: bool) -> Report:
         with progress(len(checks)) as done:
             return examine(checks, device=device, timeout_s=TIMEOUT_S, repeats=repeats, done=done)
     return examine(checks, device=device, timeout_s=TIMEOUT_S, repeats=repeats)
+
+
+def join_group(backend: str, store: Store, roll: RollCall, *, device: torch.device | None) -> None:
+    """Make the process group of all ranks. RanksMissing."""
+    try:
+        dist.init_process_group(
+            backend,
+            store=store,
+            rank=roll.rank,
+            world_size=roll.world_size,
+            timeout=timedelta(seconds=START_TIMEOUT_S),
+            device_id=device,
+        )
+    except RuntimeError as error:
+        raise roll.explain(error) from error
+    _set_pg_timeout(timedelta(seconds=TIMEOUT_S))
 
 
 if __name__ == "__main__":

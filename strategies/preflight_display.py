@@ -74,7 +74,7 @@ def table(report: Report) -> Table:
             Text("yes") if row.right else Text("NO", style="bold red"),
             f"{row.p50_ms:.3f}",
             f"{row.p95_ms:.3f}",
-            f"{row.bus_gb_per_s:.3f}",
+            f"{row.bus_gb_per_s:.3g}",
             str(row.slowest_rank),
         )
     return found
@@ -87,7 +87,7 @@ def chart(report: Report) -> Text:
     lines = []
     for row in rows:
         bar = "█" * max(1, round(BAR_WIDTH * row.bus_gb_per_s / widest))
-        lines.append(f"{name_of(row):<{MARGIN}} {bar} {row.bus_gb_per_s:.2f}")
+        lines.append(f"{name_of(row):<{MARGIN}} {bar} {row.bus_gb_per_s:.3g}")
     size = size_text(max((row.check.size_bytes for row in rows), default=0))
     return Text("\n".join(["", f"bus bandwidth in GB/s, float32, {size}", *lines, ""]))
 

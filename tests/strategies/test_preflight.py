@@ -258,5 +258,5 @@ def test_the_report_is_shown_as_a_table_a_chart_and_sentences() -> None:
         show(report, console)
     text = capture.get()
     assert "all_reduce  sum        float32  1 MiB  yes   2.000   2.000     0.524" in text
-    assert "all_reduce sum         " + "█" * 44 + " 0.52" in text
+    assert "all_reduce sum         " + "█" * 44 + " 0.524" in text
     assert "healthy: 2 ranks, cpu, gloo, torch 2.13.0, 1 checks in 1.0 s" in text

@@ -22,6 +22,7 @@ KNOWN = {
     "api": "Serve the HTTP API (production).",
     "scheduler": "Run a scheduler (production).",
     "worker": "Run this GPU node's worker (production).",
+    "preflight": "Prove this machine's ranks: every collective, its numbers and its speed.",
 }
 
 
