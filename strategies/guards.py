@@ -8,8 +8,10 @@ from torch import Tensor
 
 from strategies.engine import Engine
 from strategies.mesh import Mesh
+from strategies.precision import LossScale
 from strategies.spec import GuardSpec
 
+UNSCALED = LossScale()
 ADVICE = "Try a lower learning_rate or a longer warm-up"
 
 
@@ -35,7 +37,9 @@ def require_finite_loss(loss: float, *, own_share: Tensor, step: int, mesh: Mesh
     raise Diverged(f"the loss is {named or loss}", step=step)
 
 
-def require_finite_gradient(norm: float, *, engine: Engine, step: int, mesh: Mesh) -> None:
+def require_finite_gradient(
+    norm: float, *, engine: Engine, step: int, mesh: Mesh, scale: LossScale = UNSCALED
+) -> None:
     """Raise Diverged, on every rank alike, unless the gradient norm is finite; it names the weights
     and the ranks that hold them. Where ranks hold the same, it is too late to tell whose broke.
     """
@@ -46,8 +50,10 @@ def require_finite_gradient(norm: float, *, engine: Engine, step: int, mesh: Mes
         for rank, text in enumerate(mesh.gather_texts(shortened(engine.broken_weights())))
         if text
     ]
+    skipped = scale.skipped_in_a_row
+    after = f" after {skipped} skipped steps, at loss scale {scale.value:g}" if skipped else ""
     raise Diverged(
-        f"the loss is finite, but the gradient norm is {norm}: broken is the gradient of "
+        f"the loss is finite, but the gradient norm is {norm}{after}: broken is the gradient of "
         f"{', '.join(named) or 'no single weight'}",
         step=step,
     )

@@ -4,17 +4,10 @@ Chen et al., arXiv:1604.06174; what is worth keeping: Korthikanti et al., arXiv:
 section 5; torch.utils.checkpoint does it.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
-from torch import nn
-from torch.utils.checkpoint import (
-    checkpoint,
-    create_selective_checkpoint_contexts,
-    noop_context_fn,
-)
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from strategies.models.transformer import Transformer
 from strategies.spec import ActivationCheckpointing
@@ -39,18 +32,8 @@ def forget_activations(model: Transformer, how: ActivationCheckpointing) -> None
     """
     if how is ActivationCheckpointing.NONE:
         return
-    contexts: Callable[[], Any] = noop_context_fn
+    again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)  # nothing is random
     if how is ActivationCheckpointing.SELECTIVE:
-        contexts = partial(create_selective_checkpoint_contexts, KEPT)
+        again = partial(again, context_fn=partial(create_selective_checkpoint_contexts, KEPT))
     for layer in model.layers.values():
-        forget_within(layer, contexts)
-
-
-def forget_within(layer: nn.Module, contexts: Callable[[], Any]) -> None:
-    layer.forward = partial(
-        checkpoint,
-        layer.forward,
-        use_reentrant=False,
-        preserve_rng_state=False,  # nothing in a layer is random
-        context_fn=contexts,
-    )
+        layer.forward = partial(again, layer.forward)

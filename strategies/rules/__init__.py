@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from strategies.rules import (
     batch,
+    compiling,
     context,
     data,
     layout,
@@ -35,6 +36,7 @@ ALL: tuple[Rule, ...] = (
     pipeline.layers_bear_two_backward_passes,
     pipeline.layers_fill_stages,
     pipeline.micro_batches_fill_pipeline,
+    compiling.layers_compile,
     schedule.steps_make_sense,
     optimizer.matrices_are_known,
     optimizer.scaling_has_reference,

@@ -7,7 +7,6 @@ from strategies.rules.problem import Asked, Problem
 from strategies.spec import Offload, OptimizerName
 
 READY: dict[str, tuple[Any, ...]] = {
-    "compile": (False,),
     "training.optimizer": (
         OptimizerName.ADAMW,
         OptimizerName.SGD,
