@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from safetensors.torch import load_file
+from law import BANDS, departure, distance
+from pool import Pool
 from torch import nn
-from training_runs import HARDWARE, Run, WarmRanks, make_run_plan, make_spec
+from training_runs import HARDWARE, Options, make_run_plan, make_spec
 
 from strategies.optimizer import build_optimizer, set_learning_rate
 from strategies.planner import plan
+from strategies.spec import Precision
 
 Numbers = npt.NDArray[np.float64]
 
@@ -125,46 +127,35 @@ def run_spec(optimizer: str, **changes: Any) -> Any:
     )
 
 
-def furthest(found: Run, wanted: Run) -> tuple[float, float]:
-    """Relative differences: of the losses, and of the weights (L2)."""
-    losses = zip(found.series("loss"), wanted.series("loss"), strict=True)
-    loss = max(abs(a - b) / abs(b) for a, b in losses)
-    a, b = (load_file(run.directory.artifacts / "model.safetensors") for run in (found, wanted))
-    difference = math.sqrt(sum(float((a[name] - b[name]).square().sum()) for name in b))
-    return loss, difference / math.sqrt(sum(float(b[name].square().sum()) for name in b))
-
-
 @pytest.mark.gloo
 @pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize("optimizer", RATES)
 def test_every_layout_follows_the_curve_of_one_rank(
-    optimizer: str, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+    optimizer: str, pool: Pool, ragged: Options, tmp_path: Path
 ) -> None:
-    one = warm.train(make_run_plan(run_spec(optimizer), **ragged), tmp_path / "one")
+    one = pool.train(make_run_plan(run_spec(optimizer), **ragged), tmp_path / "one")
     losses = one.series("loss")
     assert losses[-1] < losses[0]
     for name, (ranks, parallelism) in LAYOUTS.items():
-        spec = run_spec(optimizer, parallelism=parallelism)
-        run = warm.train(make_run_plan(spec, ranks=ranks, **ragged), tmp_path / name)
-        loss, weights = furthest(run, one)
-        assert loss <= 1e-13, name
-        assert weights <= 1e-11, name
+        run_plan = make_run_plan(
+            run_spec(optimizer, parallelism=parallelism), ranks=ranks, **ragged
+        )
+        found = departure(pool.train(run_plan, tmp_path / name), one)
+        assert found.within(BANDS[Precision.FLOAT64]), f"{name}: {found}"
 
 
 @pytest.mark.gloo
 @pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize("optimizer", RATES)
 def test_it_goes_on_at_another_layout(
-    optimizer: str, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+    optimizer: str, pool: Pool, ragged: Options, tmp_path: Path
 ) -> None:
     """Four steps on two sharded ranks, four on two that split matrices: eight steps on one."""
-    schedule = {"training__schedule": "constant"}  # does not depend on where the run ends
-    one = warm.train(make_run_plan(run_spec(optimizer, **schedule), **ragged), tmp_path / "whole")
-    first = run_spec(optimizer, parallelism=LAYOUTS["fsdp"][1], training__steps=4, **schedule)
-    before = warm.train(make_run_plan(first, ranks=2, **ragged), tmp_path / "first")
-    second = run_spec(optimizer, parallelism=LAYOUTS["tensor"][1], **schedule)
-    resumed = {**ragged, "resume_from": str(before.directory.checkpoints)}
-    after = warm.train(make_run_plan(second, ranks=2, **resumed), tmp_path / "second")
-    joined = before.series("loss") + after.series("loss")
-    for found, wanted in zip(joined, one.series("loss"), strict=True):
-        assert found == pytest.approx(wanted, rel=1e-13)
+    fixed = {"training__schedule": "constant"}  # does not depend on where the run ends
+    one = pool.train(make_run_plan(run_spec(optimizer, **fixed), **ragged), tmp_path / "one")
+    for name, steps in (("fsdp", 4), ("tensor", 8)):
+        ranks, parallelism = LAYOUTS[name]
+        spec = run_spec(optimizer, parallelism=parallelism, training__steps=steps, **fixed)
+        run = pool.train(make_run_plan(spec, ranks=ranks, **ragged), tmp_path / "run")
+    assert run.series("loss") == pytest.approx(one.series("loss"), rel=1e-13)
+    assert distance(run, one) <= BANDS[Precision.FLOAT64].weights

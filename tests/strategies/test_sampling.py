@@ -1,6 +1,5 @@
 """Which sample comes when: decided by seed, pass and number, and, where asked for, by the rank."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_runs import HARDWARE, WarmRanks, make_run_plan, make_spec
+from pool import Pool
+from training_runs import HARDWARE, make_run_plan, make_spec
 
 from strategies.planner import plan
 from strategies.sampling import Order, permuted, round_keys, windows_of
@@ -148,23 +148,14 @@ def test_the_plan_does_not_promise_one_ranks_curve(sampling: str) -> None:
 @pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize("sampling", ["partitioned", "independent"])
 def test_curves_differ_from_the_global_order_and_resume_continues_them(
-    sampling: str, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+    sampling: str, pool: Pool, ragged: dict[str, Any], tmp_path: Path
 ) -> None:
-    ddp = {"parallelism__strategy": "ddp"}
-    law, whole, first = (
-        warm.train(make_run_plan(spec, ranks=2, **ragged), tmp_path / name)
-        for name, spec in (
-            ("law", small("global", **ddp)),
-            ("whole", small(sampling, **ddp)),
-            ("first", small(sampling, training__steps=3, **ddp)),
-        )
-    )
-    resumed = {**ragged, "resume_from": str(first.directory.checkpoints)}
-    after = warm.train(
-        make_run_plan(small(sampling, **ddp), ranks=2, **resumed), tmp_path / "after"
-    )
-    losses = whole.series("loss")
-    assert first.series("loss") + after.series("loss") == pytest.approx(losses, rel=1e-13)
-    differences = zip(losses, law.series("loss"), strict=True)
-    assert max(abs(a - b) for a, b in differences) > 1e-3
-    assert not math.isclose(losses[0], law.series("loss")[0], rel_tol=1e-9)
+    def train(name: str, sampling: str, steps: int) -> list[float]:
+        spec = small(sampling, training__steps=steps, parallelism={"strategy": "ddp"})
+        run_plan = make_run_plan(spec, ranks=2, **ragged)
+        return pool.train(run_plan, tmp_path / name).series("loss")
+
+    law, whole = train("law", "global", 6), train("whole", sampling, 6)
+    train("stopped", sampling, 3)
+    assert train("stopped", sampling, 6) == pytest.approx(whole, rel=1e-13)
+    assert max(abs(a - b) for a, b in zip(whole, law, strict=True)) > 1e-3

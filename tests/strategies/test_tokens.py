@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_runs import HARDWARE, REPOSITORY, WarmRanks, make_run_plan, make_spec
+from pool import Pool
+from training_runs import HARDWARE, REPOSITORY, make_run_plan, make_spec
 
 from strategies.corpus import KEPT, PIECE_BYTES, open_corpus
 from strategies.data import open_windows
@@ -110,7 +111,6 @@ def test_what_a_killed_builder_left_behind_does_no_harm(tmp_path: Path) -> None:
 
 
 def test_ranks_that_come_together_build_once(tmp_path: Path) -> None:
-    """A pipe instead of a file: it can be read once only, and every rank gets its text."""
     path, cache = tmp_path / "text.jsonl", tmp_path / "cache"
     path.write_text("".join(json.dumps({"text": f"number {n}"}) + "\n" for n in range(5000)))
     found: list[int] = []
@@ -170,7 +170,7 @@ def test_shakespeare_has_65_characters_and_nanogpts_split(tmp_path: Path) -> Non
 
 @pytest.mark.gloo
 @pytest.mark.xdist_group("gloo")
-def test_a_run_on_characters_learns_and_writes_in_them(warm: WarmRanks, tmp_path: Path) -> None:
+def test_a_run_on_characters_learns_and_writes_in_them(pool: Pool, tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("Größe zählt nicht, — ¿verdad? " * 200)
     spec = make_spec(
@@ -181,7 +181,7 @@ def test_a_run_on_characters_learns_and_writes_in_them(warm: WarmRanks, tmp_path
         parallelism={"strategy": "tensor"},
     )
     fields = {"dataset_path": str(path), "prompt": "Größe x", "sample_bytes": 20}
-    run = warm.train(make_run_plan(spec, ranks=2, **fields), tmp_path / "run")
+    run = pool.train(make_run_plan(spec, ranks=2, **fields), tmp_path / "run")
     losses = run.series("loss")
     assert losses[0] == pytest.approx(np.log(24), rel=0.1)
     assert losses[-1] < losses[0]
