@@ -12,6 +12,7 @@ import dashboard
 from api import (
     admin,
     checkpoints,
+    comparison,
     datasets,
     jobs,
     labs,
@@ -46,6 +47,7 @@ from core.settings import ApiSettings
 ROUTERS = (
     jobs.router,
     metrics.router,
+    comparison.router,
     logs.router,
     stream.router,
     checkpoints.router,

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.bells import Bells
-from api.clean_text import cleaned
+from api.clean_text import clean_text, cleaned
 from api.identity import NodeIdentity
 from api.node_classes import hardware_of, join_class, refit, same_kind
 from core import attempts
@@ -20,6 +20,7 @@ from core.policy import usable_end
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome
 from core.tables import Attempt, Job, Lease, Node, NodeClass
 from core.transitions import advance, note
+from strategies.certificate import Certificate
 from strategies.hardware import Hardware
 
 SLACK = timedelta(seconds=30)  # between the node's clock and ours
@@ -120,6 +121,8 @@ def _take_attempt(
 ) -> None:
     if seen.launcher is not None and attempt.launcher != seen.launcher:
         attempt.launcher = str(seen.launcher)
+    if seen.certificate is not None and attempt.epoch == job.epoch:
+        _take_certificate(session, node, job, seen.certificate, now=now, bells=bells)
     if seen.phase is Phase.EXITED:
         _take_exit(session, node, job, attempt, seen, now=now, bells=bells)
         return
@@ -135,6 +138,33 @@ def _take_attempt(
         _stops_by_itself(session, node, job, attempt, now=now)
     if attempt.state is not before:
         bells.jobs.add(job.id)
+
+
+def _take_certificate(
+    session: Session,
+    node: Node,
+    job: Job,
+    certificate: Certificate,
+    *,
+    now: datetime,
+    bells: Bells,
+) -> None:
+    document = cleaned(certificate.model_dump(mode="json"))
+    if job.certificate == document:
+        return
+    job.certificate = document
+    session.flush()  # an exit in the same heartbeat reads the row again
+    note(
+        session,
+        job.id,
+        "certified",
+        now=now,
+        message=clean_text(certificate.sentence),
+        actor=node.id,
+        epoch=job.epoch,
+        reason_code=certificate.verdict,
+    )
+    bells.jobs.add(job.id)
 
 
 def _take_exit(

@@ -60,6 +60,7 @@ def job_view(
             "stops_at": stops_at(job, attempt, lease),
             "wall_time_s": job.wall_time_s,
             "used_s": job.used_s,
+            "certificate": job.certificate,
             "result": job.result,
             "created_at": job.created_at,
             "started_at": job.started_at,

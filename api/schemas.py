@@ -72,6 +72,7 @@ from core.messages import Inventory, Telemetry
 from core.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables import LeaseKind
+from strategies.certificate import Certificate, Difference, ResultClass, Verdict
 from strategies.hardware import Hardware
 from strategies.planner import Plan
 from strategies.run_directory import Result
@@ -131,10 +132,26 @@ class JobView(View):
     """When its present attempt is stopped at the latest."""
     wall_time_s: int
     used_s: int
+    certificate: Certificate | None
+    """Of its first steps against one rank, if the spec asks for it and they are done."""
     result: Result | None
     created_at: Moment
     started_at: Moment | None
     finished_at: Moment | None
+
+
+class ComparisonView(View):
+    """The curves of two jobs over the steps that both have."""
+
+    job: str
+    other: str
+    verdict: Verdict
+    """`exempt`: one of them promises nothing."""
+    result_class: ResultClass
+    """The weaker of their promises."""
+    steps: int
+    loss: Difference
+    grad_norm: Difference
 
 
 class AttemptView(View):

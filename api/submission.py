@@ -176,6 +176,7 @@ def insert_job(
         stops_at=None,
         wall_time_s=spec.resources.wall_time,
         used_s=0,
+        certificate=None,
         result=None,
         created_at=now,
         started_at=None,

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.spec import NAME, Launcher
 from core.states import Outcome
+from strategies.certificate import Certificate
 from strategies.planner import Plan
 from strategies.run_directory import Result
 from strategies.spec import TrainSpec
@@ -148,6 +149,7 @@ class Observed(Message):
     launcher: Launcher | None = None
     message: str = ""
     """Such as `fetching checkpoint step 400, 1.2 of 1.5 GiB`."""
+    certificate: Certificate | None = None
     exit: ExitRecord | None = None
     kept: bool = False
     """After the exit: metrics, logs, checkpoints and artifacts have all been acknowledged."""

@@ -358,6 +358,8 @@ class Job(Base):
     last_tokens_per_s: Mapped[float | None]
     result: Mapped[Document | None]
     """`strategies.run_directory.Result` of the attempt that succeeded."""
+    certificate: Mapped[Document | None]
+    """`strategies.certificate.Certificate` of the newest attempt that began at the first step."""
     created_at: Mapped[datetime]
     queued_at: Mapped[datetime | None]
     """When its owner resumed it, which puts it behind those who wait already; None: `created_at`.

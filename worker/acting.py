@@ -11,6 +11,7 @@ import structlog
 from core.clock import boot_s
 from core.messages import Order, StopOrder
 from core.states import INFRASTRUCTURE, Outcome
+from strategies.certificate import Certificate
 from strategies.run_directory import Result, json_bytes, write_atomically
 from worker.api_client import ApiClient
 from worker.attempts import Attempt, Key, NodeFolder, Schedule, Start, read_model
@@ -49,6 +50,7 @@ class InMemory:
     preparation: Preparation | None = None
     spawned_at: float | None = None
     spawns: int = 0
+    certificate: Certificate | None = None
 
 
 @dataclass

@@ -17,6 +17,7 @@ import structlog
 
 from core.clock import boot_s
 from core.messages import Heartbeat, Observed, Orders, Phase
+from strategies.certificate import Certificate
 from strategies.run_directory import Result
 from worker.acting import Actor, InMemory
 from worker.api_client import ApiClient, Refused, Unreachable
@@ -67,7 +68,8 @@ class Agent:
                 seen = self.observe()
             observed = [self.describe(one) for one in seen]
             news: list[tuple[object, ...]] = [
-                (o.job_id, o.epoch, o.phase, o.exit is None, o.kept) for o in observed
+                (o.job_id, o.epoch, o.phase, o.certificate is None, o.exit is None, o.kept)
+                for o in observed
             ]
             if any(one.exited and o.exit is None for one, o in zip(seen, observed, strict=True)):
                 self.actor.spool.set()  # its exit waits for its last lines
@@ -127,6 +129,8 @@ class Agent:
     def describe(self, seen: Seen) -> Observed:
         """What the API is told of it."""
         attempt, known = self.folder.attempt(seen.key), self.actor.memory[seen.key]
+        if known.certificate is None:
+            known.certificate = read_model(attempt.certificate, Certificate)
         step, message = attempt.last_step(), ""
         start = attempt.start()
         record = attempt.exit_record() if seen.exited else None
@@ -150,6 +154,7 @@ class Agent:
             step=step,
             launcher=None if start is None else start.launcher,
             message=message,
+            certificate=known.certificate,
             exit=record,
             kept=kept,
         )

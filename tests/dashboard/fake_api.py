@@ -81,6 +81,7 @@ def job(**changes: Any) -> JobView:
         "stops_at": NOW + timedelta(minutes=20),
         "wall_time_s": 1200,
         "used_s": 0,
+        "certificate": None,
         "result": None,
         "created_at": NOW - timedelta(minutes=2),
         "started_at": NOW - timedelta(minutes=1),

@@ -1,0 +1,102 @@
+"""/v1/jobs/{id}/comparison: two jobs by the rule of certificates, after the fact."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api import metric_store
+from api.auth import SignedIn
+from api.downsample import newest_of_each_step
+from api.errors import InvalidRequest
+from api.job_views import find_job
+from api.metric_store import Points
+from api.process import ProcessDep
+from api.schemas import ComparisonView, ProblemItem
+from api.text_types import PlainText
+from core.errors import BadRequest, Conflict
+from core.spec import JobSpec
+from core.tables import Attempt, Job
+from strategies.certificate import Curve, Promise, compare, differing_fields, promise_of
+from strategies.planner import Plan
+
+router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
+
+
+@router.get("/{job_id}/comparison", summary="Whether two jobs took the same curve")
+def compare_jobs(
+    job_id: PlainText,
+    person: SignedIn,
+    process: ProcessDep,
+    other_id: Annotated[PlainText, Query(alias="with", description="Id of the other job.")],
+) -> ComparisonView:
+    """Their largest differences of loss and gradient norm, and whether the weaker of their promises
+    allows them. Both must train the same model on the same data with the same seed and schedule;
+    layout and precision may differ.
+    """
+    with process.read() as session:
+        job, other = find_job(session, job_id, person), find_job(session, other_id, person)
+        _require_comparable(job, other)
+        found, expected = _curve(session, job), _curve(session, other)
+    try:
+        comparison = compare(found, expected, _promise(job), _promise(other))
+    except ValueError:
+        raise Conflict(
+            f"{job.name} has {len(found.loss):,} steps with a loss and {other.name} has "
+            f"{len(expected.loss):,}; none of them is the same. Wait until both have trained.",
+            code="no_common_step",
+        ) from None
+    return ComparisonView(job=job.id, other=other.id, **dict(comparison))
+
+
+def _require_comparable(job: Job, other: Job) -> None:
+    if job.id == other.id:
+        raise BadRequest("Name another job to compare this one with.", param="with")
+    differing = differing_fields(_spec(job), _spec(other))
+    if differing:
+        raise InvalidRequest(
+            [
+                ProblemItem(
+                    param=name,
+                    code="differs",
+                    message=f"{name} is {one} in {job.name} and {two} in {other.name}",
+                )
+                for name, (one, two) in differing.items()
+            ],
+            code="not_comparable",
+            detail=f"{job.name} and {other.name} are not the same training: they differ in "
+            f"{', '.join(differing)}.",
+        )
+
+
+def _spec(job: Job) -> JobSpec:
+    """The spec; its dataset by id, because one text may have been named in two ways."""
+    spec = JobSpec.model_validate(job.spec)
+    if job.dataset_id is None:
+        return spec
+    data = spec.data.model_copy(update={"dataset": job.dataset_id})
+    return spec.model_copy(update={"data": data})
+
+
+def _promise(job: Job) -> Promise:
+    return promise_of(JobSpec.model_validate(job.spec), Plan.model_validate(job.plan))
+
+
+def _curve(session: Session, job: Job) -> Curve:
+    """Over all attempts; of a step that was run twice, the last values. What is not finite stays
+    so."""
+    attempts = session.scalars(
+        select(Attempt.id).where(Attempt.job_id == job.id).order_by(Attempt.epoch)
+    ).all()
+    parts: dict[str, list[Points]] = {"loss": [], "grad_norm": []}
+    for attempt_id in attempts:
+        found = metric_store.read(session, attempt_id, keys=list(parts), rank=0)
+        for (key, _), points in found.items():
+            parts[key].append(points)
+    curve = Curve()
+    for key, values in (("loss", curve.loss), ("grad_norm", curve.grad_norm)):
+        if parts[key]:
+            steps, numbers = newest_of_each_step(Points.joined(parts[key]))
+            values.update(zip(steps.tolist(), numbers.tolist(), strict=True))
+    return curve
