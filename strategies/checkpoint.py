@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from strategies.engine import Engine, State
+from strategies.guards import remember
 from strategies.init import design_model
 from strategies.mesh import Mesh
 from strategies.precision import LossScale
@@ -34,7 +35,7 @@ from strategies.run_directory import (
     write_atomically,
     write_manifest,
 )
-from strategies.spec import CheckpointSpec, TrainSpec
+from strategies.spec import CheckpointSpec, GuardSpec, TrainSpec
 
 PROGRESS = "progress.json"
 ASIDE = ".tmp-"  # step-000200.tmp-<token>: being written, or about to be deleted
@@ -51,6 +52,18 @@ class Progress(BaseModel):
     loss_scale: LossScale = LossScale()
     recent_losses: tuple[float, ...] = ()
     """What the guard against loss spikes remembers."""
+
+    def after(
+        self, *, samples: int, tokens: int, loss: float, skipped: bool, guards: GuardSpec
+    ) -> "Progress":
+        """One step further."""
+        return Progress(
+            step=self.step + 1,
+            samples_seen=self.samples_seen + samples,
+            tokens_seen=self.tokens_seen + tokens,
+            loss_scale=self.loss_scale.after(skipped=skipped),
+            recent_losses=remember(self.recent_losses, loss, guards),
+        )
 
 
 class StoredProgress(BaseModel):

@@ -33,6 +33,14 @@ class Batch(NamedTuple):
         return Batch(self.inputs_BT[:, positions], self.labels_BT[:, positions], self.documents_BT)
 
 
+class Held(NamedTuple):
+    """Bytes that live from step to step on this rank."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+
+
 class Engine(Protocol):
     """One technique of training."""
 
@@ -61,6 +69,9 @@ class Engine(Protocol):
 
     def evaluate(self, micro_batch: Batch) -> Tensor:
         """This rank's share of the token loss sum, 0-d, without a gradient."""
+
+    def held(self) -> Held:
+        """What this rank holds now."""
 
     def state(self) -> State:
         """The live tensors of weights and optimizer; a checkpoint is read into them in place."""

@@ -1,6 +1,6 @@
 """The gradient of the whole model, whatever part of it a rank holds: its norm, and clipping it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -40,6 +40,11 @@ def num_shards(tensor: Tensor) -> int:
 def own_part(tensor: Tensor) -> Tensor:
     """The numbers that this rank holds, as a plain tensor on the same storage."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def num_bytes(tensors: Iterable[Tensor]) -> int:
+    """What this rank holds of some tensors."""
+    return sum(part.numel() * part.element_size() for part in map(own_part, tensors))
 
 
 @torch.no_grad()

@@ -107,7 +107,8 @@ class Mesh:
         """
         if self.world_size == 1:
             return None
-        return dist.new_group(backend="gloo", timeout=SAVING_TIMEOUT)
+        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=SAVING_TIMEOUT)
+        return group
 
     def set_timeout(self, seconds: float) -> None:
         """How long this rank waits from now on for the others, in every group but saving's."""

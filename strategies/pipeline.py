@@ -6,6 +6,7 @@ torch.distributed.pipelining runs the schedules and moves the features.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,6 +26,7 @@ from strategies.loss import token_loss_sum
 from strategies.mesh import Mesh
 from strategies.models.transformer import Transformer
 from strategies.optimizer import build_optimizer
+from strategies.phases import Phase, phase
 from strategies.planner import Plan
 from strategies.precision import dtype_of
 from strategies.spec import Strategy, TrainSpec
@@ -32,6 +34,22 @@ from strategies.spmd import SpmdEngine, spread
 from strategies.stages import layers_of, rank_of, schedule_of, stages_per_rank
 
 TIED = "embedding.weight"
+
+
+class Stage(PipelineStage):
+    """torch's stage, which also says what it is doing."""
+
+    def forward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+        with phase(Phase.FORWARD):
+            return super().forward_one_chunk(*arguments, **options)
+
+    def backward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+        with phase(Phase.BACKWARD):
+            return super().backward_one_chunk(*arguments, **options)
+
+    def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+        with phase(Phase.BACKWARD):
+            return super().backward_weight_one_chunk(*arguments, **options)
 
 
 class PipelineEngine(SpmdEngine):
@@ -72,7 +90,7 @@ class PipelineEngine(SpmdEngine):
     def make_schedule(self) -> PipelineScheduleSingle | PipelineScheduleMulti:
         """torch's schedule over this rank's stages."""
         stages = [
-            PipelineStage(
+            Stage(
                 stage.data_parallel.module,
                 index,
                 self.num_stages,

@@ -10,29 +10,21 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from strategies.engine import Held
 from strategies.gradients import own_part
 from strategies.phases import Phase, listeners
 
 GIB = 2**30
-FIRST_LOOK = 5  # steps after the start: torch has warmed up by then
+FIRST_LOOK = 20  # steps after the start: torch has warmed up by then
 EVERY = 500  # a look costs about a step's time
 COLLECTIVES = ("gloo:", "nccl:", "ncclDevKernel", "ncclKernel")
 
 Interval = tuple[int, int]  # begin and end, ns
-
-
-class Held(NamedTuple):
-    """Bytes that live from step to step on this rank."""
-
-    weights: int
-    gradients: int
-    optimizer: int
 
 
 class Probe:
@@ -42,10 +34,15 @@ class Probe:
         self.device, self.held = device, held
         self.steps = 0
 
-    def wants_next(self) -> bool:
-        """Whether the step that begins now is one of them."""
+    @contextmanager
+    def next_step(self) -> Iterator[dict[str, float]]:
+        """Around every step; what was seen of it, most often nothing."""
         self.steps += 1
-        return self.steps == FIRST_LOOK or self.steps % EVERY == 0
+        if self.steps == FIRST_LOOK or self.steps % EVERY == 0:
+            with self.look() as found:
+                yield found
+        else:
+            yield {}
 
     @contextmanager
     def look(self) -> Iterator[dict[str, float]]:

@@ -10,13 +10,20 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from strategies.engine import Batch, State, copy_state, sum_of
-from strategies.gradients import broken_weights, clip_gradients, own_part, weights_of
+from strategies.engine import Batch, Held, State, copy_state, sum_of
+from strategies.gradients import (
+    broken_weights,
+    clip_gradients,
+    num_bytes,
+    own_part,
+    weights_of,
+)
 from strategies.init import design_model, materialise
 from strategies.loss import token_loss_sum
 from strategies.mesh import Mesh
 from strategies.models.transformer import Transformer
 from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
+from strategies.phases import Phase, phase
 from strategies.planner import Plan
 from strategies.precision import compute_in
 from strategies.recompute import forget_activations
@@ -142,8 +149,10 @@ class SpmdEngine:
         for i, batch in enumerate(micro_batches):
             last = i == len(micro_batches) - 1
             with parallel.micro_batch(last=last), self.spread.around_loss():
-                loss = self.token_loss_sum(batch) / divisor
-                torch.autograd.backward(loss * parallel.loss_factor)
+                with phase(Phase.FORWARD):
+                    loss = self.token_loss_sum(batch) / divisor
+                with phase(Phase.BACKWARD):
+                    torch.autograd.backward(loss * parallel.loss_factor)
             shares.append(loss.detach())
         return self.counted_once(sum_of(shares))
 
@@ -176,6 +185,15 @@ class SpmdEngine:
     def evaluate(self, micro_batch: Batch) -> Tensor:
         with self.spread.around_loss():
             return self.counted_once(self.token_loss_sum(micro_batch))
+
+    def held(self) -> Held:
+        parameters = [weight.parameter for weight in self.weights]
+        state = optimizer_state(self.optimizer, self.weights).values()
+        return Held(
+            weights=num_bytes(parameters),
+            gradients=num_bytes([p.grad for p in parameters if p.grad is not None]),
+            optimizer=num_bytes(state),
+        )
 
     def state(self) -> State:
         return {

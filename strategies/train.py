@@ -6,17 +6,14 @@ main() and the loop, from top to bottom. The loop knows no technique: it talks t
 import argparse
 import gc
 import importlib
-import math
 import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn
+from typing import NoReturn
 
 import torch
-from torch import Tensor
 
 from strategies.catalog import MODELS
 from strategies.checkpoint import (
@@ -34,35 +31,29 @@ from strategies.failures import report
 from strategies.generate import export_weights, sample_text
 from strategies.guards import (
     Diverged,
-    remember,
-    require_finite_gradient,
-    require_finite_loss,
-    require_no_spike,
 )
-from strategies.learning_rate import learning_rate
 from strategies.mesh import Mesh, join, leave
 from strategies.metrics import MetricsLog, max_active_gib
 from strategies.one_rank import Certifier
 from strategies.patience import Patience
 from strategies.precision import first_loss_scale
 from strategies.preflight import trust
+from strategies.probe import Probe
 from strategies.profiling import StepProfiler
 from strategies.run_directory import (
     SAMPLE,
     WEIGHTS,
-    Action,
     BadCheckpoint,
     ExitCode,
-    Result,
     RunDirectory,
     RunPlan,
-    json_bytes,
     write_atomically,
 )
-from strategies.saving import CheckpointWriter, Saved
+from strategies.saving import CheckpointWriter
+from strategies.speed import Speed
+from strategies.step import take_step
+from strategies.story import Story
 from strategies.tokens import Tokenizer
-
-FIRST_STEPS, LAST_STEPS = 5, 10  # one step's loss is noise: the result gives means of these many
 
 # What a run would import on its way; a test finds out when this falls behind.
 IMPORTED_LATE = (
@@ -151,7 +142,8 @@ def train(
     if checkpoint is not None:
         progress = load_checkpoint(checkpoint, engine, spec, mesh)
     profiler = StepProfiler(directory.artifacts, rank=mesh.rank, device=mesh.device)
-    story = Story(directory, started=time.perf_counter(), checkpoint=checkpoint)
+    probe, speed = Probe(mesh.device, engine.held), Speed(spec, mesh)
+    story = Story(directory, checkpoint=checkpoint)
     gc.freeze()  # what lives until the end need not be looked through by every later collection
     patience = Patience(mesh, first_s=run_plan.collective_timeout_s)
     stopping = False
@@ -167,51 +159,47 @@ def train(
             micro_batches, valid_tokens = data.step(progress.samples_seen)
             data_time_s = time.perf_counter() - began
 
-            scale = progress.loss_scale
-            share = engine.forward_backward(micro_batches, valid_tokens / scale.value)
-            share = share / scale.value
-            norm = engine.clip(training.max_grad_norm, scale.value)
-            agreed = agree(share, norm, control.look(), mesh)
-            skipped = scale.may_skip and not math.isfinite(agreed.grad_norm)
             try:
-                require_finite_loss(agreed.loss, own_share=share, step=step, mesh=mesh)
-                if not skipped:
-                    require_finite_gradient(agreed.grad_norm, engine=engine, step=step, mesh=mesh)
-                require_no_spike(agreed.loss, progress.recent_losses, guards=spec.guards, step=step)
+                with probe.next_step() as seen:
+                    agreed, rate, skipped = take_step(
+                        engine,
+                        micro_batches,
+                        valid_tokens,
+                        progress,
+                        control.look(),
+                        spec=spec,
+                        mesh=mesh,
+                    )
             except Diverged:
+                story.tell_saved(writer.finish(), metrics)
                 story.write_result(progress.step, mesh, "diverged")
                 raise
-            rate = learning_rate(training, step)
-            if skipped:
-                engine.skip()
-            else:
-                engine.step(rate)
-            progress = Progress(
-                step=step,
-                samples_seen=progress.samples_seen + training.global_batch_size,
-                tokens_seen=progress.tokens_seen + valid_tokens,
-                loss_scale=scale.after(skipped=skipped),
-                recent_losses=remember(progress.recent_losses, agreed.loss, spec.guards),
+            progress = progress.after(
+                samples=training.global_batch_size,
+                tokens=valid_tokens,
+                loss=agreed.loss,
+                skipped=skipped,
+                guards=spec.guards,
             )
 
             step_time_s = time.perf_counter() - began
             patience.after_step(step_time_s)
-            story.add_step(agreed.loss, valid_tokens, step_time_s)
+            story.add_step(agreed.loss)
+            if not seen:  # looking took longer than the step
+                story.add_time(valid_tokens, step_time_s)
+            grad_norm = None if skipped else agreed.grad_norm
             metrics.write(
                 step,
                 loss=agreed.loss,
-                grad_norm=None if skipped else agreed.grad_norm,
+                grad_norm=grad_norm,
                 lr=rate,
                 tokens_seen=progress.tokens_seen,
-                tps=valid_tokens / step_time_s / mesh.world_size,
-                tokens_per_s=valid_tokens / step_time_s,
-                step_time_s=step_time_s,
                 data_time_s=data_time_s,
                 max_active_gib=max_active_gib(mesh.device),
                 **progress.loss_scale.metrics(),
+                **(seen or speed.metrics(valid_tokens, step_time_s)),
             )
-
-            certifier.after_step(step, agreed.loss, None if skipped else agreed.grad_norm, metrics)
+            certifier.after_step(step, agreed.loss, grad_norm, metrics)
             if mesh.is_first:
                 tell_step(
                     step,
@@ -249,36 +237,6 @@ def train(
     engine.close()
 
 
-class Agreement(NamedTuple):
-    """What all ranks know after a step's only small reduction."""
-
-    loss: float
-    grad_norm: float
-    stop: bool
-    checkpoint: bool
-    profile: bool
-
-
-def agree(share: Tensor, norm: Tensor, request: Action | None, mesh: Mesh) -> Agreement:
-    """Add up the shares of the loss; what is asked of one rank rides along to all."""
-    requests = [float(request is action) for action in Action]
-    values = torch.cat(
-        [
-            torch.stack([share.detach().double(), norm.detach().double() / mesh.world_size]),
-            torch.tensor(requests, dtype=torch.float64, device=mesh.device),
-        ]
-    )
-    loss, grad_norm, *asked = mesh.sum(values).tolist()
-    by_action = dict(zip(Action, asked, strict=True))
-    return Agreement(
-        loss=loss,
-        grad_norm=grad_norm,
-        stop=by_action[Action.STOP] > 0,
-        checkpoint=by_action[Action.CHECKPOINT] > 0,
-        profile=by_action[Action.PROFILE] > 0,
-    )
-
-
 def find_start(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> Path | None:
     """The checkpoint to go on from, on all ranks the one that the first rank found."""
     found = refused = ""
@@ -313,70 +271,6 @@ def leave_artifacts(
     )
     write_atomically(directory.artifacts / SAMPLE, sample.encode())
     return sample
-
-
-@dataclass
-class Story:
-    """What result.json will tell."""
-
-    directory: RunDirectory
-    started: float
-    first_losses: list[float] = field(default_factory=list)
-    last_losses: list[float] = field(default_factory=list)
-    tokens: int = 0
-    training_s: float = 0.0
-    eval_loss: float | None = None
-    checkpoint: Path | None = None  # the newest that is safe, or the one that was read
-    sample: str | None = None
-
-    def tell_saved(self, saved: Saved | None, metrics: MetricsLog) -> None:
-        """Remember and tell a checkpoint, once there is one."""
-        if saved is None:
-            return
-        self.checkpoint = saved.path
-        metrics.write(
-            saved.step,
-            event="checkpoint_saved",
-            checkpoint=saved.path.name,
-            ckpt_stage_s=saved.stage_s,
-            ckpt_save_s=saved.save_s,
-        )
-
-    def add_step(self, loss: float, tokens: int, step_time_s: float) -> None:
-        """Remember one step."""
-        if len(self.first_losses) < FIRST_STEPS:
-            self.first_losses.append(loss)
-        self.last_losses = [*self.last_losses[1 - LAST_STEPS :], loss]
-        self.tokens += tokens
-        self.training_s += step_time_s
-
-    def write_result(
-        self, step: int, mesh: Mesh, reason: Literal["finished", "stopped", "diverged"]
-    ) -> None:
-        """Write result.json, on the first rank."""
-        if not mesh.is_first:
-            return
-        saved = self.checkpoint
-        if saved is not None and saved.parent != self.directory.checkpoints:
-            saved = None  # it was only read from elsewhere
-        result = Result(
-            finished=reason == "finished",
-            step=step,
-            loss_first=mean(self.first_losses),
-            loss_last=mean(self.last_losses),
-            eval_loss=self.eval_loss,
-            tokens_per_s=self.tokens / self.training_s if self.training_s else None,
-            wall_s=time.perf_counter() - self.started,
-            checkpoint=None if saved is None else saved.name,
-            sample=self.sample,
-            reason=reason,
-        )
-        write_atomically(self.directory.result, json_bytes(result))
-
-
-def mean(values: list[float]) -> float | None:
-    """The mean, or None of nothing."""
-    return sum(values) / len(values) if values else None
 
 
 def is_due(step: int, every: int | None) -> bool:

@@ -16,14 +16,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from strategies.engine import Batch, State, copy_state, sum_of
+from strategies.engine import Batch, Held, State, copy_state, sum_of
 from strategies.fragment import Fragment
-from strategies.gradients import norm_of
+from strategies.gradients import norm_of, num_bytes
 from strategies.init import design_model
 from strategies.loss import token_loss_sum
 from strategies.mesh import Mesh
 from strategies.models.transformer import Transformer
 from strategies.optimizer import build_optimizer, set_learning_rate
+from strategies.phases import Phase, phase
 from strategies.planner import Plan
 from strategies.precision import compute_in
 from strategies.spec import Offload, Strategy, TrainSpec
@@ -36,8 +37,8 @@ import deepspeed
 from deepspeed.accelerator import get_accelerator, set_accelerator
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
-# What DeepSpeed believes it can compile on this machine: nothing. Where it finds a compiler it would
-# build collectives of its own at the start of a run, and wait for ever on a build that was killed.
+# What DeepSpeed believes it can compile on this machine: nothing. Where it finds a compiler, it
+# builds collectives of its own when a run begins, and waits for ever for a build that was killed.
 deepspeed.ops.__compatible_ops__ = {}
 
 # It calls collectives by names that torch is about to drop.
@@ -122,9 +123,11 @@ class ZeroEngine:
         for i, batch in enumerate(micro_batches):
             last = i == len(micro_batches) - 1
             self.deepspeed.set_gradient_accumulation_boundary(last)
-            logits_BTV = self.deepspeed(batch.inputs_BT, batch.documents_BT)
-            loss = token_loss_sum(logits_BTV, batch.labels_BT) / divisor
-            self.deepspeed.backward(loss * self.mesh.world_size, scale_wrt_gas=False)
+            with phase(Phase.FORWARD):
+                logits_BTV = self.deepspeed(batch.inputs_BT, batch.documents_BT)
+                loss = token_loss_sum(logits_BTV, batch.labels_BT) / divisor
+            with phase(Phase.BACKWARD):
+                self.deepspeed.backward(loss * self.mesh.world_size, scale_wrt_gas=False)
             shares.append(loss.detach())
         return sum_of(shares)
 
@@ -144,7 +147,7 @@ class ZeroEngine:
         if self.offloads:
             get_accelerator().synchronize()  # it is copied to the host beside the backward pass
             return [[row.grad] for row in self.rows() if row.grad is not None]
-        return [self.zero.averaged_gradients[i] for i in range(len(self.rows()))]
+        return [self.zero.averaged_gradients.get(i) or [] for i in range(len(self.rows()))]
 
     def step(self, learning_rate: float) -> None:
         set_learning_rate(self.optimizer, learning_rate)
@@ -174,6 +177,16 @@ class ZeroEngine:
     def evaluate(self, micro_batch: Batch) -> Tensor:
         logits_BTV = self.deepspeed(micro_batch.inputs_BT, micro_batch.documents_BT)
         return token_loss_sum(logits_BTV, micro_batch.labels_BT)
+
+    def held(self) -> Held:
+        rows = self.rows()
+        return Held(
+            weights=num_bytes(rows),
+            gradients=num_bytes(part for row in self.own_gradients() for part in row),
+            optimizer=num_bytes(
+                part for row in rows for part in self.optimizer.state[row].values()
+            ),
+        )
 
     def state(self) -> State:
         state: State = {"model": {}, "optimizer": {}}
@@ -237,6 +250,7 @@ def deepspeed_config(spec: TrainSpec, plan: Plan) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": plan.micro_batch_size,
         "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+        "gradient_clipping": 0.0,  # the loop clips; left out, DeepSpeed would clip at 1
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,  # it would have to be compiled on the node

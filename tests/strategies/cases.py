@@ -4,6 +4,7 @@ Loaded by ranks.py; every case returns an exit code.
 """
 
 import itertools
+import math
 import os
 import signal
 import sys
@@ -20,8 +21,8 @@ from torch.utils.checkpoint import checkpoint
 
 from strategies.checkpoint import Progress, save_checkpoint
 from strategies.context import ContextAttention
-from strategies.engine import Batch, Engine, State, copy_state, engine_for
-from strategies.gradients import weights_of
+from strategies.engine import Batch, Engine, Held, State, copy_state, engine_for
+from strategies.gradients import num_bytes, weights_of
 from strategies.init import build_model
 from strategies.layout import Layout
 from strategies.loss import IGNORED, token_loss_sum
@@ -122,6 +123,11 @@ class ScheduledEngine:
     @torch.no_grad()
     def evaluate(self, micro_batch: Batch) -> Tensor:
         return token_loss_sum(self.model(micro_batch.inputs_BT), micro_batch.labels_BT)
+
+    def held(self) -> Held:
+        gradients = [tensor.grad for _, tensor in self.parameters if tensor.grad is not None]
+        weights = num_bytes(tensor for _, tensor in self.parameters)
+        return Held(weights, num_bytes(gradients), 2 * weights)
 
     def state(self) -> State:
         return {
@@ -306,3 +312,85 @@ def results(
     inputs = [x.detach().clone().requires_grad_() for x in inputs]
     output = attention(*inputs, documents)
     return [output.detach(), *torch.autograd.grad(output, inputs, grad_output)]
+
+
+def train_until_killed(run_dir: str, victim: int, step: int) -> int:
+    """train_run with SIGKILL to one rank between the backward pass and the update of a step."""
+    directory = RunDirectory(Path(run_dir))
+    run_plan = directory.read_plan()
+    engine, steps = engine_for(run_plan.plan), itertools.count(1)
+    clip = engine.clip
+
+    def clip_or_die(max_norm: float, loss_scale: float) -> Tensor:
+        if next(steps) == step and int(os.environ["RANK"]) == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return clip(max_norm, loss_scale)
+
+    engine.clip = clip_or_die  # type: ignore[method-assign]
+    return run(run_plan, directory.path, engine=engine)
+
+
+class SpikingEngine(SpmdEngine):
+    """The loss jumps in step 5."""
+
+    steps = 0
+
+    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
+        self.steps += 1
+        if self.steps == 5:
+            with torch.no_grad():
+                self.model.head.weight.mul_(100)  # type: ignore[union-attr, operator]
+        return super().forward_backward(micro_batches, divisor)
+
+
+class SpoiledEngine(SpmdEngine):
+    """One weight's gradient is spoiled on the last rank, in the steps that a class names."""
+
+    value, spoiled, steps = math.nan, range(2, 3), 0
+
+    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
+        self.steps += 1
+        share = super().forward_backward(micro_batches, divisor)
+        if self.steps in self.spoiled and self.mesh.rank == self.mesh.world_size - 1:
+            gradient = dict(self.model.named_weights())["layers.0.attention.query.weight"].grad
+            assert gradient is not None
+            own_part(gradient)[0, 0] = self.value
+        return share
+
+
+class OverflowingEngine(SpoiledEngine):
+    """As if float16 had overflowed in step 3."""
+
+    value, spoiled = math.inf, range(3, 4)
+
+
+class HopelessEngine(SpoiledEngine):
+    """As if float16 overflowed at any scale."""
+
+    value, spoiled = math.inf, range(1, 100)
+
+
+def wait_in_vain(timeout_s: float) -> int:
+    """Every group of a mesh gives up on rank 3, which comes to no collective."""
+    layout = Layout(replicate=2, tensor=2)
+    dist.init_process_group("gloo")
+    mesh = Mesh(layout, dist.get_rank(), torch.device("cpu"))
+    lines = [mesh.along("replicate"), mesh.along("tensor")]
+    mesh.barrier()
+    mesh.set_timeout(timeout_s)
+    for line in lines:
+        assert line is not None
+        group = line.get_group()
+        with_last = 3 in dist.get_process_group_ranks(group)
+        if with_last and mesh.rank != 3:
+            began = time.monotonic()
+            try:
+                dist.all_reduce(torch.ones(1), group=group)
+            except RuntimeError as error:
+                assert "Timed out" in str(error)
+                assert timeout_s - 0.1 <= time.monotonic() - began < timeout_s + 20
+            else:
+                raise AssertionError("rank 3 was not waited for")
+    if mesh.rank == 3:
+        time.sleep(3 * timeout_s)  # a rank that hangs: one that has gone is noticed at once
+    return 0

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from strategies.engine import Held
 from strategies.phases import Phase, listeners, phase
-from strategies.probe import GIB, Held, KeptActivations, Probe, length, merged, uncovered_ns
+from strategies.probe import FIRST_LOOK, GIB, KeptActivations, Probe, length, merged, uncovered_ns
 
 spans = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda s: (s[0], s[0] + s[1])), max_size=8
@@ -54,7 +55,6 @@ def test_a_look_tells_phases_and_moments() -> None:
         return Held(weights, gradients, 0)
 
     probe = Probe(torch.device("cpu"), held)
-    assert [probe.wants_next() for _ in range(6)] == [False] * 4 + [True, False]
     with probe.look() as found:
         for _ in range(2):
             with phase(Phase.FORWARD):
@@ -74,3 +74,14 @@ def test_a_look_tells_phases_and_moments() -> None:
     assert found["after_optimizer_weights_gib"] * GIB == weights
     assert "backward_time_s" in found
     assert "optimizer_time_s" in found
+
+
+def test_a_few_steps_are_looked_at() -> None:
+    probe = Probe(torch.device("cpu"), lambda: Held(0, 0, 0))
+    looked_at = []
+    for step in range(1, FIRST_LOOK + 3):
+        with probe.next_step() as seen:
+            assert bool(listeners) == (step == FIRST_LOOK)
+        if seen:
+            looked_at.append(step)
+    assert looked_at == [FIRST_LOOK]

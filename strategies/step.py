@@ -1,0 +1,89 @@
+"""One optimizer step of all ranks: both passes, clipping, the guards, the update."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from strategies.checkpoint import Progress
+from strategies.engine import Batch, Engine
+from strategies.guards import require_finite_gradient, require_finite_loss, require_no_spike
+from strategies.learning_rate import learning_rate
+from strategies.mesh import Mesh
+from strategies.phases import Phase, phase
+from strategies.run_directory import Action
+from strategies.spec import TrainSpec
+
+
+class Step(NamedTuple):
+    """A step that all ranks took."""
+
+    agreed: "Agreement"
+    learning_rate: float
+    skipped: bool
+    """Whether float16's gradient overflowed, so that the weights stayed as they were."""
+
+
+def take_step(
+    engine: Engine,
+    micro_batches: list[Batch],
+    valid_tokens: int,
+    progress: Progress,
+    request: Action | None,
+    *,
+    spec: TrainSpec,
+    mesh: Mesh,
+) -> Step:
+    """The step after `progress`; Diverged, before the weights have changed, where it must not be.
+
+    `valid_tokens` are those of all ranks, `request` is what this rank was asked for.
+    """
+    step, scale = progress.step + 1, progress.loss_scale
+    share = engine.forward_backward(micro_batches, valid_tokens / scale.value) / scale.value
+    norm = engine.clip(spec.training.max_grad_norm, scale.value)
+    agreed = agree(share, norm, request, mesh)
+    skipped = scale.may_skip and not math.isfinite(agreed.grad_norm)
+    require_finite_loss(agreed.loss, own_share=share, step=step, mesh=mesh)
+    if not skipped:
+        require_finite_gradient(
+            agreed.grad_norm, engine=engine, step=step, mesh=mesh, scale=scale
+        )
+    require_no_spike(agreed.loss, progress.recent_losses, guards=spec.guards, step=step)
+    rate = learning_rate(spec.training, step)
+    with phase(Phase.OPTIMIZER):
+        if skipped:
+            engine.skip()
+        else:
+            engine.step(rate)
+    return Step(agreed, rate, skipped)
+
+
+class Agreement(NamedTuple):
+    """What all ranks know after a step's only small reduction."""
+
+    loss: float
+    grad_norm: float
+    stop: bool
+    checkpoint: bool
+    profile: bool
+
+
+def agree(share: Tensor, norm: Tensor, request: Action | None, mesh: Mesh) -> Agreement:
+    """Add up the shares of the loss; what is asked of one rank rides along to all."""
+    requests = [float(request is action) for action in Action]
+    values = torch.cat(
+        [
+            torch.stack([share.detach().double(), norm.detach().double() / mesh.world_size]),
+            torch.tensor(requests, dtype=torch.float64, device=mesh.device),
+        ]
+    )
+    loss, grad_norm, *asked = mesh.sum(values).tolist()
+    by_action = dict(zip(Action, asked, strict=True))
+    return Agreement(
+        loss=loss,
+        grad_norm=grad_norm,
+        stop=by_action[Action.STOP] > 0,
+        checkpoint=by_action[Action.CHECKPOINT] > 0,
+        profile=by_action[Action.PROFILE] > 0,
+    )
