@@ -68,7 +68,8 @@ class Characters:
     def encode(self, text: str) -> Tokens:
         points = code_points(text)
         tokens = self.token_of[points[points < len(self.token_of)]]
-        return tokens[tokens != NO_TOKEN].astype(np.min_scalar_type(self.size - 1))
+        found: Tokens = tokens[tokens != NO_TOKEN].astype(np.min_scalar_type(self.size - 1))
+        return found
 
     def decode(self, tokens: list[int]) -> str:
         text = "".join(self.alphabet[token] for token in tokens)

@@ -109,7 +109,7 @@ def test_independent_ranks_meet_the_same_windows() -> None:
 
 @pytest.mark.parametrize("sampling", list(Sampling))
 @settings(deadline=None)  # other tests run beside it
-@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(0, 200))
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(0, 60))
 def test_a_run_that_goes_on_keeps_its_place(
     sampling: Sampling, ranks: int, micro: int, accumulation: int, steps: int
 ) -> None:
