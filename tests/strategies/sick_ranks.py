@@ -20,6 +20,7 @@ from strategies.layout import Layout
 from strategies.mesh import Mesh
 from strategies.preflight import examine, quick
 from strategies.preflight_report import Check, Report
+from strategies.ring_all_reduce import ring_all_reduce
 from strategies.run_directory import RunDirectory
 
 Done = Callable[[int], None]
@@ -60,6 +61,24 @@ def quickly(out: str, tries: int) -> int:
     Path(out, f"{rank}.txt").write_text(text)
     dist.barrier()
     return max(int(report.verdict) for report in reports)
+
+
+def rings() -> int:
+    """The ring by hand against torch's all-reduce, for sizes that divide and sizes that do not."""
+    rank = meet()
+    for elements in (0, 1, 2, 3, 7, 12, 1000, 4099):
+        generator = torch.Generator().manual_seed(rank)
+        numbers = torch.randn(elements, generator=generator, dtype=torch.float64)
+        for tensor in (numbers, (numbers * 100).long(), numbers[: elements // 3 * 3].view(-1, 3)):
+            ours, torchs = tensor.clone(), tensor.clone()
+            ring_all_reduce(ours)
+            dist.all_reduce(torchs)
+            torch.testing.assert_close(ours, torchs, rtol=1e-14, atol=1e-14)
+            of_last = ours.clone()
+            dist.broadcast(of_last, dist.get_world_size() - 1)
+            assert torch.equal(of_last, ours), "ranks hold other bits"
+    dist.barrier()
+    return 0
 
 
 def train_run(run_dir: str, sickness: str) -> int:

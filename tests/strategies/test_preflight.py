@@ -144,6 +144,14 @@ def test_a_backend_that_adds_up_for_a_mean_is_found(warm: WarmRanks, tmp_path: P
 
 @pytest.mark.gloo
 @pytest.mark.xdist_group("gloo")
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_the_ring_by_hand_is_an_all_reduce_of_any_size(warm: WarmRanks, ranks: int) -> None:
+    pids = warm.fork(SICK_RANKS, "rings", ranks, DEADLINE_S, {})
+    assert Started(warm, pids).wait() == [0] * ranks, warm.said()
+
+
+@pytest.mark.gloo
+@pytest.mark.xdist_group("gloo")
 class TestBeforeTraining:
     def test_the_ranks_prove_themselves_once(
         self, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
@@ -177,6 +185,24 @@ class TestBeforeTraining:
                 error["message"],
             )
         assert not (tmp_path / "metrics.jsonl").exists()
+
+    def test_a_dead_rank_ends_the_attempt_by_name(
+        self, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+    ) -> None:
+        run_plan = make_run_plan(
+            make_spec(parallelism__strategy="ddp"),
+            ranks=2,
+            preflight=True,
+            collective_timeout_s=3,
+            **ragged,
+        )
+        (tmp_path / "plan.json").write_bytes(json_bytes(run_plan))
+        arguments = {"run_dir": str(tmp_path), "sickness": "dies_inside"}
+        started = Started(warm, warm.fork(SICK_RANKS, "train_run", 2, DEADLINE_S, arguments))
+        assert started.wait() == [ExitCode.PREFLIGHT_FAILED, KILLED], warm.said()
+        message = warm.error(0)["message"]
+        assert message.startswith("preflight: rank 1 (")
+        assert message.endswith("entered all_gather (bfloat16, 16 KiB) and never came out of it")
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8, 64, 127, 128])
