@@ -16,6 +16,8 @@ from dashboard.sentences import (
     LIVE,
     WAITING,
     batch_words,
+    certificate_family,
+    certificate_sentence,
     event_family,
     event_title,
     layout_words,
@@ -47,7 +49,7 @@ async def events(viewer: Viewer) -> Response:
 async def history(viewer: Viewer) -> Response:
     """The result, attempts, checkpoints and artifacts."""
     job, past = await asyncio.gather(_job(viewer), _history(viewer))
-    return render("job_history.html", {"job": job, **past})
+    return render("job_history.html", {**_job_context(job), **past})
 
 
 async def act(viewer: Viewer) -> Response:
@@ -80,6 +82,8 @@ def _job_context(job: Job) -> dict[str, object]:
         "now": datetime.now(UTC),
         "layout": layout_words(job),
         "batch": batch_words(job),
+        "certificate_sentence": certificate_sentence(job),
+        "certificate_family": certificate_family(job.certificate),
         "spec_text": yaml.safe_dump(spec, sort_keys=False, allow_unicode=True),
         "is_final": job.state in FINAL,
         "can_pause": job.state in ("queued", *LIVE) and job.desired == "run",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from dashboard.formats import counted
-from trainyard.views import Event, Job, Lease, Me, Node
+from trainyard.views import Certificate, Event, Job, Lease, Me, Node
 
 LIVE = ("starting", "running", "stopping")
 WAITING = ("queued", "paused")
@@ -25,6 +25,9 @@ OUTCOME_FAMILY = {
 }
 
 
+VERDICT_FAMILY = {"pass": "good", "fail": "bad"}
+
+
 def outcome_family(outcome: str | None, state: str) -> str:
     """The colour and shape of an attempt: by outcome once it has one, else by state."""
     return state if outcome is None else OUTCOME_FAMILY.get(outcome, "bad")
@@ -34,9 +37,39 @@ def event_family(event: Event) -> str:
     """The colour and shape of an event."""
     if event.to_state is not None and event.to_state != "exited":
         return event.to_state
+    if event.kind == "certified":
+        return VERDICT_FAMILY.get(event.reason_code, "info")
     if event.reason_code in OUTCOME_FAMILY:
         return OUTCOME_FAMILY[event.reason_code]
     return "warn" if event.kind in ("unreachable", "stalled") else "info"
+
+
+def certificate_family(certificate: Certificate | None) -> str:
+    """The colour and shape of a verdict."""
+    return "info" if certificate is None else VERDICT_FAMILY.get(certificate.verdict, "info")
+
+
+def certificate_sentence(job: Job) -> str:
+    """What a job's certificate says, or why there is none; empty where none was asked for."""
+    found = job.certificate
+    if found is not None:
+        steps = counted(found.steps, "step")
+        if found.verdict == "pass":
+            return f"Over the first {steps} loss and gradient norm are those of one rank."
+        if found.verdict == "fail":
+            return (
+                f"Over the first {steps} this is not the curve of one rank. The job trains on; "
+                "do not trust this layout before the cause is known."
+            )
+        return (
+            f"{found.strategy} promises no curve, so the first {steps} are shown without verdict."
+        )
+    asked = (job.spec.get("verify") or {}).get("steps")
+    if asked is None:
+        return ""
+    if job.state not in FINAL and job.step < asked:
+        return f"Known after step {asked:,}: one rank trains these steps alone first."
+    return f"None: the job did not train its first {counted(asked, 'step')} without a stop."
 
 
 def worth_telling(events: Sequence[Event]) -> list[Event]:

@@ -14,6 +14,7 @@ from trainyard.views import (
     Artifact,
     Attempt,
     Checkpoint,
+    Comparison,
     Event,
     Job,
     Logs,
@@ -61,6 +62,14 @@ class Jobs:
     def get(self, job_id: str) -> Job:
         """The job as it is now."""
         return decode(Job, self._connection.get(path(job_id)))
+
+    def compare(self, job_id: str, other_id: str) -> Comparison:
+        """Whether two jobs took the same curve, by the rule of certificates.
+
+        Raises Invalid where they are not the same training, Conflict without a common step.
+        """
+        answer = self._connection.get(path(job_id, "comparison"), **{"with": other_id})
+        return decode(Comparison, answer)
 
     def cancel(self, job_id: str) -> Job:
         """End it for good; a running one saves a checkpoint first."""

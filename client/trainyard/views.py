@@ -148,6 +148,48 @@ class Result(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Difference(View):
+    """Where two curves lie furthest apart. `largest` is relative; None: a number is not finite.
+    `tolerance` None: nothing is promised."""
+
+    largest: float | None
+    step: int
+    found: float | None
+    expected: float | None
+    tolerance: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared(View):
+    """Two curves by one rule. `verdict` is pass, fail, or exempt where nothing is promised."""
+
+    verdict: str
+    result_class: str
+    steps: int
+    loss: Difference
+    grad_norm: Difference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate(Compared):
+    """The first steps of a job against one rank that trained them alone."""
+
+    precision: str
+    strategy: str
+    layout: dict[str, int]
+    device: str
+    torch: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Compared):
+    """Two jobs, over the steps that both have."""
+
+    job: str
+    other: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job(View):
     """A job."""
 
@@ -172,6 +214,7 @@ class Job(View):
     stops_at: datetime | None
     wall_time_s: int
     used_s: int
+    certificate: Certificate | None
     result: Result | None
     created_at: datetime
     started_at: datetime | None

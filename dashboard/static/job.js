@@ -176,6 +176,7 @@ function takeEvent(event) {
   lastEvent = event.id;
   if (event.kind.includes("checkpoint")) saves.push(Date.parse(event.at));
   refresh("events-box", "history");
+  if (event.kind === "certified") refresh("head");
 }
 
 async function readMetrics() {

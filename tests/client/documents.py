@@ -59,6 +59,34 @@ RESULT: Json = {
     "sample": "class Foo:\n    def bar(self):\n        return 1\n",
     "reason": "finished",
 }
+LOSS_DIFFERENCE: Json = {
+    "largest": 1.7e-07,
+    "step": 12,
+    "found": 3.1000005,
+    "expected": 3.1,
+    "tolerance": 1e-06,
+}
+CERTIFICATE: Json = {
+    "verdict": "pass",
+    "result_class": "exact",
+    "steps": 20,
+    "loss": LOSS_DIFFERENCE,
+    "grad_norm": {**LOSS_DIFFERENCE, "largest": 2.3e-06, "step": 3, "tolerance": 1e-05},
+    "precision": "float32",
+    "strategy": "ddp",
+    "layout": PLAN["layout"],
+    "device": "cpu",
+    "torch": "2.13.0",
+}
+COMPARISON: Json = {
+    "job": JOB_ID,
+    "other": "job_01k9other",
+    "verdict": "pass",
+    "result_class": "exact",
+    "steps": 400,
+    "loss": LOSS_DIFFERENCE,
+    "grad_norm": LOSS_DIFFERENCE,
+}
 USER: Json = {
     "id": "user_01k9abcdefghjkmnpqrstvwxyz",
     "name": "ada",
@@ -241,6 +269,7 @@ def job(**changes: Any) -> Json:
         "stops_at": None,
         "wall_time_s": 1200,
         "used_s": 0,
+        "certificate": None,
         "result": None,
         "created_at": NOW,
         "started_at": None,
@@ -273,6 +302,7 @@ def ended(state: str = "succeeded", **changes: Any) -> Json:
         epoch=1,
         step=400,
         loss=1.83,
+        certificate=CERTIFICATE,
         result=RESULT,
         started_at=NOW,
         finished_at="2026-11-21T10:57:41+00:00",

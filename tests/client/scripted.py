@@ -21,6 +21,7 @@ def everything(server: FakeServer) -> None:
         f"{JOB}/events": listed([d.event(1, "Started.")]),
         f"{JOB}/metrics": as_json(d.METRICS),
         f"{JOB}/logs": as_json(d.LOGS),
+        f"{JOB}/comparison": as_json(d.COMPARISON),
         f"{JOB}/checkpoints": listed([d.CHECKPOINT]),
         f"{JOB}/artifacts": listed([d.ARTIFACT]),
         f"{JOB}/artifacts/{d.ARTIFACT['id']}": Answer(200, b"hello", "text/plain"),

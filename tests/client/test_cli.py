@@ -22,6 +22,8 @@ COMMANDS = [
     ["show", d.JOB_ID],
     ["metrics", d.JOB_ID],
     ["metrics", d.JOB_ID, "--keys", "loss, lr"],
+    ["verify", d.JOB_ID],
+    ["verify", d.JOB_ID, "--against", "job_01k9other"],
     ["checkpoints", d.JOB_ID],
     ["artifacts", d.JOB_ID],
     ["nodes"],

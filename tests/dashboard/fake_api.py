@@ -34,9 +34,12 @@ from core.messages import Inventory, Telemetry
 from core.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables import LeaseKind, Role
+from strategies.certificate import Certificate, Difference, Verdict
 from strategies.hardware import Hardware
+from strategies.layout import Layout
 from strategies.planner import Plan, plan
 from strategies.run_directory import Result
+from strategies.spec import Precision, Strategy
 
 NOW = datetime(2026, 3, 5, 19, 12, tzinfo=UTC)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-ddp.yaml"
@@ -185,6 +188,35 @@ def result() -> Result:
         checkpoint="step-000400",
         sample="class A:\n    pass",
         reason="finished",
+    )
+
+
+def certificate(verdict: Verdict, *, loss: float | None = 1.7e-7) -> Certificate:
+    """Of the example's first 20 steps."""
+    exempt = verdict == "exempt"
+    return Certificate(
+        verdict=verdict,
+        result_class="exempt" if exempt else "exact",
+        steps=20,
+        loss=Difference(
+            largest=loss,
+            step=12,
+            found=3.1000005,
+            expected=3.1,
+            tolerance=None if exempt else 1e-6,
+        ),
+        grad_norm=Difference(
+            largest=2.3e-6,
+            step=3,
+            found=0.9000021,
+            expected=0.9,
+            tolerance=None if exempt else 1e-5,
+        ),
+        precision=Precision.FLOAT32,
+        strategy=Strategy.DDP,
+        layout=Layout(replicate=2),
+        device="cpu",
+        torch="2.13.0",
     )
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from starlette.testclient import TestClient
 
-from api.schemas import ClassPlan, LinkView, PlanView, TokenMade
+from api.schemas import ClassPlan, JobView, LinkView, PlanView, TokenMade
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables import LeaseKind, Role
 from tests.dashboard.fake_api import (
@@ -19,6 +19,7 @@ from tests.dashboard.fake_api import (
     TOKEN,
     FakeApi,
     attempt,
+    certificate,
     event,
     job,
     lease,
@@ -221,6 +222,35 @@ def test_a_job_page_shows_plan_result_attempts_and_downloads(
     assert f'href="/v1{JOB}/checkpoints/{CHECKPOINT.id}"' in text
     assert f'href="/v1{JOB}/artifacts/{ARTIFACT.id}"' in text
     assert "1,313,600 parameters" in text
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (job(certificate=certificate("pass")), ["are those of one rank", "1.7e-7", "1.0e-6"]),
+        (job(certificate=certificate("fail", loss=0.03)), ["not the curve of one rank", "0.030"]),
+        (job(certificate=certificate("fail", loss=None)), ["not a number"]),
+        (job(certificate=certificate("exempt")), ["ddp promises no curve", "without verdict"]),
+        (job(spec=spec(verify={"steps": 200})), ["Known after step 200"]),
+        (job(spec=spec(verify={"steps": 20})), ["did not train its first 20 steps"]),
+    ],
+)
+def test_a_certificate_is_on_the_page_or_why_there_is_none(
+    api: FakeApi, page: TestClient, shown: JobView, words: list[str]
+) -> None:
+    api.show(shown)
+    text = page.get(JOB).text
+    assert "Same curve as one rank" in text
+    for word in words:
+        assert word in text
+    is_failed = shown.certificate is not None and shown.certificate.verdict == "fail"
+    assert ("Not the curve of one rank" in page.get(f"{JOB}/head").text) == is_failed
+    assert page.get(f"{JOB}/history").status_code == 200
+
+
+def test_a_job_that_asked_for_no_certificate_shows_none(api: FakeApi, page: TestClient) -> None:
+    api.show(job())
+    assert "Same curve as one rank" not in page.get(JOB).text
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))

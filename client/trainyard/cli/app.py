@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli import account, admin, datasets, files, following, jobs, leases, nodes
+from trainyard.cli import account, admin, datasets, files, following, jobs, leases, nodes, verifying
 from trainyard.cli.group import Commands
 from trainyard.cli.output import say
 from trainyard.connection import client_version
@@ -15,8 +15,9 @@ HELP = """Train models on shared GPU nodes.
 
 Sign in with `trainyard login URL`, then `trainyard submit FILE --follow`.
 
-Exit codes: 0 done; 1 the followed job did not succeed; 2 wrong input; 3 not signed in or not
-allowed; 4 not found; 5 conflict or over a limit; 6 no server, or it failed; 130 Ctrl-C.
+Exit codes: 0 done; 1 the followed job did not succeed, or the verified one is off its curve; 2
+wrong input; 3 not signed in or not allowed; 4 not found; 5 conflict or over a limit; 6 no server,
+or it failed; 130 Ctrl-C.
 """
 
 app = typer.Typer(
@@ -43,6 +44,7 @@ for panel, name, command in (
     (WATCH, "follow", following.follow_command),
     (WATCH, "logs", following.logs),
     (WATCH, "metrics", following.metrics),
+    (WATCH, "verify", verifying.verify),
     (WATCH, "checkpoints", files.checkpoints),
     (WATCH, "artifacts", files.artifacts),
     (WATCH, "download", files.download),

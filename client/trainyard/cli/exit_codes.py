@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
     OK = 0
     """Done. With `follow` or `submit --follow`: the job succeeded."""
     JOB_FAILED = 1
-    """The followed job failed or was cancelled."""
+    """The followed job failed or was cancelled. With `verify`: not the same curve."""
     BAD_INPUT = 2
     """Wrong usage, input that the server refused (400, 413, 422), or a plan that can't run."""
     NOT_ALLOWED = 3
@@ -30,7 +30,8 @@ class ExitCode(IntEnum):
     NOT_FOUND = 4
     """No such job, node, lease or dataset (404)."""
     CONFLICT = 5
-    """Right in itself, wrong now: taken, already ended, over a limit (409, 429)."""
+    """Right in itself, wrong now: taken, already ended, over a limit (409, 429). With `verify`: no
+    verdict, or none yet."""
     UNREACHABLE = 6
     """No server there, or it failed (5xx). Trying again later may help."""
     INTERRUPTED = 130
