@@ -9,6 +9,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from law import Bench
+from pool import Pool
 from training_runs import WarmRanks, ragged_documents
 
 Options = dict[str, Any]
@@ -29,8 +31,22 @@ def warm(warm_process: WarmRanks, tmp_path: Path) -> WarmRanks:
 
 
 @pytest.fixture(scope="session")
+def pool(warm_process: WarmRanks) -> Iterator[Pool]:
+    """Ranks that train one run after another."""
+    pool = Pool(warm_process)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
 def ragged(tmp_path_factory: pytest.TempPathFactory) -> Options:
     """RunPlan fields that name a dataset of documents of many lengths."""
     path = tmp_path_factory.mktemp("data") / "ragged.jsonl"
     path.write_text(ragged_documents())
     return {"dataset_path": str(path), "dataset_format": "jsonl"}
+
+
+@pytest.fixture(scope="session")
+def bench(pool: Pool, ragged: Options, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """Trains a split and its one-rank twin."""
+    return Bench(pool, ragged, tmp_path_factory.mktemp("bench"))

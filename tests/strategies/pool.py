@@ -47,7 +47,7 @@ class Pool:
         self.alive: dict[int, Ranks] = {}
 
     def train(
-        self, run_plan: RunPlan, path: Path, *, mutant: str | None = None, deadline_s: float = 60
+        self, run_plan: RunPlan, path: Path, *, mutant: str | None = None, deadline_s: float = 150
     ) -> Run:
         """Run to the end; RunFailed where a rank does not get there in time."""
         path.mkdir(parents=True, exist_ok=True)
@@ -61,10 +61,9 @@ class Pool:
             connection.send(Order(run_plan, str(path), mutant))
         failures = self.failures(ranks, deadline_s)
         if failures:  # one rank may wait for another for ever: none of them is of use any more
-            self.end(num_ranks)
-            raise RunFailed(
-                "\n".join(f"rank {rank}: {failures[rank]}" for rank in sorted(failures))
-            )
+            self.abort(num_ranks)
+            by_rank = [f"rank {rank}: {failures[rank]}" for rank in sorted(failures)]
+            raise RunFailed("\n".join(by_rank))
         return run
 
     def fork(self, num_ranks: int) -> Ranks:
@@ -101,14 +100,16 @@ class Pool:
                     until = min(until, time.monotonic() + LAST_WORDS_S)
         return failures
 
-    def end(self, num_ranks: int) -> None:
-        """Kill the ranks of one process group."""
+    def abort(self, num_ranks: int) -> None:
+        """Kill the ranks of one process group; they tell their stderr where they were."""
         ranks = self.alive.pop(num_ranks)
+        for pid in ranks.pids:
+            os.kill(pid, signal.SIGABRT)
         for connection in ranks.connections:
             connection.close()
-        for pid in ranks.pids:
-            os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
-        for num_ranks in list(self.alive):
-            self.end(num_ranks)
+        """Let all ranks go home."""
+        for ranks in self.alive.values():
+            for connection in ranks.connections:
+                connection.close()

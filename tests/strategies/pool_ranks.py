@@ -4,6 +4,7 @@ Loaded by ranks.py in a forked rank. It keeps what is slow when it is new, proce
 DTensor's caches; everything else is made afresh for every run.
 """
 
+import faulthandler
 import gc
 import os
 import random
@@ -30,6 +31,7 @@ from strategies.train import train
 def serve(address: str) -> int:
     """Train as ordered until the tests hang up."""
     torch.set_num_threads(1)
+    faulthandler.enable()
     gc.collect()
     gc.freeze()  # what was there before the first run need not be looked through after each
     with Client(address, "AF_UNIX") as tests:
