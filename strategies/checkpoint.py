@@ -35,6 +35,7 @@ from strategies.run_directory import (
     write_atomically,
     write_manifest,
 )
+from strategies.shapes import vocabulary_size
 from strategies.spec import CheckpointSpec, GuardSpec, TrainSpec
 
 PROGRESS = "progress.json"
@@ -228,14 +229,24 @@ def alone_is_fine() -> Iterator[None]:
 
 
 def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> None:
-    """Steps, batch sizes, learning rate and layout may change between runs; the model may not."""
+    """Steps, batch sizes, learning rate, text and layout may change between runs; the model, what
+    its tokens are, and the optimizer's state may not."""
     before, now = stored.model.model_dump(), spec.model.model_dump()
     differences = [
         f"model.{field} is {now[field]} here, {before[field]} there"
         for field in now
         if now[field] != before[field]
     ]
-    if stored.precision != spec.precision:
-        differences.append(f"precision is {spec.precision} here, {stored.precision} there")
+    others = {
+        "precision": (spec.precision, stored.precision),
+        "optimizer": (spec.training.optimizer, stored.training.optimizer),
+        "tokenizer": (spec.data.tokenizer, stored.data.tokenizer),
+        "vocabulary_size": (vocabulary_size(spec.data), vocabulary_size(stored.data)),
+    }
+    differences += [
+        f"{field} is {here} here, {there} there"
+        for field, (here, there) in others.items()
+        if here != there
+    ]
     if differences:
         raise BadCheckpoint(f"{checkpoint} is of another model: {'; '.join(differences)}")

@@ -173,6 +173,7 @@ def test_leftovers_of_a_crash_are_swept_by_the_next_save(
         ({"model__width": 128}, "model.width is 128 here, 64 there"),
         ({"model__layers": 2}, "model.layers is 2 here, 4 there"),
         ({"precision": "float64"}, "precision is float64 here, float32 there"),
+        ({"training__optimizer": "lamb"}, "optimizer is lamb here, adamw there"),
     ],
 )
 def test_another_models_checkpoint_is_refused_by_every_rank(
