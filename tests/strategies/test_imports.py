@@ -57,7 +57,7 @@ def test_a_forked_rank_imports_nothing_more(
     spec = make_spec(training__steps=2, training__warmup_steps=0, parallelism__strategy="ddp")
     run = Run(tmp_path / "run")
     run.directory.path.mkdir()
-    run_plan = make_run_plan(spec, ranks=2, sample_bytes=3, **ragged)
+    run_plan = make_run_plan(spec, ranks=2, sample_bytes=3, preflight=True, **ragged)
     run.directory.plan.write_text(run_plan.model_dump_json())
     started = warm.start("train_without_imports", ranks=2, run_dir=str(run.directory.path))
     assert started.wait() == [0, 0], warm.said()
