@@ -72,7 +72,8 @@ from core.messages import Inventory, Telemetry
 from core.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables import LeaseKind
-from strategies.certificate import Certificate, Difference, ResultClass, Verdict
+from strategies.catalog import ResultClass
+from strategies.certificate import Certificate, Difference, Verdict
 from strategies.hardware import Hardware
 from strategies.planner import Plan
 from strategies.run_directory import Result

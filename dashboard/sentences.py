@@ -58,7 +58,7 @@ def certificate_sentence(job: Job) -> str:
             return f"Over the first {steps} loss and gradient norm are those of one rank."
         if found.verdict == "fail":
             return (
-                f"Over the first {steps} this is not the curve of one rank. The job trains on; "
+                f"Over the first {steps} this is not the curve of one rank. That stops no job, but "
                 "do not trust this layout before the cause is known."
             )
         return (

@@ -13,12 +13,11 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from strategies.catalog import RESULT_CLASSES, ResultClass
 from strategies.layout import Layout
 from strategies.planner import Plan
 from strategies.spec import Precision, Schedule, Strategy, TrainSpec
 
-ResultClass = Literal["exact", "band", "exempt"]
-RESULT_CLASSES: tuple[ResultClass, ...] = ("exact", "band", "exempt")
 Verdict = Literal["pass", "fail", "exempt"]
 
 

@@ -19,7 +19,7 @@ def with_verdict(verdict: str, **loss: Any) -> dict[str, Any]:
     [
         (with_verdict("pass"), 0, ["same curve", "1.7e-07", "1e-06", "20 step(s) with one rank"]),
         (with_verdict("fail", largest=0.03), 1, ["not the same curve", "3.0e-02"]),
-        (with_verdict("fail", largest=None, found=None), 1, ["not a number"]),
+        (with_verdict("fail", largest=None, found=None), 1, ["not finite"]),
         (with_verdict("exempt", tolerance=None), 5, ["no verdict"]),
     ],
 )

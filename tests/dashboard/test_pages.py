@@ -229,7 +229,7 @@ def test_a_job_page_shows_plan_result_attempts_and_downloads(
     [
         (job(certificate=certificate("pass")), ["are those of one rank", "1.7e-7", "1.0e-6"]),
         (job(certificate=certificate("fail", loss=0.03)), ["not the curve of one rank", "0.030"]),
-        (job(certificate=certificate("fail", loss=None)), ["not a number"]),
+        (job(certificate=certificate("fail", loss=None)), ["not finite"]),
         (job(certificate=certificate("exempt")), ["ddp promises no curve", "without verdict"]),
         (job(spec=spec(verify={"steps": 200})), ["Known after step 200"]),
         (job(spec=spec(verify={"steps": 20})), ["did not train its first 20 steps"]),

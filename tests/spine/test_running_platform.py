@@ -46,6 +46,21 @@ def client(platform: Running) -> Iterator[httpx2.Client]:
         yield http
 
 
+def test_a_layout_is_certified_and_two_layouts_are_compared(client: httpx2.Client) -> None:
+    wanted = spec(steps=6, verify={"steps": 4})
+    jobs = [
+        submit(client, {**wanted, "parallelism": {"strategy": strategy}})
+        for strategy in ("ddp", "fsdp")
+    ]
+    for job_id in jobs:
+        job = wait_for_end(client, job_id)
+        assert job["state"] == "succeeded", job["reason"]
+        assert (job["certificate"]["verdict"], job["certificate"]["steps"]) == ("pass", 4)
+    answer = client.get(f"/v1/jobs/{jobs[0]}/comparison", params={"with": jobs[1]})
+    comparison = answer.raise_for_status().json()
+    assert (comparison["verdict"], comparison["steps"]) == ("pass", 6)
+
+
 @pytest.mark.parametrize("launcher", ["warm", "torchrun"])
 def test_a_job_trains_to_its_end_and_leaves_everything_behind(
     client: httpx2.Client, launcher: str

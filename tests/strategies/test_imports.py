@@ -10,6 +10,7 @@ from training_runs import REPOSITORY, Run, WarmRanks, make_run_plan, make_spec
 
 TORCH_FREE = [
     "catalog",
+    "certificate",
     "hardware",
     "layout",
     "memory",

@@ -64,7 +64,7 @@ def _show(found: Compared, *, other: str) -> None:
         (
             (
                 name,
-                "not a number" if of.largest is None else f"{of.largest:.1e}",
+                "not finite" if of.largest is None else f"{of.largest:.1e}",
                 None if of.tolerance is None else f"{of.tolerance:.0e}",
                 f"{of.step:,}",
                 number(of.found, digits=9),
