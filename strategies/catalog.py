@@ -21,6 +21,7 @@ BYTES_PER_FEATURE = {
 
 SPMD = "strategies.spmd:SpmdEngine"
 PIPELINE = "strategies.pipeline:PipelineEngine"
+ZERO = "strategies.zero:ZeroEngine"
 TORCH_AXES = ("pipeline", "replicate", "shard", "context", "tensor")
 
 
@@ -46,6 +47,9 @@ TECHNIQUES = {
     ),
     Strategy.FSDP: Technique(SPMD, ("pipeline", "shard", "context", "tensor"), "shard", "exact"),
     Strategy.HSDP: Technique(SPMD, TORCH_AXES, "replicate", "exact"),
+    Strategy.ZERO1: Technique(ZERO, ("shard",), "shard", "exact"),
+    Strategy.ZERO2: Technique(ZERO, ("shard",), "shard", "exact"),
+    Strategy.ZERO3: Technique(ZERO, ("shard",), "shard", "exact"),
     Strategy.TENSOR: Technique(SPMD, TORCH_AXES, "tensor", "exact"),
     Strategy.PIPELINE: Technique(SPMD, TORCH_AXES, "pipeline", "exact"),
     Strategy.NAIVE: Technique(SPMD, ("pipeline",), "pipeline", "exact"),

@@ -69,7 +69,7 @@ class Fragment(Tensor):
 
     @staticmethod
     def __new__(cls, numbers: Tensor, *, start: int, shape: Sequence[int]) -> "Fragment":
-        made: Fragment = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: Fragment = torch.Tensor._make_wrapper_subclass(
             cls, torch.Size(shape), dtype=numbers.dtype, device=numbers.device
         )
         made.numbers, made.start = numbers, start
@@ -79,7 +79,7 @@ class Fragment(Tensor):
         return f"Fragment({self.numbers}, start={self.start}, shape={tuple(self.shape)})"
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> "Fragment":
         if function not in ELEMENTWISE:

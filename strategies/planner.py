@@ -17,6 +17,7 @@ from strategies.memory import MemoryTerm, memory_terms
 from strategies.rules.layout import DEGREE_FIELDS
 from strategies.rules.precision import emulated
 from strategies.rules.problem import Asked, Problem
+from strategies.rules.zero import computed_in_float32
 from strategies.shapes import count_parameters, vocabulary_size
 from strategies.spec import ParallelismSpec, Strategy, TrainSpec
 
@@ -78,6 +79,7 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
         ranks_per_node=ranks_per_node,
         hardware=hardware,
     )
+    warnings.extend(computed_in_float32(asked))
     terms = memory_terms(asked)
     needed_gib = sum(term.gib for term in terms)
     ranks_sharing = max(1, ranks_per_node) if hardware.device == "cpu" else 1

@@ -61,6 +61,7 @@ IMPORTED_LATE = (
     "strategies.fsdp",
     "strategies.spmd",
     "strategies.tensor",
+    "strategies.zero",
     "numpy.ctypeslib",
     "torch._dynamo",
     "torch.nn.parallel.distributed",

@@ -9,6 +9,7 @@ ranks, so losses are multiplied by their number.
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,16 +27,16 @@ from strategies.models.transformer import Transformer
 from strategies.optimizer import build_optimizer, set_learning_rate
 from strategies.phases import Phase, phase
 from strategies.planner import Plan
-from strategies.precision import compute_in
 from strategies.spec import Offload, Strategy, TrainSpec
-from strategies.spmd import give_first_weights
+from strategies.spmd import give_first_weights, transform_forward
 
 # DeepSpeed looks for an accelerator when it is imported, and complains where there is none.
-os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.device_count() else "cpu")
 
 import deepspeed
 from deepspeed.accelerator import get_accelerator, set_accelerator
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+from deepspeed.runtime.zero.linear import zero3_linear_wrap
 
 # What DeepSpeed believes it can compile on this machine: nothing. Where it finds a compiler, it
 # builds collectives of its own when a run begins, and waits for ever for a build that was killed.
@@ -76,11 +77,12 @@ class ZeroEngine:
         model = design_model(spec)
         designed = dict(model.named_weights())
         self.optimizer = build_optimizer(designed.values(), spec.training)
+        transform_forward(model, spec, mesh)
         if self.stage == 3:
+            save_weights_whole(model)
             give_first_weights(model, spec, mesh, then=lambda layer: split(layer, config))
         else:
             give_first_weights(model, spec, mesh)
-        compute_in(spec.precision, model, mesh.device)
         state_parts = adopt(self.optimizer, designed, model)
         self.deepspeed, self.zero, _, _ = deepspeed.initialize(
             model=model, optimizer=self.optimizer, config=config, dist_init_required=False
@@ -180,9 +182,17 @@ class ZeroEngine:
 
     def held(self) -> Held:
         rows = self.rows()
+        weights = [
+            weight.ds_tensor if self.stage == 3 else weight
+            for weight in self.deepspeed.parameters()
+        ]
+        storages = {
+            tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+            for tensor in (*rows, *weights)  # in float32, stage 3 needs no copy of its weights
+        }
         return Held(
-            weights=num_bytes(rows),
-            gradients=num_bytes(part for row in self.own_gradients() for part in row),
+            weights=sum(storages.values()),
+            gradients=num_bytes(piece for row in self.own_gradients() for piece in row),
             optimizer=num_bytes(
                 part for row in rows for part in self.optimizer.state[row].values()
             ),
@@ -219,7 +229,8 @@ def meet_deepspeed(mesh: Mesh) -> None:
         set_accelerator(CPU_Accelerator())
     if not dist.is_initialized():
         backend = "nccl" if mesh.device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        alone = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=alone, rank=0, world_size=1)
 
 
 def deepspeed_config(spec: TrainSpec, plan: Plan) -> dict[str, Any]:
@@ -238,6 +249,7 @@ def deepspeed_config(spec: TrainSpec, plan: Plan) -> dict[str, Any]:
             "stage3_max_live_parameters": 2 * layer,
             "stage3_max_reuse_distance": layer,
             "stage3_param_persistence_threshold": 2 * spec.model.width,
+            "memory_efficient_linear": False,  # it would change torch's own function, for good
         }
     for field, device in (
         ("offload_optimizer", asked.offload_optimizer),
@@ -261,6 +273,21 @@ def deepspeed_config(spec: TrainSpec, plan: Plan) -> dict[str, Any]:
 def split(layer: nn.Module, config: dict[str, Any]) -> None:
     """Cut a layer's weights over the ranks, as stage 3 has them."""
     deepspeed.zero.Init(module=layer, config_dict_or_path=config)
+
+
+def save_weights_whole(model: nn.Module) -> None:
+    """Let linear layers save their weight for the backward pass as DeepSpeed knows it.
+
+    torch saves a transposed view, which would keep a gathered weight alive until then.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            module.forward = partial(linear, module)  # type: ignore[method-assign]
+
+
+def linear(module: nn.Linear, x: Tensor) -> Tensor:
+    y: Tensor = zero3_linear_wrap(x, module.weight, module.bias)
+    return y
 
 
 def adopt(

@@ -18,6 +18,7 @@ from strategies.rules import (
     schedule,
     tensor,
     verify,
+    zero,
 )
 from strategies.rules.problem import Asked, Problem
 
@@ -43,4 +44,8 @@ ALL: tuple[Rule, ...] = (
     data.vocabulary_is_known,
     data.packed_samples_have_labels,
     verify.there_is_something_to_verify,
+    zero.zero_shards_alone,
+    zero.offload_needs_zero,
+    zero.zero_keeps_float32,
+    zero.zero_updates_flat_rows,
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from strategies.rules.problem import Asked, Problem
-from strategies.spec import Offload, OptimizerName
+from strategies.spec import OptimizerName
 
 READY: dict[str, tuple[Any, ...]] = {
     "training.optimizer": (
@@ -14,8 +14,6 @@ READY: dict[str, tuple[Any, ...]] = {
         OptimizerName.LAMB,
     ),
     "parallelism.gradient_compression": ("none",),
-    "parallelism.offload_optimizer": (Offload.NONE,),
-    "parallelism.offload_parameters": (Offload.NONE,),
 }
 
 
