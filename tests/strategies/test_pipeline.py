@@ -30,6 +30,7 @@ def spec_of(parallelism: Options, *, steps: int = 8, **changes: Any) -> TrainSpe
         training__steps=steps,
         training__warmup_steps=3,
         training__schedule="constant",
+        training__eval_every_steps=3,
         precision="float64",
         parallelism=parallelism,
         **{"training__gradient_accumulation_steps": 4, **changes},
