@@ -22,17 +22,13 @@ from torch.utils.checkpoint import checkpoint
 
 from strategies.checkpoint import Progress, save_checkpoint
 from strategies.context import ContextAttention
-from strategies.engine import Batch, Engine, Held, State, copy_state, engine_for
-from strategies.gradients import num_bytes, own_part, weights_of
-from strategies.init import build_model
+from strategies.engine import Batch, Engine, engine_for
+from strategies.gradients import own_part
 from strategies.layout import Layout
 from strategies.loss import IGNORED, token_loss_sum
 from strategies.mesh import Mesh, join
 from strategies.models.attention import attend
-from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
-from strategies.planner import Plan
 from strategies.run_directory import RunDirectory
-from strategies.spec import TrainSpec
 from strategies.spmd import SpmdEngine
 from strategies.train import run
 from strategies.zero import ZeroEngine
@@ -53,95 +49,6 @@ def train_without_imports(run_dir: str) -> int:
     if late:
         raise AssertionError(f"imported during the run: {late}")
     return code
-
-
-class ScheduledEngine:
-    """Owns its backward: two stages, their micro-batches interleaved as in 1F1B.
-
-    The backward of a micro-batch's first stage runs after the next micro-batch has gone forward,
-    gradients add up in buffers of its own, and the ranks are summed once at the end. It shares no
-    training code with SingleEngine or DDP.
-    """
-
-    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh) -> None:
-        self.model, self.mesh = build_model(spec, device=mesh.device), mesh
-        self.parameters = list(self.model.named_parameters())
-        self.weights = weights_of(self.parameters, mesh)
-        self.optimizer = build_optimizer(self.model.parameters(), spec.training)
-        layers = list(self.model.layers.values())
-        self.early, self.late = layers[: len(layers) // 2], layers[len(layers) // 2 :]
-        self.buffers = {name: torch.zeros_like(tensor) for name, tensor in self.parameters}
-
-    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
-        share = torch.zeros((), dtype=torch.float64)
-        in_flight: list[tuple[Tensor, Tensor]] = []
-        for batch in micro_batches:
-            rotation = self.model.rotation[: batch.inputs_BT.shape[1]]  # type: ignore[index]
-            x_BTC = self.model.embedding(batch.inputs_BT)  # type: ignore[operator]
-            for layer in self.early:
-                x_BTC = layer(x_BTC, rotation, None)
-            received_BTC = x_BTC.detach().requires_grad_()
-            y_BTC = received_BTC
-            for layer in self.late:
-                y_BTC = layer(y_BTC, rotation, None)
-            logits_BTV = self.model.head(self.model.norm(y_BTC))  # type: ignore[operator]
-            loss = token_loss_sum(logits_BTV, batch.labels_BT) / divisor
-            loss.backward()
-            share += loss.detach()
-            assert received_BTC.grad is not None
-            in_flight.append((x_BTC, received_BTC.grad))
-            if len(in_flight) == 2:
-                self.first_stage_backward(in_flight.pop(0))
-        while in_flight:
-            self.first_stage_backward(in_flight.pop(0))
-        for _, parameter in self.parameters:
-            if self.mesh.world_size > 1:
-                dist.all_reduce(parameter.grad)
-        return share
-
-    def first_stage_backward(self, sent: tuple[Tensor, Tensor]) -> None:
-        torch.autograd.backward(sent[0], sent[1])
-
-    def clip(self, max_norm: float, loss_scale: float) -> Tensor:
-        assert loss_scale == 1.0
-        grads = [parameter.grad for _, parameter in self.parameters if parameter.grad is not None]
-        norm = torch.sqrt(sum(((grad.double() ** 2).sum() for grad in grads), torch.tensor(0.0)))
-        for grad in grads:
-            grad.mul_(min(1.0, max_norm / (float(norm) + 1e-6)))
-        return norm
-
-    def step(self, learning_rate: float) -> None:
-        set_learning_rate(self.optimizer, learning_rate)
-        self.optimizer.step()
-        for _, parameter in self.parameters:
-            parameter.grad = None
-
-    def skip(self) -> None:
-        raise AssertionError("nothing is skipped here")
-
-    def broken_weights(self) -> list[str]:
-        return []
-
-    @torch.no_grad()
-    def evaluate(self, micro_batch: Batch) -> Tensor:
-        return token_loss_sum(self.model(micro_batch.inputs_BT), micro_batch.labels_BT)
-
-    def held(self) -> Held:
-        gradients = [tensor.grad for _, tensor in self.parameters if tensor.grad is not None]
-        weights = num_bytes(tensor for _, tensor in self.parameters)
-        return Held(weights, num_bytes(gradients), 2 * weights)
-
-    def state(self) -> State:
-        return {
-            "model": {name: parameter.detach() for name, parameter in self.parameters},
-            "optimizer": optimizer_state(self.optimizer, self.weights),
-        }
-
-    def load(self, state: State) -> None:
-        copy_state(state, self.state())
-
-    def close(self) -> None:
-        self.closed = True
 
 
 class MeanOfMeansEngine(SpmdEngine):

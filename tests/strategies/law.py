@@ -10,6 +10,7 @@ from pool import Pool
 from safetensors.torch import load_file
 from training_runs import Options, Run, make_run_plan
 
+from strategies.certificate import FLOAT32_INSIDE
 from strategies.spec import Precision, TrainSpec
 
 MATRIX = cover([split for ranks in (1, 2, 4) for split in splits(ranks)])
@@ -112,4 +113,4 @@ class Bench:
 
 def band_of(split: Split, precision: Precision) -> Departure:
     """What a split must keep to; DeepSpeed computes in float32 whatever it is given."""
-    return BANDS[Precision.FLOAT32 if split.strategy.startswith("zero") else precision]
+    return BANDS[Precision.FLOAT32 if split.strategy in FLOAT32_INSIDE else precision]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from training_runs import HARDWARE, make_spec
 
 from strategies.catalog import SPMD, TECHNIQUES, engine_path
+from strategies.certificate import FLOAT32_INSIDE
 from strategies.layout import AXES, Layout
 from strategies.planner import Plan, plan
 from strategies.rules.layout import DEGREE_FIELDS
@@ -242,7 +243,7 @@ def cover(all_splits: list[Split]) -> dict[Split, Variant]:
 def words(split: Split, variant: Variant) -> set[str]:
     """What is in use in a run, and what follows from it."""
     layout, found = split.layout, {*split.features, *values_of(variant)}
-    if split.strategy.startswith("zero"):
+    if split.strategy in FLOAT32_INSIDE:
         return found - {*AXES} | {"zero"}
     if layout.replicate > 1 and layout.shard * layout.tensor * layout.pipeline == 1:
         found.add("ddp")  # beside the other axes fully_shard replicates

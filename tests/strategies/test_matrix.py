@@ -10,13 +10,15 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from law import MATRIX, Bench, band_of
+from law import MATRIX, Bench, band_of, departure
 from layouts import VARIANTS, Split, Variant, cover, every_split, pairs, splits
+from training_runs import make_run_plan
 
 from strategies.catalog import TECHNIQUES
 from strategies.spec import Precision
@@ -64,6 +66,16 @@ def test_the_curve_to_follow_is_ragged_clipped_and_learns(variant: Variant, benc
     losses = one.series("loss")
     assert losses[0] == pytest.approx(math.log(256), rel=0.2)
     assert losses[-1] < losses[0] - 0.3
+
+
+@pytest.mark.gloo
+@pytest.mark.xdist_group("gloo")
+@pytest.mark.parametrize("name", ["replicate2", "shard2-tensor2", "pipeline2-1F1B"])
+def test_the_same_run_twice_is_bit_equal(name: str, bench: Bench, tmp_path: Path) -> None:
+    split, variant = next(cell for cell in MATRIX.items() if str(cell[0]) == name)
+    run_plan = make_run_plan(split.spec(variant), ranks=split.ranks, **bench.dataset)
+    first, second = (bench.pool.train(run_plan, tmp_path / name) for name in ("first", "second"))
+    assert departure(first, second) == (0, 0, 0, 0)
 
 
 # What the planner calls legal runs and follows; what it does not, it refuses with a field and a
