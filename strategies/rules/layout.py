@@ -39,8 +39,9 @@ def degrees_fit(asked: Asked) -> Iterator[Problem]:
         yield Problem(
             code="degree_missing",
             param=f"parallelism.{DEGREE_FIELDS['shard']}",
-            message="hsdp shards within groups of ranks and replicates across them; say how large "
-            "a group is (usually the GPUs of a node), or take fsdp to shard over all ranks",
+            message="hsdp shards within groups of ranks and replicates across them, and a group "
+            "of 1 shards nothing; say how large one is (often the "
+            f"{asked.ranks_per_node} ranks of a node), or take fsdp to shard over all ranks",
         )
     if layout.world_size != world_size:
         factors = " x ".join(
