@@ -102,7 +102,7 @@ def examine(
     except RanksMissing as error:
         everyone = [rank.findings]
         missing = Missing(ranks=sorted(error.ranks), why=str(error))
-    return Report(
+    report = Report(
         device=device_name(device),
         backend=dist.get_backend(),
         torch=torch.__version__,
@@ -114,6 +114,9 @@ def examine(
         slow=[] if missing else slow_ranks(everyone),
         missing=missing,
     )
+    if missing is None and report.findings:
+        roll.leave_with(range(roll.world_size))  # whoever reads this report may end at once
+    return report
 
 
 class Measured(BaseModel):
@@ -151,14 +154,14 @@ class Examiner:
 
     def __post_init__(self) -> None:
         self.findings = Findings(rank=self.roll.rank)
-        self.matrix = torch.ones([MATRIX_WIDTH[self.device.type]] * 2, device=self.device)
 
     def examine(self, checks: Sequence[Check], done: Callable[[int], None]) -> list[Findings]:
         """All checks, then what every rank has found, by rank. RanksMissing."""
-        self.roll.introduce()
-        if self.repeats == 1:
+        purpose = "the preflight"
+        if self.repeats == 1:  # ranks will not meet before each check: they compare lists here
             listed = hashlib.sha256(repr(checks).encode()).hexdigest()[:8]
-            self.roll.meet(f"the list {listed} of {len(checks)} checks")
+            purpose = f"the quick preflight of list {listed}"
+        self.roll.introduce(purpose)
         self.free_since = time.perf_counter()
         for number, check in enumerate(checks):
             self.check(check)
@@ -219,8 +222,10 @@ class Examiner:
 
     def time_alone(self) -> float:
         """Seconds of a matrix product that no other rank takes part in."""
+        matrix = torch.ones([MATRIX_WIDTH[self.device.type]] * 2, device=self.device)
+        self.synchronize()
         began = time.perf_counter()
-        self.matrix @ self.matrix
+        matrix @ matrix
         self.synchronize()
         return time.perf_counter() - began
 
@@ -380,7 +385,7 @@ def examine_here(*, quick: bool, tell: bool) -> Report:
         store, rank=rank, world_size=world_size, timeout_s=START_TIMEOUT_S, name="start"
     )
     try:
-        roll.introduce()
+        roll.introduce("the preflight")
         roll.enter("the process group")
         join_group(backend, store, roll, device=device if backend == "nccl" else None)
     except RanksMissing as error:

@@ -7,13 +7,17 @@ answering when a collective hangs. Signing costs one small message and waits for
 import os
 import platform
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
 
 from torch.distributed import DistError, DistNetworkError
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 LOOK_EVERY_S = 0.02
-LINGER_S = 0.2  # for the others to read why, before the store of a rank that leaves is gone
+LINGER_S = (
+    3.0  # at most, for the others to read why, before the store of a rank that leaves is gone
+)
 
 
 class RanksMissing(Exception):
@@ -35,10 +39,13 @@ class RollCall:
         self.place, self.what, self.exchanges = 0, "the roll call", 0
         self.names = [f"rank {other}" for other in range(world_size)]
 
-    def introduce(self) -> None:
-        """Meet every rank, and learn its machine and process. RanksMissing."""
-        self.enter("the roll call")
-        self.names = self.exchange(f"rank {self.rank} ({platform.node()}, pid {os.getpid()})")
+    def introduce(self, purpose: str) -> None:
+        """Meet every rank, come for the same purpose; learn its machine and process. RanksMissing,
+        also when purposes differ."""
+        self.enter(purpose)
+        said = self.exchange(f"rank {self.rank} ({platform.node()}, pid {os.getpid()})\n{purpose}")
+        self.names, purposes = [list(part) for part in zip(*map(str.splitlines, said), strict=True)]
+        self._require_same(purposes)
 
     def enter(self, what: str) -> None:
         """Sign that this rank now enters `what`. RanksMissing where the list is gone."""
@@ -51,8 +58,11 @@ class RollCall:
     def meet(self, what: str) -> None:
         """Enter `what` once every rank has come to it. RanksMissing, also when they differ."""
         self.enter(what)
-        said = self.exchange(what)
+        self._require_same(self.exchange(what))
+
+    def _require_same(self, said: list[str]) -> None:
         if len(set(said)) > 1:
+            self.leave_with(range(self.world_size))
             raise out_of_step(said, self.names)
 
     def exchange(self, text: str) -> list[str]:
@@ -83,15 +93,26 @@ class RollCall:
         deadline = time.monotonic() + self.timeout_s + 1
         while (silent := self._silent()) and time.monotonic() < deadline:
             if self.store.check(["blamed"]):  # a rank whose deadline came first
-                ranks, _, message = self.store.get("blamed").decode().partition(" ")
-                return RanksMissing(message, frozenset(int(r) for r in ranks.split(",")))
+                found = self._blamed_before()
+                break
             time.sleep(LOOK_EVERY_S)
-        if not silent:
-            return self._all_are_here(late, error)
-        found = self._blame(silent)
-        self.store.set("blamed", f"{','.join(str(r) for r in silent)} {found}")
-        time.sleep(LINGER_S)
+        else:
+            found = self._blame(silent) if silent else self._all_are_here(late, error)
+            if silent:
+                self.store.set("blamed", f"{','.join(str(r) for r in silent)} {found}")
+        self.leave_with(set(range(self.world_size)) - found.ranks)
         return found
+
+    def _blamed_before(self) -> RanksMissing:
+        ranks, _, message = self.store.get("blamed").decode().partition(" ")
+        return RanksMissing(message, frozenset(int(rank) for rank in ranks.split(",")))
+
+    def leave_with(self, ranks: Iterable[int]) -> None:
+        """Wait a little for others that fail too: the store may go with this rank."""
+        with suppress(DistError):
+            self.store.set(f"leaving/{self.rank}", "")
+            keys = [f"leaving/{rank}" for rank in ranks]
+            self.store.wait(keys, timedelta(seconds=LINGER_S))
 
     def _whereabouts(self) -> list[tuple[int, str]]:
         """Place and name of what each rank has entered last; place 0 of one that never signed."""
