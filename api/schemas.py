@@ -152,7 +152,7 @@ class ComparisonView(View):
     """The weaker of their promises."""
     steps: int
     loss: Difference
-    grad_norm: Difference
+    grad_norm: Difference | None
 
 
 class AttemptView(View):

@@ -167,7 +167,8 @@ class Compared(View):
     result_class: str
     steps: int
     loss: Difference
-    grad_norm: Difference
+    grad_norm: Difference | None
+    """None: float16 skipped all of these steps."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,6 +71,7 @@ def _show(found: Compared, *, other: str) -> None:
                 number(of.expected, digits=9),
             )
             for name, of in (("loss", found.loss), ("gradient norm", found.grad_norm))
+            if of is not None
         ),
         empty="",
         right=["largest difference", "allowed", "at step", "this job", other],
