@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all check format bench clean
+.PHONY: help demo up test test-all check format bench bench-train clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,10 @@ format: $(INSTALLED)  ## Rewrite the code in the house style
 
 bench: $(INSTALLED)  ## Measure; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
+
+bench-train: $(INSTALLED)  ## Measure our training loop against others; writes docs/benchmarks-training.md
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m benchmarks.train
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

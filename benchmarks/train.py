@@ -1,0 +1,124 @@
+"""`make bench-train`: our loop against the same training in other loops; writes
+docs/benchmarks-training.md.
+
+Every run is a process of its own, ours and a peer's in turn, on the plan of examples/gpt-ddp.yaml.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+import yaml
+
+from benchmarks.ratios import Ratio, ratio
+from strategies.hardware import Hardware
+from strategies.planner import plan
+from strategies.run_directory import RunDirectory, RunPlan
+from strategies.spec import TrainSpec
+from strategies.stdlib_text import prepare
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-training.md"
+SKIPPED_STEPS = 10  # caches and allocators warm up
+GOALS = {"plain": 1.02, "ddp": 1.02, "accelerate": 1.0, "fabric": 1.0, "deepspeed": 1.0}
+RANKS = {"plain": 1, "ddp": 2, "accelerate": 2, "fabric": 2, "deepspeed": 2}
+PACKAGES = {"accelerate": "accelerate", "fabric": "lightning-fabric", "deepspeed": "deepspeed"}
+
+
+def main() -> None:
+    """Measure and write the page."""
+    arguments = argparse.ArgumentParser(description=main.__doc__)
+    arguments.add_argument("--quick", action="store_true", help="few pairs, prints only")
+    quick = arguments.parse_args().quick
+    pairs, steps = (2, 30) if quick else (20, 50 + SKIPPED_STEPS)
+    rows = []
+    for peer in GOALS:
+        sys.stderr.write(f"measuring: ours against {peer}\n")
+        rows.append((peer, *against(peer, pairs=pairs, steps=steps)))
+    page = as_page(rows)
+    sys.stdout.write(page)
+    if not quick:
+        PAGE.write_text(page)
+
+
+def against(peer: str, *, pairs: int, steps: int) -> tuple[Ratio, float, float]:
+    """Ours / theirs in median step time, ours in ms, and the largest difference of the losses."""
+    ranks, ours, theirs, difference = RANKS[peer], [], [], 0.0
+    for _ in range(pairs):
+        with tempfile.TemporaryDirectory(prefix="ty-bench-") as folder:
+            directory = RunDirectory(Path(folder))
+            directory.plan.write_text(run_plan(ranks, steps).model_dump_json())
+            launch(ranks, "strategies.train", "--plan", str(directory.plan), "--run-dir", folder)
+            lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
+            own = [(line["loss"], line["step_time_s"]) for line in lines if "loss" in line]
+            launch(ranks, "benchmarks.peers", "--peer", peer, "--run-dir", folder)
+            other = json.loads((directory.path / f"{peer}.json").read_text())
+        ours.append(statistics.median(seconds for _, seconds in own[SKIPPED_STEPS:]))
+        theirs.append(statistics.median(seconds for _, seconds in other[SKIPPED_STEPS:]))
+        losses = zip(own, other, strict=True)
+        difference = max(difference, *(abs(a[0] - b[0]) / abs(b[0]) for a, b in losses))
+    return ratio(ours, theirs), 1000 * statistics.median(ours), difference
+
+
+def run_plan(ranks: int, steps: int) -> RunPlan:
+    """The example's plan for some ranks and steps, on the standard library's text."""
+    body = yaml.safe_load(EXAMPLE.read_text())
+    body["training"] |= {"steps": steps, "warmup_steps": 1}
+    body["data"]["held_out"] = 0
+    body["parallelism"] = {"strategy": "ddp" if ranks > 1 else "single"}
+    spec = TrainSpec.model_validate(
+        {key: body[key] for key in TrainSpec.model_fields if key in body}
+    )
+    here = Hardware(class_name="here", device="cpu", slots=os.cpu_count() or 1, memory_gib=8)
+    resolved = plan(spec, nodes=1, ranks_per_node=ranks, hardware=here)
+    text = prepare("python-stdlib", Path(tempfile.gettempdir()) / "trainyard-bench")
+    return RunPlan(spec=spec, plan=resolved, dataset_path=str(text), sample_bytes=0)
+
+
+def launch(ranks: int, module: str, *arguments: str) -> None:
+    """Run a module on some ranks, each with its share of the cores."""
+    threads = max(1, (os.cpu_count() or 1) // ranks)
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", str(ranks), "-m", module, "--", *arguments),
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        check=True,
+        capture_output=True,
+    )
+
+
+def as_page(rows: list[tuple[str, Ratio, float, float]]) -> str:
+    """The Markdown of docs/benchmarks-training.md."""
+    lines = []
+    for peer, measured, own_ms, difference in rows:
+        name = f"{peer} {version(PACKAGES[peer])}" if peer in PACKAGES else f"{peer} PyTorch"
+        lines.append(
+            f"| {name} | {RANKS[peer]} | {measured} | {own_ms:.1f} ms | <= {GOALS[peer]:.2f} | "
+            f"{difference:.1e} |"
+        )
+    return (
+        "# Our loop against others\n\n"
+        f"Written by `make bench-train` on {date.today().isoformat()}: {os.cpu_count()} cores, "
+        f"{platform.machine()}, PyTorch {version('torch')}. Ours / theirs in median step time, "
+        "with the 95 % interval of the median ratio; runs in turn. Same model, first weights, "
+        "samples, optimizer, clipping and learning rate; the last column is the largest relative "
+        "difference between the two loss curves. Our loop also checks for NaN, looks "
+        "for requests and writes its metrics in every step.\n\n"
+        "| theirs | ranks | ratio | ours | goal | losses differ by |\n|---|---|---|---|---|---|\n"
+        + "\n".join(lines)
+        + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
