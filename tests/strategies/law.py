@@ -5,15 +5,13 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from layouts import Split, Variant, cover, splits
+from layouts import Split, Variant
 from pool import Pool
 from safetensors.torch import load_file
 from training_runs import Options, Run, make_run_plan
 
 from strategies.certificate import FLOAT32_INSIDE
 from strategies.spec import Precision, TrainSpec
-
-MATRIX = cover([split for ranks in (1, 2, 4) for split in splits(ranks)])
 
 BATCH_IN_PARTS = ("training__micro_batch_size", "training__gradient_accumulation_steps")
 

@@ -4,7 +4,7 @@ beside that. Nothing is picked by hand: what the catalog lists takes part.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -156,10 +156,19 @@ def is_torch(strategy: Strategy) -> bool:
     return TECHNIQUES[strategy].engine == SPMD and strategy is not Strategy.NAIVE
 
 
-def splits(ranks: int) -> list[Split]:
-    """Every legal split over so many ranks, each once."""
+def layouts(ranks: int) -> Iterator[Layout]:
+    """Every way to write a number as a product of five degrees."""
+    divisors = [degree for degree in range(1, ranks + 1) if ranks % degree == 0]
+    for degrees in itertools.product(divisors, repeat=len(AXES)):
+        layout = Layout(**dict(zip(AXES, degrees, strict=True)))
+        if layout.world_size == ranks:
+            yield layout
+
+
+def legal_splits(among: Iterable[Layout]) -> list[Split]:
+    """Every split that the planner lets through, each once."""
     found: dict[tuple[object, ...], Split] = {}
-    for split in every_split(ranks):
+    for split in all_splits(among):
         runs_as = (
             engine_path(split.strategy, split.layout)
             if is_torch(split.strategy)
@@ -174,9 +183,9 @@ def splits(ranks: int) -> list[Split]:
     return list(found.values())
 
 
-def every_split(ranks: int) -> Iterator[Split]:
+def all_splits(among: Iterable[Layout]) -> Iterator[Split]:
     """All that can be asked for, legal or not; the names that fit a layout best come first."""
-    for layout in layouts(ranks):
+    for layout in among:
         for strategy in sorted(TECHNIQUES, key=lambda name: fit(name, layout)):
             yield from choices(strategy, layout)
 
@@ -185,15 +194,6 @@ def takes_degrees(split: Split) -> bool:
     """Whether its strategy has all the axes in use; most have not, and no variant changes it."""
     codes = {problem.code for problem in split.plan(Variant()).problems}
     return "degree_not_supported" not in codes
-
-
-def layouts(ranks: int) -> Iterator[Layout]:
-    """Every way to write a number as a product of five degrees."""
-    divisors = [degree for degree in range(1, ranks + 1) if ranks % degree == 0]
-    for degrees in itertools.product(divisors, repeat=len(AXES)):
-        layout = Layout(**dict(zip(AXES, degrees, strict=True)))
-        if layout.world_size == ranks:
-            yield layout
 
 
 def fit(strategy: Strategy, layout: Layout) -> tuple[bool, int]:
@@ -225,13 +225,13 @@ def choices(strategy: Strategy, layout: Layout) -> Iterator[Split]:
         )
 
 
-def cover(all_splits: list[Split]) -> dict[Split, Variant]:
+def cover(splits: Iterable[Split]) -> dict[Split, Variant]:
     """A legal variant for each split, so that together they meet every pair that can be met: two
     choices of a variant, or one of them and one feature of a split. Greedy: a pair counts less the
     more often it was met."""
     met: Counter[frozenset[str]] = Counter()
     chosen = {}
-    for split in all_splits:
+    for split in splits:
         best = max(
             split.legal_variants, key=lambda v: sum(0.25 ** met[pair] for pair in pairs(split, v))
         )

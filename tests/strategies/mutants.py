@@ -400,10 +400,11 @@ def first_weights_depend_on_the_rank(first_values: Any) -> Any:
 def gradients_of_norms_are_left_partial(settled: Any) -> Any:
     def changed(parameter: Any) -> Any:
         gradient = parameter.grad
-        if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
-            parameter.grad = DTensor.from_local(
-                gradient.to_local(), parameter.device_mesh, parameter.placements, run_check=False
-            )
+        if not isinstance(parameter, DTensor) or any(p.is_shard() for p in parameter.placements):
+            return settled(parameter)
+        parameter.grad = DTensor.from_local(
+            gradient.to_local(), parameter.device_mesh, parameter.placements, run_check=False
+        )
         return parameter.grad
 
     return changed

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from law import MATRIX, Bench, band_of, departure
-from layouts import VARIANTS, Split, Variant, cover, every_split, pairs, splits
+from law import Bench, Departure, band_of, departure
+from layouts import VARIANTS, Split, Variant, all_splits, layouts, pairs
+from matrix import LARGE_MATRIX, MATRIX
 from training_runs import make_run_plan
 
 from strategies.catalog import TECHNIQUES
 from strategies.spec import Precision
 
 RANKS = pytest.mark.gloo, pytest.mark.xdist_group("gloo")
-LARGE_MATRIX = cover([split for split in splits(8) if max(split.layout.degrees) == 2])
 PRECISIONS = Precision.FLOAT32, Precision.FLOAT64
 
 
@@ -35,11 +35,30 @@ def cells(matrix: dict[Split, Variant]) -> list[Any]:
     ]
 
 
+Row = tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[list[Row]]:
+    """Rows of a Markdown table, printed once all are there."""
+    rows: list[Row] = []
+    yield rows
+    head = ("ranks", "layout", "variant", "precision", "loss", "norm", "weights", "evaluation")
+    for row in (head, ("---",) * len(head), *rows):
+        print("| " + " | ".join(row) + " |")  # noqa: T201
+
+
+def row_of(split: Split, variant: Variant, precision: Precision, found: Departure) -> Row:
+    numbers = (f"{number:.1e}" for number in found)
+    return (str(split.ranks), str(split), str(variant), precision.value, *numbers)
+
+
 @pytest.mark.parametrize(("split", "variant"), cells(MATRIX))
 def test_every_layout_follows_the_curve_of_one_rank(
-    split: Split, variant: Variant, bench: Bench
+    split: Split, variant: Variant, bench: Bench, table: list[Row]
 ) -> None:
     found = bench.departure(split, variant)
+    table.append(row_of(split, variant, Precision.FLOAT64, found))
     assert found.within(band_of(split, Precision.FLOAT64)), str(found)
 
 
@@ -82,7 +101,7 @@ def test_the_same_run_twice_is_bit_equal(name: str, bench: Bench, tmp_path: Path
 # number. Beside the matrix, whose models are made to fit, models that may not.
 
 some_splits = st.sampled_from([1, 2, 4]).flatmap(
-    lambda ranks: st.sampled_from(list(every_split(ranks)))
+    lambda ranks: st.sampled_from(list(all_splits(layouts(ranks))))
 )
 some_changes = st.fixed_dictionaries(
     {},
@@ -150,28 +169,13 @@ def follow_a_legal_spec(bench: Bench, data: st.DataObject) -> None:
 # The long form
 
 
-@pytest.fixture(scope="module")
-def table() -> Iterator[list[tuple[str, ...]]]:
-    """Rows of a Markdown table, printed once all are there."""
-    rows: list[tuple[str, ...]] = []
-    yield rows
-    head = ("ranks", "layout", "variant", "precision", "loss", "norm", "weights", "evaluation")
-    for row in (head, ("---",) * len(head), *rows):
-        print("| " + " | ".join(row) + " |")  # noqa: T201
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(("split", "variant"), cells(MATRIX | LARGE_MATRIX))
 def test_every_layout_follows_it_for_50_steps(
-    split: Split,
-    variant: Variant,
-    precision: Precision,
-    bench: Bench,
-    table: list[tuple[str, ...]],
+    split: Split, variant: Variant, precision: Precision, bench: Bench, table: list[Row]
 ) -> None:
     found = bench.departure(split, variant, precision=precision, steps=50, deadline_s=600)
-    numbers = [f"{number:.1e}" for number in found]
-    table.append((str(split.ranks), str(split), str(variant), precision, *numbers))
+    table.append(row_of(split, variant, precision, found))
     assert found.within(band_of(split, precision)), str(found)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from law import MATRIX, Bench, band_of
+from law import Bench, band_of
 from layouts import Split, Variant, words
+from matrix import MATRIX
 from mutants import MUTANTS
 
 from strategies.spec import Precision
