@@ -67,10 +67,10 @@ def layers_fill_stages(asked: Asked) -> Iterator[Problem]:
     )
     if ranks == 1 or ranks * per_rank <= layers:
         return
-    possible = layers // per_rank
     advice = f"take {ranks * per_rank} layers or more"
-    if possible > 1:
-        advice += f", or a pipeline degree of {largest_divisor(possible, max(1, asked.world_size))}"
+    nearest = largest_divisor(max(1, layers // per_rank), max(1, asked.world_size))
+    if nearest > 1:
+        advice += f", or a pipeline degree of {nearest}"
     yield Problem(
         code="too_few_layers",
         param=DEGREE,
