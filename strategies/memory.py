@@ -8,11 +8,28 @@ from pydantic import BaseModel, ConfigDict
 from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.rules.problem import Asked
 from strategies.shapes import count_parameters, ffn_width, kv_heads, vocabulary_size
-from strategies.spec import ActivationCheckpointing, ModelName, ModelSpec, Precision
+from strategies.spec import (
+    ActivationCheckpointing,
+    ModelName,
+    ModelSpec,
+    OptimizerName,
+    PipelineSchedule,
+    Precision,
+    Strategy,
+)
+from strategies.stages import schedule_of, stages_per_rank
 
 GIB = 2**30
 # Resident memory of one rank before the model: 338 MB under torchrun on CPU (measured).
 PROCESS_GIB = {"cpu": 0.35, "cuda": 0.6}
+AVERAGES_PER_WEIGHT = {
+    OptimizerName.ADAMW: 2,
+    OptimizerName.ADAMW_8BIT: 2,
+    OptimizerName.ADAMW_TRITON: 2,
+    OptimizerName.LAMB: 2,
+    OptimizerName.LARS: 1,
+    OptimizerName.SGD: 1,
+}
 
 
 class MemoryTerm(BaseModel):
@@ -49,6 +66,24 @@ def kept_bytes(model: ModelSpec, precision: Precision, how: ActivationCheckpoint
     return 2 * width * wide + numbers * narrow
 
 
+def micro_batches_kept(asked: Asked) -> float:
+    """How many micro-batches' activations the fullest rank keeps at once.
+
+    Interleaving: Narayanan et al., arXiv:2104.04473, section 2.2, as torch runs it.
+    """
+    ranks, count = asked.layout.pipeline, asked.gradient_accumulation_steps
+    if ranks == 1 or asked.strategy is Strategy.NAIVE:
+        return 1
+    schedule = schedule_of(asked.strategy, asked.spec.parallelism)
+    if schedule is PipelineSchedule.GPIPE:
+        return count
+    if schedule is PipelineSchedule.INTERLEAVED:
+        stages = stages_per_rank(schedule, asked.spec.parallelism)
+        round_size = count // max(1, count // ranks)
+        return min(stages * count, (stages - 1) * round_size + 2 * ranks - 1) / stages
+    return min(ranks, count)
+
+
 def memory_terms(asked: Asked) -> list[MemoryTerm]:
     """Memory per rank, by term, of the rank that needs the most."""
     spec, layout = asked.spec, asked.layout
@@ -59,13 +94,14 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
     shards = layout.shard * layout.context if layout.shard > 1 else 1
     parameters = -(-held // shards)
     layers = -(-spec.model.layers // layout.pipeline)
-    in_flight = min(layout.pipeline, asked.gradient_accumulation_steps)
+    in_flight = micro_batches_kept(asked)
     tokens = asked.micro_batch_size * spec.data.sequence_length // layout.context
     how = spec.activation_checkpointing
     kept = tokens * kept_bytes(spec.model, spec.precision, how) / layout.tensor
     whole_layer = tokens * kept_bytes(spec.model, spec.precision, ActivationCheckpointing.NONE)
     # A layer that is computed again has all of its own for a moment.
     activations = layers * in_flight * kept + max(0.0, whole_layer / layout.tensor - kept)
+    averages = AVERAGES_PER_WEIGHT[spec.training.optimizer]
     process = PROCESS_GIB[asked.hardware.device] * GIB
     logits = 3 * tokens * vocabulary * size / layout.tensor  # and log-probabilities, gradient
 
@@ -76,7 +112,12 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
     terms = [
         term("weights", parameters * size, exact, f"{parameters:,} x {size} bytes"),
         term("gradients", parameters * size, exact, "one per weight; DDP's buckets are the same"),
-        term("optimizer", 2 * parameters * size, exact, "AdamW: two averages per weight"),
+        term(
+            "optimizer",
+            averages * parameters * size,
+            exact,
+            f"{spec.training.optimizer}: {averages} per weight",
+        ),
         term("activations", activations, False, "numbers that autograd keeps, layer by layer"),
         term("logits", logits, False, "logits, log-probabilities and their gradient"),
         term("process", process, False, "Python, torch and its libraries"),

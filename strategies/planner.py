@@ -68,7 +68,7 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
         warnings.append(policy)
     warnings.extend(emulated(spec.precision, hardware))
     layout = resolve_layout(spec, strategy, world_size)
-    micro, accumulation = resolve_batch(spec, layout.batch_degree)
+    micro, accumulation = resolve_batch(spec, layout.batch_degree, pipeline=layout.pipeline)
     asked = Asked(
         spec=spec,
         strategy=strategy,
@@ -136,14 +136,20 @@ def resolve_layout(spec: TrainSpec, strategy: Strategy, world_size: int) -> Layo
     return Layout(**degrees)
 
 
-def resolve_batch(spec: TrainSpec, batch_degree: int) -> tuple[int, int]:
-    """Micro-batch size and accumulation steps; where nothing divides, the nearest below."""
+def resolve_batch(spec: TrainSpec, batch_degree: int, *, pipeline: int = 1) -> tuple[int, int]:
+    """Micro-batch size and accumulation steps; where nothing divides, the nearest below.
+
+    A pipeline that is left free gets two micro-batches per rank, or one, so that it can be filled.
+    """
     training = spec.training
     micro, accumulation = training.micro_batch_size, training.gradient_accumulation_steps
-    if micro is None:
-        accumulation = accumulation or 1
-        return max(1, training.global_batch_size // (accumulation * batch_degree)), accumulation
-    return micro, accumulation or max(1, training.global_batch_size // (micro * batch_degree))
+    if micro is not None:
+        return micro, accumulation or max(1, training.global_batch_size // (micro * batch_degree))
+    samples = max(1, training.global_batch_size // batch_degree)
+    if accumulation is None:
+        wanted = (2 * pipeline, pipeline) if pipeline > 1 else (1,)
+        accumulation = next((count for count in wanted if samples % count == 0), 1)
+    return max(1, samples // accumulation), accumulation
 
 
 def one_rank_fits(

@@ -57,8 +57,10 @@ from strategies.tokens import Tokenizer
 
 # What a run would import on its way; a test finds out when this falls behind.
 IMPORTED_LATE = (
+    "strategies.context",
     "strategies.ddp",
     "strategies.fsdp",
+    "strategies.pipeline",
     "strategies.spmd",
     "strategies.tensor",
     "strategies.zero",
