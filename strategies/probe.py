@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.profiler import ProfilerActivity, profile
 
 from strategies.engine import Held
@@ -128,7 +129,10 @@ class KeptActivations:
         origin = tensor if tensor._base is None else tensor._base
         if origin.is_leaf and origin.requires_grad:
             return tensor
-        storage = own_part(tensor).untyped_storage()
+        own = own_part(tensor)
+        if isinstance(own, AsyncCollectiveTensor):  # has no storage of its own
+            own = own.elem
+        storage = own.untyped_storage()
         kept, address = Kept(tensor), storage.data_ptr()
         if not self.uses[address]:
             self.num_bytes += storage.nbytes()
