@@ -37,6 +37,7 @@ import deepspeed
 from deepspeed.accelerator import get_accelerator, set_accelerator
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 from deepspeed.runtime.zero.linear import zero3_linear_wrap
+from deepspeed.utils.z3_leaf_module import set_z3_leaf_module
 
 # What DeepSpeed believes it can compile on this machine: nothing. Where it finds a compiler, it
 # builds collectives of its own when a run begins, and waits for ever for a build that was killed.
@@ -80,6 +81,8 @@ class ZeroEngine:
         transform_forward(model, spec, mesh)
         if self.stage == 3:
             save_weights_whole(model)
+            for layer in model.layers.values():
+                set_z3_leaf_module(layer, True)  # gathered as one
             give_first_weights(model, spec, mesh, then=lambda layer: split(layer, config))
         else:
             give_first_weights(model, spec, mesh)
