@@ -18,8 +18,9 @@ from api.text_types import PlainText
 from core.errors import BadRequest, Conflict
 from core.spec import JobSpec
 from core.tables import Attempt, Job
-from strategies.certificate import Curve, Promise, compare, differing_fields, promise_of
+from strategies.certificate import Curve, compare, differing_fields, promise_of
 from strategies.planner import Plan
+from strategies.promise import Promise
 
 router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
 

@@ -9,31 +9,18 @@ and for two finished jobs.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from strategies.catalog import RESULT_CLASSES, ResultClass
 from strategies.layout import Layout
 from strategies.planner import Plan
+from strategies.promise import Promise, weaker
 from strategies.spec import Precision, Schedule, Strategy, TrainSpec
 
 Verdict = Literal["pass", "fail", "exempt"]
-
-
-class Tolerance(NamedTuple):
-    """Largest relative differences that count as the same curve."""
-
-    loss: float
-    grad_norm: float
-
-
-TOLERANCES = {
-    Precision.FLOAT64: Tolerance(1e-13, 1e-12),
-    Precision.FLOAT32: Tolerance(1e-6, 1e-5),
-}
-COMPARED_STEPS = 1000  # rounding grows with training: no tolerance holds for ever
-FLOAT32_INSIDE = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)  # DeepSpeed, whatever is asked
+MOST_STEPS = 1000  # that are compared, where a promise does not say fewer
 
 
 class CertificatePart(BaseModel):
@@ -99,24 +86,6 @@ class Certificate(Comparison):
         return f"{opening}: {', '.join(curves)}."
 
 
-@dataclass(frozen=True)
-class Promise:
-    """What decides how far a training may be from the same one in another layout."""
-
-    result_class: ResultClass
-    precision: Precision
-    strategy: Strategy
-
-    @property
-    def tolerance(self) -> Tolerance | None:
-        """None where nothing is promised."""
-        if self.result_class == "exempt":
-            return None
-        if self.precision is Precision.FLOAT64 and self.strategy in FLOAT32_INSIDE:
-            return TOLERANCES[Precision.FLOAT32]
-        return TOLERANCES.get(self.precision)
-
-
 def promise_of(spec: TrainSpec, plan: Plan) -> Promise:
     """What a planned run promises."""
     return Promise(plan.result_class, spec.precision, plan.strategy)
@@ -152,10 +121,11 @@ def certify(found: Curve, expected: Curve, spec: TrainSpec, plan: Plan, torch: s
 
 def compare(found: Curve, expected: Curve, one: Promise, other: Promise) -> Comparison:
     """Hold two curves against each other; ValueError where they have no step in common."""
-    steps = sorted(found.loss.keys() & expected.loss.keys())[:COMPARED_STEPS]
+    allowed = weaker(one, other)
+    most = MOST_STEPS if allowed is None else allowed.steps
+    steps = sorted(found.loss.keys() & expected.loss.keys())[:most]
     if not steps:
         raise ValueError("the two curves have no step in common")
-    allowed = weaker(one.tolerance, other.tolerance)
     loss = difference(found.loss, expected.loss, steps, allowed and allowed.loss)
     updates = [at for at in steps if at in found.grad_norm and at in expected.grad_norm]
     grad_norm = None
@@ -171,13 +141,6 @@ def compare(found: Curve, expected: Curve, one: Promise, other: Promise) -> Comp
         loss=loss,
         grad_norm=grad_norm,
     )
-
-
-def weaker(one: Tolerance | None, other: Tolerance | None) -> Tolerance | None:
-    """What both promises allow together."""
-    if one is None or other is None:
-        return None
-    return Tolerance(max(one.loss, other.loss), max(one.grad_norm, other.grad_norm))
 
 
 def difference(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from strategies.catalog import promised
+from strategies.promise import Promise
 from strategies.rules.problem import Asked, Problem
 
 
@@ -22,4 +24,14 @@ def there_is_something_to_verify(asked: Asked) -> Iterator[Problem]:
             param="verify.steps",
             message=f"verify compares {verify.steps} steps, but the whole run has {steps}; take "
             f"{steps} or fewer",
+        )
+    result_class = promised(asked.strategy, asked.spec)
+    tolerance = Promise(result_class, asked.spec.precision, asked.strategy).tolerance
+    if tolerance is not None and verify.steps > tolerance.steps:
+        yield Problem(
+            code="out_of_range",
+            param="verify.steps",
+            message=f"rounding in {asked.spec.precision} grows so fast that at most the first "
+            f"{tolerance.steps} steps are compared, not {verify.steps}; take {tolerance.steps} or "
+            "fewer",
         )

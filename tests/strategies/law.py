@@ -10,7 +10,7 @@ from pool import Pool
 from safetensors.torch import load_file
 from training_runs import Options, Run, make_run_plan
 
-from strategies.certificate import FLOAT32_INSIDE
+from strategies.promise import FLOAT32_INSIDE
 from strategies.spec import Precision, TrainSpec
 
 BATCH_IN_PARTS = ("training__micro_batch_size", "training__gradient_accumulation_steps")

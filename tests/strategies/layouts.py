@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from training_runs import HARDWARE, make_spec
 
 from strategies.catalog import SPMD, TECHNIQUES, engine_path
-from strategies.certificate import FLOAT32_INSIDE
 from strategies.layout import AXES, Layout
 from strategies.planner import Plan, plan
+from strategies.promise import FLOAT32_INSIDE
 from strategies.rules.layout import DEGREE_FIELDS
 from strategies.spec import (
     ActivationCheckpointing,

@@ -14,7 +14,6 @@ from strategies.certificate import (
     Certificate,
     Comparison,
     Curve,
-    Promise,
     compare,
     differing_fields,
     relative,
@@ -24,6 +23,7 @@ from strategies.data import open_windows
 from strategies.hardware import Hardware
 from strategies.one_rank import curve_of_one_rank, one_rank
 from strategies.planner import plan
+from strategies.promise import Promise
 from strategies.run_directory import Action, write_control
 from strategies.spec import Precision, Strategy
 
@@ -205,6 +205,14 @@ def test_a_run_shorter_than_its_certificate_is_refused_with_the_numbers() -> Non
     assert (problem.code, problem.param) == ("out_of_range", "verify.steps")
     assert "51 steps" in problem.message
     assert "take 50 or fewer" in problem.message
+
+
+def test_half_precision_is_compared_over_fewer_steps() -> None:
+    changes = {"training__steps": 200, "parallelism__strategy": "ddp"}
+    for precision, codes in (("float32", []), ("bfloat16", ["out_of_range"])):
+        spec = make_spec(verify__steps=51, precision=precision, **changes)
+        found = plan(spec, nodes=1, ranks_per_node=2, hardware=HARDWARE)
+        assert [problem.code for problem in found.problems] == codes
 
 
 def test_a_model_that_only_fits_spread_out_cannot_be_verified() -> None:

@@ -15,6 +15,7 @@ TORCH_FREE = [
     "layout",
     "memory",
     "planner",
+    "promise",
     "rules",
     "run_directory",
     "shapes",

@@ -1,0 +1,61 @@
+"""How far two runs of one training may be apart: by what their techniques promise and by precision.
+
+Pure and torch-free.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from strategies.catalog import ResultClass
+from strategies.spec import Precision, Strategy
+
+
+class Tolerance(NamedTuple):
+    """Largest relative differences that count as the same curve, and over how many first steps:
+    rounding grows with training, so none holds for ever."""
+
+    loss: float
+    grad_norm: float
+    steps: int
+
+
+# float64 and float32 are the law, which every layout is tested by. The half precisions are bands,
+# measured and then frozen (docs/strategies/certificate.md).
+TOLERANCES = {
+    Precision.FLOAT64: Tolerance(1e-13, 1e-12, 1000),
+    Precision.FLOAT32: Tolerance(1e-6, 1e-5, 1000),
+    Precision.FLOAT16: Tolerance(3e-4, 7e-3, 50),
+    Precision.BFLOAT16: Tolerance(2e-3, 5e-2, 50),
+    Precision.PURE_BFLOAT16: Tolerance(2e-3, 6e-2, 50),
+}
+FLOAT32_INSIDE = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)  # DeepSpeed, whatever is asked
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What decides how far a training may be from the same one in another layout."""
+
+    result_class: ResultClass
+    precision: Precision
+    strategy: Strategy
+
+    @property
+    def tolerance(self) -> Tolerance | None:
+        """None where nothing is promised."""
+        if self.result_class == "exempt":
+            return None
+        if self.precision is Precision.FLOAT64 and self.strategy in FLOAT32_INSIDE:
+            return TOLERANCES[Precision.FLOAT32]
+        return TOLERANCES[self.precision]
+
+
+def weaker(one: Promise, other: Promise) -> Tolerance | None:
+    """What both promises allow together."""
+    ours, theirs = one.tolerance, other.tolerance
+    if ours is None or theirs is None:
+        return None
+    return Tolerance(
+        max(ours.loss, theirs.loss),
+        max(ours.grad_norm, theirs.grad_norm),
+        min(ours.steps, theirs.steps),
+    )
