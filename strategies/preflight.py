@@ -33,7 +33,6 @@ from strategies.preflight_report import (
     Report,
     SlowRank,
     Timing,
-    Verdict,
     WrongValue,
 )
 from strategies.roll_call import RanksMissing, RollCall
@@ -64,8 +63,8 @@ def trust(mesh: Mesh, *, timeout_s: float) -> float:
     mesh.set_timeout(short_s)
     report = quick(mesh, timeout_s=short_s)
     mesh.set_timeout(timeout_s)
-    if report.verdict not in (Verdict.HEALTHY, Verdict.SLOW_RANK):
-        raise PreflightFailed(f"preflight: {'; '.join(report.findings[:3])}")
+    if report.failures:
+        raise PreflightFailed(f"preflight: {'; '.join(report.failures[:3])}")
     return report.seconds * 1e3
 
 

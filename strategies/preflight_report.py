@@ -119,10 +119,15 @@ class Report(Part):
         return Verdict.SLOW_RANK if self.slow else Verdict.HEALTHY
 
     @property
-    def findings(self) -> list[str]:
-        """A sentence for everything that is not as it should be, worst first."""
+    def failures(self) -> list[str]:
+        """A sentence for everything that no job can live with, worst first."""
         missing = [] if self.missing is None else [str(self.missing)]
-        return [*missing, *(str(found) for found in (*self.wrong, *self.other_bits, *self.slow))]
+        return [*missing, *(str(found) for found in (*self.wrong, *self.other_bits))]
+
+    @property
+    def findings(self) -> list[str]:
+        """The failures, and who is slow."""
+        return [*self.failures, *(str(found) for found in self.slow)]
 
 
 def size_text(size: int) -> str:

@@ -139,14 +139,14 @@ def kill() -> None:
 
 
 def busy(listed: list[Check], out: str) -> tuple[list[Check], Done]:
-    """Something else takes 20 ms of this rank after every check."""
-    return listed, lambda number: time.sleep(0.02)
+    """Something else takes 50 ms of this rank after every check."""
+    return listed, lambda number: time.sleep(0.05)
 
 
 def slow_link(listed: list[Check], out: str) -> tuple[list[Check], Done]:
-    """What goes through this rank's network takes 30 ms longer."""
+    """What goes through this rank's network takes 60 ms longer."""
     for name in ("send", "recv"):
-        replaced(name, lambda *_: time.sleep(0.03))
+        replaced(name, lambda *_: time.sleep(0.06))
     return listed, nothing
 
 
