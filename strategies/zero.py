@@ -43,6 +43,10 @@ from deepspeed.utils.z3_leaf_module import set_z3_leaf_module
 # builds collectives of its own when a run begins, and waits for ever for a build that was killed.
 deepspeed.ops.__compatible_ops__ = {}
 
+# It imports its Muon optimizer to learn that another one is in use, and Muon's kernels would bring
+# in torch's compiler: seconds at the start of every run.
+deepspeed.runtime.compiler.compile = lambda: lambda function: function
+
 # It calls collectives by names that torch is about to drop.
 warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
 
