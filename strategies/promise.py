@@ -23,7 +23,7 @@ class Tolerance(NamedTuple):
 # measured and then frozen (docs/strategies/certificate.md).
 TOLERANCES = {
     Precision.FLOAT64: Tolerance(1e-13, 1e-12, 1000),
-    Precision.FLOAT32: Tolerance(1e-6, 1e-5, 1000),
+    Precision.FLOAT32: Tolerance(1e-6, 1e-5, 100),
     Precision.FLOAT16: Tolerance(3e-4, 7e-3, 50),
     Precision.BFLOAT16: Tolerance(2e-3, 5e-2, 50),
     Precision.PURE_BFLOAT16: Tolerance(2e-3, 6e-2, 50),

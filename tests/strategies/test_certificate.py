@@ -106,11 +106,17 @@ def test_when_all_steps_were_skipped_the_loss_alone_decides() -> None:
     assert (comparison.verdict, comparison.grad_norm) == ("pass", None)
 
 
-def test_at_most_the_first_thousand_steps_are_compared() -> None:
-    one, other = curve(*[2.0] * 1000), curve(*[2.0] * 1000)
-    one.add(1001, 3.0, 1.0)
-    other.add(1001, 2.0, 1.0)
-    assert (held(one, other).verdict, held(one, other).steps) == ("pass", 1000)
+@pytest.mark.parametrize(
+    ("precision", "steps"), [("float64", 1000), ("float32", 100), ("bfloat16", 50)]
+)
+def test_only_as_many_first_steps_are_compared_as_the_tolerance_holds_for(
+    precision: str, steps: int
+) -> None:
+    one, other = curve(*[2.0] * steps), curve(*[2.0] * steps)
+    one.add(steps + 1, 3.0, 1.0)
+    other.add(steps + 1, 2.0, 1.0)
+    comparison = held(one, other, Promise("exact", Precision(precision), Strategy.DDP))
+    assert (comparison.verdict, comparison.steps) == ("pass", steps)
 
 
 def test_what_is_exempt_gets_numbers_and_no_verdict() -> None:
@@ -207,12 +213,23 @@ def test_a_run_shorter_than_its_certificate_is_refused_with_the_numbers() -> Non
     assert "take 50 or fewer" in problem.message
 
 
-def test_half_precision_is_compared_over_fewer_steps() -> None:
-    changes = {"training__steps": 200, "parallelism__strategy": "ddp"}
-    for precision, codes in (("float32", []), ("bfloat16", ["out_of_range"])):
-        spec = make_spec(verify__steps=51, precision=precision, **changes)
-        found = plan(spec, nodes=1, ranks_per_node=2, hardware=HARDWARE)
-        assert [problem.code for problem in found.problems] == codes
+@pytest.mark.parametrize(
+    ("precision", "steps", "codes"),
+    [
+        ("float64", 200, []),
+        ("float32", 100, []),
+        ("float32", 101, ["out_of_range"]),
+        ("bfloat16", 50, []),
+        ("bfloat16", 51, ["out_of_range"]),
+    ],
+)
+def test_more_steps_than_a_precision_can_promise_are_refused(
+    precision: str, steps: int, codes: list[str]
+) -> None:
+    changes = {"training__steps": 200, "parallelism__strategy": "ddp", "precision": precision}
+    spec = make_spec(verify__steps=steps, **changes)
+    found = plan(spec, nodes=1, ranks_per_node=2, hardware=HARDWARE)
+    assert [problem.code for problem in found.problems] == codes
 
 
 def test_a_model_that_only_fits_spread_out_cannot_be_verified() -> None:

@@ -22,6 +22,7 @@ from trainyard.cli.output import (
     state_text,
 )
 from trainyard.cli.session import connect
+from trainyard.cli.verifying import VERDICTS
 from trainyard.errors import BadInput
 from trainyard.jobs import spec_text
 from trainyard.summary import show_summary
@@ -235,6 +236,7 @@ def _show_job(job: Job) -> None:
             ("loss", None if job.loss is None else number(job.loss)),
             ("speed", job.tokens_per_s and f"{number(round(job.tokens_per_s))} tokens/s"),
             ("plan", f"{job.plan.strategy} on {job.plan.world_size} rank(s)"),
+            ("certificate", job.certificate and VERDICTS.get(job.certificate.verdict)),
             ("wall time", f"{duration(job.used_s)} used of {duration(job.wall_time_s)}"),
             ("stops at", moment(job.stops_at) if job.stops_at else None),
             ("lease", job.lease),
