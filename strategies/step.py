@@ -46,9 +46,7 @@ def take_step(
     skipped = scale.may_skip and not math.isfinite(agreed.grad_norm)
     require_finite_loss(agreed.loss, own_share=share, step=step, mesh=mesh)
     if not skipped:
-        require_finite_gradient(
-            agreed.grad_norm, engine=engine, step=step, mesh=mesh, scale=scale
-        )
+        require_finite_gradient(agreed.grad_norm, engine=engine, step=step, mesh=mesh, scale=scale)
     require_no_spike(agreed.loss, progress.recent_losses, guards=spec.guards, step=step)
     rate = learning_rate(spec.training, step)
     with phase(Phase.OPTIMIZER):

@@ -23,7 +23,7 @@ class Departure(NamedTuple):
     loss: float
     grad_norm: float
     weights: float
-    eval_loss: float
+    eval_loss: float  # 0 where nothing is held out
 
     def within(self, band: "Departure") -> bool:
         return all(own <= allowed for own, allowed in zip(self, band, strict=True))
@@ -54,7 +54,7 @@ def furthest(run: Run, one: Run, key: str) -> float:
     """The largest relative difference of a metric; infinite where it is not a number."""
     pairs = zip(run.series(key), one.series(key), strict=True)
     differences = [abs(found - wanted) / abs(wanted) for found, wanted in pairs]
-    return max(d if math.isfinite(d) else math.inf for d in differences)
+    return max((d if math.isfinite(d) else math.inf for d in differences), default=0.0)
 
 
 def distance(run: Run, one: Run) -> float:
