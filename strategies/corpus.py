@@ -108,7 +108,7 @@ def write_tokens(folder: Path, path: Path, format: Format, spec: DataSpec) -> No
                 "are needed to have anything to predict"
             )
     (folder / "tokenizer.json").write_text(tokenizer.stored())
-    ends, end = array.array("q"), 0
+    ends, end, too_short = array.array("q"), 0, 0
     with (folder / "tokens").open("wb") as file:
         for text in read(path):
             tokens = tokenizer.encode(text)
@@ -117,8 +117,12 @@ def write_tokens(folder: Path, path: Path, format: Format, spec: DataSpec) -> No
                 tokens.tofile(file)
                 end += len(tokens)
                 ends.append(end)
+            else:
+                too_short += 1
     if end == 0:
-        raise BadData(f"dataset {spec.dataset} has no document of at least 2 tokens")
+        raise BadData(
+            f"dataset {spec.dataset} has no document of at least 2 tokens; {too_short} are shorter"
+        )
     with (folder / "ends").open("wb") as file:
         ends.tofile(file)
 

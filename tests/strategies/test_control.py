@@ -158,7 +158,7 @@ def test_running_out_of_memory_has_its_own_code(
     [
         (b"", "text", "is empty (0 bytes)"),
         (b"x" * 97, "text", "has 97 bytes; sequence_length 48 needs at least 98"),
-        (b'{"text": "a"}\n', "jsonl", "1 documents of 1 bytes: 0 samples to train on"),
+        (b'{"text": "a"}\n', "jsonl", "no document of at least 2 tokens; 1 are shorter"),
         (b'{"text": "ab"}\n\n{"txt": "ab"}\n', "jsonl", "line 3 is not an object"),
         (b'{"text": "ab"}\n{"text"\n', "jsonl", "line 2 is not JSON"),
         (b"[" * 100_000, "jsonl", "line 1 is not JSON"),
