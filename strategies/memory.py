@@ -3,6 +3,8 @@
 Terms marked exact follow from the code alone; the others are estimates, with their source.
 """
 
+from typing import NamedTuple
+
 from pydantic import BaseModel, ConfigDict
 
 from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
@@ -12,6 +14,7 @@ from strategies.spec import (
     ActivationCheckpointing,
     ModelName,
     ModelSpec,
+    Offload,
     OptimizerName,
     PipelineSchedule,
     Precision,
@@ -22,6 +25,7 @@ from strategies.stages import schedule_of, stages_per_rank
 GIB = 2**30
 # Resident memory of one rank before the model: 338 MB under torchrun on CPU (measured).
 PROCESS_GIB = {"cpu": 0.35, "cuda": 0.6}
+ZERO_BUCKET = 25_000_000  # numbers that DeepSpeed reduces at a time, as zero.py sets it
 AVERAGES_PER_WEIGHT = {
     OptimizerName.ADAMW: 2,
     OptimizerName.ADAMW_8BIT: 2,
@@ -84,6 +88,34 @@ def micro_batches_kept(asked: Asked) -> float:
     return min(ranks, count)
 
 
+class States(NamedTuple):
+    """How many numbers of each kind a rank holds where it computes."""
+
+    weights: int
+    gradients: int
+    averages: int
+
+
+def states_held(asked: Asked, held: int, shards: int) -> States:
+    """What a rank holds of `held` weights that `shards` ranks share.
+
+    ZeRO's first two stages keep their own part of the weights once more, for the update (DeepSpeed
+    0.19). What is offloaded to the host leaves a GPU, but not a CPU.
+    """
+    part = -(-held // shards)
+    averages = AVERAGES_PER_WEIGHT[asked.spec.training.optimizer] * part
+    parallelism = asked.spec.parallelism
+    on_gpu = asked.hardware.device == "cuda"
+    updates_here = not on_gpu or parallelism.offload_optimizer is Offload.NONE
+    stored_here = not on_gpu or parallelism.offload_parameters is Offload.NONE
+    if asked.strategy in (Strategy.ZERO1, Strategy.ZERO2):
+        gradients = held if asked.strategy is Strategy.ZERO1 else part + min(ZERO_BUCKET, held)
+        if not updates_here:
+            return States(held, gradients, 0)
+        return States(held + part, gradients, averages)
+    return States(part if stored_here else 0, part, averages if updates_here else 0)
+
+
 def memory_terms(asked: Asked) -> list[MemoryTerm]:
     """Memory per rank, by term, of the rank that needs the most."""
     spec, layout = asked.spec, asked.layout
@@ -92,7 +124,7 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
     whole = count_parameters(spec.model, vocabulary=vocabulary)
     held = -(-whole // (layout.tensor * layout.pipeline))
     shards = layout.shard * layout.context if layout.shard > 1 else 1
-    parameters = -(-held // shards)
+    states = states_held(asked, held, shards)
     layers = -(-spec.model.layers // layout.pipeline)
     in_flight = micro_batches_kept(asked)
     tokens = asked.micro_batch_size * spec.data.sequence_length // layout.context
@@ -101,23 +133,20 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
     whole_layer = tokens * kept_bytes(spec.model, spec.precision, ActivationCheckpointing.NONE)
     # A layer that is computed again has all of its own for a moment.
     activations = layers * in_flight * kept + max(0.0, whole_layer / layout.tensor - kept)
-    averages = AVERAGES_PER_WEIGHT[spec.training.optimizer]
     process = PROCESS_GIB[asked.hardware.device] * GIB
     logits = 3 * tokens * vocabulary * size / layout.tensor  # and log-probabilities, gradient
 
     def term(name: str, num_bytes: float, exact: bool, source: str) -> MemoryTerm:
         return MemoryTerm(name=name, gib=num_bytes / GIB, exact=exact, source=source)
 
-    exact = parameters == whole
+    exact = held == whole and shards == 1
+    averages = (
+        f"{spec.training.optimizer}: {AVERAGES_PER_WEIGHT[spec.training.optimizer]} per weight"
+    )
     terms = [
-        term("weights", parameters * size, exact, f"{parameters:,} x {size} bytes"),
-        term("gradients", parameters * size, exact, "one per weight; DDP's buckets are the same"),
-        term(
-            "optimizer",
-            averages * parameters * size,
-            exact,
-            f"{spec.training.optimizer}: {averages} per weight",
-        ),
+        term("weights", states.weights * size, exact, f"{states.weights:,} x {size} bytes"),
+        term("gradients", states.gradients * size, exact, "one per weight, or its buckets"),
+        term("optimizer", states.averages * size, exact, averages),
         term("activations", activations, False, "numbers that autograd keeps, layer by layer"),
         term("logits", logits, False, "logits, log-probabilities and their gradient"),
         term("process", process, False, "Python, torch and its libraries"),
@@ -126,7 +155,7 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
         copied = held if how is ActivationCheckpointing.NONE else held / layers
         copies = copied * BYTES_PER_FEATURE[spec.precision]
         terms.insert(3, term("copies", copies, False, "matrices in half precision, for backward"))
-    if shards > 1:
+    if shards > 1 and asked.strategy not in (Strategy.ZERO1, Strategy.ZERO2):
         layer = held / layers * size
         terms.insert(3, term("gathered", 2 * layer, False, "a layer's weights and its gradient"))
     return terms

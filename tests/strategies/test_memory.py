@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_spec
 
+from strategies.hardware import Hardware
 from strategies.init import build_model
 from strategies.loss import token_loss_sum
 from strategies.memory import GIB
@@ -97,3 +98,31 @@ def test_model_states_are_sixteen_bytes_per_parameter() -> None:
     assert sum(term.gib for term in states) * GIB == pytest.approx(16 * parameters)
     assert all(term.exact for term in states)
     assert not terms["activations"].exact
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fixed", "shared"), [("zero1", 8, 12), ("zero2", 4, 16), ("zero3", 0, 16)]
+)
+def test_zero_holds_what_its_stages_say(strategy: str, fixed: int, shared: int) -> None:
+    """Bytes per parameter in float32: ZeRO (arXiv:1910.02054), figure 1, with the copy of its own
+    part that DeepSpeed keeps for the update; at stage 2 also the bucket that is being reduced."""
+    spec = make_spec(parallelism__strategy=strategy)
+    found = plan(spec, nodes=1, ranks_per_node=4, hardware=HARDWARE)
+    terms = {term.name: term.gib * GIB for term in found.memory}
+    states = sum(terms[name] for name in ("weights", "gradients", "optimizer"))
+    bucket = 4 * found.parameters if strategy == "zero2" else 0
+    assert states == pytest.approx((fixed + shared / 4) * found.parameters + bucket, rel=1e-4)
+
+
+def test_offload_empties_a_gpu_and_no_host() -> None:
+    gpu = Hardware(class_name="a100x4", device="cuda", slots=4, memory_gib=80)
+    asked = {"strategy": "zero3", "offload_optimizer": "cpu", "offload_parameters": "cpu"}
+    spec = make_spec(parallelism=asked)
+    on_gpu, on_host = (
+        {term.name: term.gib for term in planned.memory}
+        for planned in (
+            plan(spec, nodes=1, ranks_per_node=4, hardware=hardware) for hardware in (gpu, HARDWARE)
+        )
+    )
+    assert on_gpu["optimizer"] == on_gpu["weights"] == 0
+    assert on_host["optimizer"] == 2 * on_host["weights"] > 0
