@@ -40,14 +40,15 @@ def downsample(steps: Integers, values: Floats, resolution: int) -> Curve:
     starts = np.arange(resolution, dtype=np.int64) * count // resolution
     ends = np.append(starts[1:], count) - 1
     finite = np.isfinite(values)
-    if bool(finite.all()):
-        sums, counts = np.add.reduceat(values, starts), ends - starts + 1
-        low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
-    else:
-        sums = np.add.reduceat(np.where(finite, values, 0.0), starts)
-        counts = np.add.reduceat(finite.astype(np.int64), starts)
-        low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
-        high = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(counts > 0, sums / counts, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if bool(finite.all()):
+            sums, counts = np.add.reduceat(values, starts), ends - starts + 1
+            low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        else:
+            sums = np.add.reduceat(np.where(finite, values, 0.0), starts)
+            counts = np.add.reduceat(finite.astype(np.int64), starts)
+            low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
+            high = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
+        # Numbers near the largest have a sum that is none, but their mean lies between them.
+        mean = np.where(counts > 0, np.clip(sums / counts, low, high), np.nan)
     return Curve(steps[ends], mean, low, high)

@@ -53,6 +53,12 @@ def test_downsampling_keeps_both_extremes_and_the_last_step(
         assert np.nanmax(np.where(np.isfinite(curve.high), curve.high, np.nan)) == max(finite)
 
 
+def test_the_mean_of_the_largest_numbers_is_a_number() -> None:
+    values = np.array([1e308, 1.5e308, 0.0, 0.0])
+    curve = downsample(np.arange(4, dtype=np.int64), values, 2)
+    assert curve.values.tolist() == [1.5e308, 0.0]
+
+
 def test_of_a_step_that_was_run_twice_the_last_value_counts() -> None:
     points = points_of([1, 2, 3, 4, 3, 4, 5], [0, 1, 2, 3, 0, 1, 2], [1, 2, 3, 4, 30, 40, 50])
     steps, values = newest_of_each_step(points)

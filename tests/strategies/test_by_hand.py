@@ -67,7 +67,9 @@ def test_two_ranks_train_on_the_built_in_text_to_the_end(
     assert done.returncode == 0, done.stderr
 
     assert run.series("step")[-1] == 30
-    expected = "step time loss grad_norm lr tokens_seen tps tokens_per_s step_time_s data_time_s"
+    expected = (
+        "step time loss grad_norm lr tokens_seen tps tokens_per_s step_time_s data_time_s tflops"
+    )
     first = run.lines[0]
     assert set(first) == {*expected.split(), "max_active_gib"}
     assert first["tokens_seen"] == 8 * 64

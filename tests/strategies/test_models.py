@@ -85,7 +85,7 @@ def test_attention_equals_its_definition(kv_heads: int) -> None:
         odds = scores.masked_fill(later, float("-inf")).softmax(dim=-1)
         heads.append(odds @ value[:, :, group])
     expected = attention.output(torch.cat(heads, dim=-1))
-    torch.testing.assert_close(attention(x_BTC, rotation), expected)
+    torch.testing.assert_close(attention(x_BTC, rotation, None), expected)
 
 
 @pytest.mark.parametrize("changes", KINDS)

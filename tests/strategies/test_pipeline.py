@@ -161,7 +161,8 @@ MICRO_BATCHES = "training__gradient_accumulation_steps"
             "at least 4, .*, not 2; the nearest gradient_accumulation_steps is 4", id="too-few",
         ),
         pytest.param(
-            4, pipeline("1F1B"), {}, MICRO_BATCHES, "not 1; the nearest .* is 4", id="only-one",
+            4, pipeline("1F1B"), {MICRO_BATCHES: 1}, MICRO_BATCHES,
+            "not 1; the nearest .* is 4", id="only-one",
         ),
         pytest.param(
             2, pipeline("Interleaved1F1B"),
