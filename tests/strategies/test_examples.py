@@ -1,4 +1,4 @@
-"""Every example is a job that a CPU node of four slots can run."""
+"""Every example is a job that a CPU node of eight slots can run."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from strategies.hardware import Hardware
 from strategies.planner import plan
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
-WORKSTATION = Hardware(class_name="workstation", device="cpu", slots=4, memory_gib=8)
+WORKSTATION = Hardware(class_name="workstation", device="cpu", slots=8, memory_gib=16)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
