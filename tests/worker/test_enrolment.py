@@ -70,7 +70,7 @@ def test_a_node_waits_for_an_api_that_is_not_there_yet(api: FakeApi, tmp_path: P
     api.down = False
     api.wait_for(lambda: api.heartbeats)
     worker.terminate()
-    worker.communicate(timeout=30)
+    worker.communicate(timeout=90)
     assert worker.returncode == 0
 
 
