@@ -24,9 +24,7 @@ class Batch(NamedTuple):
 
     inputs_BT: Tensor
     labels_BT: Tensor
-    documents_BT: Tensor | None = (
-        None  # which document a token belongs to, where they are told apart
-    )
+    documents_BT: Tensor | None = None  # whose token it is, where documents are told apart
 
     def at(self, positions: Tensor) -> "Batch":
         """The tokens at some positions of every sample; which documents there are, of all."""

@@ -12,7 +12,8 @@ from typing import Self
 
 import torch
 
-GIB = 2**30
+from strategies.memory import GIB
+
 Value = float | int | str | None
 
 

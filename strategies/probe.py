@@ -18,9 +18,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from strategies.engine import Held
 from strategies.gradients import own_part
+from strategies.memory import GIB
 from strategies.phases import Phase, listeners
 
-GIB = 2**30
 FIRST_LOOK = 20  # steps after the start: torch has warmed up by then
 EVERY = 500  # a look costs about a step's time
 COLLECTIVES = ("gloo:", "nccl:", "ncclDevKernel", "ncclKernel")

@@ -16,10 +16,20 @@ from strategies.run_directory import Action
 from strategies.spec import TrainSpec
 
 
+class Agreement(NamedTuple):
+    """What all ranks know after a step's only small reduction."""
+
+    loss: float
+    grad_norm: float
+    stop: bool
+    checkpoint: bool
+    profile: bool
+
+
 class Step(NamedTuple):
     """A step that all ranks took."""
 
-    agreed: "Agreement"
+    agreed: Agreement
     learning_rate: float
     skipped: bool
     """Whether float16's gradient overflowed, so that the weights stayed as they were."""
@@ -55,16 +65,6 @@ def take_step(
         else:
             engine.step(rate)
     return Step(agreed, rate, skipped)
-
-
-class Agreement(NamedTuple):
-    """What all ranks know after a step's only small reduction."""
-
-    loss: float
-    grad_norm: float
-    stop: bool
-    checkpoint: bool
-    profile: bool
 
 
 def agree(share: Tensor, norm: Tensor, request: Action | None, mesh: Mesh) -> Agreement:
