@@ -58,13 +58,17 @@ def against(peer: str, *, pairs: int, steps: int) -> tuple[Ratio, float, float]:
             directory.plan.write_text(run_plan(ranks, steps).model_dump_json())
             launch(ranks, "strategies.train", "--plan", str(directory.plan), "--run-dir", folder)
             lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
-            own = [(line["loss"], line["step_time_s"]) for line in lines if "loss" in line]
+            losses = [line["loss"] for line in lines if "loss" in line]
+            # A step that the probe looked into has no time of its own.
+            timed = [line for line in lines if "step_time_s" in line]
             launch(ranks, "benchmarks.peers", "--peer", peer, "--run-dir", folder)
             other = json.loads((directory.path / f"{peer}.json").read_text())
-        ours.append(statistics.median(seconds for _, seconds in own[SKIPPED_STEPS:]))
+        ours.append(
+            statistics.median(line["step_time_s"] for line in timed if line["step"] > SKIPPED_STEPS)
+        )
         theirs.append(statistics.median(seconds for _, seconds in other[SKIPPED_STEPS:]))
-        losses = zip(own, other, strict=True)
-        difference = max(difference, *(abs(a[0] - b[0]) / abs(b[0]) for a, b in losses))
+        pairs_of_losses = zip(losses, (loss for loss, _ in other), strict=True)
+        difference = max(difference, *(abs(a - b) / abs(b) for a, b in pairs_of_losses))
     return ratio(ours, theirs), 1000 * statistics.median(ours), difference
 
 
