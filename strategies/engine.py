@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from strategies.catalog import TECHNIQUES, engine_path
+from strategies.init import Source
 from strategies.mesh import Mesh
 from strategies.planner import Plan
 from strategies.spec import TrainSpec
@@ -42,7 +43,7 @@ class Held(NamedTuple):
 class Engine(Protocol):
     """One technique of training."""
 
-    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh) -> None:
+    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         """Build the model, spread it over the mesh, and give it its first weights."""
 
     def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:

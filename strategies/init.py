@@ -1,8 +1,8 @@
-"""First weights that do not depend on the layout: a name and a seed give the whole tensor.
+"""First weights that do not depend on the layout: a name gives the whole tensor, a rank keeps its
+slice.
 
-A rank that holds only a part of a tensor draws all of it and keeps its slice, so every layout
-starts from the same numbers. Norm weights start at 1, biases at 0, matrices at a normal
-distribution with deviation sqrt(2 / (5 x width)) (SmallInit, arXiv:1910.05895, equation 6:
+They come from a source. `Seed` draws them: norm weights start at 1, biases at 0, matrices at a
+normal distribution with deviation sqrt(2 / (5 x width)) (SmallInit, arXiv:1910.05895, equation 6:
 0.05 at width 160, 0.023 at width 768).
 """
 
@@ -10,6 +10,8 @@ import hashlib
 import importlib
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,31 @@ from strategies.models.transformer import Transformer
 from strategies.precision import dtype_of
 from strategies.shapes import vocabulary_size
 from strategies.spec import TrainSpec
+
+Region = tuple[slice, ...]  # of a tensor, with the bounds of every dimension
+
+
+class Source(Protocol):
+    """Where first weights come from."""
+
+    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
+        """A part of the weight that has this global name and, as a whole, this shape."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """Weights drawn from hash(seed, name), the whole tensor and then cut."""
+
+    seed: int
+    width: int
+
+    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
+        return first_values(name, shape, seed=self.seed, width=self.width)[region]
+
+
+def source_of(spec: TrainSpec) -> Source:
+    """Where a run's first weights come from."""
+    return Seed(spec.training.seed, spec.model.width)
 
 
 def design_model(spec: TrainSpec) -> Transformer:
@@ -39,31 +66,29 @@ def design_model(spec: TrainSpec) -> Transformer:
 def build_model(spec: TrainSpec, *, device: torch.device) -> Transformer:
     """The whole model with its first weights."""
     model = design_model(spec)
-    materialise(model, "", spec, device=device)
+    materialise(model, "", source_of(spec), device=device)
     model.compute_constants(device)
     model.tie()
     return model
 
 
 @torch.no_grad()
-def materialise(module: nn.Module, name: str, spec: TrainSpec, *, device: torch.device) -> None:
+def materialise(module: nn.Module, name: str, source: Source, *, device: torch.device) -> None:
     """Give a module of a designed model storage and first weights; `name` is its global name."""
     module.to_empty(device=device)
     for own_name, parameter in module.named_parameters(prefix=name):
-        seed, width = spec.training.seed, spec.model.width
-        full = first_values(own_name, parameter.shape, seed=seed, width=width)
-        if isinstance(parameter, DTensor):
-            parameter.to_local().copy_(slice_of(full, parameter))
-        else:
-            parameter.copy_(full)
+        own = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+        own.copy_(source.read(own_name, parameter.shape, own_region(parameter)))
 
 
-def slice_of(full: Tensor, part: DTensor) -> Tensor:
+def own_region(weight: Tensor) -> Region:
     """What of a whole tensor this rank holds."""
-    shape, offset = compute_local_shape_and_global_offset(
-        full.shape, part.device_mesh, part.placements
-    )
-    return full[tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))]
+    shape, offset = tuple(weight.shape), (0,) * weight.ndim
+    if isinstance(weight, DTensor):
+        shape, offset = compute_local_shape_and_global_offset(
+            weight.shape, weight.device_mesh, weight.placements
+        )
+    return tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
 
 
 def first_values(name: str, shape: torch.Size, *, seed: int, width: int) -> Tensor:

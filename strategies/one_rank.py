@@ -11,6 +11,7 @@ from strategies.console import say
 from strategies.control import ControlWatch
 from strategies.data import TrainingData, Windows
 from strategies.engine import engine_for
+from strategies.init import source_of
 from strategies.layout import Layout
 from strategies.learning_rate import learning_rate
 from strategies.mesh import Mesh
@@ -101,7 +102,7 @@ def curve_of_one_rank(
     mesh = Mesh(layout=Layout(), rank=0, device=device)
     data = TrainingData(windows, run_plan, batch_rank=0, device=device)
     engine = engine_for(run_plan.plan)
-    engine.setup(spec, run_plan.plan, mesh)
+    engine.setup(spec, run_plan.plan, mesh, source_of(spec))
     curve, scale = Curve(), first_loss_scale(spec.precision)
     for step in range(1, steps + 1):
         if must_stop():

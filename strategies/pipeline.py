@@ -21,7 +21,7 @@ from torch.distributed.pipelining.schedules import (
 
 from strategies.engine import Batch, State, sum_of
 from strategies.gradients import Weight, own_part, settled, weights_of
-from strategies.init import design_model
+from strategies.init import Source, design_model
 from strategies.loss import token_loss_sum
 from strategies.mesh import Mesh
 from strategies.models.transformer import Transformer
@@ -55,7 +55,7 @@ class Stage(PipelineStage):
 class PipelineEngine(SpmdEngine):
     """Layouts with a pipeline: the two passes differ from those without; the update does not."""
 
-    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh) -> None:
+    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         line = mesh.along("pipeline")
         assert line is not None
         self.mesh, self.line = mesh, line
@@ -65,7 +65,7 @@ class PipelineEngine(SpmdEngine):
         self.num_stages = line.size() * stages_per_rank(self.order, spec.parallelism)
         layers = layers_of(spec, self.num_stages)
         self.stages = {
-            stage: spread(design_stage(spec, layers, stage), spec, plan, mesh)
+            stage: spread(design_stage(spec, layers, stage), spec, plan, mesh, source)
             for stage in range(self.num_stages)
             if self.holder(stage) == line.get_local_rank()
         }

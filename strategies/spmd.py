@@ -18,7 +18,7 @@ from strategies.gradients import (
     own_part,
     weights_of,
 )
-from strategies.init import design_model, materialise
+from strategies.init import Source, design_model, materialise
 from strategies.loss import token_loss_sum
 from strategies.mesh import Mesh
 from strategies.models.transformer import Transformer
@@ -66,7 +66,7 @@ class Spread:
     positions: Tensor | None  # which tokens of a sample are this rank's; None: all
 
 
-def spread(model: Transformer, spec: TrainSpec, plan: Plan, mesh: Mesh) -> Spread:
+def spread(model: Transformer, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> Spread:
     """Spread a designed model over all axes but the pipeline.
 
     The order is law: tensor, activation checkpointing, compile, then the data-parallel sharding.
@@ -85,11 +85,11 @@ def spread(model: Transformer, spec: TrainSpec, plan: Plan, mesh: Mesh) -> Sprea
         from strategies.fsdp import Sharded
 
         sharded = Sharded(mesh, gather_once=layout.pipeline > 1)
-        give_first_weights(model, spec, mesh, then=sharded.take)
+        give_first_weights(model, source, mesh, then=sharded.take)
         sharded.finish(model)
         data_parallel = sharded
     else:
-        give_first_weights(model, spec, mesh)
+        give_first_weights(model, source, mesh)
         if replicas is None:
             data_parallel = Alone(model)
         else:
@@ -116,20 +116,20 @@ def transform_forward(model: Transformer, spec: TrainSpec, mesh: Mesh) -> None:
 
 def give_first_weights(
     model: Transformer,
-    spec: TrainSpec,
+    source: Source,
     mesh: Mesh,
     *,
     then: Callable[[nn.Module], None] = lambda layer: None,
 ) -> None:
     """Give a designed model its storage and numbers, layer by layer; `then` takes each layer."""
     for name, layer in model.layers.items():
-        materialise(layer, f"layers.{name}", spec, device=mesh.device)
+        materialise(layer, f"layers.{name}", source, device=mesh.device)
         then(layer)
     for name in ("embedding", "norm", "head"):
         module = getattr(model, name)
         if module is not None:
             named = "embedding" if model.tied and name == "head" else name
-            materialise(module, named, spec, device=mesh.device)
+            materialise(module, named, source, device=mesh.device)
     model.compute_constants(mesh.device)
     model.tie()
 
@@ -137,9 +137,9 @@ def give_first_weights(
 class SpmdEngine:
     """Layouts without a pipeline."""
 
-    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh) -> None:
+    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         self.mesh = mesh
-        self.spread = spread(design_model(spec), spec, plan, mesh)
+        self.spread = spread(design_model(spec), spec, plan, mesh, source)
         self.model = self.spread.model
         self.weights = weights_of(self.model.named_weights(), mesh)
         self.optimizer = build_optimizer((w.parameter for w in self.weights), spec.training)

@@ -32,6 +32,7 @@ from strategies.generate import export_weights, sample_text
 from strategies.guards import (
     Diverged,
 )
+from strategies.init import source_of
 from strategies.mesh import Mesh, join, leave
 from strategies.metrics import MetricsLog, max_active_gib
 from strategies.one_rank import Certifier
@@ -140,7 +141,7 @@ def train(
     certifier = Certifier(run_plan, directory, mesh)
     if checkpoint is None:
         certifier.train_alone(windows, control)
-    engine.setup(spec, run_plan.plan, mesh)
+    engine.setup(spec, run_plan.plan, mesh, source_of(spec))
     progress = Progress(loss_scale=first_loss_scale(spec.precision))
     if checkpoint is not None:
         progress = load_checkpoint(checkpoint, engine, spec, mesh)

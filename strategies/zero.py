@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from strategies.engine import Batch, Held, State, copy_state, sum_of
 from strategies.fragment import Fragment
 from strategies.gradients import norm_of, num_bytes
-from strategies.init import design_model
+from strategies.init import Source, design_model
 from strategies.loss import token_loss_sum
 from strategies.mesh import Mesh
 from strategies.models.transformer import Transformer
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 class ZeroEngine:
     """DeepSpeed's engine behind the loop's protocol."""
 
-    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh) -> None:
+    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         self.mesh, self.stage = mesh, STAGES[plan.strategy]
         self.offloads = spec.parallelism.offload_optimizer is not Offload.NONE
         meet_deepspeed(mesh)
@@ -87,9 +87,9 @@ class ZeroEngine:
             save_weights_whole(model)
             for layer in model.layers.values():
                 set_z3_leaf_module(layer, True)  # gathered as one
-            give_first_weights(model, spec, mesh, then=lambda layer: split(layer, config))
+            give_first_weights(model, source, mesh, then=lambda layer: split(layer, config))
         else:
-            give_first_weights(model, spec, mesh)
+            give_first_weights(model, source, mesh)
         state_parts = adopt(self.optimizer, designed, model)
         self.deepspeed, self.zero, _, _ = deepspeed.initialize(
             model=model, optimizer=self.optimizer, config=config, dist_init_required=False

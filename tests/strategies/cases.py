@@ -24,6 +24,7 @@ from strategies.checkpoint import Progress, save_checkpoint
 from strategies.context import ContextAttention
 from strategies.engine import Batch, Engine, engine_for
 from strategies.gradients import own_part
+from strategies.init import source_of
 from strategies.layout import Layout
 from strategies.loss import IGNORED, token_loss_sum
 from strategies.mesh import Mesh, join
@@ -140,7 +141,7 @@ def save_and_die(run_dir: str, die_at: int) -> int:
     directory.checkpoints.mkdir()
     mesh = join(run_plan.plan, timeout_s=10)
     engine = engine_for(run_plan.plan)
-    engine.setup(run_plan.spec, run_plan.plan, mesh)
+    engine.setup(run_plan.spec, run_plan.plan, mesh, source_of(run_plan.spec))
 
     def save(step: int) -> None:
         with torch.no_grad():

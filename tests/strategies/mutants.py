@@ -18,6 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from strategies.attention_block import Sight
+from strategies.gradients import own_part
 from strategies.loss import IGNORED
 
 Change = Callable[[Any], Any]  # from what there is to what takes its place
@@ -373,10 +374,10 @@ def traded_gradients_stay_where_they_are(backward: Any) -> Any:
 # Weights in parts
 
 
-@mutant("init:slice_of", needs=("tensor",))
-def every_rank_takes_the_first_slice_of_a_weight(slice_of: Any) -> Any:
-    def changed(full: Tensor, part: DTensor) -> Tensor:
-        return full[tuple(slice(0, n) for n in part.to_local().shape)]
+@mutant("init:own_region", needs=("tensor",))
+def every_rank_takes_the_first_slice_of_a_weight(own_region: Any) -> Any:
+    def changed(weight: Tensor) -> tuple[slice, ...]:
+        return tuple(slice(0, n) for n in own_part(weight).shape)
 
     return changed
 
