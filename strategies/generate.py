@@ -9,8 +9,9 @@ from torch import Tensor
 
 from strategies.init import build_model
 from strategies.models.transformer import Transformer
+from strategies.pretrained import to_hugging_face
 from strategies.run_directory import fsync_directory
-from strategies.spec import TrainSpec
+from strategies.spec import ModelName, TrainSpec
 from strategies.tokens import Tokenizer
 
 TEMPERATURE = 0.7
@@ -20,11 +21,14 @@ TOP_K = 20
 def export_weights(
     path: Path, weights: dict[str, Tensor], spec: TrainSpec, tokenizer: Tokenizer
 ) -> None:
-    """Write whole tensors under their global names as safetensors, atomically.
+    """Write whole tensors as safetensors, atomically: a llama as Hugging Face has it, any other
+    under its global names.
 
     Its metadata say how to build the model (`spec`) and what its tokens mean (`tokenizer`, for
     `tokens.tokenizer_from`).
     """
+    if spec.model.name is ModelName.LLAMA:
+        weights = to_hugging_face(weights, spec)
     aside = path.with_name(f"{path.name}.tmp")
     metadata = {
         "format": "pt",

@@ -1,9 +1,9 @@
 """First weights that do not depend on the layout: a name gives the whole tensor, a rank keeps its
 slice.
 
-They come from a source. `Seed` draws them: norm weights start at 1, biases at 0, matrices at a
-normal distribution with deviation sqrt(2 / (5 x width)) (SmallInit, arXiv:1910.05895, equation 6:
-0.05 at width 160, 0.023 at width 768).
+They come from a source: a Hugging Face checkpoint, or `Seed`, which draws them. Norm weights start
+at 1, biases at 0, matrices at a normal distribution with deviation sqrt(2 / (5 x width))
+(SmallInit, arXiv:1910.05895, equation 6: 0.05 at width 160, 0.023 at width 768).
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -21,6 +22,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from strategies.catalog import MODELS
 from strategies.models.transformer import Transformer
 from strategies.precision import dtype_of
+from strategies.run_directory import BadCheckpoint, RunPlan
 from strategies.shapes import vocabulary_size
 from strategies.spec import TrainSpec
 
@@ -45,8 +47,22 @@ class Seed:
         return first_values(name, shape, seed=self.seed, width=self.width)[region]
 
 
-def source_of(spec: TrainSpec) -> Source:
-    """Where a run's first weights come from."""
+def source_of(run_plan: RunPlan) -> Source:
+    """Where a run's first weights come from; BadCheckpoint where that cannot be used."""
+    spec = run_plan.spec
+    if spec.model.checkpoint is None:
+        return seed_of(spec)
+    if run_plan.model_path is None:
+        raise BadCheckpoint(
+            f"the plan does not say where checkpoint {spec.model.checkpoint} lies (model_path)"
+        )
+    from strategies.pretrained import Pretrained
+
+    return Pretrained(Path(run_plan.model_path), spec)
+
+
+def seed_of(spec: TrainSpec) -> Seed:
+    """The source of a model that is built from nothing."""
     return Seed(spec.training.seed, spec.model.width)
 
 
@@ -66,7 +82,7 @@ def design_model(spec: TrainSpec) -> Transformer:
 def build_model(spec: TrainSpec, *, device: torch.device) -> Transformer:
     """The whole model with its first weights."""
     model = design_model(spec)
-    materialise(model, "", source_of(spec), device=device)
+    materialise(model, "", seed_of(spec), device=device)
     model.compute_constants(device)
     model.tie()
     return model

@@ -102,7 +102,7 @@ def curve_of_one_rank(
     mesh = Mesh(layout=Layout(), rank=0, device=device)
     data = TrainingData(windows, run_plan, batch_rank=0, device=device)
     engine = engine_for(run_plan.plan)
-    engine.setup(spec, run_plan.plan, mesh, source_of(spec))
+    engine.setup(spec, run_plan.plan, mesh, source_of(run_plan))
     curve, scale = Curve(), first_loss_scale(spec.precision)
     for step in range(1, steps + 1):
         if must_stop():

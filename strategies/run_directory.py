@@ -65,6 +65,8 @@ class RunPlan(FilePart):
     """None: the built-in dataset that spec.data.dataset names."""
     dataset_format: Literal["text", "jsonl"] = "text"
     """jsonl: one document per line, {"text": "..."}; its samples never cross documents."""
+    model_path: str | None = None
+    """The folder of the checkpoint that spec.model.checkpoint names."""
     resume_from: str | None = None
     """A checkpoint's directory, or a folder of them; used when the run directory holds none."""
     prompt: str = "class "

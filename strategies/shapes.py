@@ -29,10 +29,12 @@ def kv_heads(model: ModelSpec) -> int:
 
 
 def count_parameters(model: ModelSpec, *, vocabulary: int) -> int:
-    """Numbers that are trained. Linear has no bias; tied embeddings are one matrix."""
+    """Numbers that are trained; tied embeddings are one matrix."""
     width, inner = model.width, ffn_width(model)
     kv_width = width // model.heads * kv_heads(model)
     attention = 2 * width * width + 2 * width * kv_width  # query and output, key and value
+    if model.attention_bias:
+        attention += width + 2 * kv_width
     if model.name is ModelName.GPT:
         feed_forward, norm = 2 * width * inner, 2 * width  # up and down; LayerNorm has a bias
     else:

@@ -109,6 +109,10 @@ BatchSize = Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
 Steps = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
 Degree = Annotated[int, Field(strict=True, ge=1, le=65_536)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
+NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
+Checkpoint = Annotated[
+    str, Field(max_length=256, pattern=f"^({NAME}|hub:{NAME}/{NAME}(@[A-Za-z0-9._/-]+)?)$")
+]
 
 
 class SpecPart(BaseModel):
@@ -119,8 +123,18 @@ class SpecPart(BaseModel):
     )
 
 
+class RopeScaling(SpecPart):
+    """How Llama 3.1 stretches rotary positions over longer texts, by config.json's names."""
+
+    rope_type: Literal["llama3"]
+    factor: Annotated[float, Field(ge=1, le=1e6)]
+    low_freq_factor: Annotated[float, Field(gt=0, le=1e6)]
+    high_freq_factor: Annotated[float, Field(gt=0, le=1e6)]
+    original_max_position_embeddings: Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
+
+
 class ModelSpec(SpecPart):
-    """The network, built from nothing."""
+    """The network, built from nothing, or with the weights of a checkpoint."""
 
     name: ModelName
     """gpt: LayerNorm, GELU, every head its own keys. llama: RMSNorm, SwiGLU, grouped keys."""
@@ -135,6 +149,17 @@ class ModelSpec(SpecPart):
     up to a multiple of 32."""
     tied_embeddings: bool = False
     """Whether the head uses the embedding's matrix."""
+    attention_bias: bool = False
+    """llama only: biases of query, key and value, as Qwen2 has them."""
+    norm_epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-5
+    """What norms add to a variance."""
+    rope_base: Annotated[float, Field(gt=1, le=1e12)] = 10_000.0
+    """Base of the rotary positions' frequencies (rope_theta)."""
+    rope_scaling: RopeScaling | None = None
+    checkpoint: Checkpoint | None = None
+    """llama only: a Hugging Face model to start from, by the name or id it was uploaded under, or
+    as `hub:owner/name@revision`. The other fields must be those of its config.json: `trainyard
+    models show` prints them."""
 
 
 class DataSpec(SpecPart):

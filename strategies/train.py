@@ -27,6 +27,7 @@ from strategies.control import ControlWatch
 from strategies.data import HeldOut, TrainingData, Windows, open_windows
 from strategies.engine import Engine, engine_for
 from strategies.evaluation import evaluate
+from strategies.export import describe_model
 from strategies.failures import report
 from strategies.generate import export_weights, sample_text
 from strategies.guards import (
@@ -62,6 +63,7 @@ IMPORTED_LATE = (
     "strategies.ddp",
     "strategies.fsdp",
     "strategies.pipeline",
+    "strategies.pretrained",
     "strategies.spmd",
     "strategies.tensor",
     "strategies.zero",
@@ -141,7 +143,7 @@ def train(
     certifier = Certifier(run_plan, directory, mesh)
     if checkpoint is None:
         certifier.train_alone(windows, control)
-    engine.setup(spec, run_plan.plan, mesh, source_of(spec))
+    engine.setup(spec, run_plan.plan, mesh, source_of(run_plan))
     progress = Progress(loss_scale=first_loss_scale(spec.precision))
     if checkpoint is not None:
         progress = load_checkpoint(checkpoint, engine, spec, mesh)
@@ -264,6 +266,7 @@ def leave_artifacts(
     """Write the final weights and a sample of text, on the first rank alone; the sample."""
     weights = read_weights(checkpoint, run_plan.spec)
     export_weights(directory.artifacts / WEIGHTS, weights, run_plan.spec, tokenizer)
+    describe_model(directory.artifacts, run_plan)
     if run_plan.sample_bytes == 0:
         return None
     sample = sample_text(

@@ -1,14 +1,24 @@
 """Causal self-attention with rotary positions and, for llama, grouped keys and values."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+
+from strategies.spec import RopeScaling
 
 ROTARY_BASE = 10_000.0  # RoFormer (arXiv:2104.09864), section 3.2.2
 
 
 def rotary_table(
-    sequence_length: int, head_width: int, *, dtype: torch.dtype, device: torch.device | None = None
+    sequence_length: int,
+    head_width: int,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | None = None,
+    base: float = ROTARY_BASE,
+    scaling: RopeScaling | None = None,
 ) -> Tensor:
     """Complex numbers of length 1, (T, 1, D/2): what position t turns each pair of features by.
 
@@ -16,9 +26,22 @@ def rotary_table(
     """
     exponents = torch.arange(0, head_width, 2, dtype=torch.float64, device=device) / head_width
     positions = torch.arange(sequence_length, dtype=torch.float64, device=device)
-    angles = torch.outer(positions, ROTARY_BASE**-exponents)
+    frequencies = base**-exponents
+    if scaling is not None:
+        frequencies = stretched(frequencies, scaling)
+    angles = torch.outer(positions, frequencies)
     complex_dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
     return torch.polar(torch.ones_like(angles), angles).to(complex_dtype).unsqueeze(1)
+
+
+def stretched(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
+    """Llama 3.1's frequencies: slow ones are divided by the factor, fast ones stay, and those
+    between go over smoothly. Source: Meta's llama-models, `apply_scaling`.
+    """
+    turns = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
+    slow, fast = scaling.low_freq_factor, scaling.high_freq_factor
+    kept = ((turns - slow) / (fast - slow)).clamp(0, 1)
+    return frequencies * ((1 - kept) / scaling.factor + kept)
 
 
 def rotate(x_BTHD: Tensor, rotation: Tensor) -> Tensor:
@@ -47,18 +70,20 @@ def attend(
 
 
 class Attention(nn.Module):
-    """(B, T, C) to (B, T, C). No biases: that of the keys would have a gradient of exactly 0.
+    """(B, T, C) to (B, T, C). Biases of query, key and value are for checkpoints that have them.
 
     How many heads it has, the matrices say: a tensor-parallel rank holds only some.
     """
 
-    def __init__(self, width: int, heads: int, kv_heads: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, width: int, heads: int, kv_heads: int, dtype: torch.dtype, *, bias: bool = False
+    ) -> None:
         super().__init__()
         self.head_width = width // heads
         kv_width = self.head_width * kv_heads
-        self.query = nn.Linear(width, width, bias=False, dtype=dtype)
-        self.key = nn.Linear(width, kv_width, bias=False, dtype=dtype)
-        self.value = nn.Linear(width, kv_width, bias=False, dtype=dtype)
+        self.query = nn.Linear(width, width, bias=bias, dtype=dtype)
+        self.key = nn.Linear(width, kv_width, bias=bias, dtype=dtype)
+        self.value = nn.Linear(width, kv_width, bias=bias, dtype=dtype)
         self.output = nn.Linear(width, width, bias=False, dtype=dtype)
         self.attend = attend  # context parallelism puts its own here
 

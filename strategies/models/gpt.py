@@ -24,9 +24,9 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     def __init__(self, spec: ModelSpec, dtype: torch.dtype) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(spec.width, dtype=dtype)
+        self.attention_norm = nn.LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
         self.attention = Attention(spec.width, spec.heads, spec.heads, dtype)
-        self.feed_forward_norm = nn.LayerNorm(spec.width, dtype=dtype)
+        self.feed_forward_norm = nn.LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
         self.feed_forward = FeedForward(spec.width, ffn_width(spec), dtype)
 
     def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:
@@ -44,7 +44,7 @@ class GPT(Transformer):
         super().__init__(
             spec,
             block=Block,
-            norm=nn.LayerNorm(spec.width, dtype=dtype),
+            norm=nn.LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype),
             vocabulary=vocabulary,
             sequence_length=sequence_length,
             dtype=dtype,

@@ -9,8 +9,6 @@ from strategies.models.transformer import Transformer
 from strategies.shapes import ffn_width, kv_heads
 from strategies.spec import ModelSpec
 
-NORM_EPSILON = 1e-5
-
 
 class FeedForward(nn.Module):
     """SwiGLU (arXiv:2002.05202)."""
@@ -29,9 +27,11 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     def __init__(self, spec: ModelSpec, dtype: torch.dtype) -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(spec.width, eps=NORM_EPSILON, dtype=dtype)
-        self.attention = Attention(spec.width, spec.heads, kv_heads(spec), dtype)
-        self.feed_forward_norm = nn.RMSNorm(spec.width, eps=NORM_EPSILON, dtype=dtype)
+        self.attention_norm = nn.RMSNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
+        self.attention = Attention(
+            spec.width, spec.heads, kv_heads(spec), dtype, bias=spec.attention_bias
+        )
+        self.feed_forward_norm = nn.RMSNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
         self.feed_forward = FeedForward(spec.width, ffn_width(spec), dtype)
 
     def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:
@@ -49,7 +49,7 @@ class Llama(Transformer):
         super().__init__(
             spec,
             block=Block,
-            norm=nn.RMSNorm(spec.width, eps=NORM_EPSILON, dtype=dtype),
+            norm=nn.RMSNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype),
             vocabulary=vocabulary,
             sequence_length=sequence_length,
             dtype=dtype,

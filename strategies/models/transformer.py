@@ -34,6 +34,7 @@ class Transformer(nn.Module):
         self.sequence_length, self.dtype = sequence_length, dtype
         self.head_width = spec.width // spec.heads
         self.tied = spec.tied_embeddings
+        self.rope_base, self.rope_scaling = spec.rope_base, spec.rope_scaling
         self.embedding: nn.Module | None = nn.Embedding(vocabulary, spec.width, dtype=dtype)
         self.layers = nn.ModuleDict({str(i): block(spec, dtype) for i in range(spec.layers)})
         self.norm: nn.Module | None = norm
@@ -56,7 +57,12 @@ class Transformer(nn.Module):
     def compute_constants(self, device: torch.device) -> None:
         """Fill the tables that are not trained; a model made without storage lacks them."""
         self.rotation = rotary_table(
-            self.sequence_length, self.head_width, dtype=self.dtype, device=device
+            self.sequence_length,
+            self.head_width,
+            dtype=self.dtype,
+            device=device,
+            base=self.rope_base,
+            scaling=self.rope_scaling,
         )
 
     def forward(self, x: Tensor, documents_BT: Tensor | None = None) -> Tensor:

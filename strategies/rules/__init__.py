@@ -29,6 +29,8 @@ ALL: tuple[Rule, ...] = (
     not_yet.supported,
     layout.ranks_exist,
     model.heads_divide,
+    model.family_has_it,
+    model.frequencies_are_ordered,
     tensor.matrices_divide,
     context.ulysses_divides,
     context.tokens_divide,

@@ -36,3 +36,34 @@ def heads_divide(asked: Asked) -> Iterator[Problem]:
             param="model.kv_heads",
             message=f"{model.heads} heads are not divisible by {model.kv_heads} kv_heads",
         )
+
+
+def family_has_it(asked: Asked) -> Iterator[Problem]:
+    """What only llama's networks have."""
+    model = asked.spec.model
+    if model.name is ModelName.LLAMA:
+        return
+    if model.checkpoint is not None:
+        yield Problem(
+            code="not_supported_by_model",
+            param="model.checkpoint",
+            message=f"a checkpoint is loaded into llama (Llama, Mistral and Qwen2 are of its "
+            f"family), not into {model.name}; take name llama and the fields of its config.json",
+        )
+    if model.attention_bias:
+        yield Problem(
+            code="not_supported_by_model",
+            param="model.attention_bias",
+            message=f"{model.name} has no biases in its attention; leave it out, or take llama",
+        )
+
+
+def frequencies_are_ordered(asked: Asked) -> Iterator[Problem]:
+    scaling = asked.spec.model.rope_scaling
+    if scaling is not None and scaling.high_freq_factor <= scaling.low_freq_factor:
+        yield Problem(
+            code="out_of_range",
+            param="model.rope_scaling.high_freq_factor",
+            message=f"high_freq_factor {scaling.high_freq_factor:g} must be above low_freq_factor "
+            f"{scaling.low_freq_factor:g}; Llama 3.1 has 4 and 1",
+        )

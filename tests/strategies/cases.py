@@ -141,7 +141,7 @@ def save_and_die(run_dir: str, die_at: int) -> int:
     directory.checkpoints.mkdir()
     mesh = join(run_plan.plan, timeout_s=10)
     engine = engine_for(run_plan.plan)
-    engine.setup(run_plan.spec, run_plan.plan, mesh, source_of(run_plan.spec))
+    engine.setup(run_plan.spec, run_plan.plan, mesh, source_of(run_plan))
 
     def save(step: int) -> None:
         with torch.no_grad():

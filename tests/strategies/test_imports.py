@@ -12,6 +12,8 @@ TORCH_FREE = [
     "catalog",
     "certificate",
     "hardware",
+    "hf_config",
+    "hf_names",
     "layout",
     "memory",
     "planner",

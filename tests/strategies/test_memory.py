@@ -38,6 +38,7 @@ def models(draw: st.DrawFn) -> dict[str, Any]:
     }
     if name == "llama":
         model["kv_heads"] = kv_heads
+        model["attention_bias"] = draw(st.booleans())
     return model
 
 

@@ -1,0 +1,26 @@
+"""What lies beside model.safetensors, so that transformers can load and use the folder."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from strategies.hf_config import CONFIG, config_of
+from strategies.run_directory import RunPlan, write_atomically
+from strategies.spec import ModelName
+
+GENERATION_CONFIG = "generation_config.json"
+
+
+def describe_model(folder: Path, run_plan: RunPlan) -> None:
+    """Write config.json of a llama, and what its checkpoint says about generating text."""
+    if run_plan.spec.model.name is not ModelName.LLAMA:
+        return
+    origin: dict[str, Any] | None = None
+    if run_plan.model_path is not None:
+        checkpoint = Path(run_plan.model_path)
+        origin = json.loads((checkpoint / CONFIG).read_bytes())
+        if (checkpoint / GENERATION_CONFIG).exists():
+            shutil.copyfile(checkpoint / GENERATION_CONFIG, folder / GENERATION_CONFIG)
+    config = json.dumps(config_of(run_plan.spec, origin), indent=2)
+    write_atomically(folder / CONFIG, config.encode())

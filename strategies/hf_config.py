@@ -1,0 +1,202 @@
+"""config.json of a Hugging Face model: what spec it needs, and the one that a spec gives.
+
+Torch-free, and careful with what it reads: anyone may have written it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from strategies.shapes import ffn_width, kv_heads, vocabulary_size
+from strategies.spec import ModelName, ModelSpec, Precision, RopeScaling, TrainSpec
+
+CONFIG = "config.json"
+ARCHITECTURES = {
+    "LlamaForCausalLM": "Llama 1 to 3, TinyLlama, OpenLLaMA, SmolLM",
+    "MistralForCausalLM": "Mistral",
+    "Qwen2ForCausalLM": "Qwen2, Qwen2.5",
+}
+ROPE_BASE = 10_000.0  # where a config.json does not say it
+DTYPES = {
+    Precision.FLOAT64: "float64",
+    Precision.FLOAT32: "float32",
+    Precision.BFLOAT16: "float32",
+    Precision.FLOAT16: "float32",
+    Precision.PURE_BFLOAT16: "bfloat16",
+}
+
+
+class UnsupportedModel(ValueError):
+    """A model that cannot be loaded here; the message says why, and what can."""
+
+
+class HfConfig(BaseModel):
+    """The fields of config.json that decide what is computed, under its names."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    architectures: list[str] = Field(min_length=1)
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    hidden_act: str = "silu"
+    rms_norm_eps: float = 1e-6
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    attention_dropout: float = 0.0
+    rope_theta: float | None = None
+    rope_scaling: dict[str, Any] | None = None
+    rope_parameters: dict[str, Any] | None = None
+    """transformers 5 writes rope_theta and rope_scaling as one."""
+    sliding_window: int | None = None
+    use_sliding_window: bool | None = None
+    quantization_config: dict[str, Any] | None = None
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens back a token sees; None for all."""
+        if self.use_sliding_window is None:
+            asked = self.architectures[0] == "MistralForCausalLM"
+        else:
+            asked = self.use_sliding_window
+        return self.sliding_window if asked else None
+
+    def model(self) -> ModelSpec:
+        """The network that this describes; UnsupportedModel where it cannot be built here."""
+        if reasons := list(self.obstacles()):
+            raise UnsupportedModel(f"{CONFIG}: {'; '.join(reasons)}")
+        rope = dict(self.rope_parameters or self.rope_scaling or {})
+        base = rope.pop("rope_theta", None) or self.rope_theta or ROPE_BASE
+        kind = rope.get("rope_type", rope.pop("type", "default"))
+        fields: dict[str, Any] = {
+            "name": ModelName.LLAMA,
+            "layers": self.num_hidden_layers,
+            "width": self.hidden_size,
+            "heads": self.num_attention_heads,
+            "kv_heads": self.num_key_value_heads or self.num_attention_heads,
+            "ffn_width": self.intermediate_size,
+            "tied_embeddings": self.tie_word_embeddings,
+            "attention_bias": self.architectures[0] == "Qwen2ForCausalLM",
+            "norm_epsilon": self.rms_norm_eps,
+            "rope_base": base,
+        }
+        if kind != "default":
+            known = RopeScaling.model_fields
+            fields["rope_scaling"] = {name: rope[name] for name in known if name in rope}
+            fields["rope_scaling"]["rope_type"] = kind
+        try:
+            return ModelSpec.model_validate(fields)
+        except ValidationError as error:
+            raise UnsupportedModel(f"{CONFIG}: {told(error)}") from error
+
+    def obstacles(self) -> Iterator[str]:
+        """Why the network cannot be built here."""
+        if self.architectures[0] not in ARCHITECTURES:
+            known = ", ".join(f"{name} ({models})" for name, models in ARCHITECTURES.items())
+            yield f"architecture {self.architectures[0]} is not supported; there is: {known}"
+        if self.quantization_config is not None:
+            yield "its weights are quantised; take the checkpoint with full weights"
+        if self.hidden_act != "silu":
+            yield f"hidden_act {self.hidden_act} is not supported; silu is"
+        if self.attention_bias or self.mlp_bias:
+            yield "attention_bias and mlp_bias (of output and feed-forward) are not supported"
+        if self.attention_dropout:
+            yield f"attention_dropout {self.attention_dropout:g} is not supported; 0 is"
+        heads = max(1, self.num_attention_heads)
+        if self.head_dim is not None and self.head_dim * heads != self.hidden_size:
+            yield (
+                f"head_dim {self.head_dim} is not hidden_size {self.hidden_size} / "
+                f"num_attention_heads {heads}, which is not supported"
+            )
+        rope = self.rope_parameters or self.rope_scaling or {}
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind not in ("default", "llama3"):
+            yield f"rope_type {kind} is not supported; default and llama3 are"
+
+
+def parse_config(content: bytes) -> HfConfig:
+    """config.json; UnsupportedModel where it is none or lacks something."""
+    try:
+        return HfConfig.model_validate_json(content)
+    except ValidationError as error:
+        raise UnsupportedModel(f"{CONFIG}: {told(error)}") from error
+
+
+def told(error: ValidationError) -> str:
+    """Which fields are wrong, and how."""
+    return "; ".join(
+        f"{'.'.join(map(str, wrong['loc'])) or 'the file'}: {wrong['msg']}"
+        for wrong in error.errors(include_url=False, include_input=False)
+    )
+
+
+def differences(config: HfConfig, spec: TrainSpec) -> Iterator[str]:
+    """What a spec says otherwise than a checkpoint's config.json."""
+    there, here = shape_of(config.model(), config.vocab_size), model_shape(spec)
+    for field, wanted in there.items():
+        if here[field] != wanted:
+            yield f"{field} is {here[field]} in the spec, {wanted} in {CONFIG}"
+    if config.window is not None and spec.data.sequence_length > config.window:
+        yield (
+            f"data.sequence_length is {spec.data.sequence_length:,}, but its tokens see only "
+            f"{config.window:,} back (sliding_window), which is not supported; make it "
+            f"{config.window:,} or less"
+        )
+
+
+def model_shape(spec: TrainSpec) -> dict[str, object]:
+    return shape_of(spec.model, vocabulary_size(spec.data))
+
+
+def shape_of(model: ModelSpec, vocabulary: int) -> dict[str, object]:
+    """All that must be the same, under the spec's names."""
+    return {
+        "model.layers": model.layers,
+        "model.width": model.width,
+        "model.heads": model.heads,
+        "model.kv_heads": kv_heads(model),
+        "model.ffn_width": ffn_width(model),
+        "model.tied_embeddings": model.tied_embeddings,
+        "model.attention_bias": model.attention_bias,
+        "model.norm_epsilon": model.norm_epsilon,
+        "model.rope_base": model.rope_base,
+        "model.rope_scaling": model.rope_scaling,
+        "data.vocabulary_size": vocabulary,
+    }
+
+
+def config_of(spec: TrainSpec, origin: dict[str, Any] | None = None) -> dict[str, Any]:
+    """config.json of a trained llama. What `origin`, the config.json that it began from, says
+    beside the shape stays: the family, and which token ends a text."""
+    model, scaling = spec.model, spec.model.rope_scaling
+    family = "qwen2" if model.attention_bias else "llama"
+    config: dict[str, Any] = {
+        "architectures": ["Qwen2ForCausalLM" if model.attention_bias else "LlamaForCausalLM"],
+        "model_type": family,
+        "max_position_embeddings": spec.data.sequence_length,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    config |= origin or {}
+    for name in ("rope_parameters", "torch_dtype"):  # said below, as all versions read it
+        config.pop(name, None)
+    return config | {
+        "vocab_size": vocabulary_size(spec.data),
+        "hidden_size": model.width,
+        "intermediate_size": ffn_width(model),
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": kv_heads(model),
+        "hidden_act": "silu",
+        "rms_norm_eps": model.norm_epsilon,
+        "tie_word_embeddings": model.tied_embeddings,
+        "rope_theta": model.rope_base,
+        "rope_scaling": None if scaling is None else scaling.model_dump(),
+        "torch_dtype": DTYPES[spec.precision],
+    }
