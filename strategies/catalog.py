@@ -4,7 +4,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strategies.layout import Layout
-from strategies.spec import ModelName, Precision, Sampling, Strategy, TrainSpec
+from strategies.spec import (
+    GradientCompression,
+    ModelName,
+    Precision,
+    Sampling,
+    Strategy,
+    TrainSpec,
+)
 
 BYTES_PER_WEIGHT = {
     Precision.FLOAT64: 8,
@@ -22,6 +29,7 @@ BYTES_PER_FEATURE = {
 SPMD = "strategies.spmd:SpmdEngine"
 PIPELINE = "strategies.pipeline:PipelineEngine"
 ZERO = "strategies.zero:ZeroEngine"
+LOCAL_SGD = "strategies.local_sgd:LocalSgdEngine"
 TORCH_AXES = ("pipeline", "replicate", "shard", "context", "tensor")
 
 
@@ -54,6 +62,7 @@ TECHNIQUES = {
     Strategy.PIPELINE: Technique(SPMD, TORCH_AXES, "pipeline", "exact"),
     Strategy.NAIVE: Technique(SPMD, ("pipeline",), "pipeline", "exact"),
     Strategy.CONTEXT: Technique(SPMD, TORCH_AXES, "context", "exact"),
+    Strategy.LOCAL_SGD: Technique(LOCAL_SGD, ("replicate",), "replicate", "exempt"),
 }
 
 MODELS = {
@@ -68,7 +77,9 @@ def promised(strategy: Strategy, spec: TrainSpec) -> ResultClass:
     by_strategy: ResultClass = "exact" if technique is None else technique.result_class
     by_precision: ResultClass = "band" if spec.precision in HALF_PRECISION else "exact"
     by_sampling: ResultClass = "exact" if spec.data.sampling is Sampling.GLOBAL else "exempt"
-    return max(by_strategy, by_precision, by_sampling, key=RESULT_CLASSES.index)
+    gradients = spec.parallelism.gradient_compression, spec.parallelism.gradient_delay
+    by_gradients: ResultClass = "exact" if gradients == (GradientCompression.NONE, 0) else "exempt"
+    return max(by_strategy, by_precision, by_sampling, by_gradients, key=RESULT_CLASSES.index)
 
 
 def engine_path(strategy: Strategy, layout: Layout) -> str:

@@ -1,16 +1,29 @@
 """Data parallel: the whole model on every rank, each with its own samples, gradients summed."""
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
-from torch import nn
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
+
+from strategies.spec import GradientCompression
+
+SENT_AS = {
+    GradientCompression.FLOAT16: torch.float16,
+    GradientCompression.BFLOAT16: torch.bfloat16,
+}
+LARGEST_SENT = 2.0**15  # as a float16, which ends at 65504
 
 
 class Replicated:
     """torch's DistributedDataParallel; after its backward every rank holds the same gradient."""
 
-    def __init__(self, model: nn.Module, ranks: DeviceMesh) -> None:
+    def __init__(
+        self, model: nn.Module, ranks: DeviceMesh, compression: GradientCompression
+    ) -> None:
         device = next(model.parameters()).device
         self.module = DistributedDataParallel(
             model,
@@ -20,7 +33,56 @@ class Replicated:
             gradient_as_bucket_view=True,
         )
         self.loss_factor = ranks.size()  # DDP averages over ranks; the law wants the sum
+        if compression in SENT_AS:
+            sender = Sender(ranks.get_group(), SENT_AS[compression])
+            self.module.register_comm_hook(sender, send_rounded)
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
         """Ranks talk once per step; no_sync must cover the forward pass as well."""
         return nullcontext() if last else self.module.no_sync()
+
+
+class Sender(NamedTuple):
+    """Who adds up gradients, and what they are sent as."""
+
+    group: dist.ProcessGroup
+    dtype: torch.dtype
+
+
+def send_rounded(
+    sender: Sender,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[Tensor]:
+    """The mean over ranks of a bucket of gradients, rounded to two bytes on its way.
+
+    As torch's fp16_compress_hook; but since a gradient's numbers are often below what float16 can
+    tell from zero, and a sum may be above what it holds, all ranks first agree on a power of two
+    that makes the largest number of any of them just fit.
+    """
+    gradient, num_ranks = bucket.buffer(), sender.group.size()
+    gradient.div_(num_ranks)
+    scale = torch.ones((), dtype=gradient.dtype, device=gradient.device)
+    if sender.dtype is torch.float16:
+        scale = common_scale(gradient, sender.group)
+    sent = (gradient * scale).to(sender.dtype)
+    work = dist.all_reduce(sent, group=sender.group, async_op=True)
+    assert work is not None
+
+    def receive(_: object) -> Tensor:
+        for lent in (sent, scale):
+            if lent.is_cuda:  # this runs on a stream of its own
+                lent.record_stream(torch.cuda.current_stream())
+        mean: Tensor = gradient.copy_(sent).div_(scale)
+        return mean
+
+    received: torch.futures.Future[Tensor] = work.get_future().then(receive)
+    return received
+
+
+def common_scale(gradient: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """The power of two, 0-d, by which no sum over ranks exceeds LARGEST_SENT."""
+    largest = gradient.abs().amax().nan_to_num(torch.inf)  # or it would spread to all numbers
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
+    room = LARGEST_SENT / (largest * group.size())
+    powers = room.clamp(2.0**-100, 2.0**100).log2().floor()  # finite, where all are zero too
+    return powers.exp2()

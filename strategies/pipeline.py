@@ -19,6 +19,7 @@ from torch.distributed.pipelining.schedules import (
     get_schedule_class,
 )
 
+from strategies.delayed_gradients import delay_gradients
 from strategies.engine import Batch, State, sum_of
 from strategies.gradients import Weight, own_part, settled, weights_of
 from strategies.init import Source, design_model
@@ -80,6 +81,7 @@ class PipelineEngine(SpmdEngine):
             self.tied = [weight.parameter for weight in self.weights if weight.name == TIED]
             self.weights = [held_twice(weight) for weight in self.weights]
         self.optimizer = build_optimizer((w.parameter for w in self.weights), spec.training)
+        delay_gradients(self.optimizer, steps=spec.parallelism.gradient_delay)
         self.features_BTC = features_between_stages(spec, plan, mesh)
         self.schedule = self.make_schedule()
 

@@ -30,6 +30,7 @@ class Strategy(StrEnum):
     PIPELINE = "pipeline"
     CONTEXT = "context"
     NAIVE = "naive"
+    LOCAL_SGD = "local_sgd"
 
 
 class Precision(StrEnum):
@@ -58,6 +59,14 @@ class ActivationCheckpointing(StrEnum):
     NONE = "none"
     SELECTIVE = "selective"
     FULL = "full"
+
+
+class GradientCompression(StrEnum):
+    """What gradients are sent as; float16 is finer than bfloat16 by 3 bits."""
+
+    NONE = "none"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
 
 
 class Offload(StrEnum):
@@ -240,8 +249,13 @@ class ParallelismSpec(SpecPart):
     pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
     pipeline_stages_per_rank: Annotated[int, Field(strict=True, ge=1, le=64)] | None = None
     """Default: what the schedule needs, 1 or 2."""
-    gradient_compression: Literal["none", "float16", "bfloat16"] = "none"
+    gradient_compression: GradientCompression = GradientCompression.NONE
     """ddp only: what gradients are sent as."""
+    gradient_delay: Annotated[int, Field(strict=True, ge=0, le=1000)] = 0
+    """Every update uses the gradient of so many steps before, as where ranks do not wait for each
+    other; the first ones change nothing. Each step of delay keeps one more gradient."""
+    average_every_steps: Steps | None = None
+    """local_sgd only, and needed there: ranks average their weights after so many own steps."""
     offload_optimizer: Offload = Offload.NONE
     """zero1 to zero3: where the optimizer's state lives and its update runs."""
     offload_parameters: Offload = Offload.NONE

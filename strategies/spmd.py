@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from strategies.delayed_gradients import delay_gradients
 from strategies.engine import Batch, Held, State, copy_state, sum_of
 from strategies.gradients import (
     broken_weights,
@@ -95,7 +96,8 @@ def spread(model: Transformer, spec: TrainSpec, plan: Plan, mesh: Mesh, source: 
         else:
             from strategies.ddp import Replicated
 
-            data_parallel = Replicated(model, replicas)
+            compression = spec.parallelism.gradient_compression
+            data_parallel = Replicated(model, replicas, compression)
     positions = None
     if layout.context > 1:
         from strategies.context import split_context
@@ -143,6 +145,7 @@ class SpmdEngine:
         self.model = self.spread.model
         self.weights = weights_of(self.model.named_weights(), mesh)
         self.optimizer = build_optimizer((w.parameter for w in self.weights), spec.training)
+        delay_gradients(self.optimizer, steps=spec.parallelism.gradient_delay)
 
     def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
         parallel, shares = self.spread.data_parallel, []

@@ -62,6 +62,7 @@ IMPORTED_LATE = (
     "strategies.context",
     "strategies.ddp",
     "strategies.fsdp",
+    "strategies.local_sgd",
     "strategies.pipeline",
     "strategies.pretrained",
     "strategies.spmd",

@@ -13,7 +13,6 @@ READY: dict[str, tuple[Any, ...]] = {
         OptimizerName.LARS,
         OptimizerName.LAMB,
     ),
-    "parallelism.gradient_compression": ("none",),
 }
 
 
