@@ -240,6 +240,7 @@ def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> 
     others = {
         "precision": (spec.precision, stored.precision),
         "optimizer": (spec.training.optimizer, stored.training.optimizer),
+        "gradient_delay": (spec.parallelism.gradient_delay, stored.parallelism.gradient_delay),
         "tokenizer": (spec.data.tokenizer, stored.data.tokenizer),
         "vocabulary_size": (vocabulary_size(spec.data), vocabulary_size(stored.data)),
     }

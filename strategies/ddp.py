@@ -84,5 +84,5 @@ def common_scale(gradient: Tensor, group: dist.ProcessGroup) -> Tensor:
     largest = gradient.abs().amax().nan_to_num(torch.inf)  # or it would spread to all numbers
     dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
     room = LARGEST_SENT / (largest * group.size())
-    powers = room.clamp(2.0**-100, 2.0**100).log2().floor()  # finite, where all are zero too
+    powers = room.clamp(2.0**-120, 2.0**120).log2().floor()  # finite, where all are zero too
     return powers.exp2()

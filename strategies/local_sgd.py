@@ -14,6 +14,7 @@ from torch import Tensor
 
 from strategies.engine import Batch, State
 from strategies.gradients import own_part
+from strategies.init import Source
 from strategies.layout import Layout
 from strategies.mesh import Mesh
 from strategies.optimizer import optimizer_state
@@ -26,11 +27,11 @@ class LocalSgdEngine(SpmdEngine):
     """Ranks that train alone and meet every `average_every_steps` steps, and before anything looks
     at their weights: an evaluation or a checkpoint."""
 
-    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh) -> None:
+    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         every = spec.parallelism.average_every_steps
         assert every is not None  # a rule asks for it
         self.average_every, self.steps_apart = every, 0
-        super().setup(spec, plan, replace(mesh, layout=Layout(), rank=0))
+        super().setup(spec, plan, replace(mesh, layout=Layout(), rank=0), source)
         self.num_ranks = mesh.world_size
         # A rank's gradient is that of its own samples' mean: the mean over ranks is the step's.
         self.spread.data_parallel = Alone(self.model, loss_factor=mesh.world_size)

@@ -151,6 +151,9 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
         term("logits", logits, False, "logits, log-probabilities and their gradient"),
         term("process", process, False, "Python, torch and its libraries"),
     ]
+    if (delay := spec.parallelism.gradient_delay) > 0:
+        late = delay * states.gradients * size
+        terms.insert(3, term("late gradients", late, exact, f"{delay} that wait for their update"))
     if BYTES_PER_FEATURE[spec.precision] < size:
         copied = held if how is ActivationCheckpointing.NONE else held / layers
         copies = copied * BYTES_PER_FEATURE[spec.precision]

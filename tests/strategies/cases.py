@@ -22,14 +22,17 @@ from torch.utils.checkpoint import checkpoint
 
 from strategies.checkpoint import Progress, save_checkpoint
 from strategies.context import ContextAttention
+from strategies.ddp import Replicated
 from strategies.engine import Batch, Engine, engine_for
 from strategies.gradients import own_part
 from strategies.init import source_of
 from strategies.layout import Layout
+from strategies.local_sgd import LocalSgdEngine
 from strategies.loss import IGNORED, token_loss_sum
 from strategies.mesh import Mesh, join
 from strategies.models.attention import attend
 from strategies.run_directory import RunDirectory
+from strategies.spec import GradientCompression
 from strategies.spmd import SpmdEngine
 from strategies.train import run
 from strategies.zero import ZeroEngine
@@ -274,6 +277,21 @@ class OverflowingEngine(SpoiledEngine):
     value, spoiled = math.inf, range(3, 4)
 
 
+class OverflowingLocalEngine(LocalSgdEngine):
+    """As if float16 had overflowed on the last rank, in step 3."""
+
+    steps = 0
+
+    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
+        self.steps += 1
+        share = super().forward_backward(micro_batches, divisor)
+        if self.steps == 3 and dist.get_rank() == 1:
+            gradient = self.weights[0].parameter.grad
+            assert gradient is not None
+            gradient[0, 0] = math.inf
+        return share
+
+
 class HopelessEngine(SpoiledEngine):
     """As if float16 overflowed at any scale."""
 
@@ -323,3 +341,25 @@ class OverflowingZeroEngine(SpoiledZeroEngine):
 
 class TerminatedZeroEngine(Terminated, ZeroEngine):
     """Stopped after 8 steps."""
+
+
+def send_extreme_gradients() -> int:
+    """float16 has no number above 65504, and none between 0 and 6e-8."""
+    dist.init_process_group("gloo")
+    module = torch.nn.Linear(4, 1, bias=False)
+    mesh = Mesh(Layout(replicate=2), dist.get_rank(), torch.device("cpu"))
+    ranks = mesh.along("replicate")
+    assert ranks is not None
+    parallel = Replicated(module, ranks, GradientCompression.FLOAT16)
+    for rows in (
+        [[3e38, 1e38, 2e38, 0.0], [3e38, -1e38, 0.0, 0.0]],
+        [[3e-20, 1e-20, 2e-20, 0.0], [3e-20, -1e-20, 0.0, 0.0]],
+        [[0.0] * 4, [0.0] * 4],
+    ):
+        module.weight.grad = None
+        parallel.module(torch.tensor(rows[mesh.rank])).sum().backward()
+        gradient = module.weight.grad
+        assert gradient is not None
+        expected = torch.tensor(rows).double().mean(dim=0)
+        torch.testing.assert_close(gradient[0].double(), expected, rtol=2**-10, atol=0)
+    return 0
