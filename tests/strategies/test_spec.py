@@ -69,7 +69,7 @@ def test_defaults_are_those_of_the_design() -> None:
 def test_every_strategy_of_the_design_has_its_name() -> None:
     assert [strategy.value for strategy in Strategy] == [
         *["auto", "single", "ddp", "fsdp", "hsdp", "zero1", "zero2", "zero3"],
-        *["tensor", "pipeline", "context", "naive"],
+        *["tensor", "pipeline", "context", "naive", "local_sgd"],
     ]
 
 
