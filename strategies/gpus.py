@@ -1,4 +1,4 @@
-"""What GPUs can do at most: dense peaks by their makers' data sheets. Torch-free.
+"""What GPUs can do at most: dense peaks and links by their makers' data sheets. Torch-free.
 
 A model that is not here has no known peak, and its utilisation is not told. The longest name that
 occurs in what the driver reports wins, so that "H100 PCIe" is not taken for "H100".
@@ -20,21 +20,25 @@ class Gpu:
     float32: float
     float16: float
     bfloat16: float | None
+    link_gb_per_s: float | None
+    """To other GPUs of its node, each way. None: not known."""
     source: str
 
 
 GPUS = {
-    "V100": Gpu(32, 15.7, 125.0, None, "NVIDIA V100 data sheet, SXM2"),
-    "A100": Gpu(80, 19.5, 312.0, 312.0, "NVIDIA A100 data sheet"),
-    "H100": Gpu(80, 66.9, 989.4, 989.4, "NVIDIA H100 data sheet, SXM5"),
-    "H100 PCIe": Gpu(80, 51.2, 756.0, 756.0, "NVIDIA H100 data sheet, PCIe"),
-    "H100 NVL": Gpu(94, 60.0, 835.0, 835.0, "NVIDIA H100 data sheet, NVL"),
-    "H200": Gpu(141, 66.9, 989.4, 989.4, "NVIDIA H200 data sheet, SXM"),
-    "L40S": Gpu(48, 91.6, 362.05, 362.05, "NVIDIA L40S data sheet"),
-    "RTX 4090": Gpu(24, 82.6, 165.2, 165.2, "NVIDIA Ada architecture paper, float32 accumulation"),
-    "MI100": Gpu(32, 23.1, 184.6, 92.3, "AMD Instinct MI100 brochure"),
-    "MI250X": Gpu(128, 47.9, 383.0, 383.0, "AMD Instinct MI250X data sheet, both dies"),
-    "Max 1550": Gpu(128, 52.4, 832.0, 832.0, "Intel Data Center GPU Max 1550 product brief"),
+    "V100": Gpu(32, 15.7, 125.0, None, 150.0, "NVIDIA V100 data sheet, SXM2"),
+    "A100": Gpu(80, 19.5, 312.0, 312.0, 300.0, "NVIDIA A100 data sheet"),
+    "H100": Gpu(80, 66.9, 989.4, 989.4, 450.0, "NVIDIA H100 data sheet, SXM5"),
+    "H100 PCIe": Gpu(80, 51.2, 756.0, 756.0, 64.0, "NVIDIA H100 data sheet, PCIe"),
+    "H100 NVL": Gpu(94, 60.0, 835.0, 835.0, 300.0, "NVIDIA H100 data sheet, NVL"),
+    "H200": Gpu(141, 66.9, 989.4, 989.4, 450.0, "NVIDIA H200 data sheet, SXM"),
+    "L40S": Gpu(48, 91.6, 362.05, 362.05, 32.0, "NVIDIA L40S data sheet"),
+    "RTX 4090": Gpu(
+        24, 82.6, 165.2, 165.2, 32.0, "NVIDIA Ada architecture paper, float32 accumulation"
+    ),
+    "MI100": Gpu(32, 23.1, 184.6, 92.3, 138.0, "AMD Instinct MI100 brochure"),
+    "MI250X": Gpu(128, 47.9, 383.0, 383.0, 400.0, "AMD Instinct MI250X data sheet, both dies"),
+    "Max 1550": Gpu(128, 52.4, 832.0, 832.0, None, "Intel Data Center GPU Max 1550 product brief"),
 }
 
 

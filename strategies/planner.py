@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from strategies import rules
 from strategies.catalog import TECHNIQUES, ResultClass, promised
+from strategies.cost import Cost, cost
 from strategies.hardware import Hardware
 from strategies.layout import AXES, Layout
 from strategies.learning_rate import scaling_policy
@@ -46,6 +47,8 @@ class Plan(BaseModel):
     capacity_gib: float
     """Per rank: nine tenths of its GPU, or of its share of the host's RAM."""
     fits: bool
+    cost: Cost | None = None
+    """None in plans that were made before costs were told."""
     problems: list[Problem]
     warnings: list[str]
     result_class: ResultClass
@@ -106,6 +109,7 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
         needed_gib=needed_gib,
         capacity_gib=capacity_gib,
         fits=fits,
+        cost=cost(asked),
         problems=problems,
         warnings=warnings,
         result_class=promised(strategy, spec),
