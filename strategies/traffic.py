@@ -150,18 +150,23 @@ def context(asked: Asked, shares: Shares) -> Iterator[Traffic]:
 
 def tensor(asked: Asked, shares: Shares) -> Iterator[Traffic]:
     """Two sums of features in each pass of a layer; one at the embedding and one at the head; the
-    loss of split logits."""
+    loss of split logits.
+
+    A layer that is run again needs not send what it gave, so one sum is enough; in two halves, of
+    tokens and of features (sequence parallel), both inputs are gathered once more.
+    """
     spec, ranks = asked.spec, asked.layout.tensor
     if ranks == 1:
         return
     features = shares.features * BYTES_PER_FEATURE[spec.precision]
-    sums = (6 if recomputes(asked) else 4) * layers_on_a_rank(asked)
+    again = (1.5 if spec.parallelism.sequence_parallel else 1) if recomputes(asked) else 0
     ends = 2 if asked.layout.pipeline == 1 else 1
+    sums = (4 + again) * layers_on_a_rank(asked) + ends
     tokens = shares.features // spec.model.width
     loss = all_reduce(ranks, NUMBERS_PER_LOSS * tokens * BYTES_OF_LOSS)
-    sent = shares.micro_batches * ((sums + ends) * all_reduce(ranks, features) + loss)
+    sent = int(shares.micro_batches * (sums * all_reduce(ranks, features) + loss))
     how = "scattered and gathered" if spec.parallelism.sequence_parallel else "summed"
-    what = f"features {how} {sums + ends} times in each micro-batch"
+    what = f"features {how} {sums:g} times in each micro-batch"
     yield along(asked, ("tensor",), sent, overlaps=False, what=what)
 
 
