@@ -1,7 +1,7 @@
 """What a run costs: arithmetic, what ranks send, and the time that both take on known hardware.
 
 Pure, torch-free. What is not known stays unknown: no time is told for a GPU that gpus.py does not
-list, or for ranks on several nodes, whose network nobody has measured.
+list, for ranks on several nodes, whose network nobody has measured, or where the host updates.
 """
 
 from pydantic import BaseModel, ConfigDict
@@ -10,7 +10,7 @@ from strategies.flops import flops_per_step, flops_per_token
 from strategies.gpus import known_gpu, peak_tflops
 from strategies.rules.problem import Asked
 from strategies.shapes import vocabulary_size
-from strategies.spec import ActivationCheckpointing, Precision
+from strategies.spec import ActivationCheckpointing, Offload, Precision
 from strategies.timeline import bubble
 from strategies.traffic import Traffic, traffic
 
@@ -105,7 +105,9 @@ def time_of_step(asked: Asked) -> StepTime | None:
         return None
     if sent and gpu.link_gb_per_s is None:
         return None
-    work = flops_per_step(spec, vocabulary=vocabulary_size(spec.data)) / asked.world_size
+    if asked.spec.parallelism.offload_optimizer is not Offload.NONE:
+        return None  # how fast the host updates, and its bus, nobody has said
+    work = flops_per_step(spec, vocabulary=vocabulary_size(spec.data)) / max(1, asked.world_size)
     work *= 1 + RECOMPUTED[spec.activation_checkpointing]
     wide = spec.precision is Precision.FLOAT32 or gpu.bfloat16 is None
     lowest, usual, highest = REACHED[32 if wide else 16]

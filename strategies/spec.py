@@ -110,6 +110,8 @@ class Schedule(StrEnum):
     CONSTANT = "constant"
 
 
+AUTO = "auto"  # left to the planner
+
 # The upper bounds keep every product of fields a sane integer; none is a promise that it fits.
 Layers = Annotated[int, Field(strict=True, ge=1, le=1024)]
 Width = Annotated[int, Field(strict=True, ge=2, le=131_072)]
@@ -198,8 +200,8 @@ class TrainingSpec(SpecPart):
     steps: Steps
     global_batch_size: BatchSize
     """Samples per step over all ranks: global = micro x accumulation x data-parallel degree."""
-    micro_batch_size: BatchSize | None = None
-    """Samples per rank per forward pass."""
+    micro_batch_size: BatchSize | Literal["auto"] | None = None
+    """Samples per rank per forward pass. auto: the largest power of two that fits."""
     gradient_accumulation_steps: BatchSize | None = None
     """Forward passes per step."""
     learning_rate: Annotated[float, Field(gt=0, le=10)]

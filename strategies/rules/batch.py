@@ -10,7 +10,7 @@ def samples_divide(asked: Asked) -> Iterator[Problem]:
     total, micro = training.global_batch_size, training.micro_batch_size
     accumulation = training.gradient_accumulation_steps
     parts = [(batch_degree, f"{batch_degree} data-parallel ranks")]
-    if micro is not None:
+    if isinstance(micro, int):
         parts.append((micro, f"micro_batch_size {micro}"))
     if accumulation is not None:
         parts.append((accumulation, f"gradient_accumulation_steps {accumulation}"))

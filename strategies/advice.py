@@ -1,0 +1,331 @@
+"""What would make a job fit that does not: legal changes, each with its own numbers.
+
+`DECISIONS` is the table, in the order in which it is read: what keeps the training as it is and
+costs little, then what other ranks take over, last what trains something else. Pure, torch-free.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from strategies.rules.problem import Asked
+from strategies.spec import (
+    ActivationCheckpointing,
+    Offload,
+    Precision,
+    Strategy,
+    TrainSpec,
+)
+
+Fields = dict[str, Any]  # dotted field -> value
+RANKS = "resources.ranks_per_node"
+MOST_TOGETHER = 3  # changes that are advised at once
+
+
+class Advice(BaseModel):
+    """One change, or several together, and what the plan would then be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    change: dict[str, Any]
+    """Field of the job, dotted, to its new value; `parallelism`: the whole part anew."""
+    costs: str
+    fits: bool
+    needed_gib: float
+    slow_down: float | None
+    """Expected step time over that of the job as it is; None: the hardware's speed is not known."""
+    result_class: str
+    changes_training: bool
+    """Whether something else is trained: other weights, or another number format of them."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One line of the table; its candidates are tried from the mildest on."""
+
+    title: str
+    costs: str
+    candidates: Callable[[Asked], Iterator[Fields]]
+    changes_training: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What planning a changed job came to."""
+
+    legal: bool
+    fits: bool
+    needed_gib: float
+    step_s: float | None
+    result_class: str
+
+
+Try = Callable[[TrainSpec, int], Outcome]  # a changed spec, and ranks per node
+
+
+def smaller_micro_batches(asked: Asked) -> Iterator[Fields]:
+    size = asked.micro_batch_size
+    while size > 1:
+        size = max(divisor for divisor in range(1, size) if asked.micro_batch_size % divisor == 0)
+        yield {
+            "training.micro_batch_size": size,
+            "training.gradient_accumulation_steps": None,
+        }
+
+
+def half_precision(asked: Asked) -> Iterator[Fields]:
+    if asked.spec.precision in (Precision.FLOAT32, Precision.FLOAT64):
+        yield {"precision": Precision.BFLOAT16.value}
+
+
+def selective_checkpointing(asked: Asked) -> Iterator[Fields]:
+    if asked.spec.activation_checkpointing is ActivationCheckpointing.NONE:
+        yield {"activation_checkpointing": ActivationCheckpointing.SELECTIVE.value}
+
+
+def full_checkpointing(asked: Asked) -> Iterator[Fields]:
+    if asked.spec.activation_checkpointing is not ActivationCheckpointing.FULL:
+        yield {"activation_checkpointing": ActivationCheckpointing.FULL.value}
+
+
+def offloaded_optimizer(asked: Asked) -> Iterator[Fields]:
+    if asked.hardware.device == "cuda":
+        for strategy in (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3):
+            yield instead(strategy, offload_optimizer=Offload.CPU.value)
+
+
+def offloaded_weights(asked: Asked) -> Iterator[Fields]:
+    if asked.hardware.device == "cuda":
+        host = Offload.CPU.value
+        yield instead(Strategy.ZERO3, offload_optimizer=host, offload_parameters=host)
+
+
+def sharded_optimizer(asked: Asked) -> Iterator[Fields]:
+    if asked.world_size > 1:
+        yield instead(Strategy.ZERO1)
+        yield instead(Strategy.ZERO2)
+
+
+def sharded(asked: Asked) -> Iterator[Fields]:
+    if asked.world_size > 1 and asked.nodes == 1:
+        yield instead(Strategy.FSDP)
+
+
+def sharded_inside_nodes(asked: Asked) -> Iterator[Fields]:
+    if asked.nodes > 1 and asked.ranks_per_node > 1:
+        yield instead(Strategy.HSDP, data_parallel_shard_degree=asked.ranks_per_node)
+    if asked.nodes > 1:
+        yield instead(Strategy.FSDP)
+
+
+def split_matrices(asked: Asked) -> Iterator[Fields]:
+    degree = 2
+    while degree <= asked.ranks_per_node:
+        rest = Strategy.FSDP if degree < asked.world_size else Strategy.TENSOR
+        yield instead(rest, tensor_parallel_degree=degree, sequence_parallel=True)
+        degree *= 2
+
+
+def split_layers(asked: Asked) -> Iterator[Fields]:
+    if asked.world_size > 1:
+        degree = asked.nodes if asked.nodes > 1 else asked.ranks_per_node
+        rest = Strategy.PIPELINE if degree == asked.world_size else Strategy.FSDP
+        yield instead(rest, pipeline_parallel_degree=degree)
+
+
+def split_samples(asked: Asked) -> Iterator[Fields]:
+    degree = 2
+    while asked.micro_batch_size == 1 and degree <= asked.world_size:
+        rest = Strategy.FSDP if degree < asked.world_size else Strategy.CONTEXT
+        yield instead(rest, context_parallel_degree=degree)
+        degree *= 2
+
+
+def more_ranks(asked: Asked) -> Iterator[Fields]:
+    ranks = 2 * asked.ranks_per_node
+    while asked.nodes == 1 and 1 < ranks <= asked.hardware.slots:
+        yield instead(Strategy.FSDP) | {RANKS: ranks}
+        ranks *= 2
+
+
+def half_precision_everywhere(asked: Asked) -> Iterator[Fields]:
+    if asked.spec.precision is not Precision.PURE_BFLOAT16:
+        yield {"precision": Precision.PURE_BFLOAT16.value}
+
+
+DECISIONS = (
+    Decision(
+        "smaller micro-batches, accumulated",
+        "little, unless they get so small that the GPU idles",
+        smaller_micro_batches,
+    ),
+    Decision(
+        "computing in bfloat16",
+        "nothing; it is faster where the GPU has units for it. The curve stays in a band",
+        half_precision,
+    ),
+    Decision(
+        "selective activation checkpointing",
+        "about 3 % more arithmetic",
+        selective_checkpointing,
+    ),
+    Decision("full activation checkpointing", "a third more arithmetic", full_checkpointing),
+    Decision(
+        "the optimizer's state shared out (ZeRO 1, 2)",
+        "half as much again is sent",
+        sharded_optimizer,
+    ),
+    Decision(
+        "weights, gradients and optimizer shared out (FSDP)",
+        "1.5 times what data parallelism sends, hidden behind computing where links are fast",
+        sharded,
+    ),
+    Decision(
+        "shared out inside each node, replicated across (HSDP)",
+        "as FSDP inside a node, as data parallelism across",
+        sharded_inside_nodes,
+    ),
+    Decision(
+        "every matrix split inside a node (tensor and sequence parallel)",
+        "ranks wait for each other in every layer",
+        split_matrices,
+    ),
+    Decision(
+        "layers split (pipeline parallel)", "a bubble while it fills and drains", split_layers
+    ),
+    Decision(
+        "each sample split along its tokens (context parallel)",
+        "keys and values travel in every layer",
+        split_samples,
+    ),
+    Decision(
+        "more GPUs of the node, shared out (FSDP)",
+        "GPU-hours; each step gets shorter",
+        more_ranks,
+    ),
+    Decision(
+        "the optimizer's state in the host's memory (ZeRO)",
+        "gradients and weights cross the bus in every step, and the host updates",
+        offloaded_optimizer,
+    ),
+    Decision(
+        "weights in the host's memory too (ZeRO 3)",
+        "weights cross the bus for every layer and micro-batch",
+        offloaded_weights,
+    ),
+    Decision(
+        "bfloat16 for weights and optimizer too",
+        "small updates are rounded away; nothing in time",
+        half_precision_everywhere,
+        changes_training=True,
+    ),
+)
+
+
+def advise(asked: Asked, try_out: Try, *, step_s: float | None) -> list[Advice]:
+    """Every decision that is legal here, with its mildest candidate that fits, else its strongest;
+    and where no single one fits, a few together that do."""
+    found = [a for decision in DECISIONS if (a := decide(decision, asked, try_out, step_s))]
+    if not any(advice.fits for advice in found):
+        found += together(found, asked, try_out, step_s)
+    return found
+
+
+def decide(decision: Decision, asked: Asked, try_out: Try, step_s: float | None) -> Advice | None:
+    last = None
+    for fields in decision.candidates(asked):
+        outcome = tried(asked, fields, try_out)
+        if outcome is None:
+            continue
+        last = Advice(
+            title=decision.title,
+            change=fields,
+            costs=decision.costs,
+            fits=outcome.fits,
+            needed_gib=outcome.needed_gib,
+            slow_down=ratio(outcome.step_s, step_s),
+            result_class=outcome.result_class,
+            changes_training=decision.changes_training,
+        )
+        if outcome.fits:
+            break
+    return last
+
+
+def together(
+    single: list[Advice], asked: Asked, try_out: Try, step_s: float | None
+) -> Iterator[Advice]:
+    """Of the smallest sets of changes that fit together, the fastest; nothing where none fits.
+
+    What changes the training comes in only where nothing else helps.
+    """
+    kept = [advice for advice in single if not advice.changes_training]
+    for among in (kept, single):
+        for count in range(2, MOST_TOGETHER + 1):
+            sets = [set_ for set_ in combinations(among, count) if not overlap(set_)]
+            found = [a for set_ in sets if (a := joined(set_, asked, try_out, step_s)) and a.fits]
+            if found:
+                yield min(found, key=lambda advice: (advice.slow_down or 1, advice.needed_gib))
+                return
+
+
+def joined(
+    changes: Sequence[Advice], asked: Asked, try_out: Try, step_s: float | None
+) -> Advice | None:
+    """Several changes as one; None where they are not legal together."""
+    merged: Fields = {}
+    for advice in changes:
+        merged |= advice.change
+    outcome = tried(asked, merged, try_out)
+    if outcome is None:
+        return None
+    return Advice(
+        title=", ".join(advice.title for advice in changes),
+        change=merged,
+        costs="; ".join(advice.costs for advice in changes),
+        fits=outcome.fits,
+        needed_gib=outcome.needed_gib,
+        slow_down=ratio(outcome.step_s, step_s),
+        result_class=outcome.result_class,
+        changes_training=any(advice.changes_training for advice in changes),
+    )
+
+
+def tried(asked: Asked, fields: Fields, try_out: Try) -> Outcome | None:
+    """What a change comes to; None where it is not legal."""
+    ranks = fields.get(RANKS, asked.ranks_per_node)
+    outcome = try_out(changed(asked.spec, fields), ranks)
+    return outcome if outcome.legal else None
+
+
+def overlap(changes: Sequence[Advice]) -> bool:
+    """Whether two of them set the same field."""
+    fields = [field for advice in changes for field in advice.change]
+    return len(fields) != len(set(fields))
+
+
+def ratio(new: float | None, old: float | None) -> float | None:
+    return None if new is None or old is None else new / old
+
+
+def instead(strategy: Strategy, **options: Any) -> Fields:
+    """Another strategy, with the whole part of the spec that says how."""
+    return {"parallelism": {"strategy": strategy.value, **options}}
+
+
+def changed(spec: TrainSpec, fields: Fields) -> TrainSpec:
+    """The spec with other values."""
+    body = spec.model_dump()
+    for dotted, value in fields.items():
+        part, _, name = dotted.partition(".")
+        if dotted == RANKS:
+            continue  # not a matter of the training
+        if name:
+            body[part][name] = value
+        else:
+            body[part] = value
+    return TrainSpec.model_validate(body)
