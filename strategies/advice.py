@@ -22,6 +22,7 @@ from strategies.spec import (
 
 Fields = dict[str, Any]  # dotted field -> value
 RANKS = "resources.ranks_per_node"
+MICRO, ACCUMULATION = "training.micro_batch_size", "training.gradient_accumulation_steps"
 MOST_TOGETHER = 3  # changes that are advised at once
 
 
@@ -62,6 +63,7 @@ class Outcome:
     needed_gib: float
     step_s: float | None
     result_class: str
+    micro_batch_size: int
 
 
 Try = Callable[[TrainSpec, int], Outcome]  # a changed spec, and ranks per node
@@ -71,10 +73,7 @@ def smaller_micro_batches(asked: Asked) -> Iterator[Fields]:
     size = asked.micro_batch_size
     while size > 1:
         size = max(divisor for divisor in range(1, size) if asked.micro_batch_size % divisor == 0)
-        yield {
-            "training.micro_batch_size": size,
-            "training.gradient_accumulation_steps": None,
-        }
+        yield in_parts(size)
 
 
 def half_precision(asked: Asked) -> Iterator[Fields]:
@@ -226,24 +225,32 @@ DECISIONS = (
 )
 
 
-def advise(asked: Asked, try_out: Try, *, step_s: float | None) -> list[Advice]:
-    """Every decision that is legal here, with its mildest candidate that fits, else its strongest;
-    and where no single one fits, a few together that do."""
-    found = [a for decision in DECISIONS if (a := decide(decision, asked, try_out, step_s))]
+def advise(asked: Asked, try_out: Try, *, needed_gib: float, step_s: float | None) -> list[Advice]:
+    """Every decision that is legal here and saves memory, with its mildest candidate that fits,
+    else the one that needs least; and where no single one fits, a few together that do.
+
+    `needed_gib` and `step_s` are those of the job as it is.
+    """
+    found = [
+        advice
+        for decision in DECISIONS
+        if (advice := decide(decision, asked, try_out, step_s)) and advice.needed_gib < needed_gib
+    ]
     if not any(advice.fits for advice in found):
         found += together(found, asked, try_out, step_s)
     return found
 
 
 def decide(decision: Decision, asked: Asked, try_out: Try, step_s: float | None) -> Advice | None:
-    last = None
-    for fields in decision.candidates(asked):
-        outcome = tried(asked, fields, try_out)
-        if outcome is None:
+    """The mildest candidate that fits, else the one that needs least; None where none is legal."""
+    best = None
+    for candidate in decision.candidates(asked):
+        change, outcome = tried(asked, candidate, try_out)
+        if not outcome.legal or (best is not None and best.needed_gib <= outcome.needed_gib):
             continue
-        last = Advice(
+        best = Advice(
             title=decision.title,
-            change=fields,
+            change=change,
             costs=decision.costs,
             fits=outcome.fits,
             needed_gib=outcome.needed_gib,
@@ -253,7 +260,7 @@ def decide(decision: Decision, asked: Asked, try_out: Try, step_s: float | None)
         )
         if outcome.fits:
             break
-    return last
+    return best
 
 
 def together(
@@ -276,16 +283,20 @@ def together(
 def joined(
     changes: Sequence[Advice], asked: Asked, try_out: Try, step_s: float | None
 ) -> Advice | None:
-    """Several changes as one; None where they are not legal together."""
+    """Several changes as one, in the smallest of their micro-batches; None where they are not
+    legal together."""
     merged: Fields = {}
     for advice in changes:
         merged |= advice.change
-    outcome = tried(asked, merged, try_out)
-    if outcome is None:
+    sizes = [advice.change[MICRO] for advice in changes if MICRO in advice.change]
+    if sizes:
+        merged |= in_parts(min(sizes))
+    change, outcome = tried(asked, merged, try_out)
+    if not outcome.legal:
         return None
     return Advice(
         title=", ".join(advice.title for advice in changes),
-        change=merged,
+        change=change,
         costs="; ".join(advice.costs for advice in changes),
         fits=outcome.fits,
         needed_gib=outcome.needed_gib,
@@ -295,17 +306,26 @@ def joined(
     )
 
 
-def tried(asked: Asked, fields: Fields, try_out: Try) -> Outcome | None:
-    """What a change comes to; None where it is not legal."""
+def tried(asked: Asked, fields: Fields, try_out: Try) -> tuple[Fields, Outcome]:
+    """A change, and what it comes to. Where fewer ranks see other samples, each sees more of them;
+    it still takes no more at a time than before."""
     ranks = fields.get(RANKS, asked.ranks_per_node)
     outcome = try_out(changed(asked.spec, fields), ranks)
-    return outcome if outcome.legal else None
+    if outcome.micro_batch_size > asked.micro_batch_size:
+        fields = fields | in_parts(asked.micro_batch_size)
+        outcome = try_out(changed(asked.spec, fields), ranks)
+    return fields, outcome
 
 
 def overlap(changes: Sequence[Advice]) -> bool:
-    """Whether two of them set the same field."""
-    fields = [field for advice in changes for field in advice.change]
+    """Whether two of them set the same field, other than how a batch is cut."""
+    fields = [f for advice in changes for f in advice.change if f not in (MICRO, ACCUMULATION)]
     return len(fields) != len(set(fields))
+
+
+def in_parts(size: int) -> Fields:
+    """Micro-batches of a size, as many as the batch then has."""
+    return {MICRO: size, ACCUMULATION: None}
 
 
 def ratio(new: float | None, old: float | None) -> float | None:
@@ -328,4 +348,4 @@ def changed(spec: TrainSpec, fields: Fields) -> TrainSpec:
             body[part][name] = value
         else:
             body[part] = value
-    return TrainSpec.model_validate(body)
+    return type(spec).model_validate(body)

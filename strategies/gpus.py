@@ -6,6 +6,7 @@ occurs in what the driver reports wins, so that "H100 PCIe" is not taken for "H1
 
 from dataclasses import dataclass
 
+from strategies.hardware import Hardware
 from strategies.spec import Precision
 
 
@@ -40,6 +41,41 @@ GPUS = {
     "MI250X": Gpu(128, 47.9, 383.0, 383.0, 400.0, "AMD Instinct MI250X data sheet, both dies"),
     "Max 1550": Gpu(128, 52.4, 832.0, 832.0, None, "Intel Data Center GPU Max 1550 product brief"),
 }
+
+
+# Nodes that can be planned for without having one: the GPU, and its memory in GB as it is sold.
+NODE_CLASSES = {
+    "v100-32gb": ("V100", 32),
+    "a100-40gb": ("A100", 40),
+    "a100-80gb": ("A100", 80),
+    "h100-80gb": ("H100", 80),
+    "h100-pcie-80gb": ("H100 PCIe", 80),
+    "h100-nvl-94gb": ("H100 NVL", 94),
+    "h200-141gb": ("H200", 141),
+    "l40s-48gb": ("L40S", 48),
+    "rtx4090-24gb": ("RTX 4090", 24),
+    "mi100-32gb": ("MI100", 32),
+    "mi250x-128gb": ("MI250X", 128),
+    "max1550-128gb": ("Max 1550", 128),
+}
+MEMORY_TO_USE = 0.99  # of what is sold, the driver leaves (81,559 MiB of an H100's 80 GB)
+
+
+def known_node(class_name: str, *, gpus: int) -> Hardware:
+    """A node of a class that is known by name; ValueError, with the names there are."""
+    try:
+        model, memory_gb = NODE_CLASSES[class_name.lower()]
+    except KeyError as error:
+        raise ValueError(
+            f"no node class {class_name!r} is known; there are: {', '.join(NODE_CLASSES)}"
+        ) from error
+    return Hardware(
+        class_name=class_name.lower(),
+        device="cuda",
+        slots=gpus,
+        memory_gib=MEMORY_TO_USE * memory_gb,
+        model=model,
+    )
 
 
 def known_gpu(model: str | None) -> Gpu | None:

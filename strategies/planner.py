@@ -87,6 +87,7 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
             needed_gib=found.needed_gib,
             step_s=found.step_s,
             result_class=found.result_class,
+            micro_batch_size=found.micro_batch_size,
         )
 
     settled, why = settle(spec, lambda changed: planned(changed)[1], nodes * ranks_per_node)
@@ -96,7 +97,7 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
         alone = one_rank_fits(spec, found.micro_batch_size, spec.verify.steps, hardware)
         changes["problems"] = [*found.problems, *alone]
     if not found.fits:
-        changes["advice"] = advise(asked, try_out, step_s=found.step_s)
+        changes["advice"] = advise(asked, try_out, needed_gib=found.needed_gib, step_s=found.step_s)
     return found.model_copy(update=changes)
 
 

@@ -82,6 +82,61 @@ class MemoryTerm(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Traffic(View):
+    """What one rank sends along one axis in one step."""
+
+    axis: str
+    ranks: int
+    num_bytes: int
+    crosses_nodes: bool
+    overlaps: bool
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime(View):
+    """How long a step should take, and between what and what."""
+
+    expected_s: float
+    low_s: float
+    high_s: float
+    compute_s: float
+    traffic_s: float
+    basis: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost(View):
+    """What a run costs. Times are None where the hardware's speed is not known."""
+
+    flops_per_token: int
+    flops_per_step: int
+    convention: str
+    traffic: tuple[Traffic, ...]
+    bubble: float
+    """The share of a step in which a pipeline's rank waits."""
+    step_time: StepTime | None
+    tokens_per_s: float | None
+    total_s: float | None
+    gpu_hours: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice(View):
+    """A change that would make a job fit, or several together, and what it would come to."""
+
+    title: str
+    change: dict[str, Any]
+    costs: str
+    fits: bool
+    needed_gib: float
+    slow_down: float | None
+    """Step time over that of the job as it is."""
+    result_class: str
+    changes_training: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan(View):
     """A spec resolved against the hardware of one node class."""
 
@@ -105,6 +160,9 @@ class Plan(View):
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
     result_class: str
+    cost: Cost | None = None
+    advice: tuple[Advice, ...] = ()
+    """What would make it fit, where it does not."""
 
     @property
     def runnable(self) -> bool:

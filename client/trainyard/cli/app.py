@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli import account, admin, datasets, files, following, jobs, leases, nodes, verifying
+from trainyard.cli import (
+    account,
+    admin,
+    datasets,
+    files,
+    following,
+    jobs,
+    leases,
+    nodes,
+    planning,
+    verifying,
+)
 from trainyard.cli.group import Commands
 from trainyard.cli.output import say
 from trainyard.connection import client_version
@@ -16,8 +27,8 @@ HELP = """Train models on shared GPU nodes.
 Sign in with `trainyard login URL`, then `trainyard submit FILE --follow`.
 
 Exit codes: 0 done; 1 the followed job did not succeed, or the verified one is off its curve; 2
-wrong input; 3 not signed in or not allowed; 4 not found; 5 conflict or over a limit; 6 no server,
-or it failed; 130 Ctrl-C.
+wrong input; 3 not signed in or not allowed, or the planned job does not fit; 4 not found; 5
+conflict or over a limit; 6 no server, or it failed; 130 Ctrl-C.
 """
 
 app = typer.Typer(
@@ -32,7 +43,7 @@ app = typer.Typer(
 JOBS, WATCH, HAVE, ACCOUNT = "Jobs", "Watch", "Nodes, leases and datasets", "Account"
 
 for panel, name, command in (
-    (JOBS, "plan", jobs.plan),
+    (JOBS, "plan", planning.plan),
     (JOBS, "submit", jobs.submit),
     (JOBS, "jobs", jobs.list_jobs),
     (JOBS, "show", jobs.show),

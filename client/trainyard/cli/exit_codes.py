@@ -27,6 +27,8 @@ class ExitCode(IntEnum):
     """Wrong usage, input that the server refused (400, 413, 422), or a plan that can't run."""
     NOT_ALLOWED = 3
     """Not signed in, or not permitted (401, 403)."""
+    DOES_NOT_FIT = 3
+    """With `plan`: it needs more memory than any node class has."""
     NOT_FOUND = 4
     """No such job, node, lease or dataset (404)."""
     CONFLICT = 5

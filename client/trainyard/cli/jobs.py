@@ -1,14 +1,11 @@
 """Commands that submit, list and steer jobs."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.following import follow_job
 from trainyard.cli.output import (
     AsJson,
@@ -21,32 +18,15 @@ from trainyard.cli.output import (
     say,
     state_text,
 )
+from trainyard.cli.planning import read_job
 from trainyard.cli.session import connect
 from trainyard.cli.verifying import VERDICTS
-from trainyard.errors import BadInput
-from trainyard.jobs import spec_text
 from trainyard.summary import show_summary
-from trainyard.views import Attempt, ClassPlan, Job
+from trainyard.views import Attempt, Job
 from trainyard.wording import duration, moment, number
 
 File = Annotated[Path, typer.Argument(help="A job as YAML; `-` reads standard input.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
-
-
-def plan(file: File, as_json: AsJson = False) -> None:
-    """What a job would cost on every node class, and where it would run. Submits nothing."""
-    with connect() as client:
-        answer = client.jobs.plan(_read(file))
-    if as_json:
-        print_json(answer.raw)
-    else:
-        for class_plan in answer.plans:
-            _show_plan(class_plan, is_chosen=class_plan.node_class == answer.chosen)
-        say(answer.reason)
-        if answer.predicted_start is not None:
-            say(f"Predicted start: {moment(answer.predicted_start)}")
-    if answer.chosen is None:
-        raise typer.Exit(ExitCode.BAD_INPUT)
 
 
 def submit(
@@ -58,7 +38,7 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Submit a job. With --follow the exit code is 1 if it did not succeed."""
-    text = _read(file)
+    text = read_job(file)
     with connect() as client:
         job = client.jobs.create(text)
         if as_json and not follow:
@@ -159,15 +139,6 @@ def _show_result(job: Job) -> None:
         show_summary(job, console())
 
 
-def _read(file: Path) -> str:
-    if str(file) != "-":
-        return spec_text(file)
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"Standard input is not UTF-8 text (byte {error.start}).") from error
-
-
 def _answer(job: Job, as_json: bool) -> None:
     if as_json:
         print_json(job.raw)
@@ -175,49 +146,6 @@ def _answer(job: Job, as_json: bool) -> None:
     say(f"{job.id} ({job.name}) is {job.state}.")
     if job.reason:
         say(job.reason)
-
-
-def _show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
-    made = class_plan.plan
-    verdict = Text("fits", style="green") if made.runnable else Text("cannot run", style="red")
-    axes = [f"{axis} {degree}" for axis, degree in made.layout.items() if degree != 1]
-    where = f"{class_plan.node_class}, {class_plan.ready_nodes} node(s) ready"
-    print_facts(
-        [
-            ("node class", where + (" (chosen)" if is_chosen else "")),
-            ("verdict", verdict),
-            (
-                "layout",
-                f"{made.strategy} on {made.world_size} rank(s): {', '.join(axes) or 'one rank'}",
-            ),
-            (
-                "batch",
-                f"{made.global_batch_size} samples a step = {made.world_size} rank(s), micro-batch "
-                f"{made.micro_batch_size}, {made.gradient_accumulation_steps} accumulated; "
-                f"{made.tokens_per_step:,} tokens",
-            ),
-            ("parameters", f"{made.parameters:,}"),
-            ("memory", f"{made.needed_gib:.3g} of {made.capacity_gib:.3g} GiB per rank"),
-        ]
-    )
-    print_table(
-        ["memory per rank", "GiB", "how it is known"],
-        (
-            (
-                term.name,
-                f"{term.gib:.4f}",
-                ("" if term.exact else "estimated: ") + term.source,
-            )
-            for term in made.memory
-        ),
-        empty="",
-        right=["GiB"],
-    )
-    for problem in made.problems:
-        say(f"  {problem.param}: {problem.message}")
-    for warning in made.warnings:
-        say(f"  Note: {warning}")
-    say("")
 
 
 def _show_job(job: Job) -> None:

@@ -1,0 +1,224 @@
+"""`trainyard plan`: what a job would cost and whether it fits, before anything is submitted."""
+
+import json
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.output import AsJson, print_facts, print_json, print_table, say
+from trainyard.cli.session import connect
+from trainyard.decoding import decode
+from trainyard.errors import BadInput
+from trainyard.jobs import spec_text
+from trainyard.views import Advice, ClassPlan, Cost, Plan, PlanAnswer
+from trainyard.wording import duration, moment, number, size
+
+OFFLINE = "trainyard.offline"  # the group in which the platform offers its planner
+BAR = 30  # columns
+
+File = Annotated[Path, typer.Argument(help="A job as YAML; `-` reads standard input.")]
+
+
+def plan(
+    file: File,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Plan here, for hardware that you describe.")
+    ] = False,
+    node_class: Annotated[
+        str | None,
+        typer.Option(help="With --offline: what the nodes have, such as a100-80gb, or cpu."),
+    ] = None,
+    gpus_per_node: Annotated[int, typer.Option(min=1, max=64, help="With --offline.")] = 1,
+    nodes: Annotated[int, typer.Option(min=1, max=1024, help="With --offline.")] = 1,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="With --offline: plan this model instead of the job's: a name such as llama-3-8b, "
+            "or a Hugging Face config.json."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a job would cost on every node class, and where it would run. Submits nothing.
+
+    Exit code: 0 it fits, 3 it does not fit, 2 bad input or another reason why it can't run.
+    """
+    text = read_job(file)
+    if offline:
+        hardware = {"node_class": node_class, "gpus_per_node": gpus_per_node, "nodes": nodes}
+        answer = decode(PlanAnswer, plan_offline(text, model=model, **hardware))
+    elif node_class or model or nodes > 1 or gpus_per_node > 1:
+        raise BadInput(
+            "--node-class, --gpus-per-node, --nodes and --model describe hardware and a model for "
+            "--offline; the server plans for the nodes that it has."
+        )
+    else:
+        with connect() as client:
+            answer = client.jobs.plan(text)
+    if as_json:
+        print_json(answer.raw)
+    else:
+        show_answer(answer)
+    if answer.chosen is None:
+        raise typer.Exit(code_of(answer))
+
+
+def code_of(answer: PlanAnswer) -> ExitCode:
+    """Why nothing was chosen: because of memory alone, or of something else."""
+    codes = {problem.code for each in answer.plans for problem in each.plan.problems}
+    return ExitCode.DOES_NOT_FIT if codes == {"does_not_fit"} else ExitCode.BAD_INPUT
+
+
+def plan_offline(text: str, **asked: Any) -> Any:
+    """The platform's own planner, in this process. Raises BadInput where it can't be had."""
+    [*entries] = entry_points(group=OFFLINE)
+    if not entries:
+        raise BadInput(
+            "--offline needs the planner, which is part of the platform. Install it: "
+            "pip install trainyard-platform"
+        )
+    try:
+        return entries[0].load()(text, **asked)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+
+
+def read_job(file: Path) -> str:
+    """The text of a job. Raises BadInput where there is none."""
+    if str(file) != "-":
+        return spec_text(file)
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"Standard input is not UTF-8 text (byte {error.start}).") from error
+
+
+def show_answer(answer: PlanAnswer) -> None:
+    for class_plan in answer.plans:
+        show_plan(class_plan, is_chosen=class_plan.node_class == answer.chosen)
+    say(answer.reason)
+    if answer.predicted_start is not None:
+        say(f"Predicted start: {moment(answer.predicted_start)}")
+
+
+def show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
+    made = class_plan.plan
+    verdict = Text("fits", style="green") if made.runnable else Text("cannot run", style="red")
+    axes = [f"{axis} {degree}" for axis, degree in made.layout.items() if degree != 1]
+    where = f"{class_plan.node_class}, {class_plan.ready_nodes} node(s) ready"
+    facts: list[tuple[str, Any]] = [
+        ("node class", where + (" (chosen)" if is_chosen else "")),
+        ("verdict", verdict),
+        (
+            "layout",
+            f"{made.strategy} on {made.world_size} rank(s): {', '.join(axes) or 'one rank'}",
+        ),
+        ("batch", batch_sentence(made)),
+        ("parameters", f"{made.parameters:,}"),
+        ("memory", f"{made.needed_gib:.3g} of {made.capacity_gib:.3g} GiB per rank"),
+    ]
+    if made.cost is not None:
+        facts += cost_facts(made.cost)
+    print_facts(facts)
+    show_memory(made)
+    if made.cost is not None and made.cost.traffic:
+        show_traffic(made.cost)
+    for problem in made.problems:
+        say(f"  {problem.param}: {problem.message}")
+    if made.advice:
+        show_advice(made.advice)
+    for warning in made.warnings:
+        say(f"  Note: {warning}")
+    say("")
+
+
+def batch_sentence(made: Plan) -> str:
+    """`1,024 samples a step over 4 replicas = 256 each; in 8 micro-batches = 32 in each`."""
+    replicas = made.layout.get("replicate", 1) * made.layout.get("shard", 1)
+    parts = made.gradient_accumulation_steps
+    return (
+        f"{made.global_batch_size:,} samples a step over {replicas} replica(s) = "
+        f"{made.global_batch_size // replicas:,} each; in {parts} micro-batch(es) = "
+        f"{made.micro_batch_size:,} in each; {made.tokens_per_step:,} tokens"
+    )
+
+
+def cost_facts(cost: Cost) -> list[tuple[str, Any]]:
+    facts = [("arithmetic", f"{cost.flops_per_step:.3g} FLOPs a step: {cost.convention}")]
+    if cost.bubble:
+        facts.append(("bubble", f"{cost.bubble:.0%} of a step a pipeline's rank waits"))
+    time = cost.step_time
+    if time is None:
+        facts.append(("time", "not known for this hardware"))
+    else:
+        facts.append(
+            (
+                "step",
+                f"{number(time.expected_s)} s ({number(time.low_s)} to {number(time.high_s)}), "
+                f"{number(cost.tokens_per_s)} tokens/s; {time.basis}",
+            )
+        )
+        facts.append(("in all", f"{duration(cost.total_s)}, {number(cost.gpu_hours)} GPU-hours"))
+    return facts
+
+
+def show_memory(made: Plan) -> None:
+    full = max(made.capacity_gib, made.needed_gib, 1e-9)
+    print_table(
+        ["memory per rank", "GiB", "", "how it is known"],
+        (
+            (
+                term.name,
+                f"{term.gib:.4f}",
+                "█" * round(BAR * term.gib / full),
+                ("" if term.exact else "estimated: ") + term.source,
+            )
+            for term in made.memory
+        ),
+        empty="",
+        right=["GiB"],
+    )
+
+
+def show_traffic(cost: Cost) -> None:
+    print_table(
+        ["sent along", "ranks", "per step", "when", "what"],
+        (
+            (
+                part.axis,
+                str(part.ranks),
+                size(part.num_bytes),
+                "while computing" if part.overlaps else "while ranks wait",
+                part.what + (" (across nodes)" if part.crosses_nodes else ""),
+            )
+            for part in cost.traffic
+        ),
+        empty="",
+        right=["ranks", "per step"],
+    )
+
+
+def show_advice(advice: tuple[Advice, ...]) -> None:
+    print_table(
+        ["what would change it", "fits", "GiB", "time", "class", "set", "costs"],
+        (
+            (
+                one.title + (" (trains something else)" if one.changes_training else ""),
+                "yes" if one.fits else "no",
+                f"{one.needed_gib:.3g}",
+                "-" if one.slow_down is None else f"x {one.slow_down:.2f}",
+                one.result_class,
+                json.dumps(one.change),
+                one.costs,
+            )
+            for one in sorted(advice, key=lambda one: not one.fits)
+        ),
+        empty="",
+        right=["GiB", "time"],
+        sentence=True,
+    )
