@@ -15,13 +15,15 @@ from pydantic import BaseModel, ConfigDict
 
 from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.layout import AXES
+from strategies.memory import AVERAGES_PER_WEIGHT
 from strategies.rules.problem import Asked
 from strategies.shapes import count_parameters, kv_heads, vocabulary_size
-from strategies.spec import ActivationCheckpointing, Strategy
+from strategies.spec import ActivationCheckpointing, GradientCompression, Strategy
 from strategies.stages import rank_of, schedule_of, stages_per_rank
 
 NUMBERS_PER_LOSS = 3  # a token's largest logit, its sum of exponentials, its own logit
 BYTES_OF_LOSS = 4
+BYTES_COMPRESSED = 2
 
 
 class Traffic(BaseModel):
@@ -95,9 +97,8 @@ def data_parallel(asked: Asked, shares: Shares) -> Iterator[Traffic]:
     if layout.shard == 1:
         ranks = layout.replicate * layout.context
         if ranks > 1:
-            sent = all_reduce(ranks, shares.weights)
             axes = tuple(a for a in ("replicate", "context") if getattr(layout, a) > 1)
-            yield along(asked, axes, sent, overlaps=True, what="gradients summed, once")
+            yield replicas(asked, axes, all_reduce(ranks, shares.weights))
         return
     ranks = layout.shard * layout.context
     axes = tuple(a for a in ("shard", "context") if getattr(layout, a) > 1)
@@ -119,6 +120,21 @@ def data_parallel(asked: Asked, shares: Shares) -> Iterator[Traffic]:
         part = shares.weights // ranks
         sent = all_reduce(layout.replicate, part)
         yield along(asked, ("replicate",), sent, overlaps=True, what="gradients summed, once")
+
+
+def replicas(asked: Asked, axes: tuple[str, ...], whole_sum: int) -> Traffic:
+    """Ranks that hold the same weights, or would: `whole_sum` bytes add up all their gradients."""
+    parallelism, optimizer = asked.spec.parallelism, asked.spec.training.optimizer
+    every = parallelism.average_every_steps
+    if every is not None:
+        states = 1 + AVERAGES_PER_WEIGHT[optimizer]
+        what = f"weights and optimizer state averaged, every {every} steps"
+        return along(asked, axes, states * whole_sum // every, overlaps=False, what=what)
+    what = "gradients summed, once"
+    if parallelism.gradient_compression is not GradientCompression.NONE:
+        whole_sum = whole_sum * BYTES_COMPRESSED // BYTES_PER_WEIGHT[asked.spec.precision]
+        what += f", as {parallelism.gradient_compression}"
+    return along(asked, axes, whole_sum, overlaps=True, what=what)
 
 
 def context(asked: Asked, shares: Shares) -> Iterator[Traffic]:

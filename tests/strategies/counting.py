@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from strategies.engine import Batch, Engine, engine_for
+from strategies.init import Source
 from strategies.mesh import Mesh
 from strategies.planner import Plan
 from strategies.run_directory import RunDirectory
@@ -61,8 +62,8 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh) -> None:
-        self.engine.setup(spec, plan, mesh)
+    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
+        self.engine.setup(spec, plan, mesh, source)
         self.sent, self.rank = Sent(mesh.world_size), mesh.rank
 
     def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:

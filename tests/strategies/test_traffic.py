@@ -30,6 +30,7 @@ def sent(found: Plan) -> dict[str, Traffic]:
     ("parallelism", "checkpointing"),
     [
         ({"strategy": "ddp"}, "none"),
+        ({"strategy": "ddp", "gradient_compression": "bfloat16"}, "none"),
         ({"strategy": "fsdp"}, "full"),
         ({"strategy": "zero2"}, "none"),
         ({"strategy": "tensor"}, "full"),
@@ -136,6 +137,15 @@ def test_ulysses_sends_less_the_more_ranks_there_are_and_a_ring_does_not() -> No
 
     assert of(8, 8) / of(4, 4) == pytest.approx((7 / 64) / (3 / 16))
     assert of(8, 1) > of(4, 1)
+
+
+def test_ranks_that_meet_every_fourth_step_send_three_quarters() -> None:
+    """Weights and both averages of AdamW, where data parallel sends gradients every step."""
+    ddp = {"strategy": "ddp"}
+    every_step = sent(planned(ranks=2, parallelism=ddp))["replicate"]
+    seldom = {"strategy": "local_sgd", "average_every_steps": 4}
+    found = sent(planned(ranks=2, parallelism=seldom))["replicate"]
+    assert found.num_bytes == 3 * every_step.num_bytes // 4
 
 
 def test_one_rank_sends_nothing() -> None:
