@@ -1,4 +1,5 @@
-"""An uploaded text, checked while it streams by: UTF-8, no NUL, and for JSON lines, texts.
+"""An uploaded text, checked while it streams by: UTF-8, no NUL, and for JSON lines, each of a
+form that can be trained on.
 
 The bytes are kept as they came; nothing is repaired.
 """
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from api.errors import InvalidRequest
 from api.schemas import ProblemItem
 from core.errors import BadRequest
+from strategies.rows import WrongRow, row_from
 
 MAX_ERRORS = 20
 LONG_LINE = 100_000  # characters, from which a line is worth a warning
@@ -120,10 +122,12 @@ class DatasetCheck:
         except (RecursionError, ValueError):
             self._wrong("not_json", f"{where}: not JSON that can be read.")
             return
-        if not isinstance(document, dict) or not isinstance(document.get("text"), str):
-            self._wrong("no_text", f'{where}: no object with a text field "text".')
+        try:
+            row = row_from(document)
+        except WrongRow as error:
+            self._wrong("wrong_row", f"{where} {error}.")
             return
-        text = document["text"]
+        text = "".join(part.text for part in row.parts)
         try:
             text.encode()
         except UnicodeEncodeError:

@@ -31,7 +31,9 @@ Name = Annotated[
 ]
 Format = Annotated[
     Literal["text", "jsonl"],
-    Query(description='jsonl: one object a line, its text in the field "text".'),
+    Query(
+        description='jsonl: one object a line: {"text"}, {"prompt", "completion"} or {"messages"}.'
+    ),
 ]
 RAW_BODY = {
     "requestBody": {

@@ -38,7 +38,10 @@ def open_windows(run_plan: RunPlan, cache_dir: Path) -> Windows:
     try:
         if path.stat().st_size == 0:
             raise BadData(f"dataset {spec.dataset} is empty (0 bytes)")
-        return cut(open_corpus(path, run_plan.dataset_format, spec, cache_dir), spec)
+        model = run_plan.model_path
+        checkpoint = None if model is None else Path(model)
+        corpus = open_corpus(path, run_plan.dataset_format, spec, cache_dir, checkpoint)
+        return cut(corpus, spec)
     except OSError as error:
         raise BadData(f"dataset {spec.dataset} cannot be read: {error}") from error
 
@@ -133,6 +136,8 @@ def read_batch(
     tokens = torch.from_numpy(windows.tokens[places].astype(np.int64))
     documents = windows.documents(places)
     no_label, documents_BT = behind[:, 1:], None
+    if windows.learned is not None:
+        no_label = no_label | ~windows.learned[places[:, 1:]]
     if documents is not None:
         no_label = no_label | (documents[:, 1:] != documents[:, :-1])
         documents_BT = torch.from_numpy(documents[:, :-1].copy()).to(device)

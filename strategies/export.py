@@ -8,12 +8,14 @@ from typing import Any
 from strategies.hf_config import CONFIG, config_of
 from strategies.run_directory import RunPlan, write_atomically
 from strategies.spec import ModelName
+from strategies.tokens import Tokenizer
 
 GENERATION_CONFIG = "generation_config.json"
 
 
-def describe_model(folder: Path, run_plan: RunPlan) -> None:
-    """Write config.json of a llama, and what its checkpoint says about generating text."""
+def describe_model(folder: Path, run_plan: RunPlan, tokenizer: Tokenizer) -> None:
+    """Write config.json of a llama, what its checkpoint says about generating text, and the files
+    of its tokenizer."""
     if run_plan.spec.model.name is not ModelName.LLAMA:
         return
     origin: dict[str, Any] | None = None
@@ -22,5 +24,7 @@ def describe_model(folder: Path, run_plan: RunPlan) -> None:
         origin = json.loads((checkpoint / CONFIG).read_bytes())
         if (checkpoint / GENERATION_CONFIG).exists():
             shutil.copyfile(checkpoint / GENERATION_CONFIG, folder / GENERATION_CONFIG)
+    for name, content in tokenizer.files.items():
+        write_atomically(folder / name, content.encode())
     config = json.dumps(config_of(run_plan.spec, origin), indent=2)
     write_atomically(folder / CONFIG, config.encode())

@@ -16,6 +16,7 @@ from strategies.tokens import Tokenizer
 
 TEMPERATURE = 0.7
 TOP_K = 20
+BESIDE = '{"tokenizer": "huggingface"}'  # its files are too large for a header
 
 
 def export_weights(
@@ -25,7 +26,7 @@ def export_weights(
     under its global names.
 
     Its metadata say how to build the model (`spec`) and what its tokens mean (`tokenizer`, for
-    `tokens.tokenizer_from`).
+    `tokens.tokenizer_from`; that of a checkpoint lies beside it).
     """
     if spec.model.name is ModelName.LLAMA:
         weights = to_hugging_face(weights, spec)
@@ -33,7 +34,7 @@ def export_weights(
     metadata = {
         "format": "pt",
         "spec": spec.model_dump_json(),
-        "tokenizer": tokenizer.stored(),
+        "tokenizer": BESIDE if tokenizer.files else tokenizer.stored(),
     }
     save_file(weights, aside, metadata=metadata)
     with aside.open("rb") as file:

@@ -12,6 +12,14 @@ from strategies.shapes import ffn_width, kv_heads, vocabulary_size
 from strategies.spec import ModelName, ModelSpec, Precision, RopeScaling, TrainSpec
 
 CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_FILES = (
+    TOKENIZER,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
 ARCHITECTURES = {
     "LlamaForCausalLM": "Llama 1 to 3, TinyLlama, OpenLLaMA, SmolLM",
     "MistralForCausalLM": "Mistral",

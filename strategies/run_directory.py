@@ -64,7 +64,7 @@ class RunPlan(FilePart):
     dataset_path: str | None = None
     """None: the built-in dataset that spec.data.dataset names."""
     dataset_format: Literal["text", "jsonl"] = "text"
-    """jsonl: one document per line, {"text": "..."}; its samples never cross documents."""
+    """jsonl: one document per line (`rows.py` has its forms); samples never cross documents."""
     model_path: str | None = None
     """The folder of the checkpoint that spec.model.checkpoint names."""
     resume_from: str | None = None

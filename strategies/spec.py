@@ -180,11 +180,12 @@ class DataSpec(SpecPart):
         str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     ]
     """`python-stdlib` (built in) or the name or id of an uploaded dataset."""
-    tokenizer: Literal["bytes", "characters"] = "bytes"
-    """bytes: 256 tokens. characters: one token per different character of the text."""
+    tokenizer: Literal["bytes", "characters", "huggingface"] = "bytes"
+    """bytes: 256 tokens. characters: one token per different character of the text. huggingface:
+    that of model.checkpoint."""
     vocabulary_size: Annotated[int, Field(strict=True, ge=2, le=1_114_112)] | None = None
-    """characters only: how many different ones the text has, or more (to divide by a tensor
-    degree, say). A text that has more ends the run at its start."""
+    """characters: how many different ones the text has, or more (to divide by a tensor degree,
+    say); a text that has more ends the run at its start. huggingface: as the checkpoint has it."""
     sequence_length: Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
     """Tokens per sample."""
     held_out: Annotated[float, Field(ge=0, le=0.5)] = 0.02

@@ -267,7 +267,7 @@ def leave_artifacts(
     """Write the final weights and a sample of text, on the first rank alone; the sample."""
     weights = read_weights(checkpoint, run_plan.spec)
     export_weights(directory.artifacts / WEIGHTS, weights, run_plan.spec, tokenizer)
-    describe_model(directory.artifacts, run_plan)
+    describe_model(directory.artifacts, run_plan, tokenizer)
     if run_plan.sample_bytes == 0:
         return None
     sample = sample_text(

@@ -11,6 +11,8 @@ import numpy as np
 from strategies.corpus import BadData, Corpus, Integers
 from strategies.spec import DataSpec
 
+COUNTED_AT_ONCE = 4096  # windows
+
 
 class Windows(ABC):
     """Windows of at most sequence_length + 1 tokens."""
@@ -20,6 +22,7 @@ class Windows(ABC):
 
     def __init__(self, corpus: Corpus, spec: DataSpec) -> None:
         self.tokens, self.tokenizer = corpus.tokens, corpus.tokenizer
+        self.learned = corpus.learned
         self.length = spec.sequence_length
 
     @abstractmethod
@@ -28,6 +31,19 @@ class Windows(ABC):
 
     def num_labels(self, starts: Integers, lengths: Integers) -> Integers:
         """How many tokens of each window are there to be predicted."""
+        if self.learned is None:
+            return self.num_predictable(starts, lengths)
+        counts = np.empty_like(lengths)
+        for at in range(0, len(starts), COUNTED_AT_ONCE):
+            some = slice(at, at + COUNTED_AT_ONCE)
+            offsets = np.arange(1, self.length + 1)
+            inside = offsets < lengths[some, None]
+            places = np.where(inside, starts[some, None] + offsets, 0)
+            counts[some] = (self.learned[places] & inside).sum(axis=1)
+        return counts
+
+    def num_predictable(self, starts: Integers, lengths: Integers) -> Integers:
+        """How many there are where all is learned."""
         return lengths - 1
 
     def documents(self, places: Integers) -> Integers | None:
@@ -44,7 +60,7 @@ class TextWindows(Windows):
         parts = 2 if spec.held_out else 1
         if size < parts * window:
             raise BadData(
-                f"dataset {spec.dataset} has {size:,} {spec.tokenizer}; sequence_length "
+                f"dataset {spec.dataset} has {size:,} {unit_of(spec)}; sequence_length "
                 f"{self.length:,} needs at least {parts * window:,} "
                 f"({parts} window(s) of {window:,})"
             )
@@ -79,6 +95,10 @@ class DocumentWindows(Windows):
         self.lengths = np.minimum(self.length + 1, np.repeat(ends, windows_of) - self.starts)
         trained_on = documents_trained_on(ends, spec)
         self.num_train = int(until[trained_on - 1])
+        if self.learned is not None:  # a prompt may fill a window
+            kept = self.num_labels(self.starts, self.lengths) > 0
+            self.num_train = int(kept[: self.num_train].sum())
+            self.starts, self.lengths = self.starts[kept], self.lengths[kept]
         self.num_held_out = len(self.starts) - self.num_train
 
     def bounds(self, windows: Integers) -> tuple[Integers, Integers]:
@@ -97,20 +117,31 @@ class PackedWindows(Windows):
         super().__init__(corpus, spec)
         self.ends = ends
         self.held_out_at = int(ends[documents_trained_on(ends, spec) - 1])
-        self.num_train = -(-(self.held_out_at - 1) // self.length)
-        self.num_held_out = -(-max(0, len(self.tokens) - self.held_out_at - 1) // self.length)
+        self.num_before = -(-(self.held_out_at - 1) // self.length)
+        count = self.num_before - (-max(0, len(self.tokens) - self.held_out_at - 1) // self.length)
+        self.kept: Integers | None = None  # which windows have a label; None: all
+        if self.learned is not None:
+            windows = np.arange(count)
+            self.kept = np.flatnonzero(self.num_labels(*self.bounds(windows)))
+        self.num_train = self.num_before
+        if self.kept is not None:
+            self.num_train = int(np.searchsorted(self.kept, self.num_before))
+            count = len(self.kept)
+        self.num_held_out = count - self.num_train
 
     def bounds(self, windows: Integers) -> tuple[Integers, Integers]:
-        training = windows < self.num_train
+        if self.kept is not None:
+            windows = self.kept[windows]
+        training = windows < self.num_before
         starts = np.where(
             training,
             windows * self.length,
-            self.held_out_at + (windows - self.num_train) * self.length,
+            self.held_out_at + (windows - self.num_before) * self.length,
         )
         end = np.where(training, self.held_out_at, len(self.tokens))
         return starts, np.minimum(self.length + 1, end - starts)
 
-    def num_labels(self, starts: Integers, lengths: Integers) -> Integers:
+    def num_predictable(self, starts: Integers, lengths: Integers) -> Integers:
         last = starts + lengths - 1
         borders = np.searchsorted(self.ends, last, "right") - np.searchsorted(
             self.ends, starts, "right"
@@ -127,7 +158,7 @@ def cut(corpus: Corpus, spec: DataSpec) -> Windows:
         return (PackedWindows if spec.packing else DocumentWindows)(corpus, spec, corpus.ends)
     if spec.packing:
         raise BadData(
-            f"dataset {spec.dataset} is one text of {len(corpus.tokens):,} {spec.tokenizer}, so "
+            f"dataset {spec.dataset} is one text of {len(corpus.tokens):,} {unit_of(spec)}, so "
             'there is nothing to pack; leave packing out, or upload JSON lines with a "text" each'
         )
     return TextWindows(corpus, spec)
@@ -139,10 +170,15 @@ def documents_trained_on(ends: Integers, spec: DataSpec) -> int:
     if held_out >= len(ends):
         raise BadData(
             f"dataset {spec.dataset} has {len(ends):,} document(s) of at least 2 tokens, "
-            f"{ends[-1]:,} {spec.tokenizer} in all; held_out {spec.held_out:g} takes {held_out:,}, "
+            f"{ends[-1]:,} {unit_of(spec)} in all; held_out {spec.held_out:g} takes {held_out:,}, "
             "so none is left to train on"
         )
     return len(ends) - held_out
+
+
+def unit_of(spec: DataSpec) -> str:
+    """What tokens are, in messages."""
+    return "tokens" if spec.tokenizer == "huggingface" else spec.tokenizer
 
 
 def share_of(count: int, share: float) -> int:

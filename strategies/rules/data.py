@@ -15,6 +15,20 @@ def vocabulary_is_known(asked: Asked) -> Iterator[Problem]:
             message="a plan does not read the text, so it must be told how many different "
             "characters there are (tiny Shakespeare: 65); more than there are is fine",
         )
+    if spec.tokenizer == "huggingface" and asked.spec.model.checkpoint is None:
+        yield Problem(
+            code="needs_checkpoint",
+            param="data.tokenizer",
+            message="tokenizer huggingface is that of a checkpoint, but model.checkpoint names "
+            "none; name one, or take bytes or characters",
+        )
+    if spec.tokenizer == "huggingface" and spec.vocabulary_size is None:
+        yield Problem(
+            code="vocabulary_missing",
+            param="data.vocabulary_size",
+            message="a plan does not read the checkpoint, so it must be told its vocab_size (see "
+            "its config.json, or `trainyard models show`)",
+        )
     if spec.tokenizer == "bytes" and spec.vocabulary_size not in (None, BYTES):
         yield Problem(
             code="vocabulary_fixed",

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.dataset_check import DatasetCheck
+from api.errors import InvalidRequest
 from api.store import Store
 from core.errors import BadRequest, ServiceError
 
@@ -37,6 +38,28 @@ def test_no_bytes_break_the_check(raw: bytes, is_jsonl: bool, cut: int) -> None:
         return "kept", f"{check.lines} {check.characters} {check.warnings}"
 
     assert run([raw]) == run([raw[:cut], raw[cut:]])  # also the byte and line in the message
+
+
+def test_every_form_of_a_row_is_taken_and_wrong_lines_are_named() -> None:
+    lines = [
+        '{"text": "abc"}',
+        '{"prompt": "2 + 2 =", "completion": " 4"}',
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
+    ]
+    check = DatasetCheck(is_jsonl=True)
+    check.feed("\n".join(lines).encode())
+    check.finish()
+    assert check.lines == 3
+    wrong = [*lines, '{"messages": [{"role": "user", "content": "a"}]}', '{"prompt": "a"}']
+    check = DatasetCheck(is_jsonl=True)
+    check.feed("\n".join(wrong).encode())
+    with pytest.raises(InvalidRequest) as refused:
+        check.finish()
+    assert [(item.param, item.code) for item in refused.value.items] == [
+        ("body.4", "wrong_row"),
+        ("body.5", "wrong_row"),
+    ]
+    assert "line 4 has no message of the assistant" in refused.value.items[0].message
 
 
 def test_a_file_is_kept_by_its_content_or_not_at_all(tmp_path: Path) -> None:

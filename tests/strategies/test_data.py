@@ -214,8 +214,8 @@ def lines(*texts: object) -> bytes:
         (lines("some text", "x"), "has 1 document(s) of at least 2 tokens, 9 bytes in all"),
         (lines("some text", "x"), "held_out 0.02 takes 1, so none is left"),
         (lines("some", "text") + b"oops\n", "line 3 is not JSON"),
-        (lines("some") + b'"text"\n', 'line 2 is not an object with a "text"'),
-        (lines("some", 5), 'line 2 is not an object with a "text" that is a string'),
+        (lines("some") + b'"text"\n', 'line 2 is not an object with "text", or'),
+        (lines("some", 5), 'line 2 has no "text" that is a string'),
         (lines("some") + b'{"text": "\xff"}\n', "line 2 is not JSON: 'utf-8' codec can't decode"),
     ],
 )

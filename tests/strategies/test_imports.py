@@ -18,6 +18,7 @@ TORCH_FREE = [
     "memory",
     "planner",
     "promise",
+    "rows",
     "rules",
     "run_directory",
     "shapes",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hf_models import CONFIGS, make_model
+from hf_models import CONFIGS, make_model, planned, spec_for
 from law import BANDS, departure
 from pool import Pool, RunFailed
 from safetensors.torch import load_file, save_file
@@ -25,7 +25,7 @@ from strategies.mesh import Mesh
 from strategies.models.transformer import Transformer
 from strategies.pretrained import to_hugging_face
 from strategies.run_directory import BadCheckpoint, RunPlan
-from strategies.spec import Precision, TrainSpec
+from strategies.spec import Precision
 from strategies.spmd import give_first_weights
 
 pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
@@ -38,20 +38,6 @@ KINDS = list(CONFIGS)
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("checkpoints")
     return {kind: make_model(kind, folder / kind) for kind in KINDS}
-
-
-def spec_for(checkpoint: Path, **changes: Any) -> TrainSpec:
-    """The spec that `trainyard models show` would print, and a short training."""
-    config = parse_config((checkpoint / "config.json").read_bytes())
-    model = config.model().model_dump(mode="json") | {"checkpoint": "tiny"}
-    return make_spec(
-        **{"model": model, "training__steps": 6, "data__sequence_length": 24, **changes}
-    )
-
-
-def planned(checkpoint: Path, *, ranks: int = 1, fields: Options, **changes: Any) -> RunPlan:
-    spec = spec_for(checkpoint, **changes)
-    return make_run_plan(spec, ranks=ranks, model_path=str(checkpoint), **fields)
 
 
 def loaded(run_plan: RunPlan) -> Transformer:

@@ -1,0 +1,109 @@
+"""A line of a JSON-lines dataset: a text, a prompt and its completion, or a conversation.
+
+Pure and torch-free. What is learned is a text as a whole, a completion, or what the assistant says;
+the rest is only read.
+"""
+
+from typing import NamedTuple
+
+ASSISTANT = "assistant"
+FORMS = '"text", or "prompt" and "completion", or "messages"'
+
+
+class WrongRow(ValueError):
+    """A line that is none of the forms, or has nothing to learn from."""
+
+
+class Part(NamedTuple):
+    """A piece of a document, and whether a model learns to write it."""
+
+    text: str
+    learned: bool
+
+
+class Text(NamedTuple):
+    """{"text": "..."}"""
+
+    text: str
+
+    @property
+    def parts(self) -> list[Part]:
+        return [Part(self.text, True)]
+
+
+class Completion(NamedTuple):
+    """{"prompt": "...", "completion": "..."}"""
+
+    prompt: str
+    completion: str
+
+    @property
+    def parts(self) -> list[Part]:
+        return [Part(self.prompt, False), Part(self.completion, True)]
+
+
+class Message(NamedTuple):
+    role: str
+    content: str
+
+
+class Chat(NamedTuple):
+    """{"messages": [{"role": "user", "content": "..."}, ...]}"""
+
+    messages: tuple[Message, ...]
+
+    @property
+    def parts(self) -> list[Part]:
+        """As written where no tokenizer says how: the role in a line of its own, then the text."""
+        parts = []
+        for role, content in self.messages:
+            parts.append(Part(f"<|{role}|>\n", False))
+            parts.append(Part(f"{content}\n", role == ASSISTANT))
+        return parts
+
+
+Row = Text | Completion | Chat
+
+
+def row_from(document: object) -> Row:
+    """The row that a line's JSON means; WrongRow, as the end of a sentence about the line."""
+    fields = document if isinstance(document, dict) else {}
+    match [key for key in ("text", "prompt", "messages") if key in fields]:
+        case ["text"]:
+            return Text(string_of(fields, "text"))
+        case ["prompt"]:
+            prompt, completion = string_of(fields, "prompt"), string_of(fields, "completion")
+            if not completion:
+                raise WrongRow("has an empty completion, so there is nothing to learn")
+            return Completion(prompt, completion)
+        case ["messages"]:
+            return Chat(messages_from(fields["messages"]))
+        case []:
+            raise WrongRow(f"is not an object with {FORMS}")
+        case several:
+            raise WrongRow(f"has {' and '.join(several)}; a line is one of: {FORMS}")
+
+
+def string_of(fields: dict[str, object], key: str) -> str:
+    """One of its texts."""
+    value = fields.get(key)
+    if not isinstance(value, str):
+        raise WrongRow(f'has no "{key}" that is a string')
+    return value
+
+
+def messages_from(messages: object) -> tuple[Message, ...]:
+    """The messages of a conversation."""
+    if not isinstance(messages, list):
+        raise WrongRow('has "messages" that are no list')
+    found = []
+    for number, message in enumerate(messages, start=1):
+        if not isinstance(message, dict) or not message.get("role"):
+            raise WrongRow(f'has a message {number} without a "role"')
+        try:
+            found.append(Message(string_of(message, "role"), string_of(message, "content")))
+        except WrongRow as error:
+            raise WrongRow(f"has a message {number} that {error}") from error
+    if not any(message.role == ASSISTANT and message.content for message in found):
+        raise WrongRow("has no message of the assistant, so there is nothing to learn")
+    return tuple(found)
