@@ -36,7 +36,7 @@ from strategies.run_directory import (
     write_manifest,
 )
 from strategies.shapes import vocabulary_size
-from strategies.spec import CheckpointSpec, GuardSpec, TrainSpec
+from strategies.spec import CheckpointSpec, GuardSpec, OptimizerName, TrainSpec
 
 PROGRESS = "progress.json"
 ASIDE = ".tmp-"  # step-000200.tmp-<token>: being written, or about to be deleted
@@ -239,7 +239,7 @@ def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> 
     ]
     others = {
         "precision": (spec.precision, stored.precision),
-        "optimizer": (spec.training.optimizer, stored.training.optimizer),
+        "optimizer": (state_of(spec.training.optimizer), state_of(stored.training.optimizer)),
         "gradient_delay": (spec.parallelism.gradient_delay, stored.parallelism.gradient_delay),
         "tokenizer": (spec.data.tokenizer, stored.data.tokenizer),
         "vocabulary_size": (vocabulary_size(spec.data), vocabulary_size(stored.data)),
@@ -251,3 +251,8 @@ def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> 
     ]
     if differences:
         raise BadCheckpoint(f"{checkpoint} is of another model: {'; '.join(differences)}")
+
+
+def state_of(optimizer: OptimizerName) -> OptimizerName:
+    """Whose state an optimizer keeps, by names and numbers."""
+    return OptimizerName.ADAMW if optimizer is OptimizerName.ADAMW_TRITON else optimizer

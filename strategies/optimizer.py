@@ -35,6 +35,10 @@ def build_optimizer(parameters: Iterable[nn.Parameter], training: TrainingSpec) 
     match training.optimizer:
         case OptimizerName.ADAMW:
             return adamw(groups, lr=rate, betas=betas)
+        case OptimizerName.ADAMW_TRITON:
+            from strategies.triton_adamw import TritonAdamW
+
+            return TritonAdamW(groups, lr=rate, betas=betas)
         case OptimizerName.SGD:
             return sgd(groups, lr=rate, momentum=training.beta1)
         case OptimizerName.LARS:

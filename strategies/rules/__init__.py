@@ -43,6 +43,7 @@ ALL: tuple[Rule, ...] = (
     compiling.layers_compile,
     schedule.steps_make_sense,
     optimizer.matrices_are_known,
+    optimizer.triton_has_a_gpu,
     optimizer.scaling_has_reference,
     data.vocabulary_is_known,
     data.packed_samples_have_labels,

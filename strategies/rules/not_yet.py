@@ -9,6 +9,7 @@ from strategies.spec import OptimizerName
 READY: dict[str, tuple[Any, ...]] = {
     "training.optimizer": (
         OptimizerName.ADAMW,
+        OptimizerName.ADAMW_TRITON,
         OptimizerName.SGD,
         OptimizerName.LARS,
         OptimizerName.LAMB,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from strategies.catalog import BYTES_PER_WEIGHT
 from strategies.rules.problem import Asked, Problem
 from strategies.spec import LearningRateScaling, OptimizerName, Strategy
 
@@ -18,6 +19,26 @@ def matrices_are_known(asked: Asked) -> Iterator[Problem]:
             message=f"{optimizer} scales the step of each matrix by its norm, but {asked.strategy} "
             "updates all weights as one flat row of numbers; take strategy fsdp, which shards the "
             "same state, or optimizer adamw",
+        )
+
+
+def triton_has_a_gpu(asked: Asked) -> Iterator[Problem]:
+    optimizer, precision = asked.spec.training.optimizer, asked.spec.precision
+    if optimizer is not OptimizerName.ADAMW_TRITON:
+        return
+    if asked.hardware.device != "cuda":
+        yield Problem(
+            code="optimizer_needs_gpu",
+            param="training.optimizer",
+            message=f"optimizer {optimizer} is a Triton kernel, which needs a CUDA GPU, and class "
+            f"{asked.hardware.class_name} has none; take adamw, which makes the same update",
+        )
+    if BYTES_PER_WEIGHT[precision] != 4:
+        yield Problem(
+            code="not_supported_together",
+            param="training.optimizer",
+            message=f"optimizer {optimizer} updates weights of 4 bytes, and those of precision "
+            f"{precision} have {BYTES_PER_WEIGHT[precision]}; take adamw",
         )
 
 

@@ -1,4 +1,4 @@
-"""Every example is a job that a CPU node of eight slots can run."""
+"""Every example is a job that a CPU node of eight slots can run, or that a GPU node can."""
 
 from pathlib import Path
 
@@ -14,14 +14,18 @@ EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
 WORKSTATION = Hardware(class_name="workstation", device="cpu", slots=8, memory_gib=16)
 
 
+NEED_A_GPU = ("gpt-triton",)
+GPU_NODE = Hardware(class_name="a100x4", device="cuda", slots=4, memory_gib=80)
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_can_run_without_a_gpu(path: Path) -> None:
+def test_an_example_can_run(path: Path) -> None:
     job = JobSpec.model_validate(yaml.safe_load(path.read_text()))
     found = plan(
         job,
         nodes=job.resources.nodes,
         ranks_per_node=job.resources.ranks_per_node,
-        hardware=WORKSTATION,
+        hardware=GPU_NODE if path.stem in NEED_A_GPU else WORKSTATION,
     )
     assert found.runnable, found.problems
     assert job.name == path.stem
