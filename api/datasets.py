@@ -1,6 +1,7 @@
-"""/v1/datasets: texts to train on, uploaded, checked while they stream, kept by content."""
+"""/v1/datasets: texts and images to train on, uploaded, checked, kept by content. Text is checked
+while it streams, an archive of images when it is whole."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import anyio
 from fastapi import APIRouter, Query, Request, Response
@@ -13,16 +14,18 @@ from api.body_cap import too_large
 from api.dataset_check import DatasetCheck
 from api.idempotency import IdempotencyKey, fingerprint, once
 from api.identity import Person
+from api.image_check import check_images
 from api.process import Process, ProcessDep
-from api.schemas import DatasetPreview, DatasetView, Page
+from api.schemas import DatasetImages, DatasetPreview, DatasetView, Page
 from api.store import IncomingFile, Kept
 from api.text_types import After, Limit, PlainText
-from api.uploads import PIECE
+from api.uploads import PIECE, receive
 from core.clock import utc_now
 from core.errors import Conflict, NotFound
 from core.ids import Kind, new_id
-from core.tables import Dataset
-from strategies.stdlib_text import BUILT_IN, prepare
+from core.tables import Dataset, Document
+from strategies import digits
+from strategies.built_in import BUILT_IN, DIGITS, DatasetFormat, prepare
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
@@ -30,15 +33,20 @@ Name = Annotated[
     str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="How jobs call it.")
 ]
 Format = Annotated[
-    Literal["text", "jsonl"],
+    DatasetFormat,
     Query(
-        description='jsonl: one object a line: {"text"}, {"prompt", "completion"} or {"messages"}.'
+        description='jsonl: one object a line: {"text"}, {"prompt", "completion"} or {"messages"}. '
+        "npz: arrays images and labels, or x_train, y_train, x_test, y_test, as numpy.savez writes "
+        "them."
     ),
 ]
 RAW_BODY = {
     "requestBody": {
         "required": True,
-        "content": {"text/plain": {"schema": {"type": "string"}}},
+        "content": {
+            "text/plain": {"schema": {"type": "string"}},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
     }
 }
 
@@ -46,7 +54,7 @@ RAW_BODY = {
 @router.post(
     "",
     status_code=201,
-    summary="Upload a text",
+    summary="Upload a text, or images",
     openapi_extra=RAW_BODY,
 )
 async def upload_dataset(
@@ -57,13 +65,21 @@ async def upload_dataset(
     format: Format = "text",
     key: IdempotencyKey = None,
 ) -> DatasetView:
-    """The raw text as body. It is refused with the line where it is wrong, or kept as a whole."""
+    """The raw text, or the bytes of a .npz file, as body. It is refused with the line or the array
+    where it is wrong, or kept as a whole."""
     await anyio.to_thread.run_sync(_require_free_name, process, person, name, key)
-    check = DatasetCheck(is_jsonl=format == "jsonl")
+    max_bytes = process.settings.max_dataset_bytes
     with process.store.incoming_file() as incoming:
-        await _receive(request, check, incoming, process.settings.max_dataset_bytes)
+        report: Document
+        if format == "npz":
+            await receive(request, incoming, max_bytes=max_bytes)
+            report = await anyio.to_thread.run_sync(_images_report, incoming, max_bytes)
+        else:
+            check = DatasetCheck(is_jsonl=format == "jsonl")
+            await _receive(request, check, incoming, max_bytes)
+            report = _text_report(check)
         return await anyio.to_thread.run_sync(
-            _keep, process, person, incoming, check, name, format, key
+            _keep, process, person, incoming, report, name, format, key
         )
 
 
@@ -103,7 +119,10 @@ def preview_dataset(
     process: ProcessDep,
     num_bytes: Annotated[int, Query(ge=1, le=100_000)] = 2000,
 ) -> DatasetPreview:
-    """Its first bytes, as text."""
+    """Its first bytes, as text; of images, a sentence that says what they are."""
+    view = get_dataset(dataset_id, person, process)
+    if view.images is not None:
+        return DatasetPreview(text=_sentence(view.images), is_all=True)
     if dataset_id in BUILT_IN:
         path = prepare(dataset_id, process.store.root / "built-in")
         size = path.stat().st_size
@@ -157,6 +176,34 @@ def _check_and_write(check: DatasetCheck, incoming: IncomingFile, piece: bytes) 
     incoming.write(piece)
 
 
+def _text_report(check: DatasetCheck) -> Document:
+    return {
+        "lines": check.lines,
+        "characters": check.characters,
+        "warnings": check.warnings,
+    }
+
+
+def _images_report(incoming: IncomingFile, max_bytes: int) -> Document:
+    found = check_images(incoming.written(), max_bytes=max_bytes)
+    images = DatasetImages(
+        count=found.num_train,
+        tests=found.num_tests,
+        image_shape=list(found.shape),
+        classes=found.classes,
+    )
+    return {"lines": None, "characters": None, "warnings": [], "images": images.model_dump()}
+
+
+def _sentence(images: DatasetImages) -> str:
+    tests = f", and {images.tests:,} for tests" if images.tests else ""
+    height, width, channels = images.image_shape
+    return (
+        f"{images.count:,} images to train on{tests}: {height} x {width} pixels, {channels} "
+        f"channel(s), {images.classes} classes.\n"
+    )
+
+
 def _require_free_name(process: Process, person: Person, name: str, key: str | None) -> None:
     if name in BUILT_IN:
         raise Conflict(f"name: {name} is built in. Choose another name.", param="name")
@@ -183,7 +230,7 @@ def _keep(
     process: Process,
     person: Person,
     incoming: IncomingFile,
-    check: DatasetCheck,
+    report: Document,
     name: str,
     format: str,
     key: str | None,
@@ -196,7 +243,7 @@ def _keep(
         def make() -> str:
             _refuse_taken(session, person, name)
             storage.record(session, kept)
-            return _insert(session, person, kept, check, name, format)
+            return _insert(session, person, kept, report, name, format)
 
         dataset_id = once(
             session,
@@ -213,7 +260,7 @@ def _keep(
 
 
 def _insert(
-    session: Session, person: Person, kept: Kept, check: DatasetCheck, name: str, format: str
+    session: Session, person: Person, kept: Kept, report: Document, name: str, format: str
 ) -> str:
     dataset = Dataset(
         id=new_id(Kind.DATASET),
@@ -222,11 +269,7 @@ def _insert(
         format=format,
         sha256=kept.sha256,
         size=kept.size,
-        report={
-            "lines": check.lines,
-            "characters": check.characters,
-            "warnings": check.warnings,
-        },
+        report=report,
         created_at=utc_now(),
     )
     session.add(dataset)
@@ -258,21 +301,29 @@ def _view(dataset: Dataset) -> DatasetView:
         size=dataset.size,
         lines=dataset.report["lines"],
         characters=dataset.report["characters"],
+        images=dataset.report.get("images"),
         warnings=dataset.report["warnings"],
         created_at=dataset.created_at,
     )
 
 
 def _built_in_view(process: Process, name: str) -> DatasetView:
-    path = prepare(name, process.store.root / "built-in")
+    if name == DIGITS:  # made on the nodes: they have scikit-learn, an API need not
+        images = DatasetImages(
+            count=digits.IMAGES, tests=0, image_shape=list(digits.SHAPE), classes=digits.CLASSES
+        )
+        size = digits.NUM_BYTES
+    else:
+        images, size = None, prepare(name, process.store.root / "built-in").stat().st_size
     return DatasetView(
         id=name,
         name=name,
         built_in=True,
-        format="text",
-        size=path.stat().st_size,
+        format=BUILT_IN[name],
+        size=size,
         lines=None,
         characters=None,
+        images=images,
         warnings=[],
         created_at=None,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import cast
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -21,10 +22,11 @@ from core.policy import Timetable, usable_end
 from core.spec import JobSpec
 from core.states import LIVE_ATTEMPT, AttemptState, Outcome
 from core.tables import Attempt, Checkpoint, Dataset, Job, Lease
+from strategies.built_in import BUILT_IN, DatasetFormat
 from strategies.planner import Plan
 from strategies.spec import TrainSpec
 
-DATASET_FILE = "dataset.txt"
+DATASET_FILE = "dataset"
 # Seconds for the checkpoint before SIGTERM. A cancelled job is not waited for as long as one that
 # goes on later.
 STOP_GRACE_S = {Outcome.CANCELLED: 10.0}
@@ -96,11 +98,17 @@ def _order(
         dataset=FileRef(path=DATASET_FILE, sha256=dataset.sha256, size=dataset.size)
         if dataset
         else None,
-        dataset_format="jsonl" if dataset and dataset.format == "jsonl" else "text",
+        dataset_format=_format(dataset, spec),
         resume=_resume(session, attempt),
         deadlines=deadlines(job, attempt, lease, now=now, timetable=timetable),
         stop=stop,
     )
+
+
+def _format(dataset: Dataset | None, spec: JobSpec) -> DatasetFormat:
+    if dataset is None:
+        return BUILT_IN[spec.data.dataset]
+    return cast(DatasetFormat, dataset.format)  # as it was checked when it was uploaded
 
 
 def _resume(session: Session, attempt: Attempt) -> Resume | None:

@@ -277,8 +277,21 @@ class ArtifactView(View):
 # --------------------------------------------------------------------- datasets, nodes and leases
 
 
+class DatasetImages(View):
+    """What a dataset of images holds, as a job must say it."""
+
+    count: int
+    """To train on, those that `data.held_out` keeps back among them."""
+    tests: int
+    """That came as a part for tests."""
+    image_shape: list[int]
+    """Height, width, channels."""
+    classes: int
+    """The largest label + 1."""
+
+
 class DatasetView(View):
-    """A text that jobs can train on. Built-in ones belong to nobody."""
+    """A text, or images, that jobs can train on. Built-in ones belong to nobody."""
 
     id: str
     name: str
@@ -287,12 +300,14 @@ class DatasetView(View):
     size: int
     lines: int | None
     characters: int | None
+    images: DatasetImages | None
+    """None of a text."""
     warnings: list[str]
     created_at: Moment | None
 
 
 class DatasetPreview(View):
-    """The beginning of a text."""
+    """The beginning of a text, or what images there are."""
 
     text: str
     is_all: bool

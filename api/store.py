@@ -88,6 +88,11 @@ class IncomingFile:
         self._hash.update(piece)
         self.size += len(piece)
 
+    def written(self) -> Path:
+        """Where everything lies that was written so far."""
+        self._file.flush()
+        return self._path
+
     def keep(self, *, expected_sha256: str | None = None) -> Kept:
         """Move the file to its place. BadRequest if it is not what was promised."""
         digest = self._hash.hexdigest()

@@ -20,7 +20,8 @@ from core.spec import JobSpec
 from core.states import LIVE_JOB, WAITING_JOB, Desired, JobState
 from core.tables import Dataset, Job, Lease, Node
 from core.transitions import enter_job
-from strategies.stdlib_text import BUILT_IN
+from strategies.built_in import BUILT_IN
+from strategies.spec import ModelName
 
 OWN_SCRIPT = ("script", "command", "entrypoint")
 
@@ -66,7 +67,7 @@ def plan_job(session: Session, cache: PlanCache, spec: JobSpec, *, user_id: str)
 
     Raises BadRequest where its dataset, node class or lease is not there.
     """
-    dataset_id = find_dataset(session, spec.data.dataset, user_id=user_id)
+    dataset_id = find_dataset(session, spec.data.dataset, user_id=user_id, model=spec.model.name)
     wanted = spec.resources.node_class
     if spec.lease is not None:
         leased = _class_of_lease(session, spec.lease, user_id=user_id)
@@ -202,25 +203,33 @@ def check_queue(session: Session, user_id: str, max_jobs: int) -> None:
         )
 
 
-def find_dataset(session: Session, name: str, *, user_id: str) -> str | None:
-    """Id of the user's dataset with this name or id; None for a built-in one."""
+def find_dataset(session: Session, name: str, *, user_id: str, model: ModelName) -> str | None:
+    """Id of the user's dataset with this name or id, which `model` can read; None for a built-in
+    one."""
     if name in BUILT_IN:
         return None
-    found = session.scalar(
-        select(Dataset.id).where(
+    found = session.execute(
+        select(Dataset.id, Dataset.format).where(
             Dataset.user_id == user_id,
             Dataset.deleted_at.is_(None),
             (Dataset.name == name) | (Dataset.id == name),
         )
-    )
+    ).first()
     if found is None:
         raise BadRequest(
-            f"data.dataset: you have no dataset {name!r}. Upload it first, or take the built-in "
-            f"{BUILT_IN[0]}.",
+            f"data.dataset: you have no dataset {name!r}. Upload it first, or take a built-in "
+            f"one: {', '.join(BUILT_IN)}.",
             code="unknown_dataset",
             param="data.dataset",
         )
-    return str(found)
+    if (found.format == "npz") != model.reads_images:
+        holds, others = ("text", "gpt or llama") if model.reads_images else ("images", "mlp or cnn")
+        raise BadRequest(
+            f"data.dataset: {name!r} holds {holds}, which {model} does not read; take {others}.",
+            code="wrong_dataset",
+            param="data.dataset",
+        )
+    return str(found.id)
 
 
 def overridden(spec: dict[str, Any], changes: dict[str, Json]) -> dict[str, Json]:

@@ -83,7 +83,7 @@ def run_plan(ranks: int, steps: int) -> RunPlan:
     )
     here = Hardware(class_name="here", device="cpu", slots=os.cpu_count() or 1, memory_gib=8)
     resolved = plan(spec, nodes=1, ranks_per_node=ranks, hardware=here)
-    text = prepare("python-stdlib", Path(tempfile.gettempdir()) / "trainyard-bench")
+    text = prepare(Path(tempfile.gettempdir()) / "trainyard-bench")
     return RunPlan(spec=spec, plan=resolved, dataset_path=str(text), sample_bytes=0)
 
 

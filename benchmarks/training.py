@@ -93,7 +93,7 @@ def _by_hand(steps: int) -> tuple[float, list[float]]:
     resolved = plan(spec, nodes=1, ranks_per_node=2, hardware=hardware)
     with _folder() as folder:
         run = RunDirectory(folder)
-        text = prepare("python-stdlib", Path(tempfile.gettempdir()) / "trainyard-bench")
+        text = prepare(Path(tempfile.gettempdir()) / "trainyard-bench")
         run.plan.write_text(
             RunPlan(spec=spec, plan=resolved, dataset_path=str(text)).model_dump_json()
         )

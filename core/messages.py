@@ -6,12 +6,13 @@ the moment the request was sent. Every message about an attempt carries its epoc
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.spec import NAME, Launcher
 from core.states import Outcome
+from strategies.built_in import DatasetFormat
 from strategies.certificate import Certificate
 from strategies.planner import Plan
 from strategies.run_directory import Result
@@ -204,7 +205,7 @@ class Order(Message):
     launcher: Launcher
     dataset: FileRef | None
     """None for a built-in dataset."""
-    dataset_format: Literal["text", "jsonl"] = "text"
+    dataset_format: DatasetFormat = "text"
     resume: Resume | None
     deadlines: Deadlines
     stop: StopOrder | None = None

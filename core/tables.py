@@ -461,7 +461,7 @@ class StoredFile(Base):
 
 
 class Dataset(Base):
-    """A user's text, or JSON lines, uploaded and checked."""
+    """A user's text, JSON lines or images, uploaded and checked."""
 
     __tablename__ = "datasets"
     __table_args__ = (UniqueConstraint("user_id", "name"),)
@@ -470,12 +470,12 @@ class Dataset(Base):
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
     name: Mapped[str]
     format: Mapped[str]
-    """`text` or `jsonl`"""
+    """`text`, `jsonl` or `npz`"""
     sha256: Mapped[str] = mapped_column(ForeignKey("files.sha256"))
-    """Of the bytes that training reads: UTF-8 text."""
+    """Of the bytes that training reads: UTF-8 text, or an archive of arrays."""
     size: Mapped[int] = mapped_column(BigInteger)
     report: Mapped[Document]
-    """Lines, characters, warnings with line numbers."""
+    """Lines, characters, warnings with line numbers; of images what they are, as `images`."""
     deleted_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
 

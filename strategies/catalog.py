@@ -68,6 +68,8 @@ TECHNIQUES = {
 MODELS = {
     ModelName.GPT: "strategies.models.gpt:GPT",
     ModelName.LLAMA: "strategies.models.llama:Llama",
+    ModelName.MLP: "strategies.models.mlp:MLP",
+    ModelName.CNN: "strategies.models.cnn:CNN",
 }
 
 

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from strategies.engine import Engine, State
 from strategies.guards import remember
+from strategies.image_shapes import image_shape, num_classes
 from strategies.init import design_model
 from strategies.mesh import Mesh
 from strategies.precision import LossScale
@@ -243,6 +244,8 @@ def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> 
         "gradient_delay": (spec.parallelism.gradient_delay, stored.parallelism.gradient_delay),
         "tokenizer": (spec.data.tokenizer, stored.data.tokenizer),
         "vocabulary_size": (vocabulary_size(spec.data), vocabulary_size(stored.data)),
+        "image_shape": (image_shape(spec.data), image_shape(stored.data)),
+        "classes": (num_classes(spec.data), num_classes(stored.data)),
     }
     differences += [
         f"{field} is {here} here, {there} there"

@@ -4,14 +4,14 @@ import torch
 from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.exc import InvalidCxxCompiler
 
-from strategies.models.transformer import Transformer
+from strategies.models.network import Network
 
 
 class NoCompiler(Exception):
     """torch.compile cannot write code on this machine."""
 
 
-def compile_layers(model: Transformer, device: torch.device) -> None:
+def compile_layers(model: Network, device: torch.device) -> None:
     """Compile every layer's forward; equal layers share one compilation.
 
     NoCompiler where the machine has no C++ compiler, which torch needs on CPU.

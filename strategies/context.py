@@ -9,13 +9,15 @@ from torch.distributed import ProcessGroup
 
 from strategies.mesh import Mesh
 from strategies.models.attention import Attention, attend
+from strategies.models.network import Network
 from strategies.models.transformer import Transformer
 from strategies.ring_attention import Ring, ring_attend, zigzag
+from strategies.shapes import tokens_per_sample
 from strategies.spec import TrainSpec
 from strategies.ulysses import trade_heads_for_tokens, trade_tokens_for_heads
 
 
-def split_context(model: Transformer, spec: TrainSpec, mesh: Mesh) -> Tensor:
+def split_context(model: Network, spec: TrainSpec, mesh: Mesh) -> Tensor:
     """Make a model attend across ranks; the positions (T/c,) of this rank's tokens in a sample.
 
     Inputs and labels must come at these positions, document numbers of the whole sample. Called
@@ -24,7 +26,7 @@ def split_context(model: Transformer, spec: TrainSpec, mesh: Mesh) -> Tensor:
     parallel = ContextAttention(
         mesh,
         ulysses_degree=spec.parallelism.ulysses_degree,
-        sequence_length=spec.data.sequence_length,
+        sequence_length=tokens_per_sample(spec.data),
     )
     attend_across = parallel.attend
     if spec.compile:  # the compiler cannot look into sends and receives
@@ -32,6 +34,7 @@ def split_context(model: Transformer, spec: TrainSpec, mesh: Mesh) -> Tensor:
     for module in model.modules():
         if isinstance(module, Attention):
             module.attend = attend_across
+    assert isinstance(model, Transformer)  # rules.images refuses the others
     model.rotation = model.rotation[parallel.positions]
     return parallel.positions
 

@@ -16,18 +16,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from strategies.built_in import DatasetFormat as Format
 from strategies.hf_config import TOKENIZER_FILES
 from strategies.rows import Row, Text, WrongRow, row_from
 from strategies.spec import DataSpec
 from strategies.tokens import Alphabet, Bytes, Flags, Tokenizer, Tokens, tokenizer_from
 
 Integers = npt.NDArray[np.int64]
-Format = Literal["text", "jsonl"]
 
 CACHE_FORMAT = 1
 KEPT = 8  # datasets whose tokens stay in the cache: the ones used last

@@ -6,15 +6,16 @@ list, for ranks on several nodes, whose network nobody has measured, or where th
 
 from pydantic import BaseModel, ConfigDict
 
-from strategies.flops import flops_per_step, flops_per_token
+from strategies.flops import flops_per_step, flops_per_token_of
 from strategies.gpus import known_gpu, peak_tflops
 from strategies.rules.problem import Asked
-from strategies.shapes import vocabulary_size
+from strategies.shapes import tokens_per_sample
 from strategies.spec import ActivationCheckpointing, Offload, Precision
 from strategies.timeline import bubble
 from strategies.traffic import Traffic, traffic
 
 CONVENTION = "6 per matrix weight and token, 12 x layers x width x tokens for attention (PaLM)"
+CONVENTION_FOR_IMAGES = "6 per multiplication of an image's forward pass; tokens are images"
 # Passes that are run again, as a share of a forward and a backward pass, which are a third and two.
 RECOMPUTED = {
     ActivationCheckpointing.NONE: 0.0,
@@ -66,15 +67,13 @@ class Cost(BaseModel):
 def cost(asked: Asked) -> Cost:
     """The cost of what was asked for; where its batch does not divide, of the nearest below."""
     spec = asked.spec
-    vocabulary = vocabulary_size(spec.data)
     step_time = time_of_step(asked)
     total_s = None if step_time is None else step_time.expected_s * spec.training.steps
-    tokens = spec.training.global_batch_size * spec.data.sequence_length
+    tokens = spec.training.global_batch_size * tokens_per_sample(spec.data)
     return Cost(
-        flops_per_token=flops_per_token(
-            spec.model, vocabulary=vocabulary, sequence_length=spec.data.sequence_length
-        ),
-        flops_per_step=flops_per_step(spec, vocabulary=vocabulary),
+        flops_per_token=flops_per_token_of(spec),
+        flops_per_step=flops_per_step(spec),
+        convention=CONVENTION_FOR_IMAGES if spec.model.name.reads_images else CONVENTION,
         traffic=traffic(asked),
         bubble=bubble_of(asked),
         step_time=step_time,
@@ -97,17 +96,20 @@ def bubble_of(asked: Asked) -> float:
 
 def time_of_step(asked: Asked) -> StepTime | None:
     """Arithmetic at a share of the peak, stretched by the bubble, and the traffic that it does not
-    hide; None where the GPU or its links are not known."""
+    hide; None where the GPU or its links are not known, and of image models, whose share of the
+    peak nobody has told."""
     spec, model = asked.spec, asked.hardware.model
     gpu, peak = known_gpu(model), peak_tflops(model, spec.precision)
     sent = traffic(asked)
-    if gpu is None or peak is None or any(part.crosses_nodes for part in sent):
+    if spec.model.name.reads_images or gpu is None or peak is None:
+        return None
+    if any(part.crosses_nodes for part in sent):
         return None
     if sent and gpu.link_gb_per_s is None:
         return None
     if asked.spec.parallelism.offload_optimizer is not Offload.NONE:
         return None  # how fast the host updates, and its bus, nobody has said
-    work = flops_per_step(spec, vocabulary=vocabulary_size(spec.data)) / max(1, asked.world_size)
+    work = flops_per_step(spec) / max(1, asked.world_size)
     work *= 1 + RECOMPUTED[spec.activation_checkpointing]
     wide = spec.precision is Precision.FLOAT32 or gpu.bfloat16 is None
     lowest, usual, highest = REACHED[32 if wide else 16]

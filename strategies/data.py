@@ -10,40 +10,52 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from strategies.built_in import BUILT_IN, DatasetFormat, prepare
 from strategies.corpus import BadData, Integers, open_corpus
 from strategies.engine import Batch
+from strategies.images import Images, open_images
 from strategies.layout import Layout
 from strategies.loss import IGNORED
 from strategies.run_directory import RunPlan
 from strategies.sampling import Order
-from strategies.stdlib_text import prepare
-from strategies.windows import Windows, cut
+from strategies.spec import TrainSpec
+from strategies.windows import TokenWindows, Windows, cut
 
 __all__ = ["BadData", "HeldOut", "TrainingData", "Windows", "open_windows", "prepare"]
 
 AHEAD = 4096  # samples whose windows are worked out together: one at a time costs 50 us each
-LARGEST_EVALUATION = 256  # windows; about a second on two cores with the demo's model
 
 
 def open_windows(run_plan: RunPlan, cache_dir: Path) -> Windows:
     """The dataset of a run; BadData, with the numbers, where it cannot be trained on."""
-    spec = run_plan.spec.data
+    spec, format = run_plan.spec.data, run_plan.dataset_format
     if run_plan.dataset_path is not None:
         path = Path(run_plan.dataset_path)
     else:
         try:
             path = prepare(spec.dataset, cache_dir)
+            format = BUILT_IN[spec.dataset]
         except ValueError as error:
             raise BadData(str(error)) from error
     try:
         if path.stat().st_size == 0:
             raise BadData(f"dataset {spec.dataset} is empty (0 bytes)")
-        model = run_plan.model_path
-        checkpoint = None if model is None else Path(model)
-        corpus = open_corpus(path, run_plan.dataset_format, spec, cache_dir, checkpoint)
-        return cut(corpus, spec)
+        require_readable(run_plan.spec, format)
+        if format == "npz":
+            return open_images(path, spec, cache_dir)
+        checkpoint = None if run_plan.model_path is None else Path(run_plan.model_path)
+        return cut(open_corpus(path, format, spec, cache_dir, checkpoint), spec)
     except OSError as error:
         raise BadData(f"dataset {spec.dataset} cannot be read: {error}") from error
+
+
+def require_readable(spec: TrainSpec, format: DatasetFormat) -> None:
+    """A model reads either text or images."""
+    if spec.model.name.reads_images != (format == "npz"):
+        holds, reads = ("images", "text") if format == "npz" else ("text", "images")
+        raise BadData(
+            f"dataset {spec.data.dataset} holds {holds}, but {spec.model.name} reads {reads}"
+        )
 
 
 class TrainingData:
@@ -76,9 +88,7 @@ class TrainingData:
         """This rank's micro-batches of the next step, and the valid tokens of all ranks'."""
         starts, lengths = self.windows.bounds(self.next_windows(samples_seen))
         valid_tokens = int(self.windows.num_labels(starts, lengths).sum())
-        batches = [
-            read_batch(self.windows, starts[own], lengths[own], self.device) for own in self.own
-        ]
+        batches = [read(self.windows, starts[own], lengths[own], self.device) for own in self.own]
         return batches, valid_tokens
 
     def next_windows(self, samples_seen: int) -> Integers:
@@ -101,7 +111,7 @@ class HeldOut:
         self, windows: Windows, run_plan: RunPlan, *, batch_rank: int, device: torch.device
     ) -> None:
         plan = run_plan.plan
-        count = min(windows.num_held_out, LARGEST_EVALUATION)
+        count = min(windows.num_held_out, windows.most_evaluated)
         spread = np.arange(count, dtype=np.int64) * windows.num_held_out // max(1, count)
         starts, lengths = windows.bounds(windows.num_train + spread)
         self.valid_tokens = int(windows.num_labels(starts, lengths).sum())
@@ -112,7 +122,7 @@ class HeldOut:
             -1, plan.layout.batch_degree, plan.micro_batch_size
         )
         self.batches = [
-            read_batch(windows, starts[own], lengths[own], device) for own in rounds[:, batch_rank]
+            read(windows, starts[own], lengths[own], device) for own in rounds[:, batch_rank]
         ]
 
 
@@ -124,8 +134,25 @@ def own_numbers(
     return list(places.reshape(accumulation, layout.batch_degree, micro_batch_size)[:, batch_rank])
 
 
+def read(windows: Windows, starts: Integers, lengths: Integers, device: torch.device) -> Batch:
+    """Inputs and labels of some windows; one without a token is padding."""
+    if isinstance(windows, Images):
+        return read_images(windows, starts, lengths, device)
+    assert isinstance(windows, TokenWindows)
+    return read_batch(windows, starts, lengths, device)
+
+
+def read_images(
+    images: Images, numbers: Integers, lengths: Integers, device: torch.device
+) -> Batch:
+    """Pixels (B, 1, P), float32, and labels (B, 1), int64."""
+    labels = np.where(lengths > 0, images.labels[numbers].astype(np.int64), IGNORED)
+    pixels_B1P = torch.from_numpy(images.inputs(numbers))
+    return Batch(pixels_B1P.to(device), torch.from_numpy(labels).unsqueeze(1).to(device))
+
+
 def read_batch(
-    windows: Windows, starts: Integers, lengths: Integers, device: torch.device
+    windows: TokenWindows, starts: Integers, lengths: Integers, device: torch.device
 ) -> Batch:
     """Inputs and labels (B, T), int64. What lies behind a window's end, and what begins another
     document, is no label.

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from strategies.catalog import TECHNIQUES, engine_path
 from strategies.init import Source
+from strategies.loss import Measure
 from strategies.mesh import Mesh
 from strategies.planner import Plan
 from strategies.spec import TrainSpec
@@ -23,7 +24,7 @@ State = dict[str, dict[str, Tensor]]  # "model" and "optimizer", then by global 
 class Batch(NamedTuple):
     """One micro-batch of one rank, on its device."""
 
-    inputs_BT: Tensor
+    inputs_BT: Tensor  # tokens; or images, (B, 1, pixels)
     labels_BT: Tensor
     documents_BT: Tensor | None = None  # whose token it is, where documents are told apart
 
@@ -66,8 +67,9 @@ class Engine(Protocol):
     def broken_weights(self) -> list[str]:
         """This rank's weights whose gradient is not finite, by global name."""
 
-    def evaluate(self, micro_batch: Batch) -> Tensor:
-        """This rank's share of the token loss sum, 0-d, without a gradient."""
+    def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
+        """This rank's share of a measure, 0-d or 1-d, without a gradient. Pipeline ranks without
+        the last stage have 0-d zeros."""
 
     def held(self) -> Held:
         """What this rank holds now."""

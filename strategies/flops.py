@@ -2,11 +2,12 @@
 
 The convention is PaLM's (arXiv:2204.02311, appendix B): six per matrix weight and token (two
 forward, four backward) and 12 x layers x width x tokens for attention, without a discount for
-causality and without counting recomputation. Model FLOPs utilisation divides by the peak of dense
-matrix products.
+causality and without counting recomputation. A convolution's weight counts at every place. Model
+FLOPs utilisation divides by the peak of dense matrix products.
 """
 
-from strategies.shapes import ffn_width, kv_heads
+from strategies import image_shapes
+from strategies.shapes import ffn_width, heads, kv_heads, tokens_per_sample, vocabulary_size
 from strategies.spec import ModelName, ModelSpec, TrainSpec
 
 FLOPS_PER_WEIGHT = 6
@@ -16,7 +17,7 @@ FLOPS_PER_ATTENTION = 12
 def matrix_weights(model: ModelSpec, *, vocabulary: int) -> int:
     """The numbers that each token is multiplied by: all matrices but the embedding, a look-up."""
     width = model.width
-    kv_width = width // model.heads * kv_heads(model)
+    kv_width = width // heads(model) * kv_heads(model)
     attention = 2 * width * width + 2 * width * kv_width
     feed_forward = (2 if model.name is ModelName.GPT else 3) * width * ffn_width(model)
     return model.layers * (attention + feed_forward) + vocabulary * width
@@ -29,10 +30,18 @@ def flops_per_token(model: ModelSpec, *, vocabulary: int, sequence_length: int) 
     return FLOPS_PER_WEIGHT * matrices + attention
 
 
-def flops_per_step(spec: TrainSpec, *, vocabulary: int) -> int:
-    """FLOPs of one optimizer step, all samples full."""
-    tokens = spec.training.global_batch_size * spec.data.sequence_length
-    per_token = flops_per_token(
-        spec.model, vocabulary=vocabulary, sequence_length=spec.data.sequence_length
+def flops_per_token_of(spec: TrainSpec) -> int:
+    """FLOPs of one token's forward and backward pass; of one image's, which counts as a token."""
+    if spec.model.name.reads_images:
+        return FLOPS_PER_WEIGHT * image_shapes.products(spec.model, spec.data)
+    return flops_per_token(
+        spec.model,
+        vocabulary=vocabulary_size(spec.data),
+        sequence_length=tokens_per_sample(spec.data),
     )
-    return tokens * per_token
+
+
+def flops_per_step(spec: TrainSpec) -> int:
+    """FLOPs of one optimizer step, all samples full."""
+    tokens = spec.training.global_batch_size * tokens_per_sample(spec.data)
+    return tokens * flops_per_token_of(spec)

@@ -20,22 +20,20 @@ BESIDE = '{"tokenizer": "huggingface"}'  # its files are too large for a header
 
 
 def export_weights(
-    path: Path, weights: dict[str, Tensor], spec: TrainSpec, tokenizer: Tokenizer
+    path: Path, weights: dict[str, Tensor], spec: TrainSpec, tokenizer: Tokenizer | None
 ) -> None:
     """Write whole tensors as safetensors, atomically: a llama as Hugging Face has it, any other
     under its global names.
 
     Its metadata say how to build the model (`spec`) and what its tokens mean (`tokenizer`, for
-    `tokens.tokenizer_from`; that of a checkpoint lies beside it).
+    `tokens.tokenizer_from`; that of a checkpoint lies beside it, and an image model has none).
     """
     if spec.model.name is ModelName.LLAMA:
         weights = to_hugging_face(weights, spec)
     aside = path.with_name(f"{path.name}.tmp")
-    metadata = {
-        "format": "pt",
-        "spec": spec.model_dump_json(),
-        "tokenizer": BESIDE if tokenizer.files else tokenizer.stored(),
-    }
+    metadata = {"format": "pt", "spec": spec.model_dump_json()}
+    if tokenizer is not None:
+        metadata["tokenizer"] = BESIDE if tokenizer.files else tokenizer.stored()
     save_file(weights, aside, metadata=metadata)
     with aside.open("rb") as file:
         os.fsync(file.fileno())
@@ -56,6 +54,7 @@ def sample_text(
     Without a prompt, or with one that has no tokens, it goes on from a line break.
     """
     model = build_model(spec, device=torch.device("cpu"))
+    assert isinstance(model, Transformer)
     with torch.no_grad():
         for name, parameter in model.named_weights():
             parameter.copy_(weights[name])

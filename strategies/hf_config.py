@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from strategies.shapes import ffn_width, kv_heads, vocabulary_size
+from strategies.shapes import ffn_width, kv_heads, tokens_per_sample, vocabulary_size
 from strategies.spec import ModelName, ModelSpec, Precision, RopeScaling, TrainSpec
 
 CONFIG = "config.json"
@@ -150,9 +150,9 @@ def differences(config: HfConfig, spec: TrainSpec) -> Iterator[str]:
     for field, wanted in there.items():
         if here[field] != wanted:
             yield f"{field} is {here[field]} in the spec, {wanted} in {CONFIG}"
-    if config.window is not None and spec.data.sequence_length > config.window:
+    if config.window is not None and tokens_per_sample(spec.data) > config.window:
         yield (
-            f"data.sequence_length is {spec.data.sequence_length:,}, but its tokens see only "
+            f"data.sequence_length is {tokens_per_sample(spec.data):,}, but its tokens see only "
             f"{config.window:,} back (sliding_window), which is not supported; make it "
             f"{config.window:,} or less"
         )

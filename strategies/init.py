@@ -4,6 +4,8 @@ slice.
 They come from a source: a Hugging Face checkpoint, or `Seed`, which draws them. Norm weights start
 at 1, biases at 0, matrices at a normal distribution with deviation sqrt(2 / (5 x width))
 (SmallInit, arXiv:1910.05895, equation 6: 0.05 at width 160, 0.023 at width 768).
+Image models, whose parts read more or fewer numbers than width, take the same by how many each
+reads.
 """
 
 import hashlib
@@ -20,10 +22,11 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from strategies.catalog import MODELS
-from strategies.models.transformer import Transformer
+from strategies.image_shapes import image_shape, num_classes
+from strategies.models.network import Network
 from strategies.precision import dtype_of
 from strategies.run_directory import BadCheckpoint, RunPlan
-from strategies.shapes import vocabulary_size
+from strategies.shapes import tokens_per_sample, vocabulary_size
 from strategies.spec import TrainSpec
 
 Region = tuple[slice, ...]  # of a tensor, with the bounds of every dimension
@@ -41,7 +44,7 @@ class Seed:
     """Weights drawn from hash(seed, name), the whole tensor and then cut."""
 
     seed: int
-    width: int
+    width: int | None  # None: of each matrix, how many numbers it reads
 
     def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
         return first_values(name, shape, seed=self.seed, width=self.width)[region]
@@ -63,23 +66,30 @@ def source_of(run_plan: RunPlan) -> Source:
 
 def seed_of(spec: TrainSpec) -> Seed:
     """The source of a model that is built from nothing."""
-    return Seed(spec.training.seed, spec.model.width)
+    return Seed(spec.training.seed, None if spec.model.name.reads_images else spec.model.width)
 
 
-def design_model(spec: TrainSpec) -> Transformer:
+def design_model(spec: TrainSpec) -> Network:
     """The model without storage, to be cut and spread before it takes any memory."""
     module, _, name = MODELS[spec.model.name].partition(":")
-    make: Callable[..., Transformer] = getattr(importlib.import_module(module), name)
+    make: Callable[..., Network] = getattr(importlib.import_module(module), name)
     with torch.device("meta"):  # torch's own first values are not wanted
+        if spec.model.name.reads_images:
+            return make(
+                spec.model,
+                image=image_shape(spec.data),
+                classes=num_classes(spec.data),
+                dtype=dtype_of(spec.precision),
+            )
         return make(
             spec.model,
             vocabulary=vocabulary_size(spec.data),
-            sequence_length=spec.data.sequence_length,
+            sequence_length=tokens_per_sample(spec.data),
             dtype=dtype_of(spec.precision),
         )
 
 
-def build_model(spec: TrainSpec, *, device: torch.device) -> Transformer:
+def build_model(spec: TrainSpec, *, device: torch.device) -> Network:
     """The whole model with its first weights."""
     model = design_model(spec)
     materialise(model, "", seed_of(spec), device=device)
@@ -107,11 +117,11 @@ def own_region(weight: Tensor) -> Region:
     return tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
 
 
-def first_values(name: str, shape: torch.Size, *, seed: int, width: int) -> Tensor:
+def first_values(name: str, shape: torch.Size, *, seed: int, width: int | None) -> Tensor:
     """The whole of one tensor, in float64, from its name."""
     if len(shape) == 1:
         return (torch.zeros if name.endswith("bias") else torch.ones)(shape, dtype=torch.float64)
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-    deviation = math.sqrt(2 / (5 * width))
+    deviation = math.sqrt(2 / (5 * (width or math.prod(shape[1:]))))
     return torch.randn(shape, generator=generator, dtype=torch.float64) * deviation

@@ -16,6 +16,7 @@ from strategies.engine import Batch, State
 from strategies.gradients import own_part
 from strategies.init import Source
 from strategies.layout import Layout
+from strategies.loss import Measure
 from strategies.mesh import Mesh
 from strategies.optimizer import optimizer_state
 from strategies.planner import Plan
@@ -59,9 +60,9 @@ class LocalSgdEngine(SpmdEngine):
             work.wait()
         torch._foreach_div_(tensors, self.num_ranks)
 
-    def evaluate(self, micro_batch: Batch) -> Tensor:
+    def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
         self.average()
-        return super().evaluate(micro_batch)
+        return super().evaluate(micro_batch, measure)
 
     def state(self) -> State:
         self.average()

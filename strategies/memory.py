@@ -7,9 +7,17 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from strategies import image_shapes
 from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.rules.problem import Asked
-from strategies.shapes import count_parameters, ffn_width, kv_heads, vocabulary_size
+from strategies.shapes import (
+    ffn_width,
+    heads,
+    kv_heads,
+    parameters_of,
+    tokens_per_sample,
+    vocabulary_size,
+)
 from strategies.spec import (
     ActivationCheckpointing,
     ModelName,
@@ -19,6 +27,7 @@ from strategies.spec import (
     PipelineSchedule,
     Precision,
     Strategy,
+    TrainSpec,
 )
 from strategies.stages import schedule_of, stages_per_rank
 
@@ -55,7 +64,7 @@ def kept_bytes(model: ModelSpec, precision: Precision, how: ActivationCheckpoint
     """
     wide, narrow = BYTES_PER_WEIGHT[precision], BYTES_PER_FEATURE[precision]
     width, inner = model.width, ffn_width(model)
-    keys_values = 2 * (width // model.heads * kv_heads(model))
+    keys_values = 2 * (width // heads(model) * kv_heads(model))
     gated = model.name is ModelName.LLAMA
     if how is ActivationCheckpointing.FULL:  # the layer's input
         return width * wide
@@ -68,6 +77,14 @@ def kept_bytes(model: ModelSpec, precision: Precision, how: ActivationCheckpoint
     if narrow < wide:  # every matrix that reads a norm has its own copy
         numbers += (3 if gated else 2) * width
     return 2 * width * wide + numbers * narrow
+
+
+def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> float:
+    """Bytes that one layer keeps per token, or per image, for its backward pass."""
+    if not spec.model.name.reads_images:
+        return kept_bytes(spec.model, spec.precision, how)
+    numbers = image_shapes.kept_numbers(spec.model, spec.data, how) / spec.model.layers
+    return numbers * BYTES_PER_WEIGHT[spec.precision]
 
 
 def micro_batches_kept(asked: Asked) -> float:
@@ -120,21 +137,22 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
     """Memory per rank, by term, of the rank that needs the most."""
     spec, layout = asked.spec, asked.layout
     size = BYTES_PER_WEIGHT[spec.precision]
-    vocabulary = vocabulary_size(spec.data)
-    whole = count_parameters(spec.model, vocabulary=vocabulary)
+    is_text = not spec.model.name.reads_images
+    choices = vocabulary_size(spec.data) if is_text else image_shapes.num_classes(spec.data)
+    whole = parameters_of(spec)
     held = -(-whole // (layout.tensor * layout.pipeline))
     shards = layout.shard * layout.context if layout.shard > 1 else 1
     states = states_held(asked, held, shards)
     layers = -(-spec.model.layers // layout.pipeline)
     in_flight = micro_batches_kept(asked)
-    tokens = asked.micro_batch_size * spec.data.sequence_length // layout.context
+    tokens = asked.micro_batch_size * tokens_per_sample(spec.data) // layout.context
     how = spec.activation_checkpointing
-    kept = tokens * kept_bytes(spec.model, spec.precision, how) / layout.tensor
-    whole_layer = tokens * kept_bytes(spec.model, spec.precision, ActivationCheckpointing.NONE)
+    kept = tokens * kept_by_layer(spec, how) / layout.tensor
+    whole_layer = tokens * kept_by_layer(spec, ActivationCheckpointing.NONE)
     # A layer that is computed again has all of its own for a moment.
     activations = layers * in_flight * kept + max(0.0, whole_layer / layout.tensor - kept)
     process = PROCESS_GIB[asked.hardware.device] * GIB
-    logits = 3 * tokens * vocabulary * size / layout.tensor  # and log-probabilities, gradient
+    logits = 3 * tokens * choices * size / layout.tensor  # and log-probabilities, gradient
 
     def term(name: str, num_bytes: float, exact: bool, source: str) -> MemoryTerm:
         return MemoryTerm(name=name, gib=num_bytes / GIB, exact=exact, source=source)

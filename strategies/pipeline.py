@@ -23,13 +23,14 @@ from strategies.delayed_gradients import delay_gradients
 from strategies.engine import Batch, State, sum_of
 from strategies.gradients import Weight, own_part, settled, weights_of
 from strategies.init import Source, design_model
-from strategies.loss import token_loss_sum
+from strategies.loss import Measure, token_loss_sum
 from strategies.mesh import Mesh
-from strategies.models.transformer import Transformer
+from strategies.models.network import Network
 from strategies.optimizer import build_optimizer
 from strategies.phases import Phase, phase
 from strategies.planner import Plan
 from strategies.precision import dtype_of
+from strategies.shapes import tokens_per_sample
 from strategies.spec import Strategy, TrainSpec
 from strategies.spmd import SpmdEngine, spread
 from strategies.stages import layers_of, rank_of, schedule_of, stages_per_rank
@@ -146,7 +147,7 @@ class PipelineEngine(SpmdEngine):
         return [loss.detach() for loss in losses]
 
     @torch.no_grad()
-    def evaluate(self, micro_batch: Batch) -> Tensor:
+    def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
         batch, me = self.own_tokens(micro_batch), self.line.get_local_rank()
         group, x, last = self.line.get_group(), batch.inputs_BT, self.num_stages - 1
         with self.spread.around_loss():
@@ -159,7 +160,7 @@ class PipelineEngine(SpmdEngine):
                     dist.send(x, group=group, group_dst=self.holder(index + 1))
             if last not in self.stages:
                 return torch.zeros((), device=self.mesh.device)
-            return self.counted_once(self.loss(x, batch.labels_BT, divisor=1))
+            return self.counted_once(own_part(measure(x, batch.labels_BT)))
 
     def load(self, state: State) -> None:
         super().load(state)
@@ -169,7 +170,7 @@ class PipelineEngine(SpmdEngine):
         self.weights.reverse()
 
 
-def design_stage(spec: TrainSpec, layers: Sequence[range], stage: int) -> Transformer:
+def design_stage(spec: TrainSpec, layers: Sequence[range], stage: int) -> Network:
     """The model without storage, less what other stages have."""
     model = design_model(spec)
     for name in list(model.layers):
@@ -184,7 +185,7 @@ def design_stage(spec: TrainSpec, layers: Sequence[range], stage: int) -> Transf
 
 def features_between_stages(spec: TrainSpec, plan: Plan, mesh: Mesh) -> Tensor:
     """What travels from stage to stage, without numbers."""
-    tokens = spec.data.sequence_length // mesh.layout.context
+    tokens = tokens_per_sample(spec.data) // mesh.layout.context
     if spec.parallelism.sequence_parallel:
         tokens //= mesh.layout.tensor
     return torch.empty(

@@ -21,7 +21,7 @@ from strategies.rules.layout import DEGREE_FIELDS
 from strategies.rules.precision import emulated
 from strategies.rules.problem import Asked, Problem
 from strategies.rules.zero import computed_in_float32
-from strategies.shapes import count_parameters, vocabulary_size
+from strategies.shapes import parameters_of, tokens_per_sample
 from strategies.spec import AUTO, ParallelismSpec, Strategy, TrainSpec
 
 DOES_NOT_FIT = "does_not_fit"
@@ -58,6 +58,8 @@ class Plan(BaseModel):
     problems: list[Problem]
     warnings: list[str]
     result_class: ResultClass
+    unit: Literal["tokens", "images"] = "tokens"
+    """What the loss is a mean over, and what is counted where a name says tokens."""
 
     @property
     def runnable(self) -> bool:
@@ -157,8 +159,9 @@ def plan_of(asked: Asked) -> Plan:
         micro_batch_size=asked.micro_batch_size,
         gradient_accumulation_steps=asked.gradient_accumulation_steps,
         global_batch_size=spec.training.global_batch_size,
-        tokens_per_step=spec.training.global_batch_size * spec.data.sequence_length,
-        parameters=count_parameters(spec.model, vocabulary=vocabulary_size(spec.data)),
+        tokens_per_step=spec.training.global_batch_size * tokens_per_sample(spec.data),
+        parameters=parameters_of(spec),
+        unit="images" if spec.model.name.reads_images else "tokens",
         memory=terms,
         needed_gib=needed_gib,
         capacity_gib=capacity_gib,
@@ -299,7 +302,9 @@ def too_big(
         + (
             "take a smaller model"
             if state_bound
-            else f"take a smaller micro_batch_size or sequence_length "
+            else "take a smaller micro_batch_size"
+            if spec.data.sequence_length is None
+            else "take a smaller micro_batch_size or sequence_length "
             f"(now {spec.data.sequence_length})"
         ),
     )

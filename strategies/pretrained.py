@@ -17,6 +17,7 @@ from strategies.hf_config import CONFIG, HfConfig, UnsupportedModel, differences
 from strategies.hf_names import hf_name, is_rotated
 from strategies.init import Region
 from strategies.run_directory import WEIGHTS, BadCheckpoint
+from strategies.shapes import heads
 from strategies.spec import TrainSpec
 
 INDEX = f"{WEIGHTS}.index.json"
@@ -31,7 +32,7 @@ class Pretrained:
 
     def __init__(self, folder: Path, spec: TrainSpec) -> None:
         self.folder = folder
-        self.head_width = spec.model.width // spec.model.heads
+        self.head_width = spec.model.width // heads(spec.model)
         require_same_shape(read_config(folder), spec, folder)
 
     @cached_property
@@ -103,7 +104,7 @@ def halves(here: Tensor, head_width: int) -> Tensor:
 
 def to_hugging_face(weights: dict[str, Tensor], spec: TrainSpec) -> dict[str, Tensor]:
     """Whole weights of a llama under Hugging Face's names, in its order of rows."""
-    head_width = spec.model.width // spec.model.heads
+    head_width = spec.model.width // heads(spec.model)
     return {
         hf_name(name): halves(tensor, head_width).contiguous() if is_rotated(name) else tensor
         for name, tensor in weights.items()

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from strategies.models.transformer import Transformer
+from strategies.models.network import Network
 from strategies.spec import ActivationCheckpointing
 
 aten = torch.ops.aten
@@ -17,6 +17,7 @@ aten = torch.ops.aten
 KEPT = [
     aten.mm.default,
     aten.bmm.default,
+    aten.convolution.default,
     aten._scaled_dot_product_flash_attention_for_cpu.default,
     aten._scaled_dot_product_flash_attention.default,
     aten._scaled_dot_product_efficient_attention.default,
@@ -24,7 +25,7 @@ KEPT = [
 ]
 
 
-def forget_activations(model: Transformer, how: ActivationCheckpointing) -> None:
+def forget_activations(model: Network, how: ActivationCheckpointing) -> None:
     """Let every layer of a model keep only its input (full), or also its products (selective).
 
     The layer's forward is replaced, not the layer: names stay, and what a sharding hooks onto the

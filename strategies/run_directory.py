@@ -15,6 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from strategies.built_in import DatasetFormat
 from strategies.layout import Layout
 from strategies.planner import Plan
 from strategies.spec import TrainSpec
@@ -63,8 +64,9 @@ class RunPlan(FilePart):
     plan: Plan
     dataset_path: str | None = None
     """None: the built-in dataset that spec.data.dataset names."""
-    dataset_format: Literal["text", "jsonl"] = "text"
-    """jsonl: one document per line (`rows.py` has its forms); samples never cross documents."""
+    dataset_format: DatasetFormat = "text"
+    """jsonl: one document per line (`rows.py` has its forms); samples never cross documents. npz:
+    images and their labels."""
     model_path: str | None = None
     """The folder of the checkpoint that spec.model.checkpoint names."""
     resume_from: str | None = None
@@ -106,6 +108,8 @@ class Result(BaseModel):
     loss_first: float | None
     loss_last: float | None
     eval_loss: float | None
+    eval_accuracy: float | None = None
+    """Images only: the share of the held-out ones whose label came out likeliest."""
     tokens_per_s: float | None
     wall_s: float
     checkpoint: str | None

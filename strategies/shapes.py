@@ -1,6 +1,7 @@
 """The widths that a spec implies, and the number of parameters. Torch-free."""
 
-from strategies.spec import DataSpec, ModelName, ModelSpec
+from strategies import image_shapes
+from strategies.spec import DataSpec, ModelName, ModelSpec, TrainSpec
 
 FFN_MULTIPLE = 32
 BYTES = 256  # tokens, where each byte is one
@@ -14,6 +15,11 @@ def vocabulary_size(data: DataSpec) -> int:
     return BYTES if data.vocabulary_size is None else data.vocabulary_size
 
 
+def tokens_per_sample(data: DataSpec) -> int:
+    """What the loss is a mean over: the tokens of a sample of text; an image counts as one."""
+    return data.sequence_length or 1
+
+
 def ffn_width(model: ModelSpec) -> int:
     """Inner width of the feed-forward part, given or by the model's default."""
     if model.ffn_width is not None:
@@ -23,15 +29,27 @@ def ffn_width(model: ModelSpec) -> int:
     return -(-8 * model.width // (3 * FFN_MULTIPLE)) * FFN_MULTIPLE
 
 
+def heads(model: ModelSpec) -> int:
+    """Heads of queries, which every text model has."""
+    return model.heads or 1
+
+
 def kv_heads(model: ModelSpec) -> int:
     """Heads of keys and values."""
-    return model.heads if model.kv_heads is None else model.kv_heads
+    return heads(model) if model.kv_heads is None else model.kv_heads
+
+
+def parameters_of(spec: TrainSpec) -> int:
+    """Numbers that are trained."""
+    if spec.model.name.reads_images:
+        return image_shapes.count_parameters(spec.model, spec.data)
+    return count_parameters(spec.model, vocabulary=vocabulary_size(spec.data))
 
 
 def count_parameters(model: ModelSpec, *, vocabulary: int) -> int:
-    """Numbers that are trained; tied embeddings are one matrix."""
+    """Those of a text model; tied embeddings are one matrix."""
     width, inner = model.width, ffn_width(model)
-    kv_width = width // model.heads * kv_heads(model)
+    kv_width = width // heads(model) * kv_heads(model)
     attention = 2 * width * width + 2 * width * kv_width  # query and output, key and value
     if model.attention_bias:
         attention += width + 2 * kv_width

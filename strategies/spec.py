@@ -7,12 +7,20 @@ hardware and names every problem at once; here each field is checked alone.
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import InitErrorDetails, PydanticKnownError
 
 
 class ModelName(StrEnum):
     GPT = "gpt"
     LLAMA = "llama"
+    MLP = "mlp"
+    CNN = "cnn"
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether its samples are labelled images; the others read text."""
+        return self in (ModelName.MLP, ModelName.CNN)
 
 
 class Strategy(StrEnum):
@@ -124,6 +132,7 @@ NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 Checkpoint = Annotated[
     str, Field(max_length=256, pattern=f"^({NAME}|hub:{NAME}/{NAME}(@[A-Za-z0-9._/-]+)?)$")
 ]
+Pixels = Annotated[int, Field(strict=True, ge=1, le=4096)]
 
 
 class SpecPart(BaseModel):
@@ -148,18 +157,21 @@ class ModelSpec(SpecPart):
     """The network, built from nothing, or with the weights of a checkpoint."""
 
     name: ModelName
-    """gpt: LayerNorm, GELU, every head its own keys. llama: RMSNorm, SwiGLU, grouped keys."""
+    """Text: gpt (LayerNorm, GELU, every head its own keys), llama (RMSNorm, SwiGLU, grouped keys).
+    Images: mlp (every layer a matrix), cnn (every layer a convolution that halves the image)."""
     layers: Layers
     width: Width
-    """Features per token; divisible by heads, with an even quotient (rotary positions)."""
-    heads: Heads
+    """Features per token; divisible by heads, with an even quotient (rotary positions). mlp:
+    features per image; cnn: channels."""
+    heads: Annotated[Heads | None, Field(validate_default=True)] = None
+    """Text only, and required there."""
     kv_heads: Heads | None = None
     """llama only: heads of keys and values, a divisor of heads. Default: as many as heads."""
     ffn_width: Width | None = None
     """Inner width of the feed-forward part. Default: gpt 4 x width; llama 8/3 x width, rounded
     up to a multiple of 32."""
     tied_embeddings: bool = False
-    """Whether the head uses the embedding's matrix."""
+    """Text only: whether the head uses the embedding's matrix."""
     attention_bias: bool = False
     """llama only: biases of query, key and value, as Qwen2 has them."""
     norm_epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-5
@@ -172,24 +184,42 @@ class ModelSpec(SpecPart):
     as `hub:owner/name@revision`. The other fields must be those of its config.json: `trainyard
     models show` prints them."""
 
+    @field_validator("heads")
+    @classmethod
+    def text_needs_heads(cls, heads: int | None, info: ValidationInfo) -> int | None:
+        name = info.data.get("name")
+        if heads is None and name is not None and not name.reads_images:
+            raise PydanticKnownError("missing")
+        return heads
+
 
 class DataSpec(SpecPart):
-    """The text, and how it is cut."""
+    """The text and how it is cut, or the images and what they show."""
 
     dataset: Annotated[
         str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     ]
-    """`python-stdlib` (built in) or the name or id of an uploaded dataset."""
+    """`python-stdlib` (text) or `digits` (images), built in, or the name or id of an uploaded
+    dataset."""
     tokenizer: Literal["bytes", "characters", "huggingface"] = "bytes"
-    """bytes: 256 tokens. characters: one token per different character of the text. huggingface:
-    that of model.checkpoint."""
+    """Text only. bytes: 256 tokens. characters: one token per different character of the text.
+    huggingface: that of model.checkpoint."""
     vocabulary_size: Annotated[int, Field(strict=True, ge=2, le=1_114_112)] | None = None
     """characters: how many different ones the text has, or more (to divide by a tensor degree,
     say); a text that has more ends the run at its start. huggingface: as the checkpoint has it."""
-    sequence_length: Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
-    """Tokens per sample."""
+    sequence_length: Annotated[int, Field(strict=True, ge=1, le=1_048_576)] | None = None
+    """Text only, and required there: tokens per sample."""
+    image_shape: Annotated[tuple[Pixels, ...], Field(min_length=2, max_length=3)] | None = None
+    """Images only: height, width and, where there are several, channels. Known of digits."""
+    classes: Annotated[int, Field(strict=True, ge=2, le=65_536)] | None = None
+    """Images only: labels are 0, ..., classes - 1. Known of digits."""
+    pixel_mean: Annotated[float, Field(ge=-1e6, le=1e6)] = 0.0
+    """Images only: taken off every pixel, once bytes have been divided by 255."""
+    pixel_deviation: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """Images only: what every pixel is divided by after that."""
     held_out: Annotated[float, Field(ge=0, le=0.5)] = 0.02
-    """Share of the text, at its end, that is never trained on but evaluated; 0 for none."""
+    """Share of the text or of the images, at its end, that is never trained on but evaluated; 0
+    for none. Images that came with a part for tests hold out that part instead."""
     packing: bool = False
     """Documents only: fill every sample with as many as fit; attention stays inside each."""
     sampling: Sampling = Sampling.GLOBAL
@@ -224,7 +254,7 @@ class TrainingSpec(SpecPart):
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
     """Decides the first weights and the order of the data; the layout does not touch either."""
     eval_every_steps: Steps | None = None
-    """Evaluate on the held-out text this often; it is always done once at the end."""
+    """Evaluate on what is held out this often; it is always done once at the end."""
 
 
 class ParallelismSpec(SpecPart):
@@ -271,7 +301,7 @@ class CheckpointSpec(SpecPart):
     every_steps: Steps | None = None
     keep_last: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2
     keep_best: bool = False
-    """Also keep the one with the lowest loss on the held-out text; needs eval_every_steps."""
+    """Also keep the one with the lowest loss on what is held out; needs eval_every_steps."""
 
 
 class GuardSpec(SpecPart):
@@ -307,3 +337,12 @@ class TrainSpec(SpecPart):
     guards: GuardSpec = GuardSpec()
     verify: VerifySpec | None = None
     """Default: no certificate."""
+
+    @field_validator("data")
+    @classmethod
+    def text_needs_sequence_length(cls, data: DataSpec, info: ValidationInfo) -> DataSpec:
+        model = info.data.get("model")
+        if data.sequence_length is None and model is not None and not model.name.reads_images:
+            missing = InitErrorDetails(type="missing", loc=("sequence_length",), input=data)
+            raise ValidationError.from_exception_data(cls.__name__, [missing])
+        return data

@@ -2,10 +2,9 @@
 
 import torch
 
-from strategies.flops import flops_per_token
+from strategies.flops import flops_per_token_of
 from strategies.gpus import peak_tflops
 from strategies.mesh import Mesh
-from strategies.shapes import vocabulary_size
 from strategies.spec import TrainSpec
 
 
@@ -14,11 +13,7 @@ class Speed:
 
     def __init__(self, spec: TrainSpec, mesh: Mesh) -> None:
         self.ranks = mesh.world_size
-        self.flops_per_token = flops_per_token(
-            spec.model,
-            vocabulary=vocabulary_size(spec.data),
-            sequence_length=spec.data.sequence_length,
-        )
+        self.flops_per_token = flops_per_token_of(spec)
         on_gpu = mesh.device.type == "cuda"
         name = torch.cuda.get_device_name(mesh.device) if on_gpu else None
         self.peak_tflops = peak_tflops(name, spec.precision)

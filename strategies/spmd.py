@@ -20,9 +20,9 @@ from strategies.gradients import (
     weights_of,
 )
 from strategies.init import Source, design_model, materialise
-from strategies.loss import token_loss_sum
+from strategies.loss import Measure, token_loss_sum
 from strategies.mesh import Mesh
-from strategies.models.transformer import Transformer
+from strategies.models.network import Network
 from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
 from strategies.phases import Phase, phase
 from strategies.planner import Plan
@@ -61,13 +61,13 @@ class Alone:
 class Spread:
     """A model, or a pipeline stage of one, on its ranks and with its first weights."""
 
-    model: Transformer
+    model: Network
     data_parallel: DataParallel
     around_loss: Callable[[], AbstractContextManager[None]]  # logits may be split over ranks
     positions: Tensor | None  # which tokens of a sample are this rank's; None: all
 
 
-def spread(model: Transformer, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> Spread:
+def spread(model: Network, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> Spread:
     """Spread a designed model over all axes but the pipeline.
 
     The order is law: tensor, activation checkpointing, compile, then the data-parallel sharding.
@@ -106,7 +106,7 @@ def spread(model: Transformer, spec: TrainSpec, plan: Plan, mesh: Mesh, source: 
     return Spread(model, data_parallel, around_loss, positions)
 
 
-def transform_forward(model: Transformer, spec: TrainSpec, mesh: Mesh) -> None:
+def transform_forward(model: Network, spec: TrainSpec, mesh: Mesh) -> None:
     """Change how a designed model's forward pass runs on this rank, with no other rank involved."""
     forget_activations(model, spec.activation_checkpointing)
     if spec.compile:
@@ -117,7 +117,7 @@ def transform_forward(model: Transformer, spec: TrainSpec, mesh: Mesh) -> None:
 
 
 def give_first_weights(
-    model: Transformer,
+    model: Network,
     source: Source,
     mesh: Mesh,
     *,
@@ -153,18 +153,18 @@ class SpmdEngine:
             last = i == len(micro_batches) - 1
             with parallel.micro_batch(last=last), self.spread.around_loss():
                 with phase(Phase.FORWARD):
-                    loss = self.token_loss_sum(batch) / divisor
+                    loss = self.measured(batch, token_loss_sum) / divisor
                 with phase(Phase.BACKWARD):
                     torch.autograd.backward(loss * parallel.loss_factor)
             shares.append(loss.detach())
         return self.counted_once(sum_of(shares))
 
-    def token_loss_sum(self, batch: Batch) -> Tensor:
-        """The loss of this rank's tokens of a micro-batch."""
+    def measured(self, batch: Batch, measure: Measure) -> Tensor:
+        """A measure of this rank's tokens of a micro-batch."""
         if self.spread.positions is not None:
             batch = batch.at(self.spread.positions)
         logits_BTV = self.spread.data_parallel.module(batch.inputs_BT, batch.documents_BT)
-        return own_part(token_loss_sum(logits_BTV, batch.labels_BT))
+        return own_part(measure(logits_BTV, batch.labels_BT))
 
     def counted_once(self, share: Tensor) -> Tensor:
         """Tensor-parallel ranks all know the same loss; the first one's counts."""
@@ -185,9 +185,9 @@ class SpmdEngine:
         return broken_weights(self.weights)
 
     @torch.no_grad()
-    def evaluate(self, micro_batch: Batch) -> Tensor:
+    def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
         with self.spread.around_loss():
-            return self.counted_once(self.token_loss_sum(micro_batch))
+            return self.counted_once(self.measured(micro_batch, measure))
 
     def held(self) -> Held:
         parameters = [weight.parameter for weight in self.weights]

@@ -4,7 +4,8 @@ Stages are numbered along the model. A rank may hold several: one rank after the
 over and over; ZBVZeroBubble turns round at the last rank, so that the first one holds both ends.
 """
 
-from strategies.shapes import ffn_width, kv_heads, vocabulary_size
+from strategies import image_shapes
+from strategies.shapes import ffn_width, heads, kv_heads, tokens_per_sample, vocabulary_size
 from strategies.spec import ModelName, ParallelismSpec, PipelineSchedule, Strategy, TrainSpec
 
 SINGLE_STAGE = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
@@ -48,8 +49,16 @@ def rank_of(stage: int, *, ranks: int, schedule: PipelineSchedule) -> int:
 def layers_of(spec: TrainSpec, num_stages: int) -> list[range]:
     """The layers of each stage, so that the slowest takes as little time as it can.
 
-    Time is counted in products per token; the loss and what norms cost are left out.
+    Time is counted in products per token, or per image; the loss and what norms cost are left out.
     """
+    if spec.model.name.reads_images:
+        return cut(
+            spec.model.layers,
+            num_stages,
+            layer_cost=image_shapes.layer_weights(spec.model),
+            first_cost=image_shapes.first_weights(spec.model, spec.data),
+            last_cost=image_shapes.head_weights(spec.model, spec.data),
+        )
     vocabulary, width = vocabulary_size(spec.data), spec.model.width
     return cut(
         spec.model.layers,
@@ -63,9 +72,9 @@ def layers_of(spec: TrainSpec, num_stages: int) -> list[range]:
 def layer_products(spec: TrainSpec) -> int:
     """Multiplications of one layer's forward pass, per token."""
     model = spec.model
-    kv_width = model.width // model.heads * kv_heads(model)
+    kv_width = model.width // heads(model) * kv_heads(model)
     attention = 2 * model.width * (model.width + kv_width)
-    scores = spec.data.sequence_length * model.width  # two products, half of each is masked
+    scores = tokens_per_sample(spec.data) * model.width  # two products, half of each is masked
     matrices = 2 if model.name is ModelName.GPT else 3
     return attention + scores + matrices * model.width * ffn_width(model)
 

@@ -1,4 +1,4 @@
-"""The built-in dataset: the source files of the running Python's standard library, as one file.
+"""The built-in text: the source files of the running Python's standard library, as one file.
 
 Real text that needs no download. Torch-free and numpy-free, so that the API and the worker may
 prepare it too.
@@ -10,18 +10,14 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-PYTHON_STDLIB = "python-stdlib"
-BUILT_IN = (PYTHON_STDLIB,)
 FOLDERS = ("", "asyncio")  # about 5 MB
 LEAST_BYTES = 100_000  # fewer means a Python without its sources
 
 
-def prepare(name: str, cache_dir: Path) -> Path:
-    """The file of bytes behind a built-in dataset; written once per Python version, atomically."""
-    if name not in BUILT_IN:
-        raise ValueError(f"{name} is not a built-in dataset; there is: {', '.join(BUILT_IN)}")
+def prepare(cache_dir: Path) -> Path:
+    """The file of its bytes; written once per Python version, atomically."""
     version = ".".join(str(part) for part in sys.version_info[:3])
-    target = cache_dir / f"{name}-{version}.txt"
+    target = cache_dir / f"python-stdlib-{version}.txt"
     if target.exists():
         return target
     cache_dir.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from strategies.evaluation import Scores
 from strategies.mesh import Mesh
 from strategies.metrics import MetricsLog
 from strategies.run_directory import Result, RunDirectory, json_bytes, write_atomically
@@ -23,7 +24,7 @@ class Story:
     last_losses: list[float] = field(default_factory=list)
     tokens: int = 0
     training_s: float = 0.0
-    eval_loss: float | None = None
+    scores: Scores | None = None  # of what is held out
     checkpoint: Path | None = None  # the newest that is safe, or the one that was read
     sample: str | None = None
 
@@ -65,7 +66,8 @@ class Story:
             step=step,
             loss_first=mean(self.first_losses),
             loss_last=mean(self.last_losses),
-            eval_loss=self.eval_loss,
+            eval_loss=self.scores and self.scores.loss,
+            eval_accuracy=self.scores and self.scores.accuracy,
             tokens_per_s=self.tokens / self.training_s if self.training_s else None,
             wall_s=time.perf_counter() - self.started,
             checkpoint=None if saved is None else saved.name,

@@ -19,7 +19,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from strategies.models.transformer import Transformer
+from strategies.models.network import Network
 
 
 def loss_over_ranks() -> AbstractContextManager[None]:
@@ -27,7 +27,7 @@ def loss_over_ranks() -> AbstractContextManager[None]:
     return loss_parallel()
 
 
-def split_matrices(model: Transformer, ranks: DeviceMesh, *, sequence_parallel: bool) -> None:
+def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool) -> None:
     """Split a designed model.
 
     Columns first, then rows, so that a pair of matrices costs one reduction each way.

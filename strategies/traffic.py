@@ -17,7 +17,13 @@ from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.layout import AXES
 from strategies.memory import AVERAGES_PER_WEIGHT
 from strategies.rules.problem import Asked
-from strategies.shapes import count_parameters, kv_heads, vocabulary_size
+from strategies.shapes import (
+    heads,
+    kv_heads,
+    parameters_of,
+    tokens_per_sample,
+    vocabulary_size,
+)
 from strategies.spec import ActivationCheckpointing, GradientCompression, Strategy
 from strategies.stages import rank_of, schedule_of, stages_per_rank
 
@@ -59,9 +65,9 @@ def traffic(asked: Asked) -> list[Traffic]:
 
 def shares_of(asked: Asked) -> Shares:
     spec, layout = asked.spec, asked.layout
-    whole = count_parameters(spec.model, vocabulary=vocabulary_size(spec.data))
+    whole = parameters_of(spec)
     held = -(-whole // (layout.tensor * layout.pipeline))
-    tokens = asked.micro_batch_size * spec.data.sequence_length // layout.context
+    tokens = asked.micro_batch_size * tokens_per_sample(spec.data) // layout.context
     return Shares(
         weights=held * BYTES_PER_WEIGHT[spec.precision],
         features=tokens * spec.model.width,
@@ -149,7 +155,7 @@ def context(asked: Asked, shares: Shares) -> Iterator[Traffic]:
         return
     trade = spec.parallelism.ulysses_degree
     ring = ranks // trade
-    grouped = Fraction(kv_heads(spec.model), spec.model.heads)
+    grouped = Fraction(kv_heads(spec.model), heads(spec.model))
     bsh = Fraction(shares.features * ranks, asked.layout.tensor)
     traded = (2 + 2 * grouped) * bsh * Fraction(trade - 1, trade * ranks)
     round_ring = 2 * grouped * bsh * Fraction(ring - 1, ranks)

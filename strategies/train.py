@@ -55,7 +55,7 @@ from strategies.saving import CheckpointWriter
 from strategies.speed import Speed
 from strategies.step import take_step
 from strategies.story import Story
-from strategies.tokens import Tokenizer
+from strategies.windows import TokenWindows
 
 # What a run would import on its way; a test finds out when this falls behind.
 IMPORTED_LATE = (
@@ -225,20 +225,21 @@ def train(
             trace = profiler.after_step(step, last=last)
             if trace is not None:
                 metrics.write(step, event="profile_saved", artifact=trace.name)
-            eval_loss = None
+            scores = None
             if step == training.steps or is_due(step, training.eval_every_steps):
                 patience.start_over()
-                eval_loss = story.eval_loss = evaluate(engine, held_out, mesh)
-                metrics.write(step, eval_loss=eval_loss)
+                scores = story.scores = evaluate(engine, held_out, mesh, spec.model.name)
+                metrics.write(step, **(scores.metrics() if scores else {}))
             if last or agreed.checkpoint or is_due(step, spec.checkpoint.every_steps):
                 patience.start_over()
+                eval_loss = scores and scores.loss
                 story.tell_saved(writer.start(engine, progress, eval_loss), metrics)
             story.tell_saved(writer.finish() if last else writer.finished(), metrics)
 
     finished = progress.step >= training.steps
     say(f"rank {mesh.rank} {'finished' if finished else 'stopped as asked'} at {progress.step:,}")
     if finished and mesh.is_first and story.checkpoint is not None:
-        story.sample = leave_artifacts(run_plan, directory, story.checkpoint, windows.tokenizer)
+        story.sample = leave_artifacts(run_plan, directory, story.checkpoint, windows)
     story.write_result(progress.step, mesh, "finished" if finished else "stopped")
     mesh.barrier()  # ranks end together, so that one that lingers can be told from one that waits
     engine.close()
@@ -262,11 +263,15 @@ def find_start(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> Path |
 
 
 def leave_artifacts(
-    run_plan: RunPlan, directory: RunDirectory, checkpoint: Path, tokenizer: Tokenizer
+    run_plan: RunPlan, directory: RunDirectory, checkpoint: Path, windows: Windows
 ) -> str | None:
-    """Write the final weights and a sample of text, on the first rank alone; the sample."""
+    """Write the final weights and, of a text model, a sample, on the first rank alone; the
+    sample."""
+    tokenizer = windows.tokenizer if isinstance(windows, TokenWindows) else None
     weights = read_weights(checkpoint, run_plan.spec)
     export_weights(directory.artifacts / WEIGHTS, weights, run_plan.spec, tokenizer)
+    if tokenizer is None:
+        return None
     describe_model(directory.artifacts, run_plan, tokenizer)
     if run_plan.sample_bytes == 0:
         return None

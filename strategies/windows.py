@@ -9,28 +9,37 @@ from decimal import Decimal
 import numpy as np
 
 from strategies.corpus import BadData, Corpus, Integers
+from strategies.shapes import tokens_per_sample
 from strategies.spec import DataSpec
 
 COUNTED_AT_ONCE = 4096  # windows
 
 
 class Windows(ABC):
-    """Windows of at most sequence_length + 1 tokens."""
+    """Samples by number, each a window: some inputs, and their labels one place further on."""
 
     num_train: int
     num_held_out: int  # these come after the training windows
-
-    def __init__(self, corpus: Corpus, spec: DataSpec) -> None:
-        self.tokens, self.tokenizer = corpus.tokens, corpus.tokenizer
-        self.learned = corpus.learned
-        self.length = spec.sequence_length
+    most_evaluated = 256  # about a second on two cores with the demo's model
 
     @abstractmethod
     def bounds(self, windows: Integers) -> tuple[Integers, Integers]:
         """First token, and number of tokens, of each window."""
 
+    @abstractmethod
     def num_labels(self, starts: Integers, lengths: Integers) -> Integers:
         """How many tokens of each window are there to be predicted."""
+
+
+class TokenWindows(Windows):
+    """Windows of at most sequence_length + 1 tokens."""
+
+    def __init__(self, corpus: Corpus, spec: DataSpec) -> None:
+        self.tokens, self.tokenizer = corpus.tokens, corpus.tokenizer
+        self.learned = corpus.learned
+        self.length = tokens_per_sample(spec)
+
+    def num_labels(self, starts: Integers, lengths: Integers) -> Integers:
         if self.learned is None:
             return self.num_predictable(starts, lengths)
         counts = np.empty_like(lengths)
@@ -51,7 +60,7 @@ class Windows(ABC):
         return None
 
 
-class TextWindows(Windows):
+class TextWindows(TokenWindows):
     """One text, cut every sequence_length tokens; its end is held out."""
 
     def __init__(self, corpus: Corpus, spec: DataSpec) -> None:
@@ -78,7 +87,7 @@ class TextWindows(Windows):
         return starts, np.full_like(starts, self.length + 1)
 
 
-class DocumentWindows(Windows):
+class DocumentWindows(TokenWindows):
     """Documents, each cut every sequence_length tokens, so the last window of each is short.
 
     The last documents are held out.
@@ -105,7 +114,7 @@ class DocumentWindows(Windows):
         return self.starts[windows], self.lengths[windows]
 
 
-class PackedWindows(Windows):
+class PackedWindows(TokenWindows):
     """Documents one after the other, cut every sequence_length tokens wherever they end.
 
     A window may hold many documents, or parts of them. A token that begins a document is no label:
@@ -152,7 +161,7 @@ class PackedWindows(Windows):
         return np.searchsorted(self.ends, places, "right")
 
 
-def cut(corpus: Corpus, spec: DataSpec) -> Windows:
+def cut(corpus: Corpus, spec: DataSpec) -> TokenWindows:
     """The windows of a dataset; BadData, with the numbers, where there are none."""
     if corpus.ends is not None:
         return (PackedWindows if spec.packing else DocumentWindows)(corpus, spec, corpus.ends)

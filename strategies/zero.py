@@ -21,9 +21,9 @@ from strategies.engine import Batch, Held, State, copy_state, sum_of
 from strategies.fragment import Fragment
 from strategies.gradients import norm_of, num_bytes
 from strategies.init import Source, design_model
-from strategies.loss import token_loss_sum
+from strategies.loss import Measure, token_loss_sum
 from strategies.mesh import Mesh
-from strategies.models.transformer import Transformer
+from strategies.models.network import Network
 from strategies.optimizer import build_optimizer, set_learning_rate
 from strategies.phases import Phase, phase
 from strategies.planner import Plan
@@ -110,7 +110,7 @@ class ZeroEngine:
         )
         return rows
 
-    def own_parts(self, model: Transformer, designed: dict[str, nn.Parameter]) -> Iterator[Part]:
+    def own_parts(self, model: Network, designed: dict[str, nn.Parameter]) -> Iterator[Part]:
         """Where this rank keeps its part of each weight; weights of other ranks are left out."""
         rows = self.rows()
         for name, weight in model.named_weights():
@@ -183,9 +183,9 @@ class ZeroEngine:
         ]
 
     @torch.no_grad()
-    def evaluate(self, micro_batch: Batch) -> Tensor:
+    def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
         logits_BTV = self.deepspeed(micro_batch.inputs_BT, micro_batch.documents_BT)
-        return token_loss_sum(logits_BTV, micro_batch.labels_BT)
+        return measure(logits_BTV, micro_batch.labels_BT)
 
     def held(self) -> Held:
         rows = self.rows()
@@ -298,7 +298,7 @@ def linear(module: nn.Linear, x: Tensor) -> Tensor:
 
 
 def adopt(
-    optimizer: Optimizer, designed: dict[str, nn.Parameter], model: Transformer
+    optimizer: Optimizer, designed: dict[str, nn.Parameter], model: Network
 ) -> dict[str, bool]:
     """Put the model's weights in the place of the designed ones; which state the optimizer keeps
     of a weight, and whether it has the weight's size."""

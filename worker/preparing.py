@@ -14,6 +14,7 @@ import structlog
 from core.clock import boot_s
 from core.messages import FileRef, Order, Resume
 from core.states import Outcome
+from strategies.built_in import prepare
 from strategies.run_directory import (
     BadCheckpoint,
     RunPlan,
@@ -23,7 +24,6 @@ from strategies.run_directory import (
     verify_checkpoint,
     write_atomically,
 )
-from strategies.stdlib_text import prepare
 from worker.api_client import ApiClient, DamagedFile, Refused, Unreachable
 from worker.attempts import Attempt, NodeFolder
 from worker.boot import boot_id
@@ -95,7 +95,7 @@ class Preparation(threading.Thread):
             write_atomically(self.attempt.plan, json_bytes(plan))
 
     def _dataset(self) -> Path:
-        """The training text on this disk; by content, so that it is fetched once per node."""
+        """The text or the images on this disk; by content, so that it is fetched once per node."""
         file = self.order.dataset
         if file is None:
             try:

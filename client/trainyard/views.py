@@ -160,6 +160,8 @@ class Plan(View):
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
     result_class: str
+    unit: str = "tokens"
+    """What is counted where a name says tokens: tokens or images."""
     cost: Cost | None = None
     advice: tuple[Advice, ...] = ()
     """What would make it fit, where it does not."""
@@ -198,6 +200,8 @@ class Result(View):
     loss_first: float | None
     loss_last: float | None
     eval_loss: float | None
+    eval_accuracy: float | None = None
+    """Images only."""
     tokens_per_s: float | None
     wall_s: float
     checkpoint: str | None
@@ -403,8 +407,19 @@ class Artifact(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DatasetImages(View):
+    """What a dataset of images holds. `tests` came as a part for tests; `image_shape` is height,
+    width, channels."""
+
+    count: int
+    tests: int
+    image_shape: tuple[int, ...]
+    classes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dataset(View):
-    """A text that jobs can train on."""
+    """A text, or images, that jobs can train on."""
 
     id: str
     name: str
@@ -413,6 +428,8 @@ class Dataset(View):
     size: int
     lines: int | None
     characters: int | None
+    images: DatasetImages | None = None
+    """None of a text."""
     warnings: tuple[str, ...]
     created_at: datetime | None
 

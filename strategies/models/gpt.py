@@ -6,7 +6,7 @@ from torch.nn.functional import gelu
 
 from strategies.models.attention import Attention
 from strategies.models.transformer import Transformer
-from strategies.shapes import ffn_width
+from strategies.shapes import ffn_width, heads
 from strategies.spec import ModelSpec
 
 
@@ -25,7 +25,7 @@ class Block(nn.Module):
     def __init__(self, spec: ModelSpec, dtype: torch.dtype) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
-        self.attention = Attention(spec.width, spec.heads, spec.heads, dtype)
+        self.attention = Attention(spec.width, heads(spec), heads(spec), dtype)
         self.feed_forward_norm = nn.LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
         self.feed_forward = FeedForward(spec.width, ffn_width(spec), dtype)
 

@@ -6,7 +6,7 @@ from torch.nn.functional import silu
 
 from strategies.models.attention import Attention
 from strategies.models.transformer import Transformer
-from strategies.shapes import ffn_width, kv_heads
+from strategies.shapes import ffn_width, heads, kv_heads
 from strategies.spec import ModelSpec
 
 
@@ -29,7 +29,7 @@ class Block(nn.Module):
         super().__init__()
         self.attention_norm = nn.RMSNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
         self.attention = Attention(
-            spec.width, spec.heads, kv_heads(spec), dtype, bias=spec.attention_bias
+            spec.width, heads(spec), kv_heads(spec), dtype, bias=spec.attention_bias
         )
         self.feed_forward_norm = nn.RMSNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
         self.feed_forward = FeedForward(spec.width, ffn_width(spec), dtype)

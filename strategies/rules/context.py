@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from strategies import shapes
 from strategies.rules.problem import Asked, Problem, largest_divisor
 
 
@@ -17,7 +18,9 @@ def ulysses_divides(asked: Asked) -> Iterator[Problem]:
             f"but the context degree is 1; take a context degree of {degree}, or leave it out",
         )
         return
-    heads = asked.spec.model.heads // asked.layout.tensor
+    if asked.spec.model.name.reads_images:  # rules.images
+        return
+    heads = shapes.heads(asked.spec.model) // asked.layout.tensor
     nearest = largest_divisor(degree, context, max(1, heads))
     if context % degree:
         yield Problem(
@@ -38,9 +41,10 @@ def ulysses_divides(asked: Asked) -> Iterator[Problem]:
 
 def tokens_divide(asked: Asked) -> Iterator[Problem]:
     context, degree = asked.layout.context, asked.spec.parallelism.ulysses_degree
-    if context == 1 or context % degree:
+    is_split = context > 1 and not asked.spec.model.name.reads_images  # rules.images
+    if not is_split or context % degree:
         return
-    length, multiple = asked.spec.data.sequence_length, tokens_multiple(context, degree)
+    length, multiple = shapes.tokens_per_sample(asked.spec.data), tokens_multiple(context, degree)
     if length % multiple == 0:
         return
     step = multiple

@@ -8,6 +8,8 @@ from strategies.shapes import BYTES
 
 def vocabulary_is_known(asked: Asked) -> Iterator[Problem]:
     spec = asked.spec.data
+    if asked.spec.model.name.reads_images:
+        return
     if spec.tokenizer == "characters" and spec.vocabulary_size is None:
         yield Problem(
             code="vocabulary_missing",
@@ -39,7 +41,7 @@ def vocabulary_is_known(asked: Asked) -> Iterator[Problem]:
 
 def packed_samples_have_labels(asked: Asked) -> Iterator[Problem]:
     spec = asked.spec.data
-    if spec.packing and spec.sequence_length < 2:
+    if spec.packing and spec.sequence_length == 1:
         yield Problem(
             code="out_of_range",
             param="data.sequence_length",

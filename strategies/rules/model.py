@@ -3,38 +3,41 @@
 from collections.abc import Iterator
 
 from strategies.rules.problem import Asked, Problem
+from strategies.shapes import heads
 from strategies.spec import ModelName
 
 
 def heads_divide(asked: Asked) -> Iterator[Problem]:
-    model = asked.spec.model
-    if model.width % model.heads:
+    model, num_heads = asked.spec.model, heads(asked.spec.model)
+    if model.name.reads_images:
+        return
+    if model.width % num_heads:
         yield Problem(
             code="not_divisible",
             param="model.heads",
-            message=f"width {model.width} is not divisible by {model.heads} heads",
+            message=f"width {model.width} is not divisible by {num_heads} heads",
         )
-    elif model.width // model.heads % 2:
+    elif model.width // num_heads % 2:
         yield Problem(
             code="odd_head_width",
             param="model.heads",
-            message=f"width {model.width} / {model.heads} heads = {model.width // model.heads} "
+            message=f"width {model.width} / {num_heads} heads = {model.width // num_heads} "
             "features per head; rotary positions need an even number",
         )
     if model.kv_heads is None:
         return
-    if model.name is ModelName.GPT and model.kv_heads != model.heads:
+    if model.name is ModelName.GPT and model.kv_heads != num_heads:
         yield Problem(
             code="not_supported_by_model",
             param="model.kv_heads",
-            message=f"gpt gives each of its {model.heads} heads its own keys, so kv_heads cannot "
+            message=f"gpt gives each of its {num_heads} heads its own keys, so kv_heads cannot "
             f"be {model.kv_heads}; leave it out, or take llama",
         )
-    elif model.heads % model.kv_heads:
+    elif num_heads % model.kv_heads:
         yield Problem(
             code="not_divisible",
             param="model.kv_heads",
-            message=f"{model.heads} heads are not divisible by {model.kv_heads} kv_heads",
+            message=f"{num_heads} heads are not divisible by {model.kv_heads} kv_heads",
         )
 
 

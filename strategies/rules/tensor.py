@@ -3,7 +3,13 @@
 from collections.abc import Iterator
 
 from strategies.rules.problem import Asked, Problem, largest_divisor
-from strategies.shapes import ffn_width, kv_heads, vocabulary_size
+from strategies.shapes import (
+    ffn_width,
+    heads,
+    kv_heads,
+    tokens_per_sample,
+    vocabulary_size,
+)
 
 DEGREE = "parallelism.tensor_parallel_degree"
 
@@ -17,10 +23,10 @@ def matrices_divide(asked: Asked) -> Iterator[Problem]:
             message="sequence_parallel splits tokens over the tensor-parallel ranks, but the "
             "tensor degree is 1; take a tensor degree of 2 or more, or leave it out",
         )
-    if degree == 1:
+    if degree == 1 or spec.model.name.reads_images:  # rules.images
         return
     parts = {
-        "heads": spec.model.heads,
+        "heads": heads(spec.model),
         "kv_heads": kv_heads(spec.model),
         "ffn_width": ffn_width(spec.model),
         "vocabulary": vocabulary_size(spec.data),
@@ -33,7 +39,7 @@ def matrices_divide(asked: Asked) -> Iterator[Problem]:
             message=f"{', '.join(uneven)} cannot be split in {degree} equal parts; the nearest "
             f"tensor degree is {largest_divisor(degree, *parts.values())}",
         )
-    tokens = spec.data.sequence_length // asked.layout.context
+    tokens = tokens_per_sample(spec.data) // asked.layout.context
     if spec.parallelism.sequence_parallel and tokens % degree:
         yield Problem(
             code="not_divisible",

@@ -28,7 +28,7 @@ def test_a_text_is_kept_and_trains(world: World) -> None:
     assert (dataset["size"], dataset["lines"], dataset["characters"]) == (12, 2, 11)
     assert world.ann.get("/v1/datasets/mine").json() == dataset
     names = [one["name"] for one in world.ann.get("/v1/datasets").json()["data"]]
-    assert names == ["python-stdlib", "mine"]
+    assert names == ["python-stdlib", "digits", "mine"]
     preview = world.ann.get("/v1/datasets/mine/preview", params={"num_bytes": 2}).json()
     assert preview == {"text": "h", "is_all": False}  # half of a character is left out
 

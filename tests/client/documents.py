@@ -28,6 +28,7 @@ PLAN: Json = {
     "problems": [],
     "warnings": [],
     "result_class": "exact",
+    "unit": "tokens",
 }
 SPEC: Json = {
     "name": "gpt-ddp",
@@ -53,6 +54,7 @@ RESULT: Json = {
     "loss_first": 5.56,
     "loss_last": 1.83,
     "eval_loss": 1.9,
+    "eval_accuracy": None,
     "tokens_per_s": 12345.6,
     "wall_s": 33.2,
     "checkpoint": "step-000400",
@@ -163,6 +165,7 @@ DATASET: Json = {
     "size": 2048,
     "lines": 10,
     "characters": 2000,
+    "images": None,
     "warnings": [],
     "created_at": NOW,
 }

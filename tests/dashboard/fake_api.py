@@ -244,6 +244,7 @@ DATASET = DatasetView(
     size=2048,
     lines=12,
     characters=2000,
+    images=None,
     warnings=["Line 7 is longer than 1,000 characters."],
     created_at=NOW,
 )

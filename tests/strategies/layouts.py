@@ -26,6 +26,7 @@ from strategies.spec import (
 )
 
 SEQUENCE_LENGTH = 32
+TEXT_MODELS = (ModelName.GPT, ModelName.LLAMA)
 
 
 class Variant(NamedTuple):
@@ -54,7 +55,7 @@ class Variant(NamedTuple):
 VARIANTS = [
     Variant(*values)
     for values in itertools.product(
-        ModelName, (False, True), (False, True), (1, 4), ActivationCheckpointing
+        TEXT_MODELS, (False, True), (False, True), (1, 4), ActivationCheckpointing
     )
 ]
 

@@ -26,11 +26,12 @@ def test_gpt3_costs_what_megatron_counts() -> None:
     spec = make_spec(
         model={"name": "gpt", "layers": layers, "width": width, "heads": 96},
         data__sequence_length=length,
+        data__vocabulary_size=vocabulary,
         training__global_batch_size=batch,
     )
     expected = 72 * batch * length * layers * width**2
     expected *= 1 + length / (6 * width) + vocabulary / (12 * layers * width)
-    assert flops_per_step(spec, vocabulary=vocabulary) == pytest.approx(expected, rel=1e-12)
+    assert flops_per_step(spec) == pytest.approx(expected, rel=1e-12)
 
 
 def test_published_utilisation_of_gpt3_on_64_gpus() -> None:
@@ -38,11 +39,12 @@ def test_published_utilisation_of_gpt3_on_64_gpus() -> None:
     spec = make_spec(
         model={"name": "gpt", "layers": 96, "width": 12288, "heads": 96},
         data__sequence_length=2048,
+        data__vocabulary_size=51_200,
         training__global_batch_size=64,
     )
     peak = peak_tflops("NVIDIA A100-SXM4-80GB", Precision.BFLOAT16)
     assert peak is not None
-    used = flops_per_step(spec, vocabulary=51_200) / 13.75 / (64 * peak * 1e12)
+    used = flops_per_step(spec) / 13.75 / (64 * peak * 1e12)
     assert 100 * used == pytest.approx(51.4, abs=0.1)
 
 

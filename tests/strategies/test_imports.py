@@ -9,9 +9,12 @@ import pytest
 from training_runs import REPOSITORY, Run, WarmRanks, make_run_plan, make_spec
 
 TORCH_FREE = [
+    "built_in",
     "catalog",
     "certificate",
+    "digits",
     "hardware",
+    "image_shapes",
     "hf_config",
     "hf_names",
     "layout",

@@ -5,26 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from strategies.stdlib_text import BUILT_IN, prepare, read_sources
+from strategies.stdlib_text import prepare, read_sources
 
 
 def test_it_is_the_standard_library_written_once(tmp_path: Path) -> None:
-    path = prepare("python-stdlib", tmp_path / "cache")
+    path = prepare(tmp_path / "cache")
     text = path.read_bytes()
     assert len(text) > 3_000_000
     assert b"class Popen:" in text
     assert b"class TaskGroup:" in text  # asyncio
     assert text == read_sources(Path(sysconfig.get_path("stdlib")))
     written = path.stat().st_mtime_ns
-    assert prepare("python-stdlib", tmp_path / "cache") == path
+    assert prepare(tmp_path / "cache") == path
     assert path.stat().st_mtime_ns == written
     assert list((tmp_path / "cache").iterdir()) == [path]
-
-
-def test_another_name_is_refused_with_the_list(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there is: python-stdlib"):
-        prepare("shakespeare", tmp_path)
-    assert BUILT_IN == ("python-stdlib",)
 
 
 def test_a_python_without_sources_is_told(tmp_path: Path) -> None:
