@@ -25,6 +25,7 @@ from api import (
     prometheus,
     sessions,
     stream,
+    studies,
     tokens,
     users,
 )
@@ -48,6 +49,7 @@ ROUTERS = (
     jobs.router,
     metrics.router,
     comparison.router,
+    studies.router,
     logs.router,
     stream.router,
     checkpoints.router,

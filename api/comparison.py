@@ -3,22 +3,18 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from api import metric_store
 from api.auth import SignedIn
-from api.downsample import newest_of_each_step
 from api.errors import InvalidRequest
+from api.job_curves import curve_of
 from api.job_views import find_job
-from api.metric_store import Points
 from api.process import ProcessDep
 from api.schemas import ComparisonView, ProblemItem
 from api.text_types import PlainText
 from core.errors import BadRequest, Conflict
 from core.spec import JobSpec
-from core.tables import Attempt, Job
-from strategies.certificate import Curve, compare, differing_fields, promise_of
+from core.tables import Job
+from strategies.certificate import compare, differing_fields, promise_of
 from strategies.planner import Plan
 from strategies.promise import Promise
 
@@ -39,7 +35,7 @@ def compare_jobs(
     with process.read() as session:
         job, other = find_job(session, job_id, person), find_job(session, other_id, person)
         _require_comparable(job, other)
-        found, expected = _curve(session, job), _curve(session, other)
+        found, expected = curve_of(session, job), curve_of(session, other)
     try:
         comparison = compare(found, expected, _promise(job), _promise(other))
     except ValueError:
@@ -82,22 +78,3 @@ def _spec(job: Job) -> JobSpec:
 
 def _promise(job: Job) -> Promise:
     return promise_of(JobSpec.model_validate(job.spec), Plan.model_validate(job.plan))
-
-
-def _curve(session: Session, job: Job) -> Curve:
-    """Over all attempts; of a step that was run twice, the last values. What is not finite stays
-    so."""
-    attempts = session.scalars(
-        select(Attempt.id).where(Attempt.job_id == job.id).order_by(Attempt.epoch)
-    ).all()
-    parts: dict[str, list[Points]] = {"loss": [], "grad_norm": []}
-    for attempt_id in attempts:
-        found = metric_store.read(session, attempt_id, keys=list(parts), rank=0)
-        for (key, _), points in found.items():
-            parts[key].append(points)
-    curve = Curve()
-    for key, values in (("loss", curve.loss), ("grad_norm", curve.grad_norm)):
-        if parts[key]:
-            steps, numbers = newest_of_each_step(Points.joined(parts[key]))
-            values.update(zip(steps.tolist(), numbers.tolist(), strict=True))
-    return curve

@@ -12,14 +12,16 @@ from core.errors import NotFound
 from core.messages import ExitRecord
 from core.policy import usable_end
 from core.states import LIVE_ATTEMPT
-from core.tables import Attempt, Checkpoint, Job, Lease, Node, User
+from core.tables import Attempt, Checkpoint, Job, Lease, Node, StudyJob, User
 
 
-def jobs_with_context() -> Select[Job, str, Attempt, str, Lease]:
-    """Each job with its owner's name; while an attempt is live, with it, its node and its lease."""
+def jobs_with_context() -> Select[Job, str, str, Attempt, str, Lease]:
+    """Each job with its owner's name and the id of its study; while an attempt is live, with it,
+    its node and its lease."""
     return (
-        select(Job, User.name, Attempt, Node.name, Lease)
+        select(Job, User.name, StudyJob.study_id, Attempt, Node.name, Lease)
         .join(User, User.id == Job.user_id)
+        .outerjoin(StudyJob, StudyJob.job_id == Job.id)
         .outerjoin(
             Attempt,
             and_(
@@ -34,7 +36,12 @@ def jobs_with_context() -> Select[Job, str, Attempt, str, Lease]:
 
 
 def job_view(
-    job: Job, user: str, attempt: Attempt | None, node: str | None, lease: Lease | None
+    job: Job,
+    user: str,
+    study: str | None,
+    attempt: Attempt | None,
+    node: str | None,
+    lease: Lease | None,
 ) -> JobView:
     """One job, as its owner sees it."""
     return JobView.model_validate(
@@ -51,6 +58,7 @@ def job_view(
             "plan": job.plan,
             "lease": job.lease_id,
             "cloned_from": job.cloned_from,
+            "study": study,
             "epoch": job.epoch,
             "node": node,
             "steps": job.steps,

@@ -3,13 +3,10 @@
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Response
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from api import audit
 from api.auth import SignedIn
-from api.bells import Bells
 from api.idempotency import IdempotencyKey, fingerprint, once
 from api.identity import Person
 from api.job_views import (
@@ -22,7 +19,9 @@ from api.job_views import (
 )
 from api.process import Process, ProcessDep
 from api.schemas import AttemptView, ClassPlan, EventView, JobView, Page, PlanView
-from api.spec_text import Json, SpecText, parse
+from api.spec_body import JOB_BODY, PLAN_BODY, SpecBody
+from api.spec_text import Json, SpecText
+from api.steering import refuse_final, stop, want
 from api.submission import (
     check_queue,
     insert_job,
@@ -32,64 +31,14 @@ from api.submission import (
     require_runnable,
 )
 from api.text_types import After, Limit, PlainText
-from core.attempts import ask_to_stop, live_attempt
 from core.clock import utc_now
 from core.errors import Conflict
 from core.spec import JobSpec
-from core.states import TERMINAL_JOB, WAITING_JOB, Desired, JobState, Outcome
-from core.tables import Event, Job, Node, User
+from core.states import WAITING_JOB, Desired, JobState, Outcome
+from core.tables import Event, Job, User
 from core.transitions import advance, note
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-
-EXAMPLE = {
-    "name": "gpt-ddp",
-    "model": {"name": "gpt", "layers": 4, "width": 160, "heads": 4},
-    "data": {"dataset": "python-stdlib", "tokenizer": "bytes", "sequence_length": 128},
-    "training": {
-        "steps": 400,
-        "global_batch_size": 8,
-        "learning_rate": 0.002,
-        "warmup_steps": 20,
-        "schedule": "cosine",
-        "max_grad_norm": 1.0,
-        "seed": 1,
-    },
-    "parallelism": {"strategy": "ddp", "data_parallel_replicate_degree": 2},
-    "precision": "float32",
-    "checkpoint": {"every_steps": 200, "keep_last": 2},
-    "resources": {"nodes": 1, "ranks_per_node": 2, "wall_time": "20min"},
-}
-
-
-def _body_of(schema: dict[str, Any], example: object) -> dict[str, Any]:
-    """OpenAPI of a body that is read by our own loader."""
-    content = {"schema": schema, "example": example}
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": content,
-                "application/yaml": {"schema": {"type": "string"}},
-            },
-        }
-    }
-
-
-JOB_SPEC = {"$ref": "#/components/schemas/JobSpec"}
-JOB_BODY = _body_of(JOB_SPEC, EXAMPLE)
-PLAN_BODY = _body_of(
-    {"anyOf": [{"$ref": "#/components/schemas/PlanRequest"}, JOB_SPEC]}, {"spec": EXAMPLE}
-)
-
-
-async def spec_text(request: Request) -> tuple[SpecText, bytes]:
-    """The body as plain data and as it came."""
-    body = await request.body()
-    return parse(body, request.headers.get("content-type", "")), body
-
-
-SpecBody = Annotated[tuple[SpecText, bytes], Depends(spec_text)]
 
 
 @router.post(
@@ -195,8 +144,8 @@ def cancel_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobV
     with process.write() as (session, bells):
         job = find_job_locked(session, job_id, person)
         if job.state is not JobState.CANCELLED:
-            _refuse_final(job, "cancelled")
-            _want(session, bells, job, Desired.CANCEL, person)
+            refuse_final(job, "cancelled")
+            want(session, bells, job, Desired.CANCEL, person)
         return show_job(session, job_id, person)
 
 
@@ -205,11 +154,11 @@ def pause_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobVi
     """Stop a job with a checkpoint and keep it until it is resumed."""
     with process.write() as (session, bells):
         job = find_job_locked(session, job_id, person)
-        _refuse_final(job, "paused")
+        refuse_final(job, "paused")
         if job.desired is Desired.CANCEL:
             raise Conflict(f"{job.name} is being cancelled, so it can't be paused.")
         if job.state is not JobState.PAUSED:
-            _want(session, bells, job, Desired.PAUSE, person)
+            want(session, bells, job, Desired.PAUSE, person)
         return show_job(session, job_id, person)
 
 
@@ -219,7 +168,7 @@ def resume_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobV
     now = utc_now()
     with process.write() as (session, bells):
         job = find_job_locked(session, job_id, person)
-        _refuse_final(job, "resumed")
+        refuse_final(job, "resumed")
         if job.desired is Desired.CANCEL:
             raise Conflict(f"{job.name} is being cancelled, so it can't be resumed.")
         if job.state is JobState.PAUSED:
@@ -255,12 +204,12 @@ def requeue_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Job
     """Stop a starting or running job with a checkpoint and put it back into the queue."""
     with process.write() as (session, bells):
         job = find_job_locked(session, job_id, person)
-        _refuse_final(job, "queued again; clone it instead")
+        refuse_final(job, "queued again; clone it instead")
         if job.state in WAITING_JOB:
             raise Conflict(f"{job.name} is {job.state}; there is no attempt to stop.")
         if job.state is JobState.STOPPING:
             raise Conflict(f"{job.name} is stopping already.")
-        _stop(session, bells, job, Outcome.PREEMPTED, "Asked to give its node up.", person)
+        stop(session, bells, job, Outcome.PREEMPTED, "Asked to give its node up.", person)
         return show_job(session, job_id, person)
 
 
@@ -355,70 +304,6 @@ def _submit(
             session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make
         )
         return made[0] if made else show_job(session, job_id, person)
-
-
-def _want(session: Session, bells: Bells, job: Job, desired: Desired, person: Person) -> None:
-    """Cancel or pause: at once if it waits, else by asking its attempt to stop."""
-    outcome, state, word = {
-        Desired.CANCEL: (Outcome.CANCELLED, JobState.CANCELLED, "Cancelled"),
-        Desired.PAUSE: (Outcome.PAUSED, JobState.PAUSED, "Paused"),
-    }[desired]
-    message = f"{word} by {person.name}."
-    now = utc_now()
-    job.desired = desired
-    session.flush()
-    if job.state in WAITING_JOB:
-        final: dict[str, object] = {"finished_at": now} if desired is Desired.CANCEL else {}
-        advance(
-            session,
-            job,
-            state,
-            now=now,
-            reason_code=str(outcome),
-            message=message,
-            actor=person.id,
-            predicted_start=None,
-            **final,
-        )
-    elif job.state is not JobState.STOPPING:
-        _stop(session, bells, job, outcome, message, person)
-    else:
-        note(
-            session,
-            job.id,
-            f"{desired}_asked",
-            now=now,
-            message=f"{word} by {person.name} while it was stopping.",
-            actor=person.id,
-            epoch=job.epoch,
-        )
-    _audit_others(session, job, person, f"job.{desired}")
-    bells.scheduler = True
-    bells.jobs.add(job.id)
-
-
-def _stop(
-    session: Session, bells: Bells, job: Job, outcome: Outcome, message: str, person: Person
-) -> None:
-    now = utc_now()
-    if not ask_to_stop(session, job, outcome, now=now, message=message, actor=person.id):
-        raise Conflict(f"{job.name} has just changed. Look again.")
-    attempt = live_attempt(session, job)
-    if attempt is not None:
-        bells.nodes.add(session.scalars(select(Node.name).where(Node.id == attempt.node_id)).one())
-    if outcome is Outcome.PREEMPTED:
-        _audit_others(session, job, person, "job.requeue")
-    bells.jobs.add(job.id)
-
-
-def _audit_others(session: Session, job: Job, person: Person, action: str) -> None:
-    if job.user_id != person.id:
-        audit.record(session, person.id, action, job.id, now=utc_now(), owner=job.user_id)
-
-
-def _refuse_final(job: Job, what: str) -> None:
-    if job.state in TERMINAL_JOB:
-        raise Conflict(f"{job.name} has {job.state} and can't be {what}.", code="job_is_final")
 
 
 def _unwrapped(text: SpecText) -> SpecText:

@@ -143,11 +143,11 @@ def read_news(
         position = until
 
     row = session.execute(jobs_with_context().where(Job.id == job_id)).one()
-    job, user, attempt, node, lease = row
+    job = row[0]
     return News(
         payload=b"".join(parts),
         position=position,
-        job=job_view(job, user, attempt, node, lease).model_dump_json(),
+        job=job_view(*row).model_dump_json(),
         has_more=has_more,
         is_over=not has_more and _is_over(session, job),
     )

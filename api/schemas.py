@@ -77,6 +77,7 @@ from strategies.certificate import Certificate, Difference, Verdict
 from strategies.hardware import Hardware
 from strategies.planner import Plan
 from strategies.run_directory import Result
+from strategies.scaling import Measured, StudyKind
 
 # ------------------------------------------------------------------------------------------ jobs
 
@@ -122,6 +123,8 @@ class JobView(View):
     lease: str | None
     """The booked lease that its owner named."""
     cloned_from: str | None
+    study: str | None
+    """The study that it belongs to."""
     epoch: int
     node: str | None
     """Name of the node it is on."""
@@ -153,6 +156,42 @@ class ComparisonView(View):
     steps: int
     loss: Difference
     grad_norm: Difference | None
+
+
+class StudyJobView(View):
+    """A job of a study."""
+
+    job: str
+    label: str
+    """What sets it apart: `2 ranks`, `GPipe`."""
+    ranks: int
+    state: JobState
+    reason: str
+    step: int
+    steps: int
+
+
+class StudyView(View):
+    """Jobs that were submitted together. The first is what the others are compared with."""
+
+    id: str
+    name: str
+    user: str
+    """Name of its owner."""
+    kind: StudyKind
+    jobs: list[StudyJobView]
+    is_final: bool
+    """Whether all of them have ended."""
+    created_at: Moment
+
+
+class StudyReport(StudyView):
+    """A study and what it found so far."""
+
+    summary: str
+    """In one or two sentences."""
+    points: list[Measured]
+    """In the order of the jobs."""
 
 
 class AttemptView(View):

@@ -125,10 +125,11 @@ def insert_job(
     chosen: ClassPlanned,
     *,
     owner: Person,
-    cloned_from: str | None,
+    cloned_from: str | None = None,
+    study: str | None = None,
     now: datetime,
 ) -> JobView:
-    """Queue the job."""
+    """Queue the job. A study's own rows are its caller's."""
     spec = planned.spec
     values: dict[str, Any] = {
         "id": new_id(Kind.JOB),
@@ -168,6 +169,7 @@ def insert_job(
         plan=chosen.plan,
         lease=spec.lease,
         cloned_from=cloned_from,
+        study=study,
         epoch=0,
         node=None,
         steps=spec.training.steps,
@@ -185,8 +187,9 @@ def insert_job(
     )
 
 
-def check_queue(session: Session, user_id: str, max_jobs: int) -> None:
-    """Raises TooMany over `max_jobs` waiting or running ones; 0 is no limit. Under `lock_user`."""
+def check_queue(session: Session, user_id: str, max_jobs: int, *, adding: int = 1) -> None:
+    """Raises TooMany where `adding` more make it over `max_jobs` waiting or running ones; 0 is no
+    limit. Under `lock_user`."""
     if not max_jobs:
         return
     open_jobs = session.scalar(
@@ -195,10 +198,11 @@ def check_queue(session: Session, user_id: str, max_jobs: int) -> None:
         .where(Job.user_id == user_id, Job.state.in_(LIVE_JOB + WAITING_JOB))
     )
     assert open_jobs is not None
-    if open_jobs >= max_jobs:
+    if open_jobs + adding > max_jobs:
+        more = "" if adding == 1 else f", so {adding} more are too many"
         raise TooMany(
-            f"You have {open_jobs} jobs waiting or running and may have {max_jobs}. Cancel some, "
-            "or wait until some have ended.",
+            f"You have {open_jobs} jobs waiting or running and may have {max_jobs}{more}. Cancel "
+            "some, or wait until some have ended.",
             code="queue_full",
         )
 

@@ -15,6 +15,7 @@ class Kind(StrEnum):
     LAB = "lab"
     TOKEN = "token"
     JOB = "job"
+    STUDY = "study"
     ATTEMPT = "att"
     LEASE = "lease"
     NODE = "node"

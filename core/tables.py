@@ -33,6 +33,7 @@ from core.states import (
     NodeState,
     Outcome,
 )
+from strategies.scaling import StudyKind
 
 Document = dict[str, Any]
 Serial = BigInteger().with_variant(Integer, "sqlite")
@@ -95,6 +96,7 @@ ENUMS: tuple[type[StrEnum], ...] = (
     OccupancyKind,
     Outcome,
     Role,
+    StudyKind,
     TokenKind,
 )
 
@@ -366,6 +368,33 @@ class Job(Base):
     What the platform queues again keeps its place."""
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+
+class Study(Base):
+    """Jobs that one user submitted together, to compare them."""
+
+    __tablename__ = "studies"
+    __table_args__ = (
+        CheckConstraint(one_of("kind", StudyKind), name="kind"),
+        Index("ix_studies_user_id_id", "user_id", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    name: Mapped[str]
+    kind: Mapped[StudyKind]
+    created_at: Mapped[datetime]
+
+
+class StudyJob(Base):
+    """A job of a study."""
+
+    __tablename__ = "study_jobs"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    study_id: Mapped[str] = mapped_column(ForeignKey("studies.id"), index=True)
+    position: Mapped[int]
+    """From 0, which the others are compared with."""
 
 
 class Attempt(Base):

@@ -15,6 +15,7 @@ from trainyard.decoding import decode
 from trainyard.jobs import Jobs
 from trainyard.leases import Leases
 from trainyard.nodes import Nodes
+from trainyard.studies import Studies
 from trainyard.tokens import Tokens
 from trainyard.views import Me
 
@@ -48,6 +49,7 @@ class Trainyard:
             sleep=sleep,
         )
         self.jobs = Jobs(self.connection)
+        self.studies = Studies(self.connection)
         self.datasets = Datasets(self.connection)
         self.nodes = Nodes(self.connection)
         self.leases = Leases(self.connection)

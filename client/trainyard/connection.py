@@ -99,22 +99,35 @@ class Connection:
         """The answer's JSON."""
         return self._json(self._exchange("GET", path, params=params))
 
-    def post(self, path: str, body: object = None, *, keyed: bool = True) -> Any:
+    def post(
+        self,
+        path: str,
+        body: object = None,
+        *,
+        keyed: bool = True,
+        params: Mapping[str, Parameter] | None = None,
+    ) -> Any:
         """The answer's JSON, or None where it is empty. `keyed`: safe to send twice."""
         content = None if body is None else encode(body)
         headers = {} if content is None else {"Content-Type": JSON}
         return self._json(
-            self._exchange("POST", path, headers=headers, content=content, keyed=keyed)
+            self._exchange(
+                "POST", path, params=params, headers=headers, content=content, keyed=keyed
+            )
         )
 
-    def post_yaml(self, path: str, text: str) -> Any:
+    def post_yaml(
+        self, path: str, text: str, *, params: Mapping[str, Parameter] | None = None
+    ) -> Any:
         """Send `text` as it is."""
         try:
             content = text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise BadInput(f"The text has a character that is not UTF-8: {error}") from error
         return self._json(
-            self._exchange("POST", path, headers={"Content-Type": YAML}, content=content)
+            self._exchange(
+                "POST", path, params=params, headers={"Content-Type": YAML}, content=content
+            )
         )
 
     def patch(self, path: str, body: object) -> Any:

@@ -268,6 +268,7 @@ class Job(View):
     plan: Plan
     lease: str | None
     cloned_from: str | None
+    study: str | None
     epoch: int
     node: str | None
     steps: int
@@ -287,6 +288,64 @@ class Job(View):
     def is_final(self) -> bool:
         """Whether it has ended for good."""
         return self.state in FINAL_STATES
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyJob(View):
+    """A job of a study; `label` sets it apart."""
+
+    job: str
+    label: str
+    ranks: int
+    state: str
+    reason: str
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(View):
+    """Jobs that were submitted together. `kind` is strong, weak or schedules."""
+
+    id: str
+    name: str
+    user: str
+    kind: str
+    jobs: tuple[StudyJob, ...]
+    is_final: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(View):
+    """One job of a study in numbers, against the first; None is not known. Shares are from 0 to 1,
+    but an efficiency may be more."""
+
+    label: str
+    ranks: int
+    global_batch_size: int
+    learning_rate: float
+    timed_steps: int
+    step_time_s: float | None
+    tokens_per_s: float | None
+    speed_up: float | None
+    expected_speed_up: float | None
+    efficiency: float | None
+    serial_fraction: float | None
+    bubble: float | None
+    communication: float | None
+    judgement: str | None
+    curve: Compared | None
+    missing: str | None
+    """Why there are no times."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyReport(Study):
+    """A study and what it found so far; `points` are in the order of its jobs."""
+
+    summary: str
+    points: tuple[Measured, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,6 +62,7 @@ def call_every_operation(world: World, *, examples: int) -> int:
     place(world.database, job)
     known = {
         "job_id": job,
+        "study_id": world.ann.post("/v1/studies?ranks=1,2", json=job_spec()).json()["id"],
         "user_id": "bob",
         "node_id": "box",
         "lab_id": "none",

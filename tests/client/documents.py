@@ -89,6 +89,68 @@ COMPARISON: Json = {
     "loss": LOSS_DIFFERENCE,
     "grad_norm": LOSS_DIFFERENCE,
 }
+STUDY: Json = {
+    "id": "study_01k9abcdefghjkmnpqrstvwxy",
+    "name": "gpt-ddp",
+    "user": "ada",
+    "kind": "strong",
+    "jobs": [
+        {
+            "job": f"job_01k9size{ranks}",
+            "label": f"{ranks} rank{'s' if ranks > 1 else ''}",
+            "ranks": ranks,
+            "state": "succeeded",
+            "reason": "Trained to the end.",
+            "step": 400,
+            "steps": 400,
+        }
+        for ranks in (1, 2)
+    ],
+    "is_final": True,
+    "created_at": NOW,
+}
+MEASURED: Json = {
+    "label": "1 rank",
+    "ranks": 1,
+    "global_batch_size": 8,
+    "learning_rate": 0.002,
+    "timed_steps": 389,
+    "step_time_s": 0.128,
+    "tokens_per_s": 8000.0,
+    "speed_up": 1.0,
+    "expected_speed_up": 1.0,
+    "efficiency": 1.0,
+    "serial_fraction": None,
+    "bubble": None,
+    "communication": 0.0,
+    "judgement": "Computing limits: communication hardly costs anything.",
+    "curve": None,
+    "missing": None,
+}
+STUDY_REPORT: Json = {
+    **STUDY,
+    "summary": "2 ranks are 1.60 times as fast as 1 rank, an efficiency of 80 %.",
+    "points": [
+        MEASURED,
+        {
+            **MEASURED,
+            "label": "2 ranks",
+            "ranks": 2,
+            "step_time_s": 0.08,
+            "tokens_per_s": 12800.0,
+            "speed_up": 1.6,
+            "expected_speed_up": 2.0,
+            "efficiency": 0.8,
+            "serial_fraction": 0.25,
+            "communication": 0.21,
+            "judgement": "Communication is felt, but computing limits.",
+            "curve": {
+                name: COMPARISON[name]
+                for name in ("verdict", "result_class", "steps", "loss", "grad_norm")
+            },
+        },
+    ],
+}
 USER: Json = {
     "id": "user_01k9abcdefghjkmnpqrstvwxyz",
     "name": "ada",
@@ -263,6 +325,7 @@ def job(**changes: Any) -> Json:
         "plan": PLAN,
         "lease": None,
         "cloned_from": None,
+        "study": None,
         "epoch": 0,
         "node": None,
         "steps": 400,

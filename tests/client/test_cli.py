@@ -24,6 +24,11 @@ COMMANDS = [
     ["metrics", d.JOB_ID, "--keys", "loss, lr"],
     ["verify", d.JOB_ID],
     ["verify", d.JOB_ID, "--against", "job_01k9other"],
+    ["scale", "-", "--ranks", "1,2"],
+    ["studies", "list"],
+    ["studies", "show", d.STUDY["id"]],
+    ["studies", "follow", d.STUDY["id"]],
+    ["studies", "cancel", d.STUDY["id"]],
     ["checkpoints", d.JOB_ID],
     ["artifacts", d.JOB_ID],
     ["nodes"],
@@ -73,7 +78,7 @@ def test_every_command_is_in_the_list_above(run: Run) -> None:
     tried = {command[0] for command in COMMANDS}
     elsewhere = {"plan", "submit", "follow", "logs", "download", "login"}  # below, one by one
     assert {info.name for info in app.registered_commands} == (tried | elsewhere) - {
-        "datasets", "leases", "tokens", "admin"
+        "datasets", "studies", "leases", "tokens", "admin"
     }  # fmt: skip
 
 

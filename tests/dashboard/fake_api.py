@@ -75,6 +75,7 @@ def job(**changes: Any) -> JobView:
         "plan": planned(wanted),
         "lease": None,
         "cloned_from": None,
+        "study": None,
         "epoch": 1,
         "node": "east-01",
         "steps": 400,

@@ -24,6 +24,7 @@ TORCH_FREE = [
     "rows",
     "rules",
     "run_directory",
+    "scaling",
     "shapes",
     "spec",
     "stages",

@@ -16,6 +16,7 @@ from trainyard.cli import (
     leases,
     nodes,
     planning,
+    studies,
     verifying,
 )
 from trainyard.cli.group import Commands
@@ -26,7 +27,7 @@ HELP = """Train models on shared GPU nodes.
 
 Sign in with `trainyard login URL`, then `trainyard submit FILE --follow`.
 
-Exit codes: 0 done; 1 the followed job did not succeed, or the verified one is off its curve; 2
+Exit codes: 0 done; 1 a followed job did not succeed, or the verified one is off its curve; 2
 wrong input; 3 not signed in or not allowed, or the planned job does not fit; 4 not found; 5
 conflict or over a limit; 6 no server, or it failed; 130 Ctrl-C.
 """
@@ -45,6 +46,7 @@ JOBS, WATCH, HAVE, ACCOUNT = "Jobs", "Watch", "Nodes, leases and datasets", "Acc
 for panel, name, command in (
     (JOBS, "plan", planning.plan),
     (JOBS, "submit", jobs.submit),
+    (JOBS, "scale", studies.scale),
     (JOBS, "jobs", jobs.list_jobs),
     (JOBS, "show", jobs.show),
     (JOBS, "cancel", jobs.cancel),
@@ -66,6 +68,7 @@ for panel, name, command in (
 ):
     app.command(name, rich_help_panel=panel)(command)
 
+app.add_typer(studies.app, name="studies", rich_help_panel=JOBS)
 app.add_typer(leases.app, name="leases", rich_help_panel=HAVE)
 app.add_typer(datasets.app, name="datasets", rich_help_panel=HAVE)
 app.add_typer(account.tokens_app, name="tokens", rich_help_panel=ACCOUNT)

@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
     OK = 0
     """Done. With `follow` or `submit --follow`: the job succeeded."""
     JOB_FAILED = 1
-    """The followed job failed or was cancelled. With `verify`: not the same curve."""
+    """A followed job failed or was cancelled. With `verify`: not the same curve."""
     BAD_INPUT = 2
     """Wrong usage, input that the server refused (400, 413, 422), or a plan that can't run."""
     NOT_ALLOWED = 3

@@ -1,0 +1,80 @@
+"""What becomes of a job by its owner's word: cancelled, paused, or stopped to be queued again."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api import audit
+from api.bells import Bells
+from api.identity import Person
+from core.attempts import ask_to_stop, live_attempt
+from core.clock import utc_now
+from core.errors import Conflict
+from core.states import TERMINAL_JOB, WAITING_JOB, Desired, JobState, Outcome
+from core.tables import Job, Node
+from core.transitions import advance, note
+
+
+def want(session: Session, bells: Bells, job: Job, desired: Desired, person: Person) -> None:
+    """Cancel or pause: at once if it waits, else by asking its attempt to stop."""
+    outcome, state, word = {
+        Desired.CANCEL: (Outcome.CANCELLED, JobState.CANCELLED, "Cancelled"),
+        Desired.PAUSE: (Outcome.PAUSED, JobState.PAUSED, "Paused"),
+    }[desired]
+    message = f"{word} by {person.name}."
+    now = utc_now()
+    job.desired = desired
+    session.flush()
+    if job.state in WAITING_JOB:
+        final: dict[str, object] = {"finished_at": now} if desired is Desired.CANCEL else {}
+        advance(
+            session,
+            job,
+            state,
+            now=now,
+            reason_code=str(outcome),
+            message=message,
+            actor=person.id,
+            predicted_start=None,
+            **final,
+        )
+    elif job.state is not JobState.STOPPING:
+        stop(session, bells, job, outcome, message, person)
+    else:
+        note(
+            session,
+            job.id,
+            f"{desired}_asked",
+            now=now,
+            message=f"{word} by {person.name} while it was stopping.",
+            actor=person.id,
+            epoch=job.epoch,
+        )
+    _audit_others(session, job, person, f"job.{desired}")
+    bells.scheduler = True
+    bells.jobs.add(job.id)
+
+
+def stop(
+    session: Session, bells: Bells, job: Job, outcome: Outcome, message: str, person: Person
+) -> None:
+    """Ask the live attempt to stop with a checkpoint. Raises Conflict where there is none."""
+    now = utc_now()
+    if not ask_to_stop(session, job, outcome, now=now, message=message, actor=person.id):
+        raise Conflict(f"{job.name} has just changed. Look again.")
+    attempt = live_attempt(session, job)
+    if attempt is not None:
+        bells.nodes.add(session.scalars(select(Node.name).where(Node.id == attempt.node_id)).one())
+    if outcome is Outcome.PREEMPTED:
+        _audit_others(session, job, person, "job.requeue")
+    bells.jobs.add(job.id)
+
+
+def refuse_final(job: Job, what: str) -> None:
+    """Raises Conflict for a job that has ended."""
+    if job.state in TERMINAL_JOB:
+        raise Conflict(f"{job.name} has {job.state} and can't be {what}.", code="job_is_final")
+
+
+def _audit_others(session: Session, job: Job, person: Person, action: str) -> None:
+    if job.user_id != person.id:
+        audit.record(session, person.id, action, job.id, now=utc_now(), owner=job.user_id)
