@@ -95,6 +95,7 @@ def _order(
         spec=TrainSpec.model_validate(training),
         plan=Plan.model_validate(job.plan),
         launcher=spec.launcher,
+        threads_per_rank=spec.resources.threads_per_rank,
         dataset=FileRef(path=DATASET_FILE, sha256=dataset.sha256, size=dataset.size)
         if dataset
         else None,

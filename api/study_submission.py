@@ -92,13 +92,27 @@ def plan_study(session: Session, cache: PlanCache, asked: Asked, *, user_id: str
             "schedule could be changed; take strategy pipeline and 2 ranks or more.",
             param="schedules",
         )
+    threads = equal_threads(chosen)
     return [
         Variant(
-            Planned(on_class(one.spec, each.offer.name), one.dataset_id, [each]),
+            Planned(
+                on_class(one.spec, each.offer.name, threads_per_rank=threads),
+                one.dataset_id,
+                [each],
+            ),
             each,
         )
         for one, each in zip(planned, chosen, strict=True)
     ]
+
+
+def equal_threads(row: Sequence[ClassPlanned]) -> int | None:
+    """Threads that ranks of all sizes can have on a CPU node: where a smaller size used the cores
+    that a larger one needs, nothing would be gained by more ranks. None on GPUs."""
+    hardware = row[0].offer.hardware
+    if hardware.device != "cpu":
+        return None
+    return max(1, hardware.slots // max(each.plan.ranks_per_node for each in row))
 
 
 def _refused(asked: Asked, row: Sequence[ClassPlanned]) -> InvalidRequest:

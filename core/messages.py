@@ -203,6 +203,8 @@ class Order(Message):
     spec: TrainSpec
     plan: Plan
     launcher: Launcher
+    threads_per_rank: int | None = None
+    """None: a rank's share of the node's cores."""
     dataset: FileRef | None
     """None for a built-in dataset."""
     dataset_format: DatasetFormat = "text"

@@ -58,6 +58,8 @@ class Resources(BaseModel):
 
     nodes: int = Field(default=1, ge=1, le=1024)
     ranks_per_node: int = Field(default=1, ge=1, le=64)
+    threads_per_rank: int | None = Field(default=None, ge=1, le=1024)
+    """CPU threads that a rank computes with. None: its share of the node's cores."""
     node_class: str | None = Field(default=None, max_length=63)
     """None takes the first class on which the plan fits."""
     wall_time: Annotated[Duration, Field(ge=60, le=MAX_WALL_TIME_S)]

@@ -58,9 +58,14 @@ def scheduled(spec: JobSpec, schedule: str) -> JobSpec:
     )
 
 
-def on_class(spec: JobSpec, node_class: str) -> JobSpec:
-    """The job on nodes of this class only: times on different hardware cannot be compared."""
-    return changed(spec, resources=spec.resources.model_copy(update={"node_class": node_class}))
+def on_class(spec: JobSpec, node_class: str, *, threads_per_rank: int | None) -> JobSpec:
+    """The job on nodes of this class only, because times on different hardware cannot be compared;
+    each rank with so many threads, unless the spec says how many."""
+    resources = {
+        "node_class": node_class,
+        "threads_per_rank": spec.resources.threads_per_rank or threads_per_rank,
+    }
+    return changed(spec, resources=spec.resources.model_copy(update=resources))
 
 
 def changed(spec: JobSpec, **parts: object) -> JobSpec:

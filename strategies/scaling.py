@@ -36,26 +36,20 @@ class StudyKind(StrEnum):
 
 
 class Judgement(NamedTuple):
-    """What a share of communication below `below` means."""
+    """What it means that communication takes a share of the passes below `below`."""
 
     below: float
     sentence: str
 
 
-# A forward and backward pass contains the communication that it waits for. A tenth is within what
-# step times vary by; from half on, ranks wait longer than they compute.
+# A tenth is within what step times vary by; from half on, ranks wait longer than they compute.
 JUDGEMENTS = (
     Judgement(0.1, "Computing limits: communication hardly costs anything."),
     Judgement(0.3, "Communication is felt, but computing limits."),
     Judgement(
-        0.5,
-        "Communication takes much of a step: larger micro-batches or fewer ranks would use them "
-        "better.",
+        0.5, "Communication takes much of a step: larger micro-batches would use the ranks better."
     ),
-    Judgement(
-        math.inf,
-        "Communication limits: ranks wait longer than they compute, so more of them will not help.",
-    ),
+    Judgement(math.inf, "Communication limits: ranks wait longer than they compute."),
 )
 
 
@@ -101,7 +95,7 @@ class Measured(BaseModel):
     speed_up: float | None
     """Samples per second against the first job of the study."""
     expected_speed_up: float | None
-    """As many times as there are ranks; of schedules: what their bubbles let expect."""
+    """As many times as there are ranks; of schedules: what their bubbles predict."""
     efficiency: float | None
     """speed_up / expected_speed_up."""
     serial_fraction: float | None
@@ -148,7 +142,7 @@ def measured(kind: StudyKind, run: Run, first: Run) -> Measured:
         serial_fraction=serial_fraction(kind, speed_up, run.plan, first.plan),
         bubble=bubble_of(run),
         communication=ratio,
-        judgement=None if ratio is None else judgement(ratio),
+        judgement=None if ratio is None else judgement(ratio, pipeline=run.plan.layout.pipeline),
         curve=same_curve(kind, run, first),
         missing=None if time_s is not None else why_missing(run),
     )
@@ -242,9 +236,15 @@ def communication(run: Run) -> float | None:
     return median(ratios) if ratios else None
 
 
-def judgement(ratio: float) -> str:
-    """What it means, in a sentence."""
-    return next(one.sentence for one in JUDGEMENTS if ratio < one.below)
+def judgement(ratio: float, *, pipeline: int) -> str:
+    """What it means, in a sentence or two.
+
+    A forward or backward pass contains the communication that it waits for, but not what a
+    pipeline's rank waits for between two passes.
+    """
+    share = ratio if pipeline == 1 else ratio / (1 + ratio)
+    sentence = next(one.sentence for one in JUDGEMENTS if share < one.below)
+    return sentence if pipeline == 1 else f"{sentence} This includes the bubble."
 
 
 def same_curve(kind: StudyKind, run: Run, first: Run) -> Comparison | None:
@@ -281,7 +281,7 @@ def speed_sentence(kind: StudyKind, points: Sequence[Measured]) -> str:
     verb = "is" if kind is StudyKind.SCHEDULES or last.ranks == 1 else "are"
     sentence = f"{last.label} {verb} {last.speed_up:.2f} times as fast as {first.label}"
     if kind is StudyKind.SCHEDULES and last.expected_speed_up is not None:
-        return f"{sentence}; their bubbles let expect {last.expected_speed_up:.2f}."
+        return f"{sentence}; their bubbles predict {last.expected_speed_up:.2f}."
     assert last.efficiency is not None
     return f"{sentence}, an efficiency of {100 * last.efficiency:.0f} %."
 

@@ -160,7 +160,7 @@ class Actor:
             trainer=self.trainer,
             launcher=launcher,
             ranks=order.plan.ranks_per_node,
-            threads=max(1, cores() // order.plan.ranks_per_node),
+            threads=order.threads_per_rank or max(1, cores() // order.plan.ranks_per_node),
         )
         write_atomically(attempt.start_file, json_bytes(start))
         known.spawns += 1

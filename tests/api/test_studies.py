@@ -33,6 +33,8 @@ def jobs_in(world: World) -> int:
 def train(world: World, job_id: str, step_time_s: float, losses: list[float]) -> None:
     """Let the node run the job to its end, one probe at step 20."""
     place(world.database, job_id)
+    (order,) = world.node.post("/v1/node/heartbeat", json=heartbeat()).json()["attempts"]
+    assert order["threads_per_rank"] == 1  # of the box's two cores, at every size
     lines: list[dict[str, Any]] = []
     for step, loss in enumerate(losses, start=1):
         line = {"step": step, "loss": loss, "grad_norm": 1.0}
@@ -70,7 +72,8 @@ def test_each_size_is_an_ordinary_job(world: World) -> None:
         assert (job["state"], job["study"]) == ("queued", study["id"])
         assert job["plan"]["world_size"] == member["ranks"]
         assert job["spec"]["training"] == world_training(world)
-        assert job["spec"]["resources"]["node_class"] == "cpu2"
+        resources = job["spec"]["resources"]
+        assert (resources["node_class"], resources["threads_per_rank"]) == ("cpu2", 1)
     assert len(world.ann.get("/v1/jobs").json()["data"]) == 2
 
 

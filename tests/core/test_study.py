@@ -81,5 +81,8 @@ def test_a_long_name_gives_way_to_what_sets_a_job_apart() -> None:
     assert strong(spec(name="n" * 63), 16).name == "n" * 54 + " 16 ranks"
 
 
-def test_all_run_on_one_class() -> None:
-    assert on_class(spec(), "cpu2").resources.node_class == "cpu2"
+def test_all_run_on_one_class_with_equal_threads() -> None:
+    resources = on_class(spec(), "cpu4", threads_per_rank=1).resources
+    assert (resources.node_class, resources.threads_per_rank) == ("cpu4", 1)
+    asked = spec(resources={"threads_per_rank": 2})
+    assert on_class(asked, "cpu4", threads_per_rank=1).resources.threads_per_rank == 2

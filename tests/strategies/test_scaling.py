@@ -131,13 +131,21 @@ def test_communication_is_the_median_of_the_steps_that_were_looked_into() -> Non
         (0.0, "Computing limits"),
         (0.0999, "Computing limits"),
         (0.1, "felt"),
-        (0.5, "more of them will not help"),
-        (3.0, "more of them will not help"),
+        (0.5, "wait longer"),
+        (3.0, "wait longer"),
     ],
 )
 def test_each_ratio_has_one_judgement(ratio: float, words: str) -> None:
-    assert words in judgement(ratio)
+    assert words in judgement(ratio, pipeline=1)
     assert JUDGEMENTS[-1].below == math.inf
+
+
+def test_what_a_pipeline_waits_between_its_passes_counts_as_waiting() -> None:
+    assert judgement(0.9, pipeline=2) == (
+        "Communication takes much of a step: larger micro-batches would use the ranks better. "
+        "This includes the bubble."
+    )
+    assert judgement(1.1, pipeline=2).startswith("Communication limits")
 
 
 def test_curves_are_held_to_the_promise() -> None:
@@ -150,7 +158,7 @@ def test_curves_are_held_to_the_promise() -> None:
     assert one(STRONG, run(1, 1.0), run(2, 0.6, losses={7: 4.0})).curve is None
 
 
-def test_schedules_stand_beside_what_their_bubbles_let_expect() -> None:
+def test_schedules_stand_beside_what_their_bubbles_predict() -> None:
     """Two ranks, four micro-batches: naive waits half of a step, 1F1B 1 / (4 + 1) of it."""
     naive = run(2, 1.0, parallelism={"strategy": "naive"})
     filled = run(2, 0.7, parallelism={"strategy": "pipeline", "pipeline_schedule": "1F1B"})
@@ -161,7 +169,7 @@ def test_schedules_stand_beside_what_their_bubbles_let_expect() -> None:
     assert second.expected_speed_up == pytest.approx(0.8 / 0.5)
     assert second.speed_up == pytest.approx(1 / 0.7)
     assert summary(SCHEDULES, [first, second]) == (
-        "1F1B is 1.43 times as fast as naive; their bubbles let expect 1.60. All that were "
+        "1F1B is 1.43 times as fast as naive; their bubbles predict 1.60. All that were "
         "compared took the loss curve of naive over 2 steps."
     )
 

@@ -69,8 +69,8 @@ def _show_chart(report: StudyReport) -> None:
     out, first = console(), report.points[0].label
     longest = max(max(p.speed_up or 0, p.expected_speed_up or 0) for p in report.points)
     width = max(len(point.label) for point in report.points)
-    other = "let expect" if report.kind == "schedules" else "ideal"
-    out.print(Text(f"speed-up against {first}; {MISSED} to what is {other}", style="dim"))
+    ideal = "what the bubbles predict" if report.kind == "schedules" else "the ideal"
+    out.print(Text(f"speed-up against {first}; {MISSED} up to {ideal}", style="dim"))
     for point in report.points:
         bar = _bar(point.speed_up or 0, point.expected_speed_up or 0, longest)
         value = _times(point.speed_up) or "-"
