@@ -69,6 +69,11 @@ def percent(part: float, whole: float) -> int:
     return 0 if whole <= 0 else max(0, min(100, math.floor(100 * part / whole)))
 
 
+def share(part: float | None) -> tuple[str, str]:
+    """`0.853` as number and unit: `85.3`, `%`."""
+    return (UNKNOWN, "") if part is None else (f"{100 * part:.1f}", "%")
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
     """`1 job`, `2 jobs`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -62,6 +62,7 @@ def _environment() -> Environment:
         gib=lambda number: _with_unit(formats.gib(number)),
         size=lambda number: _with_unit(formats.size(number)),
         span=formats.span,
+        share=lambda part: _with_unit(formats.share(part)),
         counted=formats.counted,
         visible=formats.visible,
         unit=lambda number, unit: _with_unit((number, unit)),

@@ -26,6 +26,11 @@ OUTCOME_FAMILY = {
 
 
 VERDICT_FAMILY = {"pass": "good", "fail": "bad"}
+STUDY_KINDS = {
+    "strong": "strong scaling: the batch stays",
+    "weak": "weak scaling: the batch grows with the ranks",
+    "schedules": "pipeline schedules: ranks and batch stay",
+}
 
 
 def outcome_family(outcome: str | None, state: str) -> str:

@@ -9,7 +9,17 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from dashboard import account, datasets, job_list, job_page, leases, nodes, sessions, submission
+from dashboard import (
+    account,
+    datasets,
+    job_list,
+    job_page,
+    leases,
+    nodes,
+    sessions,
+    study_page,
+    submission,
+)
 from dashboard.rendering import PAGE_HEADERS, redirect, refusal
 from dashboard.static_files import StaticFiles
 from dashboard.viewer import Refused, TooLarge, Viewer
@@ -35,6 +45,10 @@ PAGES: list[tuple[str, str, Page]] = [
     ("GET", "/jobs/{job_id}/events", job_page.events),
     ("GET", "/jobs/{job_id}/history", job_page.history),
     ("POST", "/jobs/{job_id}/{action:str}", job_page.act),
+    ("GET", "/studies", study_page.show_all),
+    ("GET", "/studies/{study_id}", study_page.show),
+    ("GET", "/studies/{study_id}/report", study_page.report),
+    ("POST", "/studies/{study_id}/cancel", study_page.cancel),
     ("GET", "/nodes", nodes.show),
     ("GET", "/nodes/rows", nodes.rows),
     ("POST", "/nodes/{node_id}/{action:str}", nodes.act),

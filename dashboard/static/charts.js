@@ -3,7 +3,6 @@ import { count, decimal, gib, ticks } from "./formats.js";
 import { aligned, smoothed } from "./series.js";
 
 /* global uPlot */
-const SYNC = "job";
 const DASHES = [[], [6, 3], [2, 3]];
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const faint = (colour, share) => {
@@ -12,7 +11,8 @@ const faint = (colour, share) => {
 };
 const same = (values) => values;
 
-// Per chart: unit above the y axis, series with key, name, place among the colours, and number format.
+// Per chart: unit above the y axis, series with key, name, place among the colours, and number format;
+// where x is no step, what it is (`x`), its labels (`xLabel`) and its end (`xEnd`).
 const KINDS = {
   loss: {
     unit: "loss, nats per token",
@@ -41,10 +41,10 @@ const KINDS = {
 };
 
 export class Chart {
-  constructor(figure, series, { steps, limits = [], marks = [] }) {
+  constructor(figure, series, { steps, limits = [], marks = [], kind = KINDS[figure.dataset.chart] }) {
     this.figure = figure;
     this.plot = figure.querySelector(".plot");
-    this.kind = KINDS[figure.dataset.chart];
+    this.kind = { x: "step", xLabel: count, ...kind };
     this.source = series;
     this.steps = steps;
     this.limits = limits; // [{at, name, isPlan}]
@@ -95,7 +95,8 @@ export class Chart {
       const colour = one.share ? faint(css(one.colour), one.share) : css(one.colour);
       const shared = { stroke: colour, spanGaps: false, points: { show: false } };
       if (one.isPoints) return { ...shared, width: 0, paths: () => null, points: { show: true, size: 7, width: 2, stroke: colour, fill: css("--surface") } };
-      return { ...shared, width: one.width, dash: DASHES[one.dash ?? 0] };
+      const points = { show: Boolean(one.hasPoints), size: 7, width: 2, stroke: colour, fill: css("--surface") };
+      return { ...shared, points, width: one.width, dash: DASHES[one.dash ?? 0] };
     });
     const edges = this.kind.band ? [{}, {}].map(() => ({ width: 0, stroke: "transparent", points: { show: false } })) : [];
     const font = `${parseFloat(css("--text-xs")) * 16}px ${css("--font")}`;
@@ -104,13 +105,13 @@ export class Chart {
       height: this.plot.clientHeight,
       padding: [20, 14, 0, 0],
       legend: { show: false },
-      cursor: { sync: { key: SYNC, setSeries: false, scales: ["x", null] }, drag: { setScale: false, x: false, y: false }, points: { size: 7 }, y: false },
+      cursor: { sync: { key: this.kind.x, setSeries: false, scales: ["x", null] }, drag: { setScale: false, x: false, y: false }, points: { size: 7 }, y: false },
       scales: {
         x: { time: false, range: (u, min, max) => this.reach(min, max) },
         y: { distr: this.isLog ? 3 : 1, range: this.isLog ? undefined : (u, min, max) => this.span(u, min, max) },
       },
       axes: [
-        { stroke: css("--axis"), font, grid: { show: false }, ticks: { stroke: css("--line-2"), size: 4, width: 1 }, gap: 4, size: 34, space: 60, values: (u, splits) => splits.map((value) => (Number.isInteger(value) ? count(value) : "")) },
+        { stroke: css("--axis"), font, grid: { show: false }, ticks: { stroke: css("--line-2"), size: 4, width: 1 }, gap: 4, size: 34, space: 60, values: (u, splits) => splits.map((value) => (Number.isInteger(value) ? this.kind.xLabel(value) : "")) },
         { stroke: css("--axis"), font, grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, gap: 6, space: 34, values: (u, splits, axis, space, step) => (this.isLog ? splits.map((value) => (value === null ? "" : decimal(value, 2))) : ticks(splits, step)), size: (u, values) => labelWidth(u, values, font) },
       ],
       series: [{}, ...lines, ...edges],
@@ -125,6 +126,7 @@ export class Chart {
 
   // The curve of the loss shows how far there is to go; the others end with the data.
   reach(min, max) {
+    if (this.kind.xEnd) return [0, this.kind.xEnd];
     const last = this.kind.hasFuture ? this.steps : Math.max(max ?? 1, 1);
     return [Math.min(min ?? 0, 1) === 1 ? 0 : Math.min(min ?? 0, 0), Math.max(last, max ?? 1, 2)];
   }
@@ -164,7 +166,7 @@ export class Chart {
     ctx.fillText(this.kind.unit, 0, 2 * scale);
     ctx.textAlign = "right";
     ctx.textBaseline = "bottom";
-    ctx.fillText("step", bbox.left + bbox.width, u.ctx.canvas.height - 1);
+    ctx.fillText(this.kind.x, bbox.left + bbox.width, u.ctx.canvas.height - 1);
     for (const limit of this.limits) {
       const y = u.valToPos(limit.at, "y", true);
       if (!(y >= bbox.top && y <= bbox.top + bbox.height)) continue;
@@ -197,7 +199,7 @@ export class Chart {
       legend.append(item);
       return { item, key, value };
     };
-    this.stepEntry = entry("step");
+    this.stepEntry = entry(this.kind.x);
     this.stepEntry.key.remove();
     this.entries = this.kind.series.map((one) => {
       const made = entry(one.name);
@@ -218,7 +220,7 @@ export class Chart {
     if (!this.u) return;
     const data = this.u.data;
     const at = index ?? data[0].length - 1;
-    this.stepEntry.value.textContent = count(data[0][at]);
+    this.stepEntry.value.textContent = this.kind.xLabel(data[0][at]);
     this.kind.series.forEach((one, place) => {
       const row = data[place + 1];
       let value = row[at];
@@ -227,7 +229,7 @@ export class Chart {
       item.hidden = one.isPoints && (value === null || value === undefined);
       field.textContent = this.kind.format(value ?? null);
     });
-    this.plot.setAttribute("aria-valuetext", `step ${data[0][at]}`);
+    this.plot.setAttribute("aria-valuetext", `${this.kind.x} ${this.kind.xLabel(data[0][at])}`);
   }
 
   moveCursor(event) {

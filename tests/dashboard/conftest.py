@@ -13,7 +13,7 @@ def api() -> FakeApi:
     """Ada is signed in and has nothing yet."""
     fake = FakeApi()
     fake.put("/v1/me", me())
-    for path in ("jobs", "nodes", "leases", "datasets", "tokens"):
+    for path in ("jobs", "nodes", "leases", "datasets", "tokens", "studies"):
         fake.put(f"/v1/{path}", [])
     return fake
 

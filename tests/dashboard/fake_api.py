@@ -27,6 +27,8 @@ from api.schemas import (
     NodeView,
     Problem,
     ProblemItem,
+    StudyJobView,
+    StudyReport,
     TokenView,
     UserView,
 )
@@ -34,11 +36,12 @@ from core.messages import Inventory, Telemetry
 from core.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables import LeaseKind, Role
-from strategies.certificate import Certificate, Difference, Verdict
+from strategies.certificate import Certificate, Comparison, Difference, Verdict
 from strategies.hardware import Hardware
 from strategies.layout import Layout
 from strategies.planner import Plan, plan
 from strategies.run_directory import Result
+from strategies.scaling import Measured, StudyKind
 from strategies.spec import Precision, Strategy
 
 NOW = datetime(2026, 3, 5, 19, 12, tzinfo=UTC)
@@ -219,6 +222,76 @@ def certificate(verdict: Verdict, *, loss: float | None = 1.7e-7) -> Certificate
         device="cpu",
         torch="2.13.0",
     )
+
+
+def study_report(**changes: Any) -> StudyReport:
+    """A strong study of one rank, which is done, and two, which train."""
+    jobs = [
+        StudyJobView(
+            job=f"job_0{ranks}aaaaaaaaaaaaaaaaaaaaaaaa",
+            label=label,
+            ranks=ranks,
+            state=state,
+            reason="Training.",
+            step=step,
+            steps=400,
+        )
+        for ranks, label, state, step in (
+            (1, "1 rank", JobState.SUCCEEDED, 400),
+            (2, "2 ranks", JobState.RUNNING, 60),
+        )
+    ]
+    fields: dict[str, Any] = {
+        "id": "study_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "name": "gpt-ddp",
+        "user": "ada",
+        "kind": StudyKind.STRONG,
+        "jobs": jobs,
+        "is_final": False,
+        "created_at": NOW,
+        "summary": "2 ranks are 1.60 times as fast as 1 rank, an efficiency of 80 %.",
+        "points": [
+            measured(),
+            measured(
+                label="2 ranks",
+                ranks=2,
+                step_time_s=0.08,
+                speed_up=1.6,
+                expected_speed_up=2.0,
+                efficiency=0.8,
+                serial_fraction=0.25,
+                communication=0.21,
+                judgement="Communication is felt, but computing limits.",
+                curve=Comparison(
+                    **certificate("pass").model_dump(include=set(Comparison.model_fields))
+                ),
+            ),
+        ],
+    }
+    return StudyReport.model_validate({**fields, **changes})
+
+
+def measured(**changes: Any) -> Measured:
+    """What the first job of a study measured, some fields changed."""
+    fields: dict[str, Any] = {
+        "label": "1 rank",
+        "ranks": 1,
+        "global_batch_size": 8,
+        "learning_rate": 0.002,
+        "timed_steps": 389,
+        "step_time_s": 0.128,
+        "tokens_per_s": 8000.0,
+        "speed_up": 1.0,
+        "expected_speed_up": 1.0,
+        "efficiency": 1.0,
+        "serial_fraction": None,
+        "bubble": None,
+        "communication": 0.0,
+        "judgement": "Computing limits: communication hardly costs anything.",
+        "curve": None,
+        "missing": None,
+    }
+    return Measured.model_validate({**fields, **changes})
 
 
 CHECKPOINT = CheckpointView(

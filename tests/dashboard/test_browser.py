@@ -303,6 +303,50 @@ def test_who_was_signed_out_elsewhere_is_told_so(
     cancel(platform, job_id)
 
 
+def test_a_study_is_watched_to_its_end(platform: Running, watched: Watched) -> None:
+    with platform.http() as client:
+        answer = client.post(
+            "/v1/studies?schedules=naive,GPipe",
+            content=spec("study", 40, layers=4)
+            .replace("single", "pipeline")
+            .replace("ranks_per_node: 1", "ranks_per_node: 2"),
+            headers={"content-type": "application/yaml"},
+        )
+    assert answer.status_code == 201, answer.text
+    page = watched.page
+    page.goto(f"/studies/{answer.json()['id']}")
+    assert page.inner_text("#line") in ("connecting", "live")
+    wait_for(lambda: page.inner_text("#line") == "ended", what="the end", within_s=120, every_s=0.2)
+    wait_for(lambda: "times as fast as naive" in page.inner_text("#report"), what="the answer")
+    ended = page.locator("#report tbody .badge", has_text="succeeded")
+    wait_for(lambda: ended.count() == 2, what="the table to say so")
+    assert page.locator("#report tbody .badge", has_text="pass").count() == 1
+    charts = page.evaluate(LOOK_AT_CHARTS)
+    assert {chart["chart"] for chart in charts} == {"speed-up", "curves"}
+    for chart in charts:
+        assert chart["ink"] > 300, f"nothing is painted in {chart}"
+        assert chart["edge"] == 0, f"a label is cut off in {chart}"
+    page.focus("[data-chart=curves] .plot")
+    page.keyboard.press("Shift+ArrowLeft")
+    legends = page.locator("[data-chart=curves] [data-legend] b").all_inner_texts()
+    assert legends[0] == "30"
+    assert legends[1] == legends[2] != formats.UNKNOWN, "two schedules, one curve"
+    page.focus("[data-chart=speed-up] .plot")
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text("[data-chart=speed-up] [data-legend] b >> nth=0") == "naive"
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        for width in (360, 1280, 2560):
+            page.set_viewport_size({"width": width, "height": 900})
+            scrolls = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+            assert scrolls == [width, width]
+    page.click("#report tbody a >> nth=1")
+    page.wait_for_url("**/jobs/job_*")
+    assert page.inner_text("h1") == "seen-study GPipe"
+    page.click("#head a:has-text('a study')")
+    page.wait_for_url("**/studies/study_*")
+
+
 HOSTILE_LINES = [
     "<script>window.hurt = 1</script>",
     "<img src=x onerror='window.hurt = 2'>",
@@ -354,6 +398,7 @@ def test_no_page_scrolls_sideways(
         "/jobs",
         f"/jobs/{some_job}",
         "/jobs/new",
+        "/studies",
         "/nodes",
         "/leases",
         "/datasets",

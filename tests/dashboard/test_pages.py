@@ -24,17 +24,21 @@ from tests.dashboard.fake_api import (
     job,
     lease,
     me,
+    measured,
     node,
     planned,
     refusal,
     result,
     spec,
+    study_report,
 )
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202edesrever\x1b[31m"
 MARKUP = '<script>alert(1)</script>"><img src=x onerror=alert(2)>'
 JOB = "/jobs/job_01aaaaaaaaaaaaaaaaaaaaaaaa"
+STUDY = "/studies/study_01aaaaaaaaaaaaaaaaaaaaaaaa"
 PAGES = ["/jobs", JOB, "/jobs/new", "/nodes", "/leases", "/datasets", "/account"]
+PAGES += ["/studies", STUDY]
 STAFF = me(user=me().user.model_copy(update={"role": Role.STAFF}))
 
 
@@ -54,6 +58,8 @@ def full(api: FakeApi) -> FakeApi:
     api.put("/v1/leases", [lease(), lease(id="lease_02", state=LeaseState.ENDED)])
     api.put("/v1/datasets", [DATASET])
     api.put("/v1/tokens", [TOKEN])
+    api.put("/v1/studies", [study_report()])
+    api.put(f"/v1{STUDY}", study_report())
     return api
 
 
@@ -147,6 +153,9 @@ def test_what_others_wrote_is_inert_everywhere(full: FakeApi, page: TestClient) 
     full.put("/v1/leases", [lease(reason=HOSTILE, state=LeaseState.ENDED)])
     full.put("/v1/datasets", [DATASET.model_copy(update={"name": HOSTILE, "warnings": [HOSTILE]})])
     full.put("/v1/tokens", [TOKEN.model_copy(update={"name": HOSTILE})])
+    study = study_report(name=HOSTILE, summary=HOSTILE, points=[measured(missing=HOSTILE)] * 2)
+    full.put("/v1/studies", [study])
+    full.put(f"/v1{STUDY}", study)
     full.put("/v1/jobs/plan", refusal(422, HOSTILE, param=HOSTILE), method="POST")
     texts = [page.get(path).text for path in PAGES] + [
         page.get("/jobs", params={"name": MARKUP, "user": MARKUP}).text,

@@ -1,0 +1,116 @@
+// One study, alive: speed-ups and loss curves of its jobs, and the table, which is asked for again
+// when something has changed.
+import { Chart } from "./charts.js";
+import { count, decimal } from "./formats.js";
+import { announce } from "./page.js";
+import { Series } from "./series.js";
+import { clock } from "./times.js";
+
+/* global htmx */
+const EVERY_MS = 2000;
+const LOST_AFTER_MS = 3000;
+const RESOLUTION = 1000;
+const COLOURS = 6;
+
+let study = JSON.parse(document.getElementById("study-document").textContent);
+const address = `/v1/studies/${encodeURIComponent(study.id)}`;
+const hasSchedules = study.kind === "schedules";
+const figure = (name) => document.querySelector(`[data-chart="${name}"]`);
+const colour = (index) => `--c-${(index % COLOURS) + 1}`;
+
+// ---- speed-up -----------------------------------------------------------------------------------
+const places = study.points.map((point, index) => (hasSchedules ? index + 1 : point.ranks));
+const speedUps = new Series();
+const speedUpChart = new Chart(figure("speed-up"), speedUps, {
+  kind: {
+    unit: "times as fast",
+    x: hasSchedules ? "schedule" : "ranks",
+    xLabel: hasSchedules ? (place) => study.points[place - 1]?.label ?? "" : count,
+    xEnd: Math.max(...places) + 0.5,
+    format: (value) => decimal(value, 3),
+    fromZero: true,
+    series: [
+      { key: "measured", name: "measured", colour: "--c-1", width: 2, hasPoints: true },
+      { key: "expected", name: hasSchedules ? "predicted by the bubbles" : "ideal", colour: "--text-3", width: 1.5, dash: 2, hasPoints: hasSchedules },
+    ],
+  },
+});
+
+function drawSpeedUps() {
+  study.points.forEach((point, index) => {
+    speedUps.put("measured", places[index], point.speed_up);
+    speedUps.put("expected", places[index], point.expected_speed_up);
+  });
+  if (study.points.some((point) => point.speed_up !== null)) speedUpChart.draw();
+}
+
+// ---- loss curves --------------------------------------------------------------------------------
+const curves = new Series();
+const curveChart = new Chart(figure("curves"), curves, {
+  steps: study.jobs[0].steps,
+  kind: {
+    unit: "loss, nats per token",
+    format: decimal,
+    hasFuture: false,
+    // Equal curves lie on one another: the first is drawn wide, so that it shows below the others.
+    series: study.jobs.map((job, index) => ({ key: job.job, name: job.label, colour: colour(index), width: index ? 1.5 : 4, share: index ? undefined : 0.38, dash: index % 3 })),
+  },
+});
+const drawn = new Map(); // job -> the step up to which its curve was read
+
+async function readCurves() {
+  const due = study.jobs.filter((job) => job.step > 0 && drawn.get(job.job) !== `${job.step} ${job.state}`);
+  await Promise.all(due.map(async (job) => {
+    const answer = await fetch(`/v1/jobs/${encodeURIComponent(job.job)}/metrics?keys=loss&rank=0&resolution=${RESOLUTION}`);
+    if (!answer.ok) return;
+    const { series } = await answer.json();
+    curves.replace({ series: series.map((one) => ({ ...one, key: job.job })) });
+    drawn.set(job.job, `${job.step} ${job.state}`);
+  }));
+  if (due.length) curveChart.draw();
+}
+
+// ---- live ---------------------------------------------------------------------------------------
+let lastHeard = new Date();
+
+function tellLine(line) {
+  const badge = document.getElementById("line");
+  badge.dataset.line = line;
+  badge.textContent = { live: "live", lost: "line lost", over: "ended" }[line];
+  const banner = document.getElementById("line-lost");
+  if (line === "lost" && banner.hidden) {
+    banner.querySelector("[data-lost-at]").textContent = clock(lastHeard, { seconds: true });
+    announce("Connection lost. The page shows what it knew.");
+  }
+  if (line !== "lost" && !banner.hidden) announce("Connected again.");
+  banner.hidden = line !== "lost";
+}
+
+async function look() {
+  try {
+    const answer = await fetch(address);
+    if (answer.status === 401) {
+      location.href = `/login?next=/studies/${study.id}`;
+      return;
+    }
+    if (!answer.ok) throw new Error(`answer ${answer.status}`);
+    const text = await answer.text();
+    lastHeard = new Date();
+    const before = study;
+    study = JSON.parse(text);
+    if (JSON.stringify(before) !== JSON.stringify(study)) htmx.trigger(document.getElementById("report"), "refresh");
+    study.jobs.forEach((job, index) => {
+      if (job.state !== before.jobs[index].state) announce(`${job.label}: ${job.state}. ${job.reason}`);
+    });
+    tellLine(study.is_final ? "over" : "live");
+    drawSpeedUps();
+    await readCurves();
+  } catch {
+    if (new Date() - lastHeard > LOST_AFTER_MS) tellLine("lost");
+  }
+  if (!study.is_final) setTimeout(look, EVERY_MS);
+}
+
+addEventListener("themechange", () => [speedUpChart, curveChart].forEach((chart) => chart.redraw()));
+drawSpeedUps();
+look();
