@@ -203,10 +203,12 @@ def load_checkpoint(checkpoint: Path, engine: Engine, spec: TrainSpec, mesh: Mes
 
 
 def read_weights(checkpoint: Path, spec: TrainSpec) -> dict[str, Tensor]:
-    """The whole weights of a saved run on CPU, by global name; for one rank, without the others."""
+    """The whole trained weights of a saved run on CPU, by global name; for one rank, without the
+    others."""
     weights = {
         name: torch.empty(parameter.shape, dtype=parameter.dtype)
         for name, parameter in design_model(spec).named_weights()
+        if parameter.requires_grad
     }
     with alone_is_fine():
         load({"model": weights}, storage_reader=FileSystemReader(checkpoint), no_dist=True)
@@ -231,14 +233,17 @@ def alone_is_fine() -> Iterator[None]:
 
 def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> None:
     """Steps, batch sizes, learning rate, text and layout may change between runs; the model, what
-    its tokens are, and the optimizer's state may not."""
-    before, now = stored.model.model_dump(), spec.model.model_dump()
-    differences = [
-        f"model.{field} is {now[field]} here, {before[field]} there"
-        for field in now
-        if now[field] != before[field]
-    ]
-    others = {
+    its tokens are, and the optimizer's state may not. Neither may the frozen weights, which a
+    checkpoint lacks."""
+    differences = []
+    for part in ("model", "adapter"):
+        before, now = fields_of(getattr(stored, part)), fields_of(getattr(spec, part))
+        differences += [
+            f"{part}.{field} is {now.get(field)} here, {before.get(field)} there"
+            for field in before | now
+            if now.get(field) != before.get(field)
+        ]
+    others: dict[str, tuple[object, object]] = {
         "precision": (spec.precision, stored.precision),
         "optimizer": (state_of(spec.training.optimizer), state_of(stored.training.optimizer)),
         "gradient_delay": (spec.parallelism.gradient_delay, stored.parallelism.gradient_delay),
@@ -247,6 +252,8 @@ def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> 
         "image_shape": (image_shape(spec.data), image_shape(stored.data)),
         "classes": (num_classes(spec.data), num_classes(stored.data)),
     }
+    if spec.adapter is not None and spec.model.checkpoint is None:  # they are drawn again
+        others["seed"] = (spec.training.seed, stored.training.seed)
     differences += [
         f"{field} is {here} here, {there} there"
         for field, (here, there) in others.items()
@@ -259,3 +266,8 @@ def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> 
 def state_of(optimizer: OptimizerName) -> OptimizerName:
     """Whose state an optimizer keeps, by names and numbers."""
     return OptimizerName.ADAMW if optimizer is OptimizerName.ADAMW_TRITON else optimizer
+
+
+def fields_of(part: BaseModel | None) -> dict[str, object]:
+    """A part of a spec, in JSON's types; nothing where it is left out."""
+    return {} if part is None else part.model_dump(mode="json")

@@ -2,15 +2,24 @@
 
 The convention is PaLM's (arXiv:2204.02311, appendix B): six per matrix weight and token (two
 forward, four backward) and 12 x layers x width x tokens for attention, without a discount for
-causality and without counting recomputation. A convolution's weight counts at every place. Model
-FLOPs utilisation divides by the peak of dense matrix products.
+causality and without counting recomputation. A frozen weight counts four: it has no gradient. A
+convolution's weight counts at every place. Model FLOPs utilisation divides by the peak of dense
+matrix products.
 """
 
 from strategies import image_shapes
-from strategies.shapes import ffn_width, heads, kv_heads, tokens_per_sample, vocabulary_size
-from strategies.spec import ModelName, ModelSpec, TrainSpec
+from strategies.shapes import (
+    count_adapters,
+    ffn_width,
+    heads,
+    kv_heads,
+    tokens_per_sample,
+    vocabulary_size,
+)
+from strategies.spec import AdapterSpec, ModelName, ModelSpec, TrainSpec
 
 FLOPS_PER_WEIGHT = 6
+FLOPS_PER_FROZEN_WEIGHT = 4  # it has no gradient of its own
 FLOPS_PER_ATTENTION = 12
 
 
@@ -23,10 +32,15 @@ def matrix_weights(model: ModelSpec, *, vocabulary: int) -> int:
     return model.layers * (attention + feed_forward) + vocabulary * width
 
 
-def flops_per_token(model: ModelSpec, *, vocabulary: int, sequence_length: int) -> int:
+def flops_per_token(
+    model: ModelSpec, *, vocabulary: int, sequence_length: int, adapter: AdapterSpec | None = None
+) -> int:
     """FLOPs of one token's forward and backward pass."""
     matrices = matrix_weights(model, vocabulary=vocabulary)
     attention = FLOPS_PER_ATTENTION * model.layers * model.width * sequence_length
+    if adapter is not None:
+        trained = FLOPS_PER_WEIGHT * count_adapters(model, adapter)
+        return FLOPS_PER_FROZEN_WEIGHT * matrices + trained + attention
     return FLOPS_PER_WEIGHT * matrices + attention
 
 
@@ -38,6 +52,7 @@ def flops_per_token_of(spec: TrainSpec) -> int:
         spec.model,
         vocabulary=vocabulary_size(spec.data),
         sequence_length=tokens_per_sample(spec.data),
+        adapter=spec.adapter,
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from strategies.init import build_model
+from strategies.init import Source, build_model
 from strategies.models.transformer import Transformer
 from strategies.pretrained import to_hugging_face
 from strategies.run_directory import fsync_directory
@@ -48,16 +48,19 @@ def sample_text(
     *,
     prompt: str,
     num_tokens: int,
+    source: Source | None = None,
 ) -> str:
-    """The prompt and what the model writes after it, on CPU; the same for the same weights.
+    """The prompt and what the model writes after it, on CPU; the same for the same weights. Those
+    that `weights` lacks are frozen, and read from `source` again.
 
     Without a prompt, or with one that has no tokens, it goes on from a line break.
     """
-    model = build_model(spec, device=torch.device("cpu"))
+    model = build_model(spec, device=torch.device("cpu"), source=source)
     assert isinstance(model, Transformer)
     with torch.no_grad():
         for name, parameter in model.named_weights():
-            parameter.copy_(weights[name])
+            if parameter.requires_grad:
+                parameter.copy_(weights[name])
     begin = tokenizer.encode(prompt).tolist() or tokenizer.encode("\n").tolist() or [0]
     written = generate(
         model,

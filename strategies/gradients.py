@@ -19,11 +19,12 @@ class Weight(NamedTuple):
 
 
 def weights_of(named: Sequence[tuple[str, nn.Parameter]], mesh: Mesh) -> list[Weight]:
-    """The parameters of this rank's layers. A rank that shares its layers but not its numbers
-    with others holds a DTensor; what is no DTensor, all ranks of the layer hold whole."""
+    """The trained parameters of this rank's layers. A rank that shares its layers but not its
+    numbers with others holds a DTensor; what is no DTensor, all ranks of the layer hold whole."""
     return [
         Weight(name, parameter, mesh.layout.stage_size // num_shards(parameter))
         for name, parameter in named
+        if parameter.requires_grad
     ]
 
 

@@ -5,12 +5,13 @@ They come from a source: a Hugging Face checkpoint, or `Seed`, which draws them.
 at 1, biases at 0, matrices at a normal distribution with deviation sqrt(2 / (5 x width))
 (SmallInit, arXiv:1910.05895, equation 6: 0.05 at width 160, 0.023 at width 768).
 Image models, whose parts read more or fewer numbers than width, take the same by how many each
-reads.
+reads. Of an adapter, A is uniform up to 1 / sqrt(width) and B zero; they are always drawn.
 """
 
 import hashlib
 import importlib
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+from strategies.adapters import FrozenMatrix, adapt
 from strategies.catalog import MODELS
 from strategies.image_shapes import image_shape, num_classes
 from strategies.models.network import Network
@@ -30,6 +32,7 @@ from strategies.shapes import tokens_per_sample, vocabulary_size
 from strategies.spec import TrainSpec
 
 Region = tuple[slice, ...]  # of a tensor, with the bounds of every dimension
+ADAPTER = re.compile(r"\.lora\.\w+\.([ab])$")
 
 
 class Source(Protocol):
@@ -50,6 +53,18 @@ class Seed:
         return first_values(name, shape, seed=self.seed, width=self.width)[region]
 
 
+@dataclass(frozen=True)
+class AdaptersBeside:
+    """Frozen weights from one source; their adapters, which it lacks, are drawn."""
+
+    frozen: Source
+    drawn: Seed
+
+    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
+        source = self.drawn if ADAPTER.search(name) else self.frozen
+        return source.read(name, shape, region)
+
+
 def source_of(run_plan: RunPlan) -> Source:
     """Where a run's first weights come from; BadCheckpoint where that cannot be used."""
     spec = run_plan.spec
@@ -61,7 +76,8 @@ def source_of(run_plan: RunPlan) -> Source:
         )
     from strategies.pretrained import Pretrained
 
-    return Pretrained(Path(run_plan.model_path), spec)
+    pretrained = Pretrained(Path(run_plan.model_path), spec)
+    return pretrained if spec.adapter is None else AdaptersBeside(pretrained, seed_of(spec))
 
 
 def seed_of(spec: TrainSpec) -> Seed:
@@ -81,18 +97,21 @@ def design_model(spec: TrainSpec) -> Network:
                 classes=num_classes(spec.data),
                 dtype=dtype_of(spec.precision),
             )
-        return make(
+        model = make(
             spec.model,
             vocabulary=vocabulary_size(spec.data),
             sequence_length=tokens_per_sample(spec.data),
             dtype=dtype_of(spec.precision),
         )
+    if spec.adapter is not None:
+        adapt(model, spec.adapter)
+    return model
 
 
-def build_model(spec: TrainSpec, *, device: torch.device) -> Network:
-    """The whole model with its first weights."""
+def build_model(spec: TrainSpec, *, device: torch.device, source: Source | None = None) -> Network:
+    """The whole model with its first weights, by default as if it were built from nothing."""
     model = design_model(spec)
-    materialise(model, "", seed_of(spec), device=device)
+    materialise(model, "", source or seed_of(spec), device=device)
     model.compute_constants(device)
     model.tie()
     return model
@@ -102,7 +121,13 @@ def build_model(spec: TrainSpec, *, device: torch.device) -> Network:
 def materialise(module: nn.Module, name: str, source: Source, *, device: torch.device) -> None:
     """Give a module of a designed model storage and first weights; `name` is its global name."""
     module.to_empty(device=device)
+    for own_name, matrix in module.named_modules(prefix=name):
+        if isinstance(matrix, FrozenMatrix):
+            whole = tuple(slice(0, length) for length in matrix.shape)
+            matrix.take(source.read(f"{own_name}.weight", matrix.shape, whole))
     for own_name, parameter in module.named_parameters(prefix=name):
+        if not parameter.is_floating_point():
+            continue  # codes of a matrix that was taken above
         own = parameter.to_local() if isinstance(parameter, DTensor) else parameter
         own.copy_(source.read(own_name, parameter.shape, own_region(parameter)))
 
@@ -121,7 +146,13 @@ def first_values(name: str, shape: torch.Size, *, seed: int, width: int | None) 
     """The whole of one tensor, in float64, from its name."""
     if len(shape) == 1:
         return (torch.zeros if name.endswith("bias") else torch.ones)(shape, dtype=torch.float64)
+    adapter = ADAPTER.search(name)
+    if adapter is not None and adapter[1] == "b":
+        return torch.zeros(shape, dtype=torch.float64)
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    if adapter is not None:  # torch's own for a linear layer, which is peft's
+        bound = 1 / math.sqrt(shape[1])
+        return (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1) * bound
     deviation = math.sqrt(2 / (5 * (width or math.prod(shape[1:]))))
     return torch.randn(shape, generator=generator, dtype=torch.float64) * deviation

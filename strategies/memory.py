@@ -3,6 +3,7 @@
 Terms marked exact follow from the code alone; the others are estimates, with their source.
 """
 
+import math
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -11,15 +12,19 @@ from strategies import image_shapes
 from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.rules.problem import Asked
 from strategies.shapes import (
+    count_trained,
     ffn_width,
+    frozen_bytes,
     heads,
     kv_heads,
+    matrices,
     parameters_of,
     tokens_per_sample,
     vocabulary_size,
 )
 from strategies.spec import (
     ActivationCheckpointing,
+    FrozenBase,
     ModelName,
     ModelSpec,
     Offload,
@@ -114,7 +119,7 @@ class States(NamedTuple):
 
 
 def states_held(asked: Asked, held: int, shards: int) -> States:
-    """What a rank holds of `held` weights that `shards` ranks share.
+    """What a rank holds of `held` trained weights that `shards` ranks share.
 
     ZeRO's first two stages keep their own part of the weights once more, for the update (DeepSpeed
     0.19). What is offloaded to the host leaves a GPU, but not a CPU.
@@ -133,14 +138,40 @@ def states_held(asked: Asked, held: int, shards: int) -> States:
     return States(part if stored_here else 0, part, averages if updates_here else 0)
 
 
+def frozen_weight_bytes(spec: TrainSpec) -> int:
+    """What the whole model's frozen weights take: matrices of layers as asked, others as they are.
+
+    QLoRA (arXiv:2305.14314), section 3: 4.127 bits for a number in NF4.
+    """
+    if spec.adapter is None:
+        return 0
+    size, shapes = BYTES_PER_WEIGHT[spec.precision], matrices(spec.model).values()
+    layer = sum(frozen_bytes(spec.adapter.base, shape, whole=size) for shape in shapes)
+    others = parameters_of(spec) - spec.model.layers * sum(math.prod(shape) for shape in shapes)
+    return spec.model.layers * layer + others * size
+
+
+def numbers_copied(asked: Asked) -> float:
+    """Numbers of matrices that a rank keeps in half precision for its backward pass; a quantised
+    matrix is made again instead."""
+    spec, layout = asked.spec, asked.layout
+    whole = parameters_of(spec)
+    if spec.adapter is not None:
+        whole += count_trained(spec)
+        if spec.adapter.base is not FrozenBase.NONE:
+            layer = sum(math.prod(shape) for shape in matrices(spec.model).values())
+            whole -= spec.model.layers * layer
+    return -(-whole // (layout.tensor * layout.pipeline))
+
+
 def memory_terms(asked: Asked) -> list[MemoryTerm]:
     """Memory per rank, by term, of the rank that needs the most."""
     spec, layout = asked.spec, asked.layout
     size = BYTES_PER_WEIGHT[spec.precision]
     is_text = not spec.model.name.reads_images
     choices = vocabulary_size(spec.data) if is_text else image_shapes.num_classes(spec.data)
-    whole = parameters_of(spec)
-    held = -(-whole // (layout.tensor * layout.pipeline))
+    trained = count_trained(spec)
+    held = -(-trained // (layout.tensor * layout.pipeline))
     shards = layout.shard * layout.context if layout.shard > 1 else 1
     states = states_held(asked, held, shards)
     layers = -(-spec.model.layers // layout.pipeline)
@@ -157,7 +188,7 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
     def term(name: str, num_bytes: float, exact: bool, source: str) -> MemoryTerm:
         return MemoryTerm(name=name, gib=num_bytes / GIB, exact=exact, source=source)
 
-    exact = held == whole and shards == 1
+    exact = held == trained and shards == 1
     averages = (
         f"{spec.training.optimizer}: {AVERAGES_PER_WEIGHT[spec.training.optimizer]} per weight"
     )
@@ -172,11 +203,19 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
     if (delay := spec.parallelism.gradient_delay) > 0:
         late = delay * states.gradients * size
         terms.insert(3, term("late gradients", late, exact, f"{delay} that wait for their update"))
+    frozen = frozen_weight_bytes(spec) / (layout.tensor * layout.pipeline)
+    if spec.adapter is not None:
+        terms.insert(0, term("frozen", frozen / shards, exact, f"base {spec.adapter.base}"))
+        if spec.adapter.base is not FrozenBase.NONE:
+            largest = max(map(math.prod, matrices(spec.model).values()), default=0)
+            numbers = "codes, and the matrix that is computed with"
+            terms.insert(1, term("opened", 2 * largest * size, False, numbers))
     if BYTES_PER_FEATURE[spec.precision] < size:
-        copied = held if how is ActivationCheckpointing.NONE else held / layers
+        in_all = numbers_copied(asked)
+        copied = in_all if how is ActivationCheckpointing.NONE else in_all / layers
         copies = copied * BYTES_PER_FEATURE[spec.precision]
         terms.insert(3, term("copies", copies, False, "matrices in half precision, for backward"))
     if shards > 1 and asked.strategy not in (Strategy.ZERO1, Strategy.ZERO2):
-        layer = held / layers * size
-        terms.insert(3, term("gathered", 2 * layer, False, "a layer's weights and its gradient"))
+        layer = (frozen + 2 * held * size) / layers
+        terms.insert(3, term("gathered", layer, False, "a layer's weights and its gradient"))
     return terms

@@ -72,6 +72,7 @@ class PipelineEngine(SpmdEngine):
             if self.holder(stage) == line.get_local_rank()
         }
         self.spread = next(iter(self.stages.values()))  # what is the same for all stages
+        self.models = [stage.model for stage in self.stages.values()]
         self.weights = [
             weight
             for stage in self.stages.values()

@@ -17,11 +17,12 @@ from strategies.hardware import Hardware
 from strategies.layout import AXES, Layout
 from strategies.learning_rate import scaling_policy
 from strategies.memory import MemoryTerm, memory_terms
+from strategies.rules.adapters import nothing_to_adapt
 from strategies.rules.layout import DEGREE_FIELDS
 from strategies.rules.precision import emulated
 from strategies.rules.problem import Asked, Problem
 from strategies.rules.zero import computed_in_float32
-from strategies.shapes import parameters_of, tokens_per_sample
+from strategies.shapes import count_trained, parameters_of, tokens_per_sample
 from strategies.spec import AUTO, ParallelismSpec, Strategy, TrainSpec
 
 DOES_NOT_FIT = "does_not_fit"
@@ -45,6 +46,9 @@ class Plan(BaseModel):
     global_batch_size: int
     tokens_per_step: int
     parameters: int
+    """Of the whole model, with its adapters."""
+    trainable_parameters: int | None = None
+    """As many of them are trained; None, from older versions: all."""
     memory: list[MemoryTerm]
     needed_gib: float
     """Per rank."""
@@ -141,6 +145,7 @@ def plan_of(asked: Asked) -> Plan:
     warnings = [] if policy is None else [policy]
     warnings.extend(emulated(spec.precision, hardware))
     warnings.extend(computed_in_float32(asked))
+    warnings.extend(nothing_to_adapt(spec))
     terms = memory_terms(asked)
     needed_gib = sum(term.gib for term in terms)
     ranks_sharing = max(1, asked.ranks_per_node) if hardware.device == "cpu" else 1
@@ -160,7 +165,8 @@ def plan_of(asked: Asked) -> Plan:
         gradient_accumulation_steps=asked.gradient_accumulation_steps,
         global_batch_size=spec.training.global_batch_size,
         tokens_per_step=spec.training.global_batch_size * tokens_per_sample(spec.data),
-        parameters=parameters_of(spec),
+        parameters=parameters_of(spec) + (0 if spec.adapter is None else count_trained(spec)),
+        trainable_parameters=count_trained(spec),
         unit="images" if spec.model.name.reads_images else "tokens",
         memory=terms,
         needed_gib=needed_gib,

@@ -32,6 +32,8 @@ LOGS = "logs"
 MANIFEST = "manifest.json"
 SAMPLE = "sample.txt"
 WEIGHTS = "model.safetensors"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"  # both names are peft's
+ADAPTER_CONFIG = "adapter_config.json"
 MANIFEST_FORMAT = 1
 
 CHECKPOINT_NAME = re.compile(r"^step-(\d{6,})$")

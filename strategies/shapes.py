@@ -1,10 +1,20 @@
 """The widths that a spec implies, and the number of parameters. Torch-free."""
 
 from strategies import image_shapes
-from strategies.spec import DataSpec, ModelName, ModelSpec, TrainSpec
+from strategies.spec import (
+    AdapterSpec,
+    AdapterTarget,
+    DataSpec,
+    FrozenBase,
+    ModelName,
+    ModelSpec,
+    TrainSpec,
+)
 
 FFN_MULTIPLE = 32
 BYTES = 256  # tokens, where each byte is one
+NF4_BLOCK = 64  # numbers that share a scale (QLoRA, arXiv:2305.14314, section 3)
+NF4_BLOCKS_TOGETHER = 256  # scales that share one
 
 
 def vocabulary_size(data: DataSpec) -> int:
@@ -40,7 +50,7 @@ def kv_heads(model: ModelSpec) -> int:
 
 
 def parameters_of(spec: TrainSpec) -> int:
-    """Numbers that are trained."""
+    """Numbers of the model, adapters aside."""
     if spec.model.name.reads_images:
         return image_shapes.count_parameters(spec.model, spec.data)
     return count_parameters(spec.model, vocabulary=vocabulary_size(spec.data))
@@ -59,3 +69,52 @@ def count_parameters(model: ModelSpec, *, vocabulary: int) -> int:
         feed_forward, norm = 3 * width * inner, width  # gate, up and down; RMSNorm has none
     embeddings = (1 if model.tied_embeddings else 2) * vocabulary * width
     return model.layers * (attention + feed_forward + 2 * norm) + norm + embeddings
+
+
+def matrices(model: ModelSpec) -> dict[AdapterTarget, tuple[int, int]]:
+    """Every matrix of a text model's layer: its width out, its width in."""
+    if model.name.reads_images:
+        return {}
+    width, inner = model.width, ffn_width(model)
+    kv_width = width // heads(model) * kv_heads(model)
+    found = {
+        AdapterTarget.QUERY: (width, width),
+        AdapterTarget.KEY: (kv_width, width),
+        AdapterTarget.VALUE: (kv_width, width),
+        AdapterTarget.OUTPUT: (width, width),
+        AdapterTarget.UP: (inner, width),
+        AdapterTarget.DOWN: (width, inner),
+    }
+    if model.name is ModelName.LLAMA:
+        found[AdapterTarget.GATE] = (inner, width)
+    return found
+
+
+def count_adapters(model: ModelSpec, adapter: AdapterSpec) -> int:
+    """Numbers of all adapters: rank x (out + in) for each matrix that has one."""
+    per_layer = sum(
+        adapter.rank * sum(shape)
+        for name, shape in matrices(model).items()
+        if name in adapter.targets
+    )
+    return model.layers * per_layer
+
+
+def count_trained(spec: TrainSpec) -> int:
+    """Numbers that a run trains: all, or those of its adapters."""
+    if spec.adapter is not None:
+        return count_adapters(spec.model, spec.adapter)
+    return parameters_of(spec)
+
+
+def frozen_bytes(base: FrozenBase, shape: tuple[int, int], *, whole: int) -> int:
+    """What a frozen matrix (out, in) takes; `whole` are the bytes of a number as it was."""
+    numbers = shape[0] * shape[1]
+    match base:
+        case FrozenBase.NONE:
+            return numbers * whole
+        case FrozenBase.INT8:
+            return numbers + 4 * shape[0]
+        case FrozenBase.NF4:
+            blocks = -(-numbers // NF4_BLOCK)
+            return blocks * NF4_BLOCK // 2 + blocks + 4 * -(-blocks // NF4_BLOCKS_TOGETHER) + 4

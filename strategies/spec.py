@@ -111,6 +111,26 @@ class Sampling(StrEnum):
     INDEPENDENT = "independent"
 
 
+class AdapterTarget(StrEnum):
+    """The matrices of a layer."""
+
+    QUERY = "query"
+    KEY = "key"
+    VALUE = "value"
+    OUTPUT = "output"
+    GATE = "gate"
+    UP = "up"
+    DOWN = "down"
+
+
+class FrozenBase(StrEnum):
+    """How the layers' frozen matrices are stored."""
+
+    NONE = "none"
+    NF4 = "nf4"
+    INT8 = "int8"
+
+
 class Schedule(StrEnum):
     """The learning rate after the warm-up."""
 
@@ -322,12 +342,32 @@ class VerifySpec(SpecPart):
     as long as that many steps on one rank."""
 
 
+class AdapterSpec(SpecPart):
+    """Train small matrices beside frozen ones."""
+
+    kind: Literal["lora"] = "lora"
+    rank: Annotated[int, Field(strict=True, ge=1, le=4096)] = 8
+    """The inner width of an adapter (peft's r)."""
+    alpha: Annotated[float, Field(gt=0, le=1_000_000)] = 16.0
+    """What an adapter gives is multiplied by alpha / rank (peft's lora_alpha)."""
+    targets: Annotated[tuple[AdapterTarget, ...], Field(min_length=1, max_length=7)] = (
+        AdapterTarget.QUERY,
+        AdapterTarget.VALUE,
+    )
+    """Which matrices of every layer have one (peft's target_modules); gate is llama's alone."""
+    base: FrozenBase = FrozenBase.NONE
+    """How the layers' own matrices are stored: as they are; in 4 bits, scales in 8 (QLoRA); in 8
+    bits with a scale for every row (LLM.int8). Embedding, norms and head stay as they are."""
+
+
 class TrainSpec(SpecPart):
     """One training run, whatever it runs on."""
 
     model: ModelSpec
     data: DataSpec
     training: TrainingSpec
+    adapter: AdapterSpec | None = None
+    """Default: every weight is trained."""
     parallelism: ParallelismSpec = ParallelismSpec()
     precision: Precision = Precision.FLOAT32
     activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing.NONE

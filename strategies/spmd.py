@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from strategies.adapters import FrozenMatrix
 from strategies.delayed_gradients import delay_gradients
 from strategies.engine import Batch, Held, State, copy_state, sum_of
 from strategies.gradients import (
@@ -136,6 +137,17 @@ def give_first_weights(
     model.tie()
 
 
+def weight_bytes(model: Network) -> int:
+    """What this rank holds of a model's weights, trained and frozen, in whatever form."""
+    scales = (
+        buffer
+        for module in model.modules()
+        if isinstance(module, FrozenMatrix)
+        for buffer in module.buffers()
+    )
+    return num_bytes([*model.parameters(), *scales])
+
+
 class SpmdEngine:
     """Layouts without a pipeline."""
 
@@ -143,6 +155,7 @@ class SpmdEngine:
         self.mesh = mesh
         self.spread = spread(design_model(spec), spec, plan, mesh, source)
         self.model = self.spread.model
+        self.models = [self.model]
         self.weights = weights_of(self.model.named_weights(), mesh)
         self.optimizer = build_optimizer((w.parameter for w in self.weights), spec.training)
         delay_gradients(self.optimizer, steps=spec.parallelism.gradient_delay)
@@ -193,7 +206,7 @@ class SpmdEngine:
         parameters = [weight.parameter for weight in self.weights]
         state = optimizer_state(self.optimizer, self.weights).values()
         return Held(
-            weights=num_bytes(parameters),
+            weights=sum(weight_bytes(model) for model in self.models),
             gradients=num_bytes([p.grad for p in parameters if p.grad is not None]),
             optimizer=num_bytes(state),
         )

@@ -7,8 +7,9 @@ numbers.
 
 from contextlib import AbstractContextManager
 
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -19,6 +20,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from strategies.adapters import Lora
 from strategies.models.network import Network
 
 
@@ -32,6 +34,7 @@ def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool
 
     Columns first, then rows, so that a pair of matrices costs one reduction each way.
     """
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     between = Shard(1) if sequence_parallel else Replicate()
     whole, columns = Replicate(), Shard(-1)
     for layer in model.layers.values():
@@ -56,6 +59,11 @@ def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool
         present = {name for name, _ in layer.named_modules()}
         styles = {name: style for name, style in styles.items() if name in present}
         parallelize_module(layer, ranks, styles)
+        for name, lora in layer.named_modules():
+            if isinstance(lora, Lora):
+                matrix = name.replace(".lora.", ".")
+                by_columns = isinstance(styles[matrix], ColwiseParallel)
+                split_adapter(lora, ranks, by_columns=by_columns)
     ends: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=whole, output_layouts=between),
         "head": ColwiseParallel(
@@ -67,3 +75,16 @@ def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool
     here = {name: style for name, style in ends.items() if getattr(model, name) is not None}
     if here:
         parallelize_module(model, ranks, here)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in trained)  # torch lets new ones be trained
+
+
+def split_adapter(lora: Lora, ranks: DeviceMesh, *, by_columns: bool) -> None:
+    """Split an adapter as its matrix is: beside columns B, beside rows A, the other one whole."""
+    whole = Replicate()
+    for name, placement in (
+        ("a", whole if by_columns else Shard(1)),
+        ("b", Shard(0) if by_columns else whole),
+    ):
+        parts = distribute_tensor(getattr(lora, name), ranks, [placement])
+        setattr(lora, name, nn.Parameter(parts))

@@ -15,15 +15,9 @@ from pydantic import BaseModel, ConfigDict
 
 from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.layout import AXES
-from strategies.memory import AVERAGES_PER_WEIGHT
+from strategies.memory import AVERAGES_PER_WEIGHT, frozen_weight_bytes
 from strategies.rules.problem import Asked
-from strategies.shapes import (
-    heads,
-    kv_heads,
-    parameters_of,
-    tokens_per_sample,
-    vocabulary_size,
-)
+from strategies.shapes import count_trained, heads, kv_heads, tokens_per_sample, vocabulary_size
 from strategies.spec import ActivationCheckpointing, GradientCompression, Strategy
 from strategies.stages import rank_of, schedule_of, stages_per_rank
 
@@ -51,6 +45,7 @@ class Shares(NamedTuple):
     """The sizes that traffic depends on."""
 
     weights: int  # bytes of this rank's share of the weights, gathered along all but two axes
+    gradients: int  # of those that are trained
     features: int  # numbers between two layers of one micro-batch, on one context rank
     micro_batches: int
 
@@ -65,11 +60,12 @@ def traffic(asked: Asked) -> list[Traffic]:
 
 def shares_of(asked: Asked) -> Shares:
     spec, layout = asked.spec, asked.layout
-    whole = parameters_of(spec)
-    held = -(-whole // (layout.tensor * layout.pipeline))
+    size, across = BYTES_PER_WEIGHT[spec.precision], layout.tensor * layout.pipeline
+    trained = -(-count_trained(spec) // across) * size
     tokens = asked.micro_batch_size * tokens_per_sample(spec.data) // layout.context
     return Shares(
-        weights=held * BYTES_PER_WEIGHT[spec.precision],
+        weights=trained + -(-frozen_weight_bytes(spec) // across),
+        gradients=trained,
         features=tokens * spec.model.width,
         micro_batches=asked.gradient_accumulation_steps,
     )
@@ -91,7 +87,8 @@ def pipeline(asked: Asked, shares: Shares) -> Iterator[Traffic]:
         features //= asked.layout.tensor
     sent = most * shares.micro_batches * features
     what = f"features of {shares.micro_batches} micro-batches over {most} stage border(s)"
-    if spec.model.tied_embeddings and asked.strategy is not Strategy.NAIVE:
+    tied = spec.model.tied_embeddings and spec.adapter is None
+    if tied and asked.strategy is not Strategy.NAIVE:
         sent += vocabulary_bytes(asked)
         what += ", and the gradient of the tied matrix"
     yield along(asked, ("pipeline",), sent, overlaps=False, what=what)
@@ -104,7 +101,7 @@ def data_parallel(asked: Asked, shares: Shares) -> Iterator[Traffic]:
         ranks = layout.replicate * layout.context
         if ranks > 1:
             axes = tuple(a for a in ("replicate", "context") if getattr(layout, a) > 1)
-            yield replicas(asked, axes, all_reduce(ranks, shares.weights))
+            yield replicas(asked, axes, all_reduce(ranks, shares.gradients))
         return
     ranks = layout.shard * layout.context
     axes = tuple(a for a in ("shard", "context") if getattr(layout, a) > 1)
@@ -119,11 +116,11 @@ def data_parallel(asked: Asked, shares: Shares) -> Iterator[Traffic]:
             what = f"weights gathered {counted(2 * times)}, gradients scattered {counted(times)}"
         case _:
             gathers = 1 if layout.pipeline > 1 else 2 * times  # a stage stays gathered
-            sent = (gathers + 1) * gather(ranks, shares.weights)
+            sent = gathers * gather(ranks, shares.weights) + gather(ranks, shares.gradients)
             what = f"weights gathered {counted(gathers)}, gradients scattered once"
     yield along(asked, axes, sent, overlaps=True, what=what)
     if layout.replicate > 1:
-        part = shares.weights // ranks
+        part = shares.gradients // ranks
         sent = all_reduce(layout.replicate, part)
         yield along(asked, ("replicate",), sent, overlaps=True, what="gradients summed, once")
 

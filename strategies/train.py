@@ -38,6 +38,7 @@ from strategies.mesh import Mesh, join, leave
 from strategies.metrics import MetricsLog, max_active_gib
 from strategies.one_rank import Certifier
 from strategies.patience import Patience
+from strategies.peft_files import export_adapter
 from strategies.precision import first_loss_scale
 from strategies.preflight import trust
 from strategies.probe import Probe
@@ -265,14 +266,18 @@ def find_start(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> Path |
 def leave_artifacts(
     run_plan: RunPlan, directory: RunDirectory, checkpoint: Path, windows: Windows
 ) -> str | None:
-    """Write the final weights and, of a text model, a sample, on the first rank alone; the
+    """Write what was trained and, of a text model, a sample, on the first rank alone; the
     sample."""
     tokenizer = windows.tokenizer if isinstance(windows, TokenWindows) else None
     weights = read_weights(checkpoint, run_plan.spec)
-    export_weights(directory.artifacts / WEIGHTS, weights, run_plan.spec, tokenizer)
+    if run_plan.spec.adapter is not None:
+        export_adapter(directory.artifacts, weights, run_plan.spec)
+    else:
+        export_weights(directory.artifacts / WEIGHTS, weights, run_plan.spec, tokenizer)
     if tokenizer is None:
         return None
-    describe_model(directory.artifacts, run_plan, tokenizer)
+    if run_plan.spec.adapter is None:
+        describe_model(directory.artifacts, run_plan, tokenizer)
     if run_plan.sample_bytes == 0:
         return None
     sample = sample_text(
@@ -281,6 +286,7 @@ def leave_artifacts(
         tokenizer,
         prompt=run_plan.prompt,
         num_tokens=run_plan.sample_bytes,
+        source=None if run_plan.spec.adapter is None else source_of(run_plan),
     )
     write_atomically(directory.artifacts / SAMPLE, sample.encode())
     return sample

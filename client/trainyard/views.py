@@ -151,6 +151,8 @@ class Plan(View):
     global_batch_size: int
     tokens_per_step: int
     parameters: int
+    trainable_parameters: int | None = None
+    """None: all."""
     memory: tuple[MemoryTerm, ...]
     needed_gib: float
     """Per rank."""

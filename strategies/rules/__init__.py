@@ -6,6 +6,7 @@ A rule is a function from what was asked for to its problems; `ALL` is every rul
 from collections.abc import Callable, Iterator
 
 from strategies.rules import (
+    adapters,
     batch,
     compiling,
     context,
@@ -57,6 +58,9 @@ ALL: tuple[Rule, ...] = (
     gradients.local_ranks_average,
     gradients.late_gradients_are_whole,
     verify.there_is_something_to_verify,
+    adapters.targets_exist,
+    adapters.quantised_bases_stay_whole,
+    adapters.zero_trains_all,
     zero.zero_shards_alone,
     zero.offload_needs_zero,
     zero.zero_keeps_float32,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from layouts import Split, Variant
 from pool import Pool
 from safetensors.torch import load_file
+from torch import Tensor
 from training_runs import Options, Run, make_run_plan
 
 from strategies.promise import FLOAT32_INSIDE
@@ -59,12 +60,18 @@ def furthest(run: Run, one: Run, key: str) -> float:
 
 def distance(run: Run, one: Run) -> float:
     """Relative L2 distance of the final weights."""
-    found = load_file(run.directory.artifacts / "model.safetensors")
-    wanted = load_file(one.directory.artifacts / "model.safetensors")
+    found, wanted = trained_weights(run), trained_weights(one)
     assert found.keys() == wanted.keys()
     apart = sum(float((found[name] - wanted[name]).double().square().sum()) for name in wanted)
     size = sum(float(tensor.double().square().sum()) for tensor in wanted.values())
     return math.sqrt(apart / size)
+
+
+def trained_weights(run: Run) -> dict[str, Tensor]:
+    """What a run has left, by name: the whole model, or its adapters."""
+    adapters = run.directory.artifacts / "adapter_model.safetensors"
+    whole = run.directory.artifacts / "model.safetensors"
+    return load_file(adapters if adapters.exists() else whole)
 
 
 class Bench:

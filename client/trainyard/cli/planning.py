@@ -119,7 +119,7 @@ def show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
             f"{made.strategy} on {made.world_size} rank(s): {', '.join(axes) or 'one rank'}",
         ),
         ("batch", batch_sentence(made)),
-        ("parameters", f"{made.parameters:,}"),
+        ("parameters", parameters_of(made)),
         ("memory", f"{made.needed_gib:.3g} of {made.capacity_gib:.3g} GiB per rank"),
     ]
     if made.cost is not None:
@@ -222,3 +222,10 @@ def show_advice(advice: tuple[Advice, ...]) -> None:
         right=["GiB", "time"],
         sentence=True,
     )
+
+
+def parameters_of(made: Plan) -> str:
+    """How many there are, and how many of them are trained."""
+    if made.trainable_parameters in (None, made.parameters):
+        return f"{made.parameters:,}"
+    return f"{made.parameters:,}, of which {made.trainable_parameters:,} are trained"
