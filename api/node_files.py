@@ -15,7 +15,7 @@ from api.process import Process, ProcessDep
 from api.uploads import receive
 from core.errors import Conflict, NotFound
 from core.states import LIVE_ATTEMPT
-from core.tables import Attempt, Checkpoint, Dataset, Job, StoredFile
+from core.tables import Attempt, Checkpoint, Dataset, Job, Model, StoredFile
 
 router = APIRouter(prefix="/v1/node/files", tags=["node protocol"])
 
@@ -61,7 +61,7 @@ async def put_file(
 
 @router.get("/{sha256}", summary="Fetch a file", response_class=FileResponse)
 def get_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> FileResponse:
-    """A dataset or a file of a checkpoint that a live attempt of this node needs."""
+    """A dataset or a file of a model or checkpoint that a live attempt of this node needs."""
     with process.read() as session:
         if sha256 not in _needed(session, node):
             raise NotFound(f"No attempt on {node.name} needs the file {sha256}.")
@@ -94,11 +94,17 @@ def _keep(process: Process, incoming: storage.IncomingFile, sha256: str) -> None
 
 
 def _needed(session: Session, node: NodeIdentity) -> set[str]:
-    """Hashes of the datasets and checkpoints of the live attempts of a node."""
+    """Hashes of the datasets, models and checkpoints of the live attempts of a node."""
     live = (Attempt.node_id == node.id) & Attempt.state.in_(LIVE_ATTEMPT)
     datasets = session.scalars(
         select(Dataset.sha256)
         .join(Job, Job.dataset_id == Dataset.id)
+        .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.epoch == Job.epoch))
+        .where(live)
+    )
+    models = session.scalars(
+        select(Model.files)
+        .join(Job, Job.model_id == Model.id)
         .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.epoch == Job.epoch))
         .where(live)
     )
@@ -107,4 +113,5 @@ def _needed(session: Session, node: NodeIdentity) -> set[str]:
         .join(Attempt, Attempt.resume_checkpoint_id == Checkpoint.id)
         .where(live)
     )
-    return set(datasets) | {file["sha256"] for files in checkpoints for file in files}
+    folders = [*models, *checkpoints]
+    return set(datasets) | {file["sha256"] for files in folders for file in files}

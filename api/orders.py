@@ -21,7 +21,7 @@ from core.messages import (
 from core.policy import Timetable, usable_end
 from core.spec import JobSpec
 from core.states import LIVE_ATTEMPT, AttemptState, Outcome
-from core.tables import Attempt, Checkpoint, Dataset, Job, Lease
+from core.tables import Attempt, Checkpoint, Dataset, Job, Lease, Model
 from strategies.built_in import BUILT_IN, DatasetFormat
 from strategies.planner import Plan
 from strategies.spec import TrainSpec
@@ -100,6 +100,7 @@ def _order(
         if dataset
         else None,
         dataset_format=_format(dataset, spec),
+        model=_model_files(session, job),
         resume=_resume(session, attempt),
         deadlines=deadlines(job, attempt, lease, now=now, timetable=timetable),
         stop=stop,
@@ -110,6 +111,14 @@ def _format(dataset: Dataset | None, spec: JobSpec) -> DatasetFormat:
     if dataset is None:
         return BUILT_IN[spec.data.dataset]
     return cast(DatasetFormat, dataset.format)  # as it was checked when it was uploaded
+
+
+def _model_files(session: Session, job: Job) -> list[FileRef]:
+    if job.model_id is None:
+        return []
+    model = session.get(Model, job.model_id)
+    assert model is not None
+    return [FileRef.model_validate(file) for file in model.files]
 
 
 def _resume(session: Session, attempt: Attempt) -> Resume | None:

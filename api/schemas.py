@@ -352,6 +352,34 @@ class DatasetPreview(View):
     is_all: bool
 
 
+class ModelFile(View):
+    """One file of a model's folder."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class ModelView(View):
+    """A Hugging Face model that jobs can start from."""
+
+    id: str
+    name: str
+    architecture: str
+    """As its config.json names it."""
+    parameters: int
+    size: int
+    files: list[ModelFile]
+    has_tokenizer: bool
+    model: dict[str, Any]
+    """The `model` part of a spec that starts from it."""
+    vocabulary_size: int
+    """What `data.vocabulary_size` must be."""
+    longest_sequence: int | None
+    """What `data.sequence_length` may be at most; null: nothing is known against any."""
+    created_at: Moment
+
+
 class NodeView(View):
     """A node. Its inventory and use are for everybody; its address is not shown."""
 

@@ -18,10 +18,11 @@ from core.errors import BadRequest, NotSupportedYet, TooMany
 from core.ids import Kind, new_id
 from core.spec import JobSpec
 from core.states import LIVE_JOB, WAITING_JOB, Desired, JobState
-from core.tables import Dataset, Job, Lease, Node
+from core.tables import Dataset, Job, Lease, Model, Node
 from core.transitions import enter_job
 from strategies.built_in import BUILT_IN
-from strategies.spec import ModelName
+from strategies.hf_config import differences, parse_config
+from strategies.spec import HUB, ModelName
 
 OWN_SCRIPT = ("script", "command", "entrypoint")
 
@@ -32,6 +33,7 @@ class Planned:
 
     spec: JobSpec
     dataset_id: str | None
+    model_id: str | None
     plans: Sequence[ClassPlanned]
 
     @property
@@ -65,9 +67,10 @@ def read_spec(text: SpecText) -> JobSpec:
 def plan_job(session: Session, cache: PlanCache, spec: JobSpec, *, user_id: str) -> Planned:
     """Plan `spec` on every node class it may run on. Reads only.
 
-    Raises BadRequest where its dataset, node class or lease is not there.
+    Raises BadRequest where its dataset, model, node class or lease is not there.
     """
     dataset_id = find_dataset(session, spec.data.dataset, user_id=user_id, model=spec.model.name)
+    model_id = find_model(session, spec, user_id=user_id)
     wanted = spec.resources.node_class
     if spec.lease is not None:
         leased = _class_of_lease(session, spec.lease, user_id=user_id)
@@ -88,7 +91,7 @@ def plan_job(session: Session, cache: PlanCache, spec: JobSpec, *, user_id: str)
             param="resources.node_class",
         )
     plans = [cache.plan(spec, offer) for offer in offers]
-    return Planned(spec=spec, dataset_id=dataset_id, plans=plans)
+    return Planned(spec=spec, dataset_id=dataset_id, model_id=model_id, plans=plans)
 
 
 def require_runnable(planned: Planned) -> ClassPlanned:
@@ -138,6 +141,7 @@ def insert_job(
         "spec": spec.model_dump(mode="json"),
         "plan": chosen.document,
         "dataset_id": planned.dataset_id,
+        "model_id": planned.model_id,
         "lease_id": spec.lease,
         "cloned_from": cloned_from,
         "state": JobState.QUEUED,
@@ -232,6 +236,44 @@ def find_dataset(session: Session, name: str, *, user_id: str, model: ModelName)
             f"data.dataset: {name!r} holds {holds}, which {model} does not read; take {others}.",
             code="wrong_dataset",
             param="data.dataset",
+        )
+    return str(found.id)
+
+
+def find_model(session: Session, spec: JobSpec, *, user_id: str) -> str | None:
+    """Id of the user's model with this name or id; None where the spec names none, or one of the
+    hub. BadRequest where the spec is of another shape."""
+    name = spec.model.checkpoint
+    if name is None or name.startswith(HUB):
+        return None
+    found = session.execute(
+        select(Model.id, Model.config, Model.has_tokenizer).where(
+            Model.user_id == user_id,
+            Model.deleted_at.is_(None),
+            (Model.name == name) | (Model.id == name),
+        )
+    ).first()
+    if found is None:
+        raise BadRequest(
+            f"model.checkpoint: you have no model {name!r}. Upload it first (trainyard models "
+            "upload DIR), or name one of the hub, as hub:owner/name@revision.",
+            code="unknown_model",
+            param="model.checkpoint",
+        )
+    wrong = list(differences(parse_config(found.config.encode()), spec))
+    if wrong:
+        raise BadRequest(
+            f"model.checkpoint: {name} is of another shape: {'; '.join(wrong)}. `trainyard models "
+            f"show {name}` prints the fields.",
+            code="bad_checkpoint",
+            param="model.checkpoint",
+        )
+    if spec.data.tokenizer == "huggingface" and not found.has_tokenizer:
+        raise BadRequest(
+            f"data.tokenizer: {name} was uploaded without a tokenizer.json. Save it into its "
+            "folder with AutoTokenizer.from_pretrained(...).save_pretrained(DIR), and upload it.",
+            code="no_tokenizer",
+            param="data.tokenizer",
         )
     return str(found.id)
 

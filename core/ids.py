@@ -20,6 +20,7 @@ class Kind(StrEnum):
     LEASE = "lease"
     NODE = "node"
     DATASET = "data"
+    MODEL = "model"
     CHECKPOINT = "ckpt"
     FILE = "file"
 

@@ -208,6 +208,8 @@ class Order(Message):
     dataset: FileRef | None
     """None for a built-in dataset."""
     dataset_format: DatasetFormat = "text"
+    model: list[FileRef] = []
+    """The files of the uploaded model that training starts from."""
     resume: Resume | None
     deadlines: Deadlines
     stop: StopOrder | None = None

@@ -43,6 +43,7 @@ class ApiSettings(SchedulerSettings):
     """With a public URL: further names under which nodes and probes reach the API, as JSON."""
     max_body_bytes: int = 1_000_000
     max_dataset_bytes: int = 1 << 30
+    max_model_bytes: int = 64 << 30
     max_file_bytes: int = 64 << 30
     submissions_per_minute: int = 60
     max_queued_jobs: int = 100

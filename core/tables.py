@@ -336,6 +336,8 @@ class Job(Base):
     """`strategies.planner.Plan` for the class it was planned on; never changes."""
     dataset_id: Mapped[str | None] = mapped_column(ForeignKey("datasets.id"))
     """None for a built-in dataset."""
+    model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
+    """The uploaded model that training starts from, if any."""
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("leases.id"), index=True)
     """The booked lease the owner named, if any."""
     cloned_from: Mapped[str | None]
@@ -505,6 +507,25 @@ class Dataset(Base):
     size: Mapped[int] = mapped_column(BigInteger)
     report: Mapped[Document]
     """Lines, characters, warnings with line numbers; of images what they are, as `images`."""
+    deleted_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+
+
+class Model(Base):
+    """A user's Hugging Face model, uploaded and checked."""
+
+    __tablename__ = "models"
+    __table_args__ = (UniqueConstraint("user_id", "name"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    name: Mapped[str]
+    size: Mapped[int] = mapped_column(BigInteger)
+    files: Mapped[list[Document]] = mapped_column(JSON)
+    """`core.messages.FileRef` of each file of its folder."""
+    config: Mapped[str]
+    """Its config.json."""
+    has_tokenizer: Mapped[bool]
     deleted_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
 

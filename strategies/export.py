@@ -5,12 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from strategies.hf_config import CONFIG, config_of
+from strategies.hf_config import CONFIG, GENERATION_CONFIG, config_of
 from strategies.run_directory import RunPlan, write_atomically
 from strategies.spec import ModelName
 from strategies.tokens import Tokenizer
-
-GENERATION_CONFIG = "generation_config.json"
 
 
 def describe_model(folder: Path, run_plan: RunPlan, tokenizer: Tokenizer) -> None:

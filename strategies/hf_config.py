@@ -3,6 +3,7 @@
 Torch-free, and careful with what it reads: anyone may have written it.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ from strategies.shapes import ffn_width, kv_heads, tokens_per_sample, vocabulary
 from strategies.spec import ModelName, ModelSpec, Precision, RopeScaling, TrainSpec
 
 CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+GENERATION_CONFIG = "generation_config.json"
+WEIGHT_FILE = re.compile(r"^model(-\d{5}-of-\d{5})?\.safetensors$")
 TOKENIZER = "tokenizer.json"
 TOKENIZER_FILES = (
     TOKENIZER,
@@ -20,6 +24,7 @@ TOKENIZER_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
 )
+OTHER_FILES = (CONFIG, INDEX, GENERATION_CONFIG, *TOKENIZER_FILES)  # beside the weights
 ARCHITECTURES = {
     "LlamaForCausalLM": "Llama 1 to 3, TinyLlama, OpenLLaMA, SmolLM",
     "MistralForCausalLM": "Mistral",
@@ -45,7 +50,7 @@ class HfConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
     architectures: list[str] = Field(min_length=1)
-    vocab_size: int
+    vocab_size: int = Field(ge=2, le=1_114_112)
     hidden_size: int
     intermediate_size: int
     num_hidden_layers: int

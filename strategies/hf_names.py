@@ -4,6 +4,9 @@ Pure and torch-free. Adapters in peft's layout are named after the same modules.
 """
 
 import re
+from collections.abc import Iterator
+
+from strategies.spec import ModelSpec
 
 MODULES = {
     "attention.query": "self_attn.q_proj",
@@ -18,6 +21,7 @@ MODULES = {
 }
 ENDS = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
 OF_A_LAYER = re.compile(r"^layers\.(\d+)\.(\w+(?:\.\w+)?)$")
+BIASED = ("attention.query", "attention.key", "attention.value")
 ROTATED = ("attention.query", "attention.key")
 
 
@@ -33,6 +37,19 @@ def hf_name(weight: str) -> str:
     """Hugging Face's name of a weight or bias: our module's, and the same last part."""
     module, _, last = weight.rpartition(".")
     return f"{hf_module(module)}.{last}"
+
+
+def hf_weights(model: ModelSpec) -> Iterator[str]:
+    """The names of all weights of a llama."""
+    yield hf_name("embedding.weight")
+    for layer in range(model.layers):
+        for module in MODULES:
+            yield hf_name(f"layers.{layer}.{module}.weight")
+            if model.attention_bias and module in BIASED:
+                yield hf_name(f"layers.{layer}.{module}.bias")
+    yield hf_name("norm.weight")
+    if not model.tied_embeddings:
+        yield hf_name("head.weight")
 
 
 def is_rotated(weight: str) -> bool:

@@ -13,14 +13,20 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from strategies.hf_config import CONFIG, HfConfig, UnsupportedModel, differences, parse_config
+from strategies.hf_config import (
+    CONFIG,
+    INDEX,
+    HfConfig,
+    UnsupportedModel,
+    differences,
+    parse_config,
+)
 from strategies.hf_names import hf_name, is_rotated
 from strategies.init import Region
 from strategies.run_directory import WEIGHTS, BadCheckpoint
 from strategies.shapes import heads
 from strategies.spec import TrainSpec
 
-INDEX = f"{WEIGHTS}.index.json"
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 

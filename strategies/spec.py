@@ -148,9 +148,10 @@ BatchSize = Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
 Steps = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
 Degree = Annotated[int, Field(strict=True, ge=1, le=65_536)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
+HUB = "hub:"  # begins the name of a checkpoint that is not uploaded but fetched by the node
 NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 Checkpoint = Annotated[
-    str, Field(max_length=256, pattern=f"^({NAME}|hub:{NAME}/{NAME}(@[A-Za-z0-9._/-]+)?)$")
+    str, Field(max_length=256, pattern=f"^({NAME}|{HUB}{NAME}/{NAME}(@[A-Za-z0-9._/-]+)?)$")
 ]
 Pixels = Annotated[int, Field(strict=True, ge=1, le=4096)]
 

@@ -1,4 +1,4 @@
-"""Getting an attempt ready: dataset and checkpoint on this node's disk, then plan.json, last.
+"""Getting an attempt ready: dataset, model, checkpoint on this node's disk, then plan.json, last.
 
 Runs in a thread of its own per attempt, because a download may take long; the heartbeat goes on
 meanwhile and shows `message`. Whatever goes wrong for good becomes an exit record `start_failed`.
@@ -7,6 +7,7 @@ meanwhile and shows `message`. Whatever goes wrong for good becomes an exit reco
 import os
 import threading
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import structlog
@@ -86,6 +87,7 @@ class Preparation(threading.Thread):
             plan=self.order.plan,
             dataset_path=str(self._dataset()),
             dataset_format=self.order.dataset_format,
+            model_path=self._model(),
             resume_from=self._checkpoint(),
             preflight=needs_preflight(
                 self.folder, self.order.plan, now=boot_s(), boot_id=boot_id()
@@ -107,6 +109,23 @@ class Preparation(threading.Thread):
             self.message = f"Fetching the dataset ({size_text(file.size)})."
             self._fetch(file, cached)
         return cached
+
+    def _model(self) -> str | None:
+        """The folder of the model to start from; by content, so that a node fetches it once."""
+        files = self.order.model
+        if not files:
+            return None
+        told = sorted((file.path, file.sha256) for file in files)
+        folder = self.folder.cache / f"model-{sha256(repr(told).encode()).hexdigest()}"
+        folder.mkdir(exist_ok=True)
+        total, ready = sum(file.size for file in files), 0
+        for file in files:
+            self.message = f"Fetching the model: {size_text(ready)} of {size_text(total)}."
+            target = folder / file.path
+            if not target.exists():  # it is there under its name only once it is whole
+                self._fetch(file, target)
+            ready += file.size
+        return str(folder)
 
     def _checkpoint(self) -> str | None:
         """The checkpoint to resume from, on this disk: of an earlier attempt here, or fetched."""

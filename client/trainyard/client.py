@@ -14,6 +14,7 @@ from trainyard.datasets import Datasets
 from trainyard.decoding import decode
 from trainyard.jobs import Jobs
 from trainyard.leases import Leases
+from trainyard.models import Models
 from trainyard.nodes import Nodes
 from trainyard.studies import Studies
 from trainyard.tokens import Tokens
@@ -51,6 +52,7 @@ class Trainyard:
         self.jobs = Jobs(self.connection)
         self.studies = Studies(self.connection)
         self.datasets = Datasets(self.connection)
+        self.models = Models(self.connection)
         self.nodes = Nodes(self.connection)
         self.leases = Leases(self.connection)
         self.tokens = Tokens(self.connection)

@@ -496,6 +496,32 @@ class Dataset(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelFile(View):
+    """One file of a model's folder."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model(View):
+    """A Hugging Face model that jobs can start from. `model` is that part of their spec."""
+
+    id: str
+    name: str
+    architecture: str
+    parameters: int
+    size: int
+    files: tuple[ModelFile, ...]
+    has_tokenizer: bool
+    model: dict[str, Any]
+    vocabulary_size: int
+    longest_sequence: int | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hardware(View):
     """What the planner counts with. `memory_gib` is per GPU, or the host's."""
 

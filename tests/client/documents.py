@@ -231,6 +231,19 @@ DATASET: Json = {
     "warnings": [],
     "created_at": NOW,
 }
+MODEL: Json = {
+    "id": "model_01k9abcdefghjkmnpqrstvwx",
+    "name": "tiny",
+    "architecture": "Qwen2ForCausalLM",
+    "parameters": 1_234_567,
+    "size": 4096,
+    "files": [{"path": "config.json", "size": 10, "sha256": "ab" * 32}],
+    "has_tokenizer": True,
+    "model": {"name": "llama", "attention_bias": True, "norm_epsilon": 1e-6, "checkpoint": "tiny"},
+    "vocabulary_size": 151_936,
+    "longest_sequence": 4096,
+    "created_at": NOW,
+}
 ATTEMPT: Json = {
     "id": "attempt_01k9abcdefghjkmnpqrstvwx",
     "epoch": 1,

@@ -30,6 +30,8 @@ def everything(server: FakeServer) -> None:
         f"{JOB}/checkpoints/{d.CHECKPOINT['id']}": Answer(200, b"tar", "application/x-tar"),
         "/v1/nodes": listed([d.NODE]),
         "/v1/datasets": listed([d.DATASET]),
+        "/v1/models": listed([d.MODEL]),
+        "/v1/models/tiny": as_json(d.MODEL),
         "/v1/leases": listed([d.LEASE]),
         "/v1/tokens": listed([d.TOKEN]),
         "/v1/users": listed([d.USER]),
@@ -46,6 +48,7 @@ def everything(server: FakeServer) -> None:
         f"/v1/studies/{d.STUDY['id']}/cancel": as_json(d.STUDY),
         "/v1/leases": as_json(d.LEASE, 201),
         "/v1/datasets": as_json(d.DATASET, 201),
+        "/v1/models": as_json(d.MODEL, 201),
         "/v1/tokens": as_json(d.NEW_TOKEN, 201),
         "/v1/users": as_json(d.USER, 201),
         "/v1/users/ada/login-link": as_json(d.LINK, 201),
@@ -63,6 +66,7 @@ def everything(server: FakeServer) -> None:
     for path in (
         f"/v1/leases/{d.LEASE['id']}",
         "/v1/datasets/my-text",
+        "/v1/models/tiny",
         f"/v1/tokens/{d.TOKEN['id']}",
         "/v1/sessions/current",
     ):

@@ -1,6 +1,8 @@
 """The command line as scripts and people use it."""
 
+import io
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,9 @@ COMMANDS = [
     ["nodes"],
     ["datasets", "list"],
     ["datasets", "delete", "my-text"],
+    ["models", "list"],
+    ["models", "show", "tiny"],
+    ["models", "delete", "tiny"],
     ["leases", "list"],
     ["leases", "book", "2026-11-21T14:00Z", "2", "--class", "cpu2"],
     ["leases", "cancel", d.LEASE["id"]],
@@ -78,7 +83,7 @@ def test_every_command_is_in_the_list_above(run: Run) -> None:
     tried = {command[0] for command in COMMANDS}
     elsewhere = {"plan", "submit", "follow", "logs", "download", "login"}  # below, one by one
     assert {info.name for info in app.registered_commands} == (tried | elsewhere) - {
-        "datasets", "studies", "leases", "tokens", "admin"
+        "datasets", "models", "studies", "leases", "tokens", "admin"
     }  # fmt: skip
 
 
@@ -271,6 +276,32 @@ def test_an_upload_is_streamed_with_its_format(
     assert "is empty (0 bytes)" in empty.stderr
     missing = run("datasets", "upload", str(tmp_path / "none.txt"), "x")
     assert missing.exit_code == 2
+
+
+def test_a_models_folder_is_sent_as_an_archive_of_what_is_needed(
+    server: FakeServer, run: Run, tmp_path: Path
+) -> None:
+    everything(server)
+    folder = tmp_path / "My model"
+    folder.mkdir()
+    contents = {"config.json": b"{}", "model.safetensors": b"x" * 700, "tokenizer.json": b"[]"}
+    for name, content in {**contents, "README.md": b"hi", "pytorch_model.bin": b"no"}.items():
+        (folder / name).write_bytes(content)
+    uploaded = run("models", "upload", str(folder))
+    assert uploaded.exit_code == 0, uploaded.stderr
+    assert "  norm_epsilon: 1.0e-06\n" in uploaded.stdout
+    assert "  tokenizer: huggingface\n  vocabulary_size: 151936\n" in uploaded.stdout
+    asked = server.of("POST /v1/models")[0]
+    assert asked.query == {"name": ["My-model"]}
+    assert int(asked.headers["content-length"]) == len(asked.body)
+    with tarfile.open(fileobj=io.BytesIO(asked.body)) as archive:
+        found = {one.name: archive.extractfile(one) for one in archive}
+        assert {name: file.read() for name, file in found.items() if file} == contents
+    (folder / "model.safetensors").unlink()
+    refused = run("models", "upload", str(folder), "x")
+    assert refused.exit_code == 2
+    assert "Save the model as safetensors" in refused.stderr
+    assert run("models", "upload", str(tmp_path / "none"), "x").exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ PAIRS: list[tuple[type[View], type[BaseModel], dict[str, Any]]] = [
     (views.Checkpoint, schemas.CheckpointView, d.CHECKPOINT),
     (views.Artifact, schemas.ArtifactView, d.ARTIFACT),
     (views.Dataset, schemas.DatasetView, d.DATASET),
+    (views.Model, schemas.ModelView, d.MODEL),
+    (views.ModelFile, schemas.ModelFile, d.MODEL["files"][0]),
     (views.Hardware, schemas.Hardware, d.NODE["hardware"]),
     (views.Telemetry, schemas.Telemetry, d.NODE["telemetry"]),
     (views.Node, schemas.NodeView, d.NODE),

@@ -14,6 +14,7 @@ from trainyard.cli import (
     following,
     jobs,
     leases,
+    models,
     nodes,
     planning,
     studies,
@@ -41,7 +42,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-JOBS, WATCH, HAVE, ACCOUNT = "Jobs", "Watch", "Nodes, leases and datasets", "Account"
+JOBS, WATCH, HAVE, ACCOUNT = "Jobs", "Watch", "Nodes, leases, datasets and models", "Account"
 
 for panel, name, command in (
     (JOBS, "plan", planning.plan),
@@ -71,6 +72,7 @@ for panel, name, command in (
 app.add_typer(studies.app, name="studies", rich_help_panel=JOBS)
 app.add_typer(leases.app, name="leases", rich_help_panel=HAVE)
 app.add_typer(datasets.app, name="datasets", rich_help_panel=HAVE)
+app.add_typer(models.app, name="models", rich_help_panel=HAVE)
 app.add_typer(account.tokens_app, name="tokens", rich_help_panel=ACCOUNT)
 app.add_typer(admin.app, name="admin", rich_help_panel=ACCOUNT)
 

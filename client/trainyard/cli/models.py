@@ -1,0 +1,138 @@
+"""`trainyard models`."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+from trainyard.cli.output import (
+    AsJson,
+    error_console,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+)
+from trainyard.cli.session import connect
+from trainyard.client import Trainyard
+from trainyard.views import Model
+from trainyard.wording import moment, size
+
+app = typer.Typer(no_args_is_help=True, help="Hugging Face models to start from.")
+
+
+@app.command("list")
+def list_models(as_json: AsJson = False) -> None:
+    """Your own."""
+    with connect() as client:
+        models = list(client.models.list())
+    if as_json:
+        print_json_list(model.raw for model in models)
+        return
+    print_table(
+        ["name", "id", "architecture", "parameters", "size", "made"],
+        (
+            (
+                model.name,
+                model.id,
+                model.architecture,
+                f"{model.parameters:,}",
+                size(model.size),
+                moment(model.created_at),
+            )
+            for model in models
+        ),
+        empty="No models. Upload one: trainyard models upload DIR",
+        right=["parameters", "size"],
+    )
+
+
+@app.command("show")
+def show(
+    model: Annotated[str, typer.Argument(help="Name or id.")], as_json: AsJson = False
+) -> None:
+    """One of them, and what a job needs to start from it."""
+    with connect() as client:
+        found = client.models.get(model)
+    if as_json:
+        print_json(found.raw)
+        return
+    say(f"{found.name} ({found.id}): {found.architecture}, {found.parameters:,} parameters.")
+    _say_block(found)
+
+
+@app.command("upload")
+def upload(
+    folder: Annotated[Path, typer.Argument(help="Its folder: config.json, *.safetensors, ...")],
+    name: Annotated[
+        str | None, typer.Argument(help="The name that jobs use; by default the folder's.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a folder; the server checks it while it arrives."""
+    chosen = name or re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")
+    with connect() as client:
+        model = _upload(client, folder, chosen, show=not as_json)
+    if as_json:
+        print_json(model.raw)
+        return
+    say(
+        f"Uploaded {model.name} as {model.id}: {model.architecture}, "
+        f"{model.parameters:,} parameters, {size(model.size)}."
+    )
+    _say_block(model)
+
+
+@app.command("delete")
+def delete(
+    model: Annotated[str, typer.Argument(help="Name or id.")], as_json: AsJson = False
+) -> None:
+    """Remove one of your own."""
+    with connect() as client:
+        client.models.delete(model)
+    if as_json:
+        print_json({"model": model, "deleted": True})
+    else:
+        say(f"Deleted {model}.")
+
+
+def _say_block(model: Model) -> None:
+    """The lines of a job's spec."""
+    say("Start from it with these lines in the job:")
+    say("")
+    say("model:")
+    for field, value in model.model.items():
+        say(f"  {field}: {_yaml(value)}")
+    say("data:")
+    say("  dataset: ...")
+    if model.has_tokenizer:
+        say("  tokenizer: huggingface")
+    say(f"  vocabulary_size: {model.vocabulary_size}")
+    longest = "" if model.longest_sequence is None else f"  # at most {model.longest_sequence}"
+    say(f"  sequence_length: ...{longest}")
+
+
+def _yaml(value: Any) -> str:
+    """As YAML reads it again: a float in exponent form needs its point."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_yaml(part)}" for name, part in value.items()) + "}"
+    text = str(value)
+    return text.replace("e", ".0e") if re.fullmatch(r"\d+e[+-]?\d+", text) else text
+
+
+def _upload(client: Trainyard, folder: Path, name: str, *, show: bool) -> Model:
+    out = error_console()
+    if not show or not out.is_terminal:
+        return client.models.upload(folder, name)
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=out, transient=True) as bar:
+        task = bar.add_task("upload", total=None)
+        return client.models.upload(
+            folder,
+            name,
+            progress=lambda sent, total: bar.update(task, completed=sent, total=total),
+        )

@@ -1,0 +1,228 @@
+"""Models to start from: an archive is checked while it streams, and kept or refused as a whole."""
+
+import io
+import json
+import struct
+import tarfile
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import func, select
+
+from api.model_check import ModelCheck
+from api.store import Store
+from core.errors import ServiceError
+from core.settings import ApiSettings
+from core.tables import Model, StoredFile
+from strategies.hf_names import hf_weights
+from strategies.spec import ModelSpec
+from tests.api.conftest import World, running_world
+from tests.api.shapes import heartbeat, job_spec, place
+
+# The same on every database: once is enough.
+on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+CONFIG: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 256,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "rms_norm_eps": 1e-5,
+}
+SHAPE = {
+    "name": "llama",
+    "layers": 1,
+    "width": 16,
+    "heads": 2,
+    "kv_heads": 1,
+    "ffn_width": 24,
+}
+
+
+def safetensors(names: list[str]) -> bytes:
+    """A file of one number a tensor: what is inside, the API does not ask."""
+    header = {
+        name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]}
+        for i, name in enumerate(names)
+    }
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(4 * len(names))
+
+
+def weights(**changes: Any) -> list[str]:
+    return list(hf_weights(ModelSpec.model_validate({**SHAPE, **changes})))
+
+
+def files(**changes: Any) -> dict[str, bytes]:
+    """A whole model; `changes` of config.json."""
+    return {
+        "config.json": json.dumps({**CONFIG, **changes}).encode(),
+        "model.safetensors": safetensors(weights()),
+        "tokenizer.json": b"{}",
+    }
+
+
+def tar(contents: dict[str, bytes], *, type: bytes = tarfile.REGTYPE) -> bytes:
+    body = io.BytesIO()
+    with tarfile.open(fileobj=body, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for name, content in contents.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.linkname = len(content), "/etc/passwd"
+            info.type = tarfile.DIRTYPE if name.endswith("/") else type
+            archive.addfile(info, io.BytesIO(content))
+    return body.getvalue()
+
+
+def upload(world: World, content: Any, name: str = "tiny", **headers: str) -> Any:
+    return world.ann.post(
+        "/v1/models", params={"name": name}, content=content, headers=headers or None
+    )
+
+
+def fine_tuning(**model: Any) -> dict[str, Any]:
+    data = {"dataset": "python-stdlib", "tokenizer": "bytes", "sequence_length": 64}
+    spec = job_spec(data=data)
+    return {**spec, "model": {**SHAPE, "checkpoint": "tiny", **model}}
+
+
+def nothing_left(world: World) -> bool:
+    with world.database.read() as session:
+        rows = session.scalar(select(func.count()).select_from(Model))
+        stored = session.scalar(select(func.count()).select_from(StoredFile))
+    return not rows and not stored and not list(world.process.store.incoming.iterdir())
+
+
+@on_sqlite
+def test_a_model_is_kept_and_a_job_starts_from_it(world: World) -> None:
+    answer = upload(world, tar({"./": b"", **files()}))
+    assert answer.status_code == 201, answer.text
+    model = answer.json()
+    assert model["architecture"] == "LlamaForCausalLM"
+    assert model["model"] == {**SHAPE, "checkpoint": "tiny"}
+    assert (model["vocabulary_size"], model["has_tokenizer"]) == (256, True)
+    assert model["size"] == sum(len(content) for content in files().values())
+    assert world.ann.get("/v1/models/tiny").json() == model
+    assert world.ann.get("/v1/models").json()["data"] == [model]
+
+    job = world.ann.post("/v1/jobs", json=fine_tuning()).json()["id"]
+    sha256 = {file["path"]: file["sha256"] for file in model["files"]}
+    config = f"/v1/node/files/{sha256['config.json']}"
+    assert world.node.get(config).status_code == 404  # nothing on the node needs it yet
+    place(world.database, job)
+    (order,) = world.node.post("/v1/node/heartbeat", json=heartbeat()).json()["attempts"]
+    assert {file["path"] for file in order["model"]} == set(files())
+    assert world.node.get(config).content == files()["config.json"]
+
+    assert world.ann.delete("/v1/models/tiny").status_code == 204
+    assert world.ann.get("/v1/models/tiny").status_code == 404
+    assert world.node.get(config).status_code == 200
+    assert upload(world, tar(files())).status_code == 201  # the name is free again
+
+
+@on_sqlite
+def test_a_repeated_upload_makes_one_model(world: World) -> None:
+    key = {"Idempotency-Key": "one"}
+    first = upload(world, tar(files()), **key).json()
+    assert upload(world, tar(files()), **key).json() == first
+    assert upload(world, tar(files())).json()["code"] == "name_taken"
+    assert world.bob.get(f"/v1/models/{first['id']}").status_code == 404
+    assert world.bob.delete(f"/v1/models/{first['id']}").status_code == 404
+    borrowed = world.bob.post("/v1/jobs", json=fine_tuning(checkpoint=first["id"]))
+    assert borrowed.json()["code"] == "unknown_model"
+
+
+@on_sqlite
+def test_a_spec_of_another_shape_is_refused_field_by_field(world: World) -> None:
+    no_tokenizer = {name: content for name, content in files().items() if "tok" not in name}
+    assert upload(world, tar(no_tokenizer)).status_code == 201
+    wrong = world.ann.post("/v1/jobs", json=fine_tuning(layers=2, rope_base=5e5)).json()
+    assert (wrong["code"], wrong["param"]) == ("bad_checkpoint", "model.checkpoint")
+    assert "model.layers is 2 in the spec, 1 in config.json" in wrong["detail"]
+    assert "model.rope_base is 500000.0 in the spec" in wrong["detail"]
+    spec = fine_tuning()
+    spec["data"] |= {"tokenizer": "huggingface", "vocabulary_size": 256}
+    assert world.ann.post("/v1/jobs", json=spec).json()["code"] == "no_tokenizer"
+    assert world.ann.post("/v1/jobs", json=fine_tuning(checkpoint="hub:a/b@main")).is_success
+
+
+@on_sqlite
+def test_what_is_no_model_is_refused_and_leaves_nothing(world: World) -> None:
+    whole = files()
+    torn = {**whole, "model.safetensors": whole["model.safetensors"][:-1]}
+    rows: list[tuple[bytes, str, str]] = [
+        (b"", "no_config", "no config.json"),
+        (b"x" * 5000, "not_tar", "tar archive"),
+        (tar(whole)[:700], "torn", "too early"),
+        (tar(whole)[:400], "not_tar", "middle of a header"),
+        (tar({"../config.json": b"{}"}), "unknown_file", "'../config.json'"),
+        (tar({"/etc/passwd": b"{}"}), "unknown_file", "passwd"),
+        (tar({"a/config.json": b"{}"}), "unknown_file", "a/config.json"),
+        (tar({"pytorch_model.bin": b"PK"}), "pickle", "safe_serialization"),
+        (tar({"modeling.py": b"import os"}), "unknown_file", "modeling.py"),
+        (tar({"config.json": b""}, type=tarfile.SYMTYPE), "not_a_file", "links"),
+        (tar({"config.json": b"[]"}), "unsupported_model", "config.json"),
+        (tar(files(architectures=["GPT2LMHeadModel"])), "unsupported_model", "LlamaForCausalLM ("),
+        (tar(files(num_hidden_layers=10**30)), "unsupported_model", "layers"),
+        (tar(torn), "torn", "model.safetensors is torn"),
+        (tar({**whole, "model.safetensors": b""}), "torn", "model.safetensors is torn"),
+        (tar({**whole, "model.safetensors": b"\xff" * 99}), "torn", "model.safetensors"),
+        (tar(files(num_hidden_layers=2)), "weights_missing", "model.layers.1."),
+        (
+            tar({"config.json": whole["config.json"]} | {f"{i:03}": b"" for i in range(3)}),
+            "unknown_file",
+            "'000'",
+        ),
+    ]
+    for body, code, word in rows:
+        answer = upload(world, body)
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (422, code), problem
+        assert word in problem["detail"], problem
+    in_parts = {"config.json": whole["config.json"]}
+    in_parts["model-00001-of-00001.safetensors"] = whole["model.safetensors"]
+    assert upload(world, tar(in_parts)).json()["code"] == "no_index"
+    assert upload(world, tar(in_parts) + tar(in_parts)).status_code == 422
+    assert nothing_left(world)
+    in_parts["model.safetensors.index.json"] = b"{}"
+    assert upload(world, tar(in_parts)).status_code == 201
+
+
+@on_sqlite
+def test_a_model_over_the_cap_is_refused(settings: ApiSettings) -> None:
+    small = settings.model_copy(update={"max_model_bytes": 5000})
+    with running_world(small) as world:
+        assert upload(world, tar(files())).json()["code"] == "too_large"
+        assert upload(world, iter([tar(files())])).status_code == 413
+        assert nothing_left(world)
+
+
+@given(st.data())
+def test_an_archive_is_read_the_same_however_it_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    store = Store(tmp_path_factory.mktemp("store"))
+    store.create()
+    body = bytearray(tar(files()))
+    if data.draw(st.booleans()):
+        body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    cut = data.draw(st.integers(0, len(body)))
+
+    def run(parts: list[bytes]) -> tuple[str, object]:
+        check = ModelCheck(store.incoming_file)
+        try:
+            for part in parts:
+                check.feed(part)
+            check.finish()
+        except ServiceError as refused:
+            return refused.code, refused.message
+        finally:
+            check.close()
+        return "kept", {name: file.size for name, file in check.files.items()}
+
+    assert run([bytes(body)]) == run([bytes(body[:cut]), bytes(body[cut:])])
+    assert not list(store.incoming.iterdir())
