@@ -244,8 +244,8 @@ def find_model(session: Session, spec: JobSpec, *, user_id: str) -> str | None:
     """Id of the user's model with this name or id; None where the spec names none, or one of the
     hub. BadRequest where the spec is of another shape."""
     name = spec.model.checkpoint
-    if name is None or name.startswith(HUB):
-        return None
+    if name is None or name.startswith(HUB) or spec.model.name is not ModelName.LLAMA:
+        return None  # a rule tells those who ask for a checkpoint of something else
     found = session.execute(
         select(Model.id, Model.config, Model.has_tokenizer).where(
             Model.user_id == user_id,
