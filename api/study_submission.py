@@ -98,6 +98,7 @@ def plan_study(session: Session, cache: PlanCache, asked: Asked, *, user_id: str
             Planned(
                 on_class(one.spec, each.offer.name, threads_per_rank=threads),
                 one.dataset_id,
+                one.model_id,
                 [each],
             ),
             each,
