@@ -17,8 +17,9 @@ from api.job_views import (
     jobs_with_context,
     show_job,
 )
+from api.plan_views import class_plan
 from api.process import Process, ProcessDep
-from api.schemas import AttemptView, ClassPlan, EventView, JobView, Page, PlanView
+from api.schemas import AttemptView, EventView, JobView, Page, PlanView
 from api.spec_body import JOB_BODY, PLAN_BODY, SpecBody
 from api.spec_text import Json, SpecText
 from api.steering import refuse_final, stop, want
@@ -91,8 +92,11 @@ def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
         )
     return PlanView(
         plans=[
-            ClassPlan(
-                node_class=each.offer.name, plan=each.plan, ready_nodes=each.offer.ready_nodes
+            class_plan(
+                spec,
+                each.plan,
+                node_class=each.offer.name,
+                ready_nodes=each.offer.ready_nodes,
             )
             for each in planned.plans
         ],

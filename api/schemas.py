@@ -78,6 +78,7 @@ from strategies.hardware import Hardware
 from strategies.planner import Plan
 from strategies.run_directory import Result
 from strategies.scaling import Measured, StudyKind
+from strategies.seats import Seat, TimeSlot
 
 # ------------------------------------------------------------------------------------------ jobs
 
@@ -94,6 +95,10 @@ class ClassPlan(View):
     node_class: str
     plan: Plan
     ready_nodes: int
+    seats: list[Seat]
+    """Where each rank sits; empty where there are more than can be drawn."""
+    timeline: list[TimeSlot]
+    """What a pipeline's ranks do in a step; empty where there is no pipeline."""
 
 
 class PlanView(View):

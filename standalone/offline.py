@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from api.errors import validation_items
-from api.schemas import ClassPlan, PlanView
+from api.plan_views import class_plan
+from api.schemas import PlanView
 from api.spec_text import Json, parse_yaml
 from core.errors import BadRequest
 from core.spec import JobSpec
@@ -57,7 +58,7 @@ def plan_offline(
     if made.problems:
         reason = f"It cannot run: {made.problems[0].param}: {made.problems[0].message}."
     answer = PlanView(
-        plans=[ClassPlan(node_class=name, plan=made, ready_nodes=nodes)],
+        plans=[class_plan(spec, made, node_class=name, ready_nodes=nodes)],
         chosen=name if made.runnable else None,
         predicted_start=None,
         reason=reason,

@@ -175,12 +175,42 @@ class Plan(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Seat(View):
+    """One rank: its coordinate along each axis, and where it runs."""
+
+    rank: int
+    pipeline: int
+    replicate: int
+    shard: int
+    context: int
+    tensor: int
+    node: int
+    slot: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeSlot(View):
+    """One pass of a pipeline's rank; time in forward passes of one stage."""
+
+    rank: int
+    kind: str
+    stage: int
+    micro_batch: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClassPlan(View):
     """The plan on one node class."""
 
     node_class: str
     plan: Plan
     ready_nodes: int
+    seats: tuple[Seat, ...] = ()
+    """Empty where there are more than can be drawn."""
+    timeline: tuple[TimeSlot, ...] = ()
+    """Empty where there is no pipeline."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -315,8 +315,70 @@ AVAILABILITY: Json = {
     "hours": [{"start": NOW, "free": 1, "nodes": ["this-machine"]}],
 }
 LINK: Json = {"url": "http://x/login?secret=s", "secret": "s", "expires_at": NOW}
+TRAFFIC: Json = {
+    "axis": "replicate",
+    "ranks": 2,
+    "num_bytes": 5_200_000,
+    "crosses_nodes": False,
+    "overlaps": True,
+    "what": "gradients summed, once",
+}
+STEP_TIME: Json = {
+    "expected_s": 0.5,
+    "low_s": 0.4,
+    "high_s": 0.9,
+    "compute_s": 0.45,
+    "traffic_s": 0.05,
+    "basis": "a data sheet",
+}
+COST: Json = {
+    "flops_per_token": 8_000_000,
+    "flops_per_step": 8_192_000_000,
+    "convention": "PaLM",
+    "traffic": [TRAFFIC],
+    "bubble": 0.2,
+    "step_time": STEP_TIME,
+    "tokens_per_s": 2048.0,
+    "total_s": 200.0,
+    "gpu_hours": 0.11,
+}
+ADVICE: Json = {
+    "title": "weights shared out (FSDP)",
+    "change": {"parallelism": {"strategy": "fsdp"}},
+    "costs": "1.5 times the traffic",
+    "fits": True,
+    "needed_gib": 3.5,
+    "slow_down": 1.1,
+    "result_class": "exact",
+    "changes_training": False,
+}
+SEAT: Json = {
+    "rank": 1,
+    "pipeline": 1,
+    "replicate": 0,
+    "shard": 0,
+    "context": 0,
+    "tensor": 0,
+    "node": 0,
+    "slot": 1,
+}
+TIME_SLOT: Json = {
+    "rank": 1,
+    "kind": "forward",
+    "stage": 1,
+    "micro_batch": 0,
+    "start": 1,
+    "end": 2,
+}
+CLASS_PLAN: Json = {
+    "node_class": "cpu2",
+    "plan": {**PLAN, "cost": COST, "advice": [ADVICE]},
+    "ready_nodes": 1,
+    "seats": [{**SEAT, "rank": 0, "pipeline": 0, "slot": 0}, SEAT],
+    "timeline": [TIME_SLOT],
+}
 PLAN_ANSWER: Json = {
-    "plans": [{"node_class": "cpu2", "plan": PLAN, "ready_nodes": 1}],
+    "plans": [CLASS_PLAN],
     "chosen": "cpu2",
     "predicted_start": NOW,
     "reason": "Fits on cpu2 and starts at once.",

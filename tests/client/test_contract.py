@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from api import schemas
+from strategies import advice, cost, seats, traffic
 from tests.client import documents as d
 from trainyard import views
 from trainyard.decoding import View, decode
@@ -19,7 +20,13 @@ PAIRS: list[tuple[type[View], type[BaseModel], dict[str, Any]]] = [
     (views.NewToken, schemas.TokenMade, d.NEW_TOKEN),
     (views.Link, schemas.LinkView, d.LINK),
     (views.PlanAnswer, schemas.PlanView, d.PLAN_ANSWER),
-    (views.ClassPlan, schemas.ClassPlan, d.PLAN_ANSWER["plans"][0]),
+    (views.ClassPlan, schemas.ClassPlan, d.CLASS_PLAN),
+    (views.Cost, cost.Cost, d.COST),
+    (views.StepTime, cost.StepTime, d.STEP_TIME),
+    (views.Traffic, traffic.Traffic, d.TRAFFIC),
+    (views.Advice, advice.Advice, d.ADVICE),
+    (views.Seat, seats.Seat, d.SEAT),
+    (views.TimeSlot, seats.TimeSlot, d.TIME_SLOT),
     (views.Plan, schemas.Plan, d.PLAN),
     (views.Result, schemas.Result, d.RESULT),
     (views.Job, schemas.JobView, d.ended()),

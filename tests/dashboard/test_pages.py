@@ -5,9 +5,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from markupsafe import escape
 from starlette.testclient import TestClient
 
-from api.schemas import ClassPlan, JobView, LinkView, PlanView, TokenMade
+from api.plan_views import class_plan
+from api.schemas import JobView, LinkView, PlanView, TokenMade
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables import LeaseKind, Role
 from tests.dashboard.fake_api import (
@@ -315,7 +317,7 @@ def test_a_clone_starts_with_the_spec_of_its_job(full: FakeApi, page: TestClient
 
 def test_the_plan_says_what_fits_and_lets_submit(api: FakeApi, page: TestClient) -> None:
     answer = PlanView(
-        plans=[ClassPlan(node_class="cpu2", plan=planned(spec()), ready_nodes=1)],
+        plans=[class_plan(spec(), planned(spec()), node_class="cpu2", ready_nodes=1)],
         chosen="cpu2",
         predicted_start=None,
         reason="It fits on cpu2.",
@@ -335,7 +337,7 @@ def test_a_plan_that_cannot_run_names_the_fields_and_blocks_submit(
 ) -> None:
     odd = spec(model={"name": "gpt", "layers": 4, "width": 161, "heads": 4})
     answer = PlanView(
-        plans=[ClassPlan(node_class="cpu2", plan=planned(odd), ready_nodes=1)],
+        plans=[class_plan(odd, planned(odd), node_class="cpu2", ready_nodes=1)],
         chosen=None,
         predicted_start=None,
         reason="It cannot run.",
@@ -346,6 +348,41 @@ def test_a_plan_that_cannot_run_names_the_fields_and_blocks_submit(
     for problem in planned(odd).problems:
         assert f"<code>{problem.param}</code>" in text
     assert "data-submit disabled" in text
+
+
+def test_a_plan_that_does_not_fit_says_what_would(api: FakeApi, page: TestClient) -> None:
+    big = spec(model={"name": "gpt", "layers": 48, "width": 1600, "heads": 25})
+    answer = PlanView(
+        plans=[class_plan(big, planned(big), node_class="cpu2", ready_nodes=1)],
+        chosen=None,
+        predicted_start=None,
+        reason="It cannot run.",
+    )
+    assert planned(big).advice
+    api.put("/v1/jobs/plan", answer, method="POST")
+    text = page.post("/jobs/plan", data={"spec": "x"}).text
+    assert "What would fit" in text
+    for advice in planned(big).advice:
+        assert str(escape(advice.title)) in text
+    assert "sent along replicate" in text
+    assert "not known for this hardware" in text
+
+
+def test_a_pipelines_plan_draws_its_ranks_and_its_step(api: FakeApi, page: TestClient) -> None:
+    piped = spec(parallelism={"strategy": "pipeline"})
+    made = planned(piped)
+    answer = PlanView(
+        plans=[class_plan(piped, made, node_class="cpu2", ready_nodes=1)],
+        chosen="cpu2",
+        predicted_start=None,
+        reason="It fits on cpu2.",
+    )
+    api.put("/v1/jobs/plan", answer, method="POST")
+    text = page.post("/jobs/plan", data={"spec": "x"}).text
+    assert "<b>rank 1</b><span>pipeline 1</span>" in text
+    assert text.count('class="fwd"') == text.count('class="bwd"') == 2 * 4
+    assert made.cost is not None
+    assert "pipeline bubble" in text
 
 
 def test_submitting_sends_the_text_as_it_is_with_the_forms_key(

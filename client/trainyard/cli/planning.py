@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,11 +16,15 @@ from trainyard.cli.session import connect
 from trainyard.decoding import decode
 from trainyard.errors import BadInput
 from trainyard.jobs import spec_text
-from trainyard.views import Advice, ClassPlan, Cost, Plan, PlanAnswer
+from trainyard.views import Advice, ClassPlan, Cost, Plan, PlanAnswer, Seat, TimeSlot
 from trainyard.wording import duration, moment, number, size
 
 OFFLINE = "trainyard.offline"  # the group in which the platform offers its planner
 BAR = 30  # columns
+AXES = ("pipeline", "replicate", "shard", "context", "tensor")
+SHOWN_RANKS = 64
+SHOWN_TIME = 160  # columns
+FORWARD, BACKWARD = "0123456789", "abcdefghij"
 
 File = Annotated[Path, typer.Argument(help="A job as YAML; `-` reads standard input.")]
 
@@ -128,6 +133,10 @@ def show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
     show_memory(made)
     if made.cost is not None and made.cost.traffic:
         show_traffic(made.cost)
+    if 1 < len(class_plan.seats) <= SHOWN_RANKS:
+        show_seats(class_plan.seats)
+    if class_plan.timeline:
+        show_timeline(class_plan.timeline)
     for problem in made.problems:
         say(f"  {problem.param}: {problem.message}")
     if made.advice:
@@ -201,6 +210,33 @@ def show_traffic(cost: Cost) -> None:
         empty="",
         right=["ranks", "per step"],
     )
+
+
+def show_seats(seats: Sequence[Seat]) -> None:
+    """Rank by rank, the axes on which they differ."""
+    axes = [axis for axis in AXES if any(getattr(seat, axis) for seat in seats)]
+    print_table(
+        ["rank", "node", "slot", *axes],
+        (
+            (str(s.rank), str(s.node), str(s.slot), *(str(getattr(s, axis)) for axis in axes))
+            for s in seats
+        ),
+        empty="",
+    )
+
+
+def show_timeline(timeline: Sequence[TimeSlot]) -> None:
+    """A line for each rank, a column for each unit of time; only as many as fit on a screen."""
+    end = min(max(slot.end for slot in timeline), SHOWN_TIME)
+    say("A step of the pipeline: 0 to 9 forward, a to j backward of that micro-batch, . waiting")
+    for rank in range(max(slot.rank for slot in timeline) + 1):
+        line = ["."] * end
+        for slot in timeline:
+            if slot.rank == rank:
+                marks = FORWARD if slot.kind == "forward" else BACKWARD
+                for at in range(slot.start, min(slot.end, end)):
+                    line[at] = marks[slot.micro_batch % len(marks)]
+        say(f"  rank {rank}  {''.join(line)}")
 
 
 def show_advice(advice: tuple[Advice, ...]) -> None:
