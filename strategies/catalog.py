@@ -7,6 +7,7 @@ from strategies.layout import Layout
 from strategies.spec import (
     GradientCompression,
     ModelName,
+    OptimizerName,
     Precision,
     Sampling,
     Strategy,
@@ -79,9 +80,12 @@ def promised(strategy: Strategy, spec: TrainSpec) -> ResultClass:
     by_strategy: ResultClass = "exact" if technique is None else technique.result_class
     by_precision: ResultClass = "band" if spec.precision in HALF_PRECISION else "exact"
     by_sampling: ResultClass = "exact" if spec.data.sampling is Sampling.GLOBAL else "exempt"
+    rounds = spec.training.optimizer is OptimizerName.ADAMW_8BIT
+    by_optimizer: ResultClass = "exempt" if rounds else "exact"
     gradients = spec.parallelism.gradient_compression, spec.parallelism.gradient_delay
     by_gradients: ResultClass = "exact" if gradients == (GradientCompression.NONE, 0) else "exempt"
-    return max(by_strategy, by_precision, by_sampling, by_gradients, key=RESULT_CLASSES.index)
+    parts = by_strategy, by_precision, by_sampling, by_optimizer, by_gradients
+    return max(parts, key=RESULT_CLASSES.index)
 
 
 def engine_path(strategy: Strategy, layout: Layout) -> str:

@@ -12,6 +12,7 @@ from strategies import image_shapes
 from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.rules.problem import Asked
 from strategies.shapes import (
+    ADAM_8BIT_BLOCK,
     count_trained,
     ffn_width,
     frozen_bytes,
@@ -189,13 +190,15 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
         return MemoryTerm(name=name, gib=num_bytes / GIB, exact=exact, source=source)
 
     exact = held == trained and shards == 1
+    eight_bit = spec.training.optimizer is OptimizerName.ADAMW_8BIT
+    average = 1 + 4 / ADAM_8BIT_BLOCK if eight_bit else size
     averages = (
         f"{spec.training.optimizer}: {AVERAGES_PER_WEIGHT[spec.training.optimizer]} per weight"
     )
     terms = [
         term("weights", states.weights * size, exact, f"{states.weights:,} x {size} bytes"),
         term("gradients", states.gradients * size, exact, "one per weight, or its buckets"),
-        term("optimizer", states.averages * size, exact, averages),
+        term("optimizer", states.averages * average, exact and average == size, averages),
         term("activations", activations, False, "numbers that autograd keeps, layer by layer"),
         term("logits", logits, False, "logits, log-probabilities and their gradient"),
         term("process", process, False, "Python, torch and its libraries"),

@@ -39,14 +39,16 @@ def build_optimizer(parameters: Iterable[nn.Parameter], training: TrainingSpec) 
             from strategies.triton_adamw import TritonAdamW
 
             return TritonAdamW(groups, lr=rate, betas=betas)
+        case OptimizerName.ADAMW_8BIT:
+            from strategies.adamw_8bit import AdamW8bit
+
+            return AdamW8bit(groups, lr=rate, betas=betas)
         case OptimizerName.SGD:
             return sgd(groups, lr=rate, momentum=training.beta1)
         case OptimizerName.LARS:
             return Lars(groups, lr=rate, momentum=training.beta1)
         case OptimizerName.LAMB:
             return Lamb(groups, lr=rate, betas=betas)
-        case _:
-            raise ValueError(f"optimizer {training.optimizer} cannot run yet")
 
 
 def adamw(groups: list[Group], *, lr: float, betas: tuple[float, float]) -> AdamW:

@@ -15,6 +15,8 @@ FFN_MULTIPLE = 32
 BYTES = 256  # tokens, where each byte is one
 NF4_BLOCK = 64  # numbers that share a scale (QLoRA, arXiv:2305.14314, section 3)
 NF4_BLOCKS_TOGETHER = 256  # scales that share one
+ADAM_8BIT_BLOCK = 256  # numbers of an average that share a scale, as bitsandbytes has it
+ADAM_8BIT_LEAST = 4096  # numbers of a tensor whose averages are kept so; those of others in full
 
 
 def vocabulary_size(data: DataSpec) -> int:

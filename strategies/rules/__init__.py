@@ -15,7 +15,6 @@ from strategies.rules import (
     images,
     layout,
     model,
-    not_yet,
     optimizer,
     pipeline,
     schedule,
@@ -29,7 +28,6 @@ Rule = Callable[[Asked], Iterator[Problem]]
 
 ALL: tuple[Rule, ...] = (
     layout.degrees_fit,
-    not_yet.supported,
     layout.ranks_exist,
     images.fields_belong_to_model,
     images.dataset_is_readable,
@@ -51,6 +49,7 @@ ALL: tuple[Rule, ...] = (
     schedule.steps_make_sense,
     optimizer.matrices_are_known,
     optimizer.triton_has_a_gpu,
+    optimizer.codes_stay_whole,
     optimizer.scaling_has_reference,
     data.vocabulary_is_known,
     data.packed_samples_have_labels,

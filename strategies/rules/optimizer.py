@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from strategies.catalog import BYTES_PER_WEIGHT
 from strategies.rules.problem import Asked, Problem
-from strategies.spec import LearningRateScaling, OptimizerName, Strategy
+from strategies.spec import LearningRateScaling, OptimizerName, Precision, Strategy
 
 FLAT = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 BY_MATRIX = (OptimizerName.LARS, OptimizerName.LAMB)
@@ -39,6 +39,28 @@ def triton_has_a_gpu(asked: Asked) -> Iterator[Problem]:
             param="training.optimizer",
             message=f"optimizer {optimizer} updates weights of 4 bytes, and those of precision "
             f"{precision} have {BYTES_PER_WEIGHT[precision]}; take adamw",
+        )
+
+
+def codes_stay_whole(asked: Asked) -> Iterator[Problem]:
+    optimizer, layout = asked.spec.training.optimizer, asked.layout
+    if optimizer is not OptimizerName.ADAMW_8BIT:
+        return
+    parts = {"shard": layout.shard, "tensor": layout.tensor}
+    split = [f"{axis} degree {degree}" for axis, degree in parts.items() if degree > 1]
+    if split and asked.strategy not in FLAT:
+        yield Problem(
+            code="not_supported_together",
+            param="training.optimizer",
+            message=f"optimizer {optimizer} rounds its averages in blocks of whole matrices, and "
+            f"{' and '.join(split)} would cut them; take adamw, or strategy ddp or pipeline",
+        )
+    if asked.spec.precision is Precision.FLOAT64:
+        yield Problem(
+            code="not_supported_together",
+            param="training.optimizer",
+            message=f"optimizer {optimizer} computes in 32 bits, less than precision float64 has; "
+            "take adamw, or float32",
         )
 
 

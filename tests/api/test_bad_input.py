@@ -40,7 +40,7 @@ BAD_SPECS: list[tuple[str, dict[str, Any], str, str]] = [
         "parallelism.data_parallel_shard_degree",
         "hsdp",
     ),
-    ("optimizer", {"training": {"optimizer": "adamw_8bit"}}, "training.optimizer", "adamw_8bit"),
+    ("optimizer", {"training": {"optimizer": "adamw_triton"}}, "training.optimizer", "CUDA"),
     ("too big", {"model": HUGE}, "model.width", "GiB"),
     ("ranks", {"resources": {"ranks_per_node": 8}}, "resources.ranks_per_node", "8"),
     ("more nodes", {"resources": {"nodes": 2}}, "resources.nodes", "2"),
