@@ -194,6 +194,7 @@ FREE = {
     "precision",
     "activation_checkpointing",
     "compile",
+    "tiling",
     "checkpoint",
     "guards",
     "verify",

@@ -11,6 +11,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from strategies.mesh import Mesh
+from strategies.models.network import Network
+from strategies.spec import Gather
 
 
 class Sharded:
@@ -21,13 +23,22 @@ class Sharded:
 
     loss_factor = 1
 
-    def __init__(self, mesh: Mesh, *, gather_once: bool) -> None:
+    def __init__(self, mesh: Mesh, *, gather: Gather, gather_once: bool) -> None:
         self.ranks = shard_mesh(mesh)
         self.replicated = mesh.layout.shard == 1
+        self.by_matrix = gather is Gather.MATRIX
         self.gather_once = gather_once  # keep a layer gathered between its two passes
 
     def take(self, module: nn.Module) -> None:
         """Split one module's parameters over the ranks."""
+        if self.by_matrix:
+            for part in list(module.modules()):
+                if isinstance(part, (nn.Linear, nn.Embedding)) and not isinstance(part, FSDPModule):
+                    self.take_together(part)
+        self.take_together(module)
+
+    def take_together(self, module: nn.Module) -> None:
+        """Split what is left of one module, and gather it all at a time."""
         if self.replicated:
             replicate(module, mesh=self.ranks)
         else:
@@ -37,9 +48,12 @@ class Sharded:
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)
 
-    def finish(self, model: nn.Module) -> None:
-        """Take what no layer has taken."""
-        self.take(model)
+    def finish(self, model: Network) -> None:
+        """Take what no layer has taken. A matrix of both ends can only be gathered with both."""
+        if model.tied:
+            self.take_together(model)
+        else:
+            self.take(model)
         assert isinstance(model, FSDPModule)
         self.module = model
 

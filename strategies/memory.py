@@ -18,6 +18,7 @@ from strategies.shapes import (
     frozen_bytes,
     heads,
     kv_heads,
+    largest_matrix,
     matrices,
     parameters_of,
     tokens_per_sample,
@@ -26,6 +27,7 @@ from strategies.shapes import (
 from strategies.spec import (
     ActivationCheckpointing,
     FrozenBase,
+    Gather,
     ModelName,
     ModelSpec,
     Offload,
@@ -184,7 +186,8 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
     # A layer that is computed again has all of its own for a moment.
     activations = layers * in_flight * kept + max(0.0, whole_layer / layout.tensor - kept)
     process = PROCESS_GIB[asked.hardware.device] * GIB
-    logits = 3 * tokens * choices * size / layout.tensor  # and log-probabilities, gradient
+    at_once = tokens / min(spec.tiling.loss_parts, tokens)
+    logits = 3 * at_once * choices * size / layout.tensor  # and log-probabilities, gradient
 
     def term(name: str, num_bytes: float, exact: bool, source: str) -> MemoryTerm:
         return MemoryTerm(name=name, gib=num_bytes / GIB, exact=exact, source=source)
@@ -219,6 +222,12 @@ def memory_terms(asked: Asked) -> list[MemoryTerm]:
         copies = copied * BYTES_PER_FEATURE[spec.precision]
         terms.insert(3, term("copies", copies, False, "matrices in half precision, for backward"))
     if shards > 1 and asked.strategy not in (Strategy.ZERO1, Strategy.ZERO2):
-        layer = (frozen + 2 * held * size) / layers
-        terms.insert(3, term("gathered", layer, False, "a layer's weights and its gradient"))
+        gathered = (frozen + 2 * held * size) / layers
+        what = "a layer's weights and its gradient"
+        if spec.tiling.gather is Gather.MATRIX:
+            matrix = 2 * largest_matrix(spec.model, vocabulary=choices) * size / layout.tensor
+            # A layer that is computed again is gathered whole for its backward pass.
+            again = how is not ActivationCheckpointing.NONE
+            gathered, what = max(matrix, gathered * again), "a matrix and its gradient"
+        terms.insert(3, term("gathered", gathered, False, what))
     return terms

@@ -120,3 +120,8 @@ def frozen_bytes(base: FrozenBase, shape: tuple[int, int], *, whole: int) -> int
         case FrozenBase.NF4:
             blocks = -(-numbers // NF4_BLOCK)
             return blocks * NF4_BLOCK // 2 + blocks + 4 * -(-blocks // NF4_BLOCKS_TOGETHER) + 4
+
+
+def largest_matrix(model: ModelSpec, *, vocabulary: int) -> int:
+    """Numbers in the largest matrix of a text model."""
+    return model.width * max(ffn_width(model), model.width, vocabulary)

@@ -69,6 +69,14 @@ class ActivationCheckpointing(StrEnum):
     FULL = "full"
 
 
+class Gather(StrEnum):
+    """layer: a layer, beside embedding and head, which stay until the pass has ended. matrix: one
+    matrix, wherever it is."""
+
+    LAYER = "layer"
+    MATRIX = "matrix"
+
+
 class GradientCompression(StrEnum):
     """What gradients are sent as; float16 is finer than bfloat16 by 3 bits."""
 
@@ -316,6 +324,16 @@ class ParallelismSpec(SpecPart):
     """zero3 only: where weights live when they are not in use."""
 
 
+class TilingSpec(SpecPart):
+    """What is too large to be held at once, piece by piece."""
+
+    loss_parts: Annotated[int, Field(strict=True, ge=1, le=1_048_576)] = 1
+    """Runs of tokens that head and loss take one after the other, so that the logits of a
+    micro-batch never exist whole; they are computed once more in the backward pass."""
+    gather: Gather = Gather.LAYER
+    """fsdp, hsdp: what ranks gather of the weights at a time."""
+
+
 class CheckpointSpec(SpecPart):
     """When to save. The last step is always saved, and so is a run that is asked to stop."""
 
@@ -372,6 +390,7 @@ class TrainSpec(SpecPart):
     parallelism: ParallelismSpec = ParallelismSpec()
     precision: Precision = Precision.FLOAT32
     activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing.NONE
+    tiling: TilingSpec = TilingSpec()
     compile: bool = False
     """Let torch.compile write each layer's kernels; the first step takes longer."""
     checkpoint: CheckpointSpec = CheckpointSpec()

@@ -24,6 +24,7 @@ from strategies.init import Source, design_model, materialise
 from strategies.loss import Measure, token_loss_sum
 from strategies.mesh import Mesh
 from strategies.models.network import Network
+from strategies.models.transformer import Head
 from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
 from strategies.phases import Phase, phase
 from strategies.planner import Plan
@@ -86,7 +87,7 @@ def spread(model: Network, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Sour
     if layout.shard > 1 or (replicas is not None and (layout.tensor > 1 or layout.pipeline > 1)):
         from strategies.fsdp import Sharded
 
-        sharded = Sharded(mesh, gather_once=layout.pipeline > 1)
+        sharded = Sharded(mesh, gather=spec.tiling.gather, gather_once=layout.pipeline > 1)
         give_first_weights(model, source, mesh, then=sharded.take)
         sharded.finish(model)
         data_parallel = sharded
@@ -115,6 +116,8 @@ def transform_forward(model: Network, spec: TrainSpec, mesh: Mesh) -> None:
 
         compile_layers(model, mesh.device)
     compute_in(spec.precision, model, mesh.device)
+    if isinstance(model.head, Head):
+        model.head.parts = spec.tiling.loss_parts
 
 
 def give_first_weights(
@@ -152,7 +155,7 @@ class SpmdEngine:
     """Layouts without a pipeline."""
 
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
-        self.mesh = mesh
+        self.mesh, self.in_parts = mesh, spec.tiling.loss_parts > 1
         self.spread = spread(design_model(spec), spec, plan, mesh, source)
         self.model = self.spread.model
         self.models = [self.model]
@@ -176,7 +179,11 @@ class SpmdEngine:
         """A measure of this rank's tokens of a micro-batch."""
         if self.spread.positions is not None:
             batch = batch.at(self.spread.positions)
-        logits_BTV = self.spread.data_parallel.module(batch.inputs_BT, batch.documents_BT)
+        module = self.spread.data_parallel.module
+        if self.in_parts:
+            found: Tensor = module(batch.inputs_BT, batch.documents_BT, batch.labels_BT, measure)
+            return found
+        logits_BTV = module(batch.inputs_BT, batch.documents_BT)
         return own_part(measure(logits_BTV, batch.labels_BT))
 
     def counted_once(self, share: Tensor) -> Tensor:

@@ -1,14 +1,38 @@
 """What both text models share: the order of embedding, layers, final norm and head."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from strategies.loss import Measure, token_loss_sum
 from strategies.models.attention import rotary_table
 from strategies.models.network import Network
 from strategies.shapes import heads
 from strategies.spec import ModelSpec
+
+
+class Head(nn.Linear):
+    """Features (B, T, C) to logits (B, T, V); with labels, to a measure of them, part by part."""
+
+    parts = 1
+
+    def forward(
+        self, x_BTC: Tensor, labels_BT: Tensor | None = None, measure: Measure = token_loss_sum
+    ) -> Tensor:
+        if labels_BT is None:
+            return super().forward(x_BTC)
+        again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+        features, labels = x_BTC.flatten(0, 1), labels_BT.flatten()
+        runs = zip(features.chunk(self.parts), labels.chunk(self.parts), strict=True)
+        found = [again(self.measured, x_NC, labels_N, measure) for x_NC, labels_N in runs]
+        return torch.stack(found).sum(dim=0)
+
+    def measured(self, x_NC: Tensor, labels_N: Tensor, measure: Measure) -> Tensor:
+        """The measure of a run of tokens, whose logits nobody keeps."""
+        return measure(super().forward(x_NC)[None], labels_N[None])
 
 
 class Transformer(Network):
@@ -31,7 +55,7 @@ class Transformer(Network):
             embedding=nn.Embedding(vocabulary, spec.width, dtype=dtype),
             layer=lambda: block(spec, dtype),
             norm=norm,
-            head=nn.Linear(spec.width, vocabulary, bias=False, dtype=dtype),
+            head=Head(spec.width, vocabulary, bias=False, dtype=dtype),
         )
         self.sequence_length, self.dtype = sequence_length, dtype
         self.head_width = spec.width // heads(spec)
@@ -48,7 +72,14 @@ class Transformer(Network):
             scaling=self.rope_scaling,
         )
 
-    def forward(self, x: Tensor, documents_BT: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        documents_BT: Tensor | None = None,
+        labels_BT: Tensor | None = None,
+        measure: Measure = token_loss_sum,
+    ) -> Tensor:
+        """Logits; with labels, a measure of them instead, taken in the head's parts."""
         # Sequence parallel splits what comes from another stage, but attention sees whole samples.
         rotation = self.rotation if self.embedding is None else self.rotation[: x.shape[1]]
         x_BTC = x if self.embedding is None else self.embedding(x)
@@ -56,5 +87,9 @@ class Transformer(Network):
             x_BTC = layer(x_BTC, rotation, documents_BT)
         if self.norm is None or self.head is None:
             return x_BTC
-        logits_BTV: Tensor = self.head(self.norm(x_BTC))
-        return logits_BTV
+        x_BTC = self.norm(x_BTC)
+        if labels_BT is None:
+            logits_BTV: Tensor = self.head(x_BTC)
+            return logits_BTV
+        found: Tensor = self.head(x_BTC, labels_BT, measure)
+        return found

@@ -19,6 +19,7 @@ from strategies.rules import (
     pipeline,
     schedule,
     tensor,
+    tiling,
     verify,
     zero,
 )
@@ -56,6 +57,9 @@ ALL: tuple[Rule, ...] = (
     gradients.compression_needs_ddp,
     gradients.local_ranks_average,
     gradients.late_gradients_are_whole,
+    tiling.tiles_are_of_text,
+    tiling.loss_has_parts,
+    tiling.matrices_are_gathered,
     verify.there_is_something_to_verify,
     adapters.targets_exist,
     adapters.quantised_bases_stay_whole,

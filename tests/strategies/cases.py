@@ -18,7 +18,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from torch.utils.checkpoint import checkpoint
+from training_runs import make_run_plan, make_spec
 
 from strategies.checkpoint import Progress, save_checkpoint
 from strategies.context import ContextAttention
@@ -362,4 +364,42 @@ def send_extreme_gradients() -> int:
         assert gradient is not None
         expected = torch.tensor(rows).double().mean(dim=0)
         torch.testing.assert_close(gradient[0].double(), expected, rtol=2**-10, atol=0)
+    return 0
+
+
+def gather_by_matrix(gather: str, checkpointing: str, most: int) -> int:
+    """Fail where a rank ever has more than `most` numbers of weights gathered, in one step."""
+    spec = make_spec(
+        model__layers=3,
+        model__width=32,
+        training__global_batch_size=2,
+        activation_checkpointing=checkpointing,
+        tiling__gather=gather,
+        parallelism__strategy="fsdp",
+    )
+    run_plan = make_run_plan(spec, ranks=2)
+    mesh = join(run_plan.plan, timeout_s=60)
+    engine = SpmdEngine()
+    engine.setup(spec, run_plan.plan, mesh, source_of(run_plan))
+    units = [module for module in engine.model.modules() if isinstance(module, FSDPModule)]
+    groups = [group for unit in units for group in unit._get_fsdp_state()._fsdp_param_groups]
+    gathered: list[int] = []
+
+    def look(*_: object) -> None:
+        gathered.append(
+            sum(
+                weight._orig_size.numel()
+                for group in groups
+                if group.is_unsharded
+                for weight in group.fsdp_params
+            )
+        )
+
+    for module in engine.model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(look)
+            module.register_full_backward_hook(look)
+    tokens_BT = torch.zeros((1, 48), dtype=torch.int64)
+    engine.forward_backward([Batch(tokens_BT, tokens_BT)], 96)
+    assert max(gathered) <= most, gathered
     return 0
