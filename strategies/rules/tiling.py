@@ -14,8 +14,8 @@ def tiles_are_of_text(asked: Asked) -> Iterator[Problem]:
         yield Problem(
             code="not_supported_together",
             param="tiling",
-            message=f"tiling (loss_parts {tiling.loss_parts}, gather {tiling.gather}) is for models "
-            f"of text, and {model} has neither many logits nor large matrices; leave it out",
+            message=f"tiling (loss_parts {tiling.loss_parts}, gather {tiling.gather}) is for text, "
+            f"and {model} has neither many logits nor large matrices; leave it out",
         )
 
 
