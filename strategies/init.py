@@ -111,7 +111,9 @@ def design_model(spec: TrainSpec) -> Network:
 def build_model(spec: TrainSpec, *, device: torch.device, source: Source | None = None) -> Network:
     """The whole model with its first weights, by default as if it were built from nothing."""
     model = design_model(spec)
-    materialise(model, "", source or seed_of(spec), device=device)
+    for name, module in model.named_children():
+        named = "embedding" if model.tied and name == "head" else name
+        materialise(module, named, source or seed_of(spec), device=device)
     model.compute_constants(device)
     model.tie()
     return model

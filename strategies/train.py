@@ -33,6 +33,7 @@ from strategies.generate import export_weights, sample_text
 from strategies.guards import (
     Diverged,
 )
+from strategies.hub import with_model
 from strategies.init import source_of
 from strategies.mesh import Mesh, join, leave
 from strategies.metrics import MetricsLog, max_active_gib
@@ -105,6 +106,7 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
         for folder in (directory.path, directory.checkpoints, directory.artifacts):
             folder.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(num_threads(run_plan))
+        run_plan = with_model(run_plan)
         windows = open_windows(run_plan, cache_folder())
         mesh = join(run_plan.plan, timeout_s=run_plan.collective_timeout_s)
         if run_plan.preflight and mesh.world_size > 1:

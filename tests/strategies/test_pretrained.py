@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM
 
 from strategies.data import TrainingData, open_windows
 from strategies.hf_config import UnsupportedModel, parse_config
-from strategies.init import design_model, source_of
+from strategies.hub import with_model
+from strategies.init import build_model, design_model, source_of
 from strategies.layout import Layout
 from strategies.learning_rate import learning_rate
 from strategies.loss import token_loss_sum
@@ -98,6 +99,13 @@ def test_in_float64_logits_agree_to_its_rounding(kind: str, checkpoints: dict[st
     with torch.no_grad():
         logits_BTV, wanted = loaded(run_plan)(tokens(2, 40)), theirs(tokens(2, 40)).logits
     torch.testing.assert_close(logits_BTV, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_a_tied_model_is_built_whole_from_its_checkpoint(checkpoints: dict[str, Path]) -> None:
+    run_plan = planned(checkpoints["llama3-tied"], fields={})
+    whole = build_model(run_plan.spec, device=CPU, source=source_of(run_plan))
+    with torch.no_grad():
+        assert torch.equal(whole(tokens(1, 24)), loaded(run_plan)(tokens(1, 24)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -320,3 +328,35 @@ def test_a_bad_checkpoint_ends_a_run_before_its_first_step(
     run_plan = planned(checkpoints["llama"], fields=ragged, model__width=64)
     with pytest.raises(RunFailed, match=r"model.width is 64 in the spec, 32 in config.json"):
         pool.train(run_plan, tmp_path / "run")
+
+
+HUB_MODEL = "hub:owner/tiny@v1"
+
+
+def test_a_model_of_the_hub_comes_from_the_nodes_cache(
+    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Laid out as huggingface_hub leaves it; nothing is fetched."""
+    cached = tmp_path / "models--owner--tiny"
+    shutil.copytree(checkpoints["llama"], cached / "snapshots" / "abc")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "v1").write_text("abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    run_plan = with_model(
+        make_run_plan(spec_for(checkpoints["llama"], model__checkpoint=HUB_MODEL))
+    )
+    assert run_plan.model_path == str(cached / "snapshots" / "abc")
+    assert loaded(run_plan).norm is not None
+    assert with_model(run_plan) is run_plan
+
+
+def test_a_model_of_the_hub_that_cannot_be_fetched_says_what_to_do(
+    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    spec = spec_for(checkpoints["llama"], model__checkpoint=HUB_MODEL)
+    with pytest.raises(BadCheckpoint, match="trainyard models upload") as refused:
+        with_model(make_run_plan(spec))
+    assert "hub:owner/tiny@v1 cannot be fetched" in str(refused.value)
