@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from strategies.collective_digest import Digest
 from strategies.data import BadData
 from strategies.guards import Diverged
 from strategies.preflight import PreflightFailed
@@ -36,12 +37,14 @@ def exit_code_of(error: BaseException) -> ExitCode:
     return ExitCode.USER_ERROR
 
 
-def report(error: BaseException) -> ExitCode:
-    """Tell stderr and error.json what went wrong; the exit code."""
+def report(error: BaseException, digest: Digest | None = None) -> ExitCode:
+    """Tell stderr and error.json what went wrong, and whom the ranks wait for; the exit code."""
     code = exit_code_of(error)
     trace = "".join(traceback.format_exception(error))
     message = str(error) or type(error).__name__
     sys.stderr.write(f"{message}\n" if isinstance(error, KNOWN) else trace)
+    if digest is not None:
+        sys.stderr.write(f"{digest.why}\n")
     path = os.environ.get(ERROR_FILE)
     if path:
         now_ns = time.time_ns()
@@ -51,6 +54,7 @@ def report(error: BaseException) -> ExitCode:
             "t_ns": now_ns,
             "timestamp": now_ns // 1_000_000_000,  # torchrun's own field, in whole seconds
             "trace": trace,
+            "digest": None if digest is None else digest.model_dump(),
         }
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(Path(path), json.dumps(record).encode())

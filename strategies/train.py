@@ -22,6 +22,7 @@ from strategies.checkpoint import (
     load_checkpoint,
     read_weights,
 )
+from strategies.collective_digest import digest
 from strategies.console import introduce, say, tell_step
 from strategies.control import ControlWatch
 from strategies.data import HeldOut, TrainingData, Windows, open_windows
@@ -102,6 +103,7 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
     that the plan names.
     """
     directory = RunDirectory(run_dir)
+    mesh = None
     try:
         for folder in (directory.path, directory.checkpoints, directory.artifacts):
             folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +119,7 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
         control.catch_signals()
         train(run_plan, directory, windows, engine=engine, mesh=mesh, control=control)
     except Exception as error:  # the edge of the process: record, then end
-        return report(error)
+        return report(error, None if mesh is None else digest(error, mesh))
     finally:
         leave()
     return ExitCode.FINISHED

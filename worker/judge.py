@@ -51,6 +51,10 @@ class RankError:
     type: str
     message: str
     t_ns: int
+    missing: tuple[int, ...] = ()
+    """The ranks that it waited for, by what the ranks found out together."""
+    why: str = ""
+    """Which collective they never entered, in a sentence without its end; empty where none was."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,14 @@ def judge(evidence: Evidence) -> Verdict:
         return _nobody_failed(evidence)
     culprit = min(failed, key=_guilt)
     if culprit.error is not None and PEER_IS_GONE.search(culprit.error.message):
+        told = next((rank.error for rank in failed if rank.error and rank.error.why), None)
+        if told is not None:
+            return Verdict(
+                Outcome.STALLED,
+                f"{_short(told.why[0].upper() + told.why[1:])}{_where(evidence)}, on "
+                f"{evidence.node}.",
+                culprit_rank=told.missing[0] if told.missing else None,
+            )
         silent = [rank for rank in evidence.ranks if not rank.failed and rank.code != 0]
         if silent and PEER_TIMED_OUT.search(culprit.error.message):
             return Verdict(

@@ -142,10 +142,13 @@ def read_error(path: Path) -> RankError | None:
             extra = nested.get("extraInfo", {})
             seconds = int(extra.get("timestamp", 0))
             return RankError("Error", str(nested.get("message", "")), seconds * 1_000_000_000)
+        digest = record.get("digest") or {}
         return RankError(
             str(record.get("type", "Error")),
             str(record.get("message", "")),
             int(record.get("t_ns", 0)),
+            missing=tuple(int(rank) for rank in digest.get("missing", ())),
+            why=str(digest.get("why", "")),
         )
     except (OSError, ValueError, AttributeError, TypeError):
         return None

@@ -18,6 +18,13 @@ from worker.judge import (
 
 PEER = RankError("RuntimeError", "[../gloo/tcp/pair.cc:547] Connection closed by peer [::1]:1", 1)
 TIMEOUT = RankError("RuntimeError", "Timed out waiting 4000ms for recv operation to complete", 1)
+TOLD = RankError(
+    TIMEOUT.type,
+    TIMEOUT.message,
+    TIMEOUT.t_ns,
+    missing=(1,),
+    why="rank 1 never entered all_reduce 57 of all ranks; the last it entered is number 56",
+)
 OWN = RankError("KeyError", "'loss'", 2)
 
 # As torch 2.13.0 printed it after kill -9 of rank 1.
@@ -221,3 +228,21 @@ def test_a_taken_port_is_recognised() -> None:
     assert address_in_use(["... (errno: 98 - Address already in use)."])
     assert address_in_use(["", "EADDRINUSE"])
     assert not address_in_use(["Connection refused"])
+
+
+def test_what_the_ranks_found_out_together_is_the_verdict() -> None:
+    ranks = [RankEvidence(0, 1, TOLD), RankEvidence(1, 1, PEER)]
+    verdict = judge(Evidence(node="box", ranks=ranks, result=None, step=41))
+    assert (verdict.outcome, verdict.culprit_rank) == (Outcome.STALLED, 1)
+    assert verdict.reason == (
+        "Rank 1 never entered all_reduce 57 of all ranks; the last it entered is number 56 at "
+        "step 41, on box."
+    )
+
+
+def test_an_own_error_or_signal_outweighs_who_waited_for_whom() -> None:
+    for other in (RankEvidence(1, 1, OWN), RankEvidence(1, -signal.SIGKILL)):
+        ranks = [RankEvidence(0, 1, TOLD), other]
+        verdict = judge(Evidence(node="box", ranks=ranks, result=None, step=41))
+        assert verdict.culprit_rank == 1
+        assert verdict.outcome is not Outcome.STALLED
