@@ -16,7 +16,11 @@ import torch.distributed as dist
 from pydantic import BaseModel, ConfigDict
 from torch._C._distributed_c10d import _dump_fr_trace_json  # type: ignore[attr-defined]
 from torch.distributed import DistError
-from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+from torch.distributed.distributed_c10d import (
+    PrefixStore,
+    _get_default_group,
+    _get_default_store,
+)
 
 from strategies.mesh import Mesh
 from strategies.roll_call import LOOK_EVERY_S, RollCall
@@ -24,8 +28,8 @@ from strategies.roll_call import LOOK_EVERY_S, RollCall
 SIGNED = 20  # newest collectives of each group that a rank signs
 ANSWER_S = 3.0  # how long the others get to sign: their own wait ends at about the same time
 NOTICE_S = 1.0  # how long the victim of a broken connection looks for a rank that asks
-# A collective that did not end, or that another rank entered as a different one.
-IN_VAIN = re.compile(r"Timed out waiting|[Ss]ocket timeout|monitoredBarrier|op\.preamble")
+TIMED_OUT = re.compile(r"Timed out waiting|[Ss]ocket timeout|monitoredBarrier")
+MISMATCH = re.compile(r"op\.preamble")  # gloo got a message of another collective
 BROKEN_OFF = re.compile(r"Connection (closed|reset)|Broken pipe|remote process exited")
 SAME_ON_ALL = ("all_reduce", "broadcast")  # whose ranks must come with equally many numbers
 
@@ -63,12 +67,16 @@ def digest(error: BaseException, mesh: Mesh) -> Digest | None:
     """Who is to blame that this rank failed with `error`; None where it did not wait in vain."""
     if not isinstance(error, RuntimeError) or not dist.is_initialized():
         return None
-    is_victim = BROKEN_OFF.search(str(error)) is not None
-    if not (is_victim or IN_VAIN.search(str(error))):
+    is_victim, is_mismatch = (kind.search(str(error)) for kind in (BROKEN_OFF, MISMATCH))
+    if not (is_victim or is_mismatch or TIMED_OUT.search(str(error))):
         return None
     store = PrefixStore("digest", _get_default_store())
     roll = RollCall(
-        store, rank=mesh.rank, world_size=mesh.world_size, timeout_s=ANSWER_S, name="roll"
+        store,
+        rank=mesh.rank,
+        world_size=mesh.world_size,
+        timeout_s=ANSWER_S + (own_patience_s(mesh) if is_mismatch else 0.0),
+        name="roll",
     )
     try:
         mine = [one.model_dump() for one in positions(_dump_fr_trace_json(True, False))]
@@ -82,6 +90,12 @@ def digest(error: BaseException, mesh: Mesh) -> Digest | None:
         return blame(_signed(store, mesh.world_size), mesh.rank, silent)
     except DistError:
         return None  # the store is gone with the rank that kept it, and its own end says why
+
+
+def own_patience_s(mesh: Mesh) -> float:
+    """How long this rank would wait for the others, as they wait for it."""
+    backend = _get_default_group()._get_backend(mesh.device)
+    return float(backend.options._timeout.total_seconds())
 
 
 def positions(recording: str) -> list[Position]:
