@@ -131,6 +131,10 @@ class HfConfig(BaseModel):
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind not in ("default", "llama3"):
             yield f"rope_type {kind} is not supported; default and llama3 are"
+        if any(isinstance(value, dict) for value in rope.values()):
+            yield "rotary positions that differ between layers are not supported"
+        if (share := rope.get("partial_rotary_factor", 1)) != 1:
+            yield f"partial_rotary_factor {share} is not supported; 1 is"
 
 
 def parse_config(content: bytes) -> HfConfig:
@@ -197,7 +201,7 @@ def config_of(spec: TrainSpec, origin: dict[str, Any] | None = None) -> dict[str
         "eos_token_id": None,
     }
     config |= origin or {}
-    for name in ("rope_parameters", "torch_dtype"):  # said below, as all versions read it
+    for name in ("rope_parameters", "dtype"):  # said below, as all versions read it
         config.pop(name, None)
     return config | {
         "vocab_size": vocabulary_size(spec.data),

@@ -137,8 +137,14 @@ def load(files: dict[str, str]) -> Any:
         for name, content in files.items():
             (Path(folder) / name).write_text(content, encoding="utf-8")
         try:
-            return AutoTokenizer.from_pretrained(
+            found = AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
         except Exception as error:  # whatever a damaged file makes of it
             raise ValueError(f"the checkpoint's tokenizer cannot be read: {error}") from error
+    if not found.is_fast:
+        raise ValueError(
+            f"the checkpoint's tokenizer, {type(found).__name__}, cannot say where its tokens "
+            "begin; take one of the tokenizers library (use_fast=True)"
+        )
+    return found

@@ -93,6 +93,11 @@ def test_a_stored_tokenizer_is_restored(tmp_path: Path) -> None:
     assert again.encode_row(row_from({"messages": CHAT})).tokens.dtype == np.uint16
 
 
+def test_tokens_take_the_bytes_that_the_vocabulary_needs() -> None:
+    assert HuggingFace({}, 65_536).dtype == np.uint16
+    assert HuggingFace({}, 151_665).dtype == np.uint32
+
+
 def test_a_checkpoint_without_a_usable_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no tokenizer.json"):
         HuggingFace.of(tmp_path)

@@ -176,6 +176,20 @@ def test_the_artifacts_are_a_folder_that_transformers_loads(
     assert not torch.equal(theirs.model.norm.weight, before["model.norm.weight"])
 
 
+def test_what_is_saved_is_loaded_in_the_precision_it_was_trained_in(
+    checkpoints: dict[str, Path], pool: Pool, ragged: Options, tmp_path: Path
+) -> None:
+    half = tmp_path / "half"
+    AutoModelForCausalLM.from_pretrained(checkpoints["mistral"]).bfloat16().save_pretrained(half)
+    for precision, dtype in (("float32", torch.float32), ("pure_bfloat16", torch.bfloat16)):
+        run_plan = planned(half, fields=ragged, precision=precision)
+        run = pool.train(run_plan, tmp_path / precision)
+        theirs = AutoModelForCausalLM.from_pretrained(run.directory.artifacts, dtype="auto")
+        assert theirs.dtype == dtype
+        assert type(theirs).__name__ == "MistralForCausalLM"
+        assert theirs.config.sliding_window == 48
+
+
 def test_a_llama_from_nothing_is_saved_for_transformers_too(
     pool: Pool, ragged: Options, tmp_path: Path
 ) -> None:
@@ -300,6 +314,8 @@ def test_weights_split_over_files_are_found_by_their_index(
         ({"attention_bias": True}, "attention_bias"),
         ({"hidden_act": "gelu"}, "hidden_act gelu"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type yarn"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "differ between layers"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor 0.5"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"num_hidden_layers": 10**9}, "layers"),
         ({"hidden_size": "wide"}, "hidden_size"),
