@@ -52,7 +52,7 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 @app.command("upload")
 def upload(
-    file: Annotated[Path, typer.Argument(help="UTF-8 text, or JSON lines: texts, instructions, chats.")],
+    file: Annotated[Path, typer.Argument(help="UTF-8 text, or texts or chats as JSON lines.")],
     name: Annotated[str, typer.Argument(help="The name that jobs use.")],
     format: Annotated[
         Literal["text", "jsonl"] | None,
