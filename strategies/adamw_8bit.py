@@ -12,17 +12,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
+from strategies.bnb import kernels
 from strategies.gradients import own_part
 from strategies.large_batch import Group, gradient_part, parameters_of, with_gradient
 from strategies.shapes import ADAM_8BIT_BLOCK, ADAM_8BIT_LEAST
-
-try:
-    from bitsandbytes import functional as bnb
-except ImportError as error:
-    raise ImportError(
-        "optimizer adamw_8bit needs the package bitsandbytes on every node; install it with "
-        "trainyard-platform[train], or take adamw"
-    ) from error
 
 EPSILON = 1e-8
 
@@ -49,7 +42,7 @@ class AdamW8bit(Optimizer):
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         state["step"] += 1
         weight = own_part(parameter)
-        bnb.optimizer_update_8bit_blockwise(
+        kernels.optimizer_update_8bit_blockwise(
             "adam",
             gradient_part(parameter),
             weight,
@@ -102,12 +95,12 @@ def averages_of(weight: Tensor) -> dict[str, Tensor]:
 @cache
 def signed_values(device: torch.device) -> Tensor:
     """What the 256 codes of the first average stand for, before their scale."""
-    values: Tensor = bnb.create_dynamic_map(signed=True).to(device)
+    values: Tensor = kernels.create_dynamic_map(signed=True).to(device)
     return values
 
 
 @cache
 def positive_values(device: torch.device) -> Tensor:
     """What those of the second stand for, which has no sign."""
-    values: Tensor = bnb.create_dynamic_map(signed=False).to(device)
+    values: Tensor = kernels.create_dynamic_map(signed=False).to(device)
     return values

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from strategies.rules.problem import Asked
 from strategies.spec import (
     ActivationCheckpointing,
+    FrozenBase,
     Offload,
     Precision,
     Strategy,
@@ -151,6 +152,12 @@ def more_ranks(asked: Asked) -> Iterator[Fields]:
         ranks *= 2
 
 
+def quantised_base(asked: Asked) -> Iterator[Fields]:
+    adapter = asked.spec.adapter
+    if adapter is not None and adapter.base is FrozenBase.NONE:
+        yield {"adapter.base": FrozenBase.NF4.value}
+
+
 def half_precision_everywhere(asked: Asked) -> Iterator[Fields]:
     if asked.spec.precision is not Precision.PURE_BFLOAT16:
         yield {"precision": Precision.PURE_BFLOAT16.value}
@@ -215,6 +222,12 @@ DECISIONS = (
         "weights in the host's memory too (ZeRO 3)",
         "weights cross the bus for every layer and micro-batch",
         offloaded_weights,
+    ),
+    Decision(
+        "the frozen matrices in 4 bits (QLoRA)",
+        "they are opened for every product, and off by a tenth",
+        quantised_base,
+        changes_training=True,
     ),
     Decision(
         "bfloat16 for weights and optimizer too",

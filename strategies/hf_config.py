@@ -30,6 +30,12 @@ ARCHITECTURES = {
     "MistralForCausalLM": "Mistral",
     "Qwen2ForCausalLM": "Qwen2, Qwen2.5",
 }
+# What a quantization_config must say for its codes to be read.
+GPTQ: dict[str, tuple[object, ...]] = {
+    "quant_method": ("gptq",),
+    "bits": (4,),
+    "checkpoint_format": ("gptq", "gptq_v2", None),
+}
 ROPE_BASE = 10_000.0  # where a config.json does not say it
 DTYPES = {
     Precision.FLOAT64: "float64",
@@ -108,13 +114,23 @@ class HfConfig(BaseModel):
         except ValidationError as error:
             raise UnsupportedModel(f"{CONFIG}: {told(error)}") from error
 
+    @property
+    def stores_zeros_less_one(self) -> bool:
+        """Of weights rounded by GPTQ, whether they are of its first format."""
+        return (self.quantization_config or {}).get("checkpoint_format") != "gptq_v2"
+
     def obstacles(self) -> Iterator[str]:
         """Why the network cannot be built here."""
         if self.architectures[0] not in ARCHITECTURES:
             known = ", ".join(f"{name} ({models})" for name, models in ARCHITECTURES.items())
             yield f"architecture {self.architectures[0]} is not supported; there is: {known}"
-        if self.quantization_config is not None:
-            yield "its weights are quantised; take the checkpoint with full weights"
+        rounded = self.quantization_config
+        if rounded is not None and not is_known_gptq(rounded):
+            told = {name: rounded.get(name) for name in GPTQ}
+            yield (
+                f"its weights are quantised ({told}); of such only GPTQ's with 4 bits are read; "
+                "take the checkpoint with full weights"
+            )
         if self.hidden_act != "silu":
             yield f"hidden_act {self.hidden_act} is not supported; silu is"
         if self.attention_bias or self.mlp_bias:
@@ -188,6 +204,11 @@ def shape_of(model: ModelSpec, vocabulary: int) -> dict[str, object]:
     }
 
 
+def is_known_gptq(rounded: dict[str, Any]) -> bool:
+    """Whether a checkpoint's codes can be read (`gptq`)."""
+    return all(rounded.get(name) in known for name, known in GPTQ.items())
+
+
 def config_of(spec: TrainSpec, origin: dict[str, Any] | None = None) -> dict[str, Any]:
     """config.json of a trained llama. What `origin`, the config.json that it began from, says
     beside the shape stays: the family, and which token ends a text."""
@@ -201,7 +222,8 @@ def config_of(spec: TrainSpec, origin: dict[str, Any] | None = None) -> dict[str
         "eos_token_id": None,
     }
     config |= origin or {}
-    for name in ("rope_parameters", "dtype"):  # said below, as all versions read it
+    # The first two are said below, as all versions read them; weights are saved in full.
+    for name in ("rope_parameters", "dtype", "quantization_config"):
         config.pop(name, None)
     return config | {
         "vocab_size": vocabulary_size(spec.data),

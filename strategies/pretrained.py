@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from strategies import gptq
 from strategies.hf_config import (
     CONFIG,
     INDEX,
@@ -39,7 +40,9 @@ class Pretrained:
     def __init__(self, folder: Path, spec: TrainSpec) -> None:
         self.folder = folder
         self.head_width = spec.model.width // heads(spec.model)
-        require_same_shape(read_config(folder), spec, folder)
+        config = read_config(folder)
+        self.zeros_less_one = config.stores_zeros_less_one
+        require_same_shape(config, spec, folder)
 
     @cached_property
     def holders(self) -> dict[str, Any]:
@@ -71,17 +74,7 @@ class Pretrained:
         return sorted(files)
 
     def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
-        there = hf_name(name)
-        if there not in self.holders:
-            raise BadCheckpoint(f"{self.folder} has no weight {there}; it is not complete")
-        part = self.holders[there].get_slice(there)
-        if (found := part.get_shape()) != list(shape):
-            raise BadCheckpoint(
-                f"{there} of {self.folder} is {list(found)} instead of {list(shape)}, which its "
-                f"{CONFIG} asks for"
-            )
-        if (kind := part.get_dtype()) not in FLOATS:
-            raise BadCheckpoint(f"{there} of {self.folder} is {kind}; take full weights: {FLOATS}")
+        part = self.stored(hf_name(name), shape)
         if not is_rotated(name):
             return cut(part, region)
         rows, *others = region
@@ -89,6 +82,43 @@ class Pretrained:
         last = -(-rows.stop // self.head_width) * self.head_width
         whole_heads = cut(part, (slice(first, last), *others))
         return neighbours(whole_heads, self.head_width)[rows.start - first : rows.stop - first]
+
+    def stored(self, there: str, shape: torch.Size) -> Any:
+        """A weight by Hugging Face's name, as something that regions can be cut from."""
+        codes = f"{there.removesuffix('weight')}qweight"
+        if there not in self.holders and codes in self.holders:
+            opened = self.opened(there.removesuffix("weight"))
+            self.require_shape(there, list(opened.shape), shape)
+            return opened
+        if there not in self.holders:
+            raise BadCheckpoint(f"{self.folder} has no weight {there}; it is not complete")
+        part = self.holders[there].get_slice(there)
+        self.require_shape(there, part.get_shape(), shape)
+        if (kind := part.get_dtype()) not in FLOATS:
+            raise BadCheckpoint(f"{there} of {self.folder} is {kind}; take full weights: {FLOATS}")
+        return part
+
+    def require_shape(self, there: str, found: list[int], shape: torch.Size) -> None:
+        if found != list(shape):
+            raise BadCheckpoint(
+                f"{there} of {self.folder} is {found} instead of {list(shape)}, which its "
+                f"{CONFIG} asks for"
+            )
+
+    def opened(self, module: str) -> Tensor:
+        """A matrix that GPTQ has rounded; `module` ends in a dot."""
+        parts: list[Tensor] = []
+        for part in gptq.Packed._fields:
+            if (name := f"{module}{part}") not in self.holders:
+                raise BadCheckpoint(f"{self.folder} has no {name}; it is not complete")
+            parts.append(self.holders[name].get_tensor(name))
+        try:
+            return gptq.opened(gptq.Packed(*parts), zeros_less_one=self.zeros_less_one)
+        except (RuntimeError, IndexError) as error:
+            raise BadCheckpoint(
+                f"{module}qweight of {self.folder} does not fit its scales, zeros or groups: "
+                f"{error}"
+            ) from error
 
 
 def cut(part: Any, region: Region) -> Tensor:

@@ -12,16 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from strategies.adapters import FrozenMatrix
+from strategies.bnb import kernels
 from strategies.shapes import NF4_BLOCK, NF4_BLOCKS_TOGETHER
 from strategies.spec import FrozenBase
-
-try:
-    import bitsandbytes.functional as bnb
-except ImportError as error:
-    raise ImportError(
-        "a quantised adapter.base (nf4, int8) needs the package bitsandbytes on every node; "
-        "install it with trainyard-platform[train], or take base none"
-    ) from error
 
 
 class Nf4Linear(FrozenMatrix):
@@ -42,7 +35,7 @@ class Nf4Linear(FrozenMatrix):
     def take(self, full: Tensor) -> None:
         numbers = full.to(self.codes.device, torch.float32).flatten()
         blocks = pad(numbers, (0, 2 * len(self.codes) - len(numbers))).view(-1, NF4_BLOCK)
-        codes, state = bnb.quantize_4bit(
+        codes, state = kernels.quantize_4bit(
             blocks, blocksize=NF4_BLOCK, compress_statistics=True, quant_type="nf4"
         )
         self.codes.copy_(codes.flatten())
@@ -51,7 +44,7 @@ class Nf4Linear(FrozenMatrix):
         self.mean.copy_(state.offset)
 
     def whole(self, dtype: torch.dtype) -> Tensor:
-        state = bnb.QuantState(
+        state = kernels.QuantState(
             absmax=self.block_scales,
             # A row for each block: the kernel for CPUs misreads rows that end within one.
             shape=torch.Size((len(self.block_scales), NF4_BLOCK)),
@@ -59,14 +52,14 @@ class Nf4Linear(FrozenMatrix):
             blocksize=NF4_BLOCK,
             quant_type="nf4",
             offset=self.mean,
-            state2=bnb.QuantState(
+            state2=kernels.QuantState(
                 absmax=self.scales,
                 code=scale_values(self.codes.device),
                 blocksize=NF4_BLOCKS_TOGETHER,
                 dtype=torch.float32,
             ),
         )
-        blocks: Tensor = bnb.dequantize_4bit(self.codes.view(-1, 1), state)
+        blocks: Tensor = kernels.dequantize_4bit(self.codes.view(-1, 1), state)
         return blocks.flatten()[: self.shape.numel()].view(self.shape).to(dtype)
 
 
@@ -82,7 +75,7 @@ class Int8Linear(FrozenMatrix):
 
     @torch.no_grad()
     def take(self, full: Tensor) -> None:
-        codes, scales, _ = bnb.int8_vectorwise_quant(full.to(self.codes.device, torch.float16))
+        codes, scales, _ = kernels.int8_vectorwise_quant(full.to(self.codes.device, torch.float16))
         self.codes.copy_(codes)
         self.scales.copy_(scales)
 
@@ -104,5 +97,5 @@ def integers(shape: int | torch.Size, dtype: torch.dtype) -> nn.Parameter:
 @cache
 def scale_values(device: torch.device) -> Tensor:
     """What the 256 codes of a block's scale stand for."""
-    values: Tensor = bnb.create_dynamic_map().to(device)
+    values: Tensor = kernels.create_dynamic_map().to(device)
     return values

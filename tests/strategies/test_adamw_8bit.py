@@ -1,6 +1,5 @@
 """AdamW with averages in eight bits: bitsandbytes' own steps, and where they can be taken."""
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ from strategies.optimizer import build_optimizer, set_learning_rate
 from strategies.planner import plan
 from strategies.run_directory import Action, write_control
 from strategies.spec import TrainSpec
-
-logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 EIGHT_BIT: Options = {"training__optimizer": "adamw_8bit"}
 

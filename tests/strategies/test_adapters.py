@@ -1,6 +1,5 @@
 """Adapters beside frozen weights: as peft and bitsandbytes have them, and in every layout."""
 
-import logging
 import sys
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from strategies.checkpoint import read_weights
 from strategies.compiling import compile_layers
 from strategies.engine import Batch, engine_for
 from strategies.flops import flops_per_token, matrix_weights
+from strategies.hardware import Hardware
 from strategies.init import build_model, first_values, seed_of, source_of
 from strategies.layout import Layout
 from strategies.memory import GIB
@@ -42,8 +42,6 @@ from strategies.spec import (
     TrainSpec,
 )
 from strategies.spmd import SpmdEngine
-
-logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 GLOO = pytest.mark.gloo, pytest.mark.xdist_group("gloo")
 CPU = torch.device("cpu")
@@ -536,6 +534,26 @@ def test_a_rule_names_the_field_and_what_would_do(changes: Options, code: str, s
     assert said in problems(**{"parallelism__strategy": "ddp", **changes})[code]
 
 
+def test_a_base_that_does_not_fit_is_advised_to_be_stored_in_4_bits() -> None:
+    """A model of 7 billion: 12.6 GiB in 16 bits, and 6.3 GiB in all in 4, as the field reckons."""
+    llama = {"name": "llama", "layers": 32, "width": 4096, "heads": 32, "ffn_width": 11_008}
+    spec = make_spec(
+        model=llama,
+        adapter={"rank": 16},
+        precision="pure_bfloat16",
+        data__tokenizer="characters",
+        data__vocabulary_size=32_000,
+    )
+    small = Hardware(class_name="small", device="cuda", slots=1, memory_gib=12)
+    found = plan(spec, nodes=1, ranks_per_node=1, hardware=small)
+    frozen = next(term for term in found.memory if term.name == "frozen")
+    assert frozen.gib == pytest.approx(12.55, abs=0.01)
+    (advice,) = [advice for advice in found.advice if advice.fits]
+    assert advice.change == {"adapter.base": "nf4"}
+    assert advice.changes_training
+    assert advice.needed_gib == pytest.approx(6.3, abs=0.1)
+
+
 def test_the_plan_warns_of_random_frozen_weights() -> None:
     spec = make_spec(adapter={})
     (warning,) = plan(spec, nodes=1, ranks_per_node=1, hardware=HARDWARE).warnings
@@ -543,8 +561,8 @@ def test_the_plan_warns_of_random_frozen_weights() -> None:
 
 
 def test_without_bitsandbytes_a_run_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("bitsandbytes", "bitsandbytes.functional"):
-        monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, "strategies.quantised", raising=False)
-    with pytest.raises(ImportError, match=r"needs the package bitsandbytes on every node"):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    for module in ("strategies.bnb", "strategies.quantised"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(ImportError, match=r"need the package bitsandbytes on every node"):
         set_up(make_spec(adapter=ADAPTERS["nf4"]))

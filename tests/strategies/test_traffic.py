@@ -61,6 +61,19 @@ def test_tied_ends_of_a_pipeline_swap_a_gradient(
 
 @pytest.mark.gloo
 @pytest.mark.xdist_group("gloo")
+@pytest.mark.parametrize(("strategy", "base"), [("ddp", "none"), ("fsdp", "int8"), ("fsdp", "nf4")])
+def test_beside_frozen_weights_gradients_of_adapters_are_sent_and_codes_gathered(
+    warm: WarmRanks, ragged: Options, tmp_path: Path, strategy: str, base: str
+) -> None:
+    """Row scales (int8), and those of blocks of scales (nf4), are whole on every rank."""
+    adapter = {"targets": ["query", "down"], "base": base}
+    parallelism = {"strategy": strategy}
+    found = counted(warm, ragged, tmp_path, parallelism, "full", tied=False, adapter=adapter)
+    assert found == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.gloo
+@pytest.mark.xdist_group("gloo")
 def test_deepspeed_sends_a_little_less_than_stage_3_needs(
     warm: WarmRanks, ragged: Options, tmp_path: Path
 ) -> None:
@@ -77,6 +90,7 @@ def counted(
     checkpointing: str,
     *,
     tied: bool,
+    adapter: Options | None = None,
 ) -> float:
     """What a rank sent in a step of two ranks, over what the plan says."""
     spec = make_spec(
@@ -85,6 +99,7 @@ def counted(
         training__warmup_steps=0,
         activation_checkpointing=checkpointing,
         model__tied_embeddings=tied,
+        adapter=adapter,
         **TWO_PARTS,
     )
     run_plan = make_run_plan(spec, ranks=2, **ragged)
