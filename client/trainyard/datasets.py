@@ -1,4 +1,4 @@
-"""`client.datasets`: texts to train on."""
+"""`client.datasets`: texts and images to train on."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,13 +10,17 @@ from trainyard.errors import BadInput
 from trainyard.paging import all_pages
 from trainyard.views import Dataset
 
-Format = Literal["text", "jsonl"]
-CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "jsonl": "application/x-ndjson"}
+Format = Literal["text", "jsonl", "npz"]
+CONTENT_TYPES = {
+    "text": "text/plain; charset=utf-8",
+    "jsonl": "application/x-ndjson",
+    "npz": "application/octet-stream",
+}
 CHUNK = 1024 * 1024
 
 
 class Datasets:
-    """Built-in texts and your own."""
+    """Built-in ones and your own."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -39,7 +43,8 @@ class Datasets:
     ) -> Dataset:
         """Stream a file to the server, which checks it; `progress` gets bytes sent and in all.
 
-        Without `format` a name that ends in .jsonl or .ndjson is JSON lines, all else is text.
+        Without `format` a name that ends in .jsonl or .ndjson is JSON lines, one that ends in .npz
+        images, all else is text. `trainyard.idx.pack` makes such an .npz of MNIST's own files.
         """
         file = Path(path)
         try:
@@ -71,4 +76,5 @@ class Datasets:
 
 def guess_format(path: Path) -> Format:
     """By the name's ending."""
-    return "jsonl" if path.suffix.lower() in (".jsonl", ".ndjson") else "text"
+    endings: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".npz": "npz"}
+    return endings.get(path.suffix.lower(), "text")

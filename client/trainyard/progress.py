@@ -210,7 +210,7 @@ def _numbers_line(watched: Watched, now: datetime, width: int) -> Text:
     job = watched.job
     parts = [
         f"loss {number(job.loss)} {sparkline(watched.losses, width=min(24, width // 4))}".rstrip(),
-        f"{number(job.tokens_per_s and round(job.tokens_per_s))} tokens/s",
+        f"{number(job.tokens_per_s and round(job.tokens_per_s))} {job.plan.unit}/s",
         f"ETA {duration(watched.eta_s())}",
     ]
     if job.started_at is not None:
@@ -253,7 +253,7 @@ def plain_line(watched: Watched) -> str:
     share = job.step / job.steps if job.steps else 0.0
     return one_line(
         f"{job.state}  step {job.step}/{job.steps}  {share:.0%}  loss {number(job.loss)}  "
-        f"{number(job.tokens_per_s and round(job.tokens_per_s))} tokens/s  "
+        f"{number(job.tokens_per_s and round(job.tokens_per_s))} {job.plan.unit}/s  "
         f"ETA {duration(watched.eta_s())}"
     )
 

@@ -46,11 +46,13 @@ def facts(job: Job, losses: Sequence[float] = ()) -> list[tuple[str, str]]:
         return found
     curve = sparkline(losses)
     change = f"{number(result.loss_first)} → {number(result.loss_last)}"
-    held_out = f", {number(result.eval_loss)} on held-out text" if result.eval_loss else ""
+    held_out = f", {number(result.eval_loss)} on what is held out" if result.eval_loss else ""
     found.append(("loss", f"{change}{held_out}{'  ' + curve if curve else ''}"))
+    if result.eval_accuracy is not None:
+        found.append(("accuracy", f"{result.eval_accuracy:.1%} of the held-out images"))
     found.append(("steps", f"{result.step:,} of {job.steps:,}"))
     if result.tokens_per_s is not None:
-        found.append(("speed", f"{number(round(result.tokens_per_s))} tokens/s"))
+        found.append(("speed", f"{number(round(result.tokens_per_s))} {job.plan.unit}/s"))
     found.append(("time", times(job)))
     if result.checkpoint is not None:
         found.append(

@@ -41,10 +41,11 @@ const KINDS = {
 };
 
 export class Chart {
-  constructor(figure, series, { steps, limits = [], marks = [], kind = KINDS[figure.dataset.chart] }) {
+  constructor(figure, series, { steps, counted = "tokens", limits = [], marks = [], kind = KINDS[figure.dataset.chart] }) {
     this.figure = figure;
     this.plot = figure.querySelector(".plot");
-    this.kind = { x: "step", xLabel: count, ...kind };
+    const unit = kind.unit.replace(/\btoken\b/, counted.slice(0, -1)).replace(/\btokens\b/, counted);
+    this.kind = { x: "step", xLabel: count, ...kind, unit };
     this.source = series;
     this.steps = steps;
     this.limits = limits; // [{at, name, isPlan}]

@@ -1,4 +1,5 @@
 // Uploads go straight to the API, which streams them to disk and says what is wrong, with the line.
+const TYPES = { text: "text/plain; charset=utf-8", jsonl: "application/x-ndjson", npz: "application/octet-stream" };
 const form = document.querySelector("[data-upload]");
 const answer = form.querySelector("[data-upload-answer]");
 const bar = form.querySelector("[data-upload-bar]");
@@ -20,7 +21,8 @@ function say(headline, detail) {
 form.elements.file.addEventListener("change", () => {
   const [file] = form.elements.file.files;
   if (!file) return;
-  form.elements.format.value = /\.(jsonl|ndjson)$/i.test(file.name) ? "jsonl" : "text";
+  const [, ending] = /\.(\w+)$/.exec(file.name.toLowerCase()) ?? [];
+  form.elements.format.value = { jsonl: "jsonl", ndjson: "jsonl", npz: "npz" }[ending] ?? "text";
   form.elements.name.value ||= file.name.replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9._ -]+/g, "-").replace(/^[^A-Za-z0-9]+/, "").slice(0, 63);
 });
 
@@ -31,7 +33,7 @@ form.addEventListener("submit", (event) => {
   const query = new URLSearchParams({ name: form.elements.name.value, format: form.elements.format.value });
   const request = new XMLHttpRequest(); // fetch tells nothing about how far an upload is
   request.open("POST", `/v1/datasets?${query}`);
-  request.setRequestHeader("Content-Type", form.elements.format.value === "jsonl" ? "application/x-ndjson" : "text/plain; charset=utf-8");
+  request.setRequestHeader("Content-Type", TYPES[form.elements.format.value]);
   request.upload.onprogress = ({ loaded, total }) => {
     const percent = total ? (100 * loaded) / total : 0;
     bar.setAttribute("aria-valuenow", Math.floor(percent));

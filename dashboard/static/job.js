@@ -32,7 +32,7 @@ const limits = {
   ],
 };
 const charts = [...document.querySelectorAll("[data-chart]")].map(
-  (figure) => new Chart(figure, series, { steps: job.steps, limits: limits[figure.dataset.chart] }),
+  (figure) => new Chart(figure, series, { steps: job.steps, counted: job.plan.unit, limits: limits[figure.dataset.chart] }),
 );
 const lossChart = charts.find((chart) => chart.figure.dataset.chart === "loss");
 
@@ -105,7 +105,9 @@ function tell() {
   const dataTime = series.last("data_time_s");
   put("data-time", `waiting for data: ${dataTime === null ? UNKNOWN : `${decimal(dataTime, 2)} s`}`);
   const held = series.get("eval_loss");
-  if (held.steps.length) put("eval", `held out ${decimal(held.values.at(-1))} at ${count(held.steps.at(-1))}`);
+  const right = series.last("eval_accuracy");
+  const accuracy = right === null ? "" : `, ${decimal(100 * right, 3)} % right`;
+  if (held.steps.length) put("eval", `held out ${decimal(held.values.at(-1))}${accuracy} at ${count(held.steps.at(-1))}`);
   const memory = series.last("max_active_gib");
   put("memory", memory === null ? UNKNOWN : gib(memory));
   tellPlan(memory, step);

@@ -52,7 +52,10 @@ class CNN(Network):
         assert self.embedding is not None  # no pipeline cuts it: rules.images
         assert self.norm is not None
         assert self.head is not None
-        x_BCHW = self.embedding(x_BHWC.permute(0, 3, 1, 2).contiguous())
+        # Not contiguous(), which leaves grey images as they are, channels last, and their weights'
+        # gradients, too.
+        x_BCHW = x_BHWC.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
+        x_BCHW = self.embedding(x_BCHW)
         for layer in self.layers.values():
             x_BCHW = layer(x_BCHW)
         logits_BV: Tensor = self.head(self.norm(x_BCHW).flatten(1))

@@ -217,7 +217,7 @@ def test_the_summary_tells_loss_speed_time_checkpoint_and_sample() -> None:
     text = written(console)
     for part in (
         "gpt-ddp succeeded",
-        "5.56 → 1.83, 1.9 on held-out text  █▃▁",
+        "5.56 → 1.83, 1.9 on what is held out  █▃▁",
         "400 of 400",
         "12,346 tokens/s",
         "33 s of training, 41 s in all",

@@ -1,14 +1,19 @@
 """The real trainer under both launchers: torch, gloo, checkpoints, resume."""
 
+import io
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 
 from core.messages import StopOrder
 from core.spec import Launcher
 from core.states import Outcome
+from strategies.planner import plan
+from strategies.spec import TrainSpec
 from tests.worker.fake_api import FakeApi
-from tests.worker.nodes import Node, make_order
+from tests.worker.nodes import HARDWARE, Node, make_order
 
 pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
 
@@ -60,3 +65,45 @@ def test_a_dataset_that_is_too_small_is_bad_data_with_the_numbers(api: FakeApi, 
     record = api.wait_for_exit(key, within_s=120)
     assert record.outcome is Outcome.BAD_DATA, record
     assert "9 bytes" in record.reason
+
+
+def order_on_images(data: dict[str, Any], **fields: Any) -> Any:
+    spec = TrainSpec.model_validate(
+        {
+            "model": {"name": "cnn", "layers": 2, "width": 8},
+            "data": data,
+            "training": {"steps": 10, "global_batch_size": 8, "learning_rate": 3e-3},
+            "parallelism": {"strategy": "ddp"},
+            "verify": {"steps": 5},
+        }
+    )
+    planned = plan(spec, nodes=1, ranks_per_node=2, hardware=HARDWARE)
+    assert planned.runnable, planned.problems
+    order = make_order(**fields)
+    return order.model_copy(update={"spec": spec, "plan": planned, "dataset_format": "npz"})
+
+
+def test_images_are_fetched_or_made_and_trained_on(api: FakeApi, node: Node) -> None:
+    """An uploaded file, and the built-in digits; both on the curve of one rank."""
+    node.start(trainer="strategies.train")
+    pixels = np.arange(80 * 6 * 5).astype(np.uint8).reshape(80, 6, 5)
+    content = io.BytesIO()
+    np.savez(content, images=pixels, labels=np.arange(80) % 4)
+    file = api.add_file("dataset", content.getvalue())
+    known = {"dataset": "mine", "image_shape": [6, 5], "classes": 4, "held_out": 0.1}
+    for order in (
+        order_on_images(known, job="job_uploaded", dataset=file),
+        order_on_images({"dataset": "digits"}, job="job_digits"),
+    ):
+        key = api.order(order)
+        record = api.wait_for_exit(key, within_s=150)
+        assert record.outcome is Outcome.SUCCEEDED, (record, node.log.read_text())
+        assert record.result is not None
+        assert record.result.eval_accuracy is not None
+        api.wait_for(lambda key=key: (o := api.observed(key)) is not None and o.kept)  # type: ignore[misc]
+        observed = api.observed(key)
+        assert observed is not None
+        assert observed.certificate is not None
+        assert observed.certificate.verdict == "pass"
+        assert {file.path for file in api.artifacts[key]} >= {"model.safetensors"}
+        del api.orders[key]

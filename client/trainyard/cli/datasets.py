@@ -1,6 +1,9 @@
 """`trainyard datasets`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import typer
@@ -18,59 +21,68 @@ from trainyard.cli.output import (
 from trainyard.cli.session import connect
 from trainyard.client import Trainyard
 from trainyard.datasets import Format
+from trainyard.errors import BadInput
+from trainyard.idx import is_idx, pack
 from trainyard.views import Dataset
 from trainyard.wording import moment, size
 
-app = typer.Typer(no_args_is_help=True, help="Texts to train on.")
+app = typer.Typer(no_args_is_help=True, help="Texts and images to train on.")
 
 
 @app.command("list")
 def list_datasets(as_json: AsJson = False) -> None:
-    """Built-in texts and your own."""
+    """Built-in ones and your own."""
     with connect() as client:
         datasets = list(client.datasets.list())
     if as_json:
         print_json_list(dataset.raw for dataset in datasets)
         return
     print_table(
-        ["name", "id", "format", "size", "lines", "made"],
+        ["name", "id", "format", "size", "holds", "made"],
         (
             (
                 dataset.name,
                 dataset.id,
                 dataset.format,
                 size(dataset.size),
-                None if dataset.lines is None else f"{dataset.lines:,}",
+                holds(dataset),
                 "built in" if dataset.built_in else moment(dataset.created_at),
             )
             for dataset in datasets
         ),
         empty="No datasets. Upload one: trainyard datasets upload FILE NAME",
-        right=["size", "lines"],
+        right=["size", "holds"],
     )
 
 
 @app.command("upload")
 def upload(
-    file: Annotated[Path, typer.Argument(help="UTF-8 text, or texts or chats as JSON lines.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="UTF-8 text, JSON lines (texts, instructions, chats), or images: a .npz file, or "
+            "MNIST's files (IDX), which are packed into one.",
+        ),
+    ],
     name: Annotated[str, typer.Argument(help="The name that jobs use.")],
     format: Annotated[
-        Literal["text", "jsonl"] | None,
-        typer.Option(help="By default jsonl for .jsonl and .ndjson, else text."),
+        Literal["text", "jsonl", "npz"] | None,
+        typer.Option(help="By default jsonl for .jsonl and .ndjson, npz for .npz, else text."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a file; the server checks it while it arrives."""
-    with connect() as client:
+    """Send a file; the server checks it before it keeps it."""
+    with connect() as client, packed(files) as file:
         dataset = _upload(client, file, name, format, show=not as_json)
     if as_json:
         print_json(dataset.raw)
         return
-    lines = f", {dataset.lines:,} lines" if dataset.lines is not None else ""
-    say(f"Uploaded {dataset.name} as {dataset.id}: {size(dataset.size)}{lines}.")
+    inside = f", {held}" if (held := holds(dataset)) is not None else ""
+    say(f"Uploaded {dataset.name} as {dataset.id}: {size(dataset.size)}{inside}.")
     for warning in dataset.warnings:
         note(f"Note: {warning}")
-    say(f"Train on it with `data: {{dataset: {dataset.name}, ...}}` in the job.")
+    say(f"Train on it with `data: {{dataset: {dataset.name}, {how_to_read(dataset)}}}` in the job.")
 
 
 @app.command("delete")
@@ -84,6 +96,37 @@ def delete(
         print_json({"dataset": dataset, "deleted": True})
     else:
         say(f"Deleted {dataset}.")
+
+
+def holds(dataset: Dataset) -> str | None:
+    """What is in it, counted."""
+    if dataset.images is not None:
+        return f"{dataset.images.count + dataset.images.tests:,} images"
+    return None if dataset.lines is None else f"{dataset.lines:,} lines"
+
+
+def how_to_read(dataset: Dataset) -> str:
+    """What else a job's `data` must say of it."""
+    if dataset.images is None:
+        return "..."
+    height, width, channels = dataset.images.image_shape
+    shape = [height, width] if channels == 1 else [height, width, channels]
+    return f"image_shape: {shape}, classes: {dataset.images.classes}"
+
+
+@contextmanager
+def packed(files: list[Path]) -> Iterator[Path]:
+    """The one file to send: IDX files are packed, anything else comes alone."""
+    if not all(map(is_idx, files)):
+        if len(files) > 1:
+            listed = " ".join(map(str, files))
+            raise BadInput(f"{listed}: several files at once are only taken of images as IDX.")
+        yield files[0]
+        return
+    with TemporaryDirectory(prefix="trainyard-") as folder:
+        target = Path(folder) / "images.npz"
+        pack(files, target)
+        yield target
 
 
 def _upload(

@@ -162,7 +162,7 @@ def _show_job(job: Job) -> None:
             ("attempt", job.epoch or None),
             ("progress", f"step {job.step:,} of {job.steps:,}"),
             ("loss", None if job.loss is None else number(job.loss)),
-            ("speed", job.tokens_per_s and f"{number(round(job.tokens_per_s))} tokens/s"),
+            ("speed", job.tokens_per_s and f"{number(round(job.tokens_per_s))} {job.plan.unit}/s"),
             ("plan", f"{job.plan.strategy} on {job.plan.world_size} rank(s)"),
             ("certificate", job.certificate and VERDICTS.get(job.certificate.verdict)),
             ("wall time", f"{duration(job.used_s)} used of {duration(job.wall_time_s)}"),

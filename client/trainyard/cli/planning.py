@@ -153,7 +153,7 @@ def batch_sentence(made: Plan) -> str:
     return (
         f"{made.global_batch_size:,} samples a step over {replicas} replica(s) = "
         f"{made.global_batch_size // replicas:,} each; in {parts} micro-batch(es) = "
-        f"{made.micro_batch_size:,} in each; {made.tokens_per_step:,} tokens"
+        f"{made.micro_batch_size:,} in each; {made.tokens_per_step:,} {made.unit}"
     )
 
 
