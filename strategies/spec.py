@@ -312,7 +312,7 @@ class ParallelismSpec(SpecPart):
     pipeline_stages_per_rank: Annotated[int, Field(strict=True, ge=1, le=64)] | None = None
     """Default: what the schedule needs, 1 or 2."""
     gradient_compression: GradientCompression = GradientCompression.NONE
-    """ddp only: what gradients are sent as."""
+    """ddp and context only: what gradients are sent as."""
     gradient_delay: Annotated[int, Field(strict=True, ge=0, le=1000)] = 0
     """Every update uses the gradient of so many steps before, as where ranks do not wait for each
     other; the first ones change nothing. Each step of delay keeps one more gradient."""

@@ -95,7 +95,13 @@ class TestOnRanks:
             torch.testing.assert_close(after[name], weight.detach(), rtol=1e-11, atol=1e-13)
 
     @pytest.mark.parametrize(
-        "name", ["replicate2", "shard2", "pipeline2-1F1B", "replicate2-shard2"]
+        "name",
+        [
+            "replicate2",
+            "shard2",
+            "pipeline2-1F1B",
+            pytest.param("replicate2-shard2", marks=pytest.mark.slow),
+        ],
     )
     def test_every_layout_is_late_by_the_same_steps(self, name: str, bench: Bench) -> None:
         split = BY_NAME[name]

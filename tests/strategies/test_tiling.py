@@ -69,7 +69,12 @@ class TestOnRanks:
             ("context2", PARTS, Variant()),
             ("shard2", PARTS | MATRICES, Variant(accumulation=4)),
             ("shard2", PARTS | MATRICES, Variant(ModelName.LLAMA, tied=True, checkpointing=FULL)),
-            ("replicate2-shard2", MATRICES, Variant(checkpointing=FULL)),
+            pytest.param(
+                "replicate2-shard2",
+                MATRICES,
+                Variant(checkpointing=FULL),
+                marks=pytest.mark.slow,
+            ),
         ],
         ids=str,
     )
