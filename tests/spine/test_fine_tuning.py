@@ -13,7 +13,7 @@ from tests.spine.jobs import wait_for_end
 from trainyard.client import Trainyard
 from trainyard.errors import Invalid
 
-pytestmark = pytest.mark.gloo
+pytestmark = [pytest.mark.gloo, pytest.mark.slow]
 
 TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}</s>{% endfor %}"
