@@ -16,7 +16,7 @@ from strategies.cost import Cost, cost
 from strategies.hardware import Hardware
 from strategies.layout import AXES, Layout
 from strategies.learning_rate import scaling_policy
-from strategies.memory import MemoryTerm, memory_terms
+from strategies.memory import MemoryTerm, memory_by_stage
 from strategies.rules.adapters import nothing_to_adapt
 from strategies.rules.layout import DEGREE_FIELDS
 from strategies.rules.precision import emulated
@@ -50,8 +50,11 @@ class Plan(BaseModel):
     trainable_parameters: int | None = None
     """As many of them are trained; None, from older versions: all."""
     memory: list[MemoryTerm]
+    """Per rank, of those that need the most."""
     needed_gib: float
-    """Per rank."""
+    """Per rank, of those that need the most."""
+    needed_by_stage_gib: list[float] = []
+    """Per rank, by its place along the pipeline."""
     capacity_gib: float
     """Per rank: nine tenths of its GPU, or of its share of the host's RAM."""
     fits: bool
@@ -146,8 +149,10 @@ def plan_of(asked: Asked) -> Plan:
     warnings.extend(emulated(spec.precision, hardware))
     warnings.extend(computed_in_float32(asked))
     warnings.extend(nothing_to_adapt(spec))
-    terms = memory_terms(asked)
-    needed_gib = sum(term.gib for term in terms)
+    by_stage = memory_by_stage(asked)
+    needed_by_stage = [sum(term.gib for term in terms) for terms in by_stage]
+    terms = by_stage[needed_by_stage.index(max(needed_by_stage))]
+    needed_gib = max(needed_by_stage)
     ranks_sharing = max(1, asked.ranks_per_node) if hardware.device == "cpu" else 1
     capacity_gib = USABLE_SHARE * hardware.memory_gib / ranks_sharing
     problems = [problem for rule in rules.ALL for problem in rule(asked)]
@@ -170,6 +175,7 @@ def plan_of(asked: Asked) -> Plan:
         unit="images" if spec.model.name.reads_images else "tokens",
         memory=terms,
         needed_gib=needed_gib,
+        needed_by_stage_gib=needed_by_stage,
         capacity_gib=capacity_gib,
         fits=fits,
         cost=cost(asked),

@@ -165,6 +165,8 @@ class Plan(View):
     unit: str = "tokens"
     """What is counted where a name says tokens: tokens or images."""
     cost: Cost | None = None
+    needed_by_stage_gib: tuple[float, ...] = ()
+    """Per rank, by its place along the pipeline."""
     advice: tuple[Advice, ...] = ()
     """What would make it fit, where it does not."""
 

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_spec
 
+from strategies.activations import kept_by_layer
 from strategies.hardware import Hardware
 from strategies.init import build_model
 from strategies.loss import token_loss_sum
 from strategies.memory import GIB
 from strategies.planner import Plan, plan
 from strategies.shapes import count_parameters
-from strategies.spec import ModelSpec, TrainSpec
+from strategies.spec import ActivationCheckpointing, ModelSpec, TrainSpec
 
 CPU = torch.device("cpu")
 
@@ -86,8 +87,8 @@ def test_the_activation_estimate_is_near_what_autograd_saves(name: str, precisio
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = token_loss_sum(model(tokens_BT), tokens_BT)
     assert loss.requires_grad
-    terms = {t.name: t.gib * GIB for t in planned(spec).memory}
-    assert sum(saved.values()) == pytest.approx(terms["activations"], rel=0.25)
+    kept = kept_by_layer(spec, ActivationCheckpointing.NONE).total
+    assert sum(saved.values()) == pytest.approx(4 * kept * tokens_BT.numel(), rel=0.15)
 
 
 def test_model_states_are_sixteen_bytes_per_parameter() -> None:
@@ -102,16 +103,16 @@ def test_model_states_are_sixteen_bytes_per_parameter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "fixed", "shared"), [("zero1", 8, 12), ("zero2", 4, 16), ("zero3", 0, 16)]
+    ("strategy", "fixed", "shared"), [("zero1", 8, 12), ("zero2", 4, 16), ("zero3", 0, 20)]
 )
 def test_zero_holds_what_its_stages_say(strategy: str, fixed: int, shared: int) -> None:
     """Bytes per parameter in float32: ZeRO (arXiv:1910.02054), figure 1, with the copy of its own
-    part that DeepSpeed keeps for the update; at stage 2 also the bucket that is being reduced."""
+    part that DeepSpeed keeps for the update; from stage 2 on also the bucket that is reduced."""
     spec = make_spec(parallelism__strategy=strategy)
     found = plan(spec, nodes=1, ranks_per_node=4, hardware=HARDWARE)
     terms = {term.name: term.gib * GIB for term in found.memory}
     states = sum(terms[name] for name in ("weights", "gradients", "optimizer"))
-    bucket = 4 * found.parameters if strategy == "zero2" else 0
+    bucket = 0 if strategy == "zero1" else 4 * found.parameters
     assert states == pytest.approx((fixed + shared / 4) * found.parameters + bucket, rel=1e-4)
 
 
@@ -126,4 +127,4 @@ def test_offload_empties_a_gpu_and_no_host() -> None:
         )
     )
     assert on_gpu["optimizer"] == on_gpu["weights"] == 0
-    assert on_host["optimizer"] == 2 * on_host["weights"] > 0
+    assert on_host["optimizer"] == on_host["weights"] > 0

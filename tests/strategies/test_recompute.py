@@ -10,9 +10,9 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_runs import make_spec
 
+from strategies.activations import kept_by_layer
 from strategies.init import build_model
 from strategies.loss import token_loss_sum
-from strategies.memory import kept_bytes
 from strategies.models.transformer import Transformer
 from strategies.precision import compute_in
 from strategies.recompute import forget_activations
@@ -95,7 +95,7 @@ def test_memory_falls_from_none_to_selective_to_full_as_the_plan_says(
         changes = {"model__name": name, "precision": precision}
         four, two = (held_after_forward(how, model__layers=n, **changes) for n in (4, 2))
         _, spec = make_model(how, **changes)
-        kept = kept_bytes(spec.model, spec.precision, how) * TOKENS_BT.numel()
+        kept = kept_by_layer(spec, how).total * TOKENS_BT.numel()
         if how is NONE and precision == "bfloat16":  # matrices stay in half precision, too
             kept += 2 * 12 * spec.model.width**2
         found.append((four - two) // 2)
