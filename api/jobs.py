@@ -22,7 +22,7 @@ from api.process import Process, ProcessDep
 from api.schemas import AttemptView, EventView, JobView, Page, PlanView
 from api.spec_body import JOB_BODY, PLAN_BODY, SpecBody
 from api.spec_text import Json, SpecText
-from api.steering import refuse_final, stop, want
+from api.steering import refuse_final, request, stop, want
 from api.submission import (
     check_queue,
     insert_job,
@@ -34,6 +34,7 @@ from api.submission import (
 from api.text_types import After, Limit, PlainText
 from core.clock import utc_now
 from core.errors import Conflict
+from core.messages import RequestAction
 from core.spec import JobSpec
 from core.states import WAITING_JOB, Desired, JobState, Outcome
 from core.tables import Event, Job, User
@@ -217,6 +218,20 @@ def requeue_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Job
         return show_job(session, job_id, person)
 
 
+@router.post("/{job_id}/profile", summary="Profile a job")
+def profile_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """Record the next three steps of every rank of a running job: a Chrome trace among its
+    artifacts, once the attempt has ended."""
+    return _request(process, job_id, person, "profile")
+
+
+@router.post("/{job_id}/snapshot", summary="See what fills a job's memory")
+def snapshot_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """Write down what fills every rank's memory in the next step of a running job: a table among
+    its artifacts, once the attempt has ended."""
+    return _request(process, job_id, person, "snapshot")
+
+
 @router.post("/{job_id}/clone", status_code=201, response_model=JobView, summary="Submit it again")
 def clone_job(
     job_id: PlainText,
@@ -308,6 +323,14 @@ def _submit(
             session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make
         )
         return made[0] if made else show_job(session, job_id, person)
+
+
+def _request(process: Process, job_id: str, person: Person, action: RequestAction) -> JobView:
+    with process.write() as (session, bells):
+        job = find_job_locked(session, job_id, person)
+        request(session, bells, job, action, person)
+        session.flush()
+        return show_job(session, job_id, person)
 
 
 def _unwrapped(text: SpecText) -> SpecText:

@@ -15,6 +15,7 @@ from core.messages import (
     Order,
     Orders,
     Phase,
+    Request,
     Resume,
     StopOrder,
 )
@@ -104,6 +105,7 @@ def _order(
         resume=_resume(session, attempt),
         deadlines=deadlines(job, attempt, lease, now=now, timetable=timetable),
         stop=stop,
+        request=attempt.request and Request.model_validate(attempt.request),
     )
 
 

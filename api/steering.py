@@ -9,9 +9,12 @@ from api.identity import Person
 from core.attempts import ask_to_stop, live_attempt
 from core.clock import utc_now
 from core.errors import Conflict
+from core.messages import Request, RequestAction
 from core.states import TERMINAL_JOB, WAITING_JOB, Desired, JobState, Outcome
 from core.tables import Job, Node
 from core.transitions import advance, note
+
+WHAT: dict[RequestAction, str] = {"profile": "profile", "snapshot": "memory snapshot"}
 
 
 def want(session: Session, bells: Bells, job: Job, desired: Desired, person: Person) -> None:
@@ -66,6 +69,33 @@ def stop(
         bells.nodes.add(session.scalars(select(Node.name).where(Node.id == attempt.node_id)).one())
     if outcome is Outcome.PREEMPTED:
         _audit_others(session, job, person, "job.requeue")
+    bells.jobs.add(job.id)
+
+
+def request(
+    session: Session, bells: Bells, job: Job, action: RequestAction, person: Person
+) -> None:
+    """Ask the running attempt for something it leaves behind as an artifact. Raises Conflict where
+    there is none."""
+    attempt = live_attempt(session, job) if job.state is JobState.RUNNING else None
+    if attempt is None:
+        raise Conflict(
+            f"{job.name} is {job.state}; only a running job can be asked for a {WHAT[action]}."
+        )
+    number = Request.model_validate(attempt.request).number + 1 if attempt.request else 1
+    attempt.request = Request(number=number, action=action).model_dump()
+    note(
+        session,
+        job.id,
+        f"{action}_asked",
+        now=utc_now(),
+        message=f"{person.name} asked for a {WHAT[action]}; it is among the artifacts once this "
+        "attempt has ended.",
+        actor=person.id,
+        epoch=attempt.epoch,
+    )
+    _audit_others(session, job, person, f"job.{action}")
+    bells.nodes.add(session.scalars(select(Node.name).where(Node.id == attempt.node_id)).one())
     bells.jobs.add(job.id)
 
 

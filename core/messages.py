@@ -6,7 +6,7 @@ the moment the request was sent. Every message about an attempt carries its epoc
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -195,6 +195,16 @@ class Resume(Message):
     files: list[FileRef]
 
 
+RequestAction = Literal["profile", "snapshot"]
+
+
+class Request(Message):
+    """What the owner asks of a running attempt, once for each number."""
+
+    number: int = Field(ge=1)
+    action: RequestAction
+
+
 class Order(Message):
     """What the API wants of one attempt on this node."""
 
@@ -213,6 +223,7 @@ class Order(Message):
     resume: Resume | None
     deadlines: Deadlines
     stop: StopOrder | None = None
+    request: Request | None = None
 
 
 class AttemptRef(Message):

@@ -431,6 +431,8 @@ class Attempt(Base):
     boot_id: Mapped[str] = mapped_column(default="")
     stop_reason: Mapped[Outcome | None]
     """Why it was asked to stop, if it was."""
+    request: Mapped[Document | None]
+    """`core.messages.Request`, the newest."""
     resume_checkpoint_id: Mapped[str | None] = mapped_column(ForeignKey("checkpoints.id"))
     exit: Mapped[Document | None]
     """`core.messages.ExitRecord`"""

@@ -27,7 +27,7 @@ from dashboard.sentences import (
 from dashboard.viewer import Refused, Viewer
 from trainyard.views import Artifact, Attempt, Checkpoint, Event, Job
 
-ACTIONS = ("cancel", "pause", "resume", "requeue")
+ACTIONS = ("cancel", "pause", "resume", "requeue", "profile", "snapshot")
 EVENT_PAGE, EVENT_PAGES = 200, 5  # 1,000 events are more than a job has in weeks
 
 

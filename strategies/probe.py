@@ -34,12 +34,15 @@ class Probe:
     def __init__(self, device: torch.device, held: Callable[[], Held]) -> None:
         self.device, self.held = device, held
         self.steps = 0
+        self.is_asked = False
+        """Look at the next step, whatever its number; all ranks are asked at the same one."""
 
     @contextmanager
     def next_step(self) -> Iterator[dict[str, float]]:
         """Around every step; what was seen of it, most often nothing."""
         self.steps += 1
-        if self.steps == FIRST_LOOK or self.steps % EVERY == 0:
+        if self.is_asked or self.steps == FIRST_LOOK or self.steps % EVERY == 0:
+            self.is_asked = False
             with self.look() as found:
                 yield found
         else:

@@ -91,6 +91,8 @@ class Action(StrEnum):
     CHECKPOINT = "checkpoint"
     STOP = "stop"
     PROFILE = "profile"
+    SNAPSHOT = "snapshot"
+    """Of the memory."""
 
 
 class Control(FilePart):

@@ -24,6 +24,7 @@ class Agreement(NamedTuple):
     stop: bool
     checkpoint: bool
     profile: bool
+    snapshot: bool
 
 
 class Step(NamedTuple):
@@ -84,4 +85,5 @@ def agree(share: Tensor, norm: Tensor, request: Action | None, mesh: Mesh) -> Ag
         stop=by_action[Action.STOP] > 0,
         checkpoint=by_action[Action.CHECKPOINT] > 0,
         profile=by_action[Action.PROFILE] > 0,
+        snapshot=by_action[Action.SNAPSHOT] > 0,
     )

@@ -36,6 +36,7 @@ from strategies.guards import (
 )
 from strategies.hub import with_model
 from strategies.init import source_of
+from strategies.memory_snapshot import MemorySnapshots
 from strategies.mesh import Mesh, join, leave
 from strategies.metrics import MetricsLog, max_active_gib
 from strategies.one_rank import Certifier
@@ -154,6 +155,9 @@ def train(
     if checkpoint is not None:
         progress = load_checkpoint(checkpoint, engine, spec, mesh)
     profiler = StepProfiler(directory.artifacts, rank=mesh.rank, device=mesh.device)
+    snapshots = MemorySnapshots(
+        directory.artifacts, engine.state, rank=mesh.rank, device=mesh.device
+    )
     probe, speed = Probe(mesh.device, engine.held), Speed(spec, mesh)
     story = Story(directory, checkpoint=checkpoint)
     gc.freeze()  # what lives until the end need not be looked through by every later collection
@@ -230,6 +234,13 @@ def train(
             trace = profiler.after_step(step, last=last)
             if trace is not None:
                 metrics.write(step, event="profile_saved", artifact=trace.name)
+            table = snapshots.after_step(step, seen)
+            if table is not None:
+                metrics.write(step, event="snapshot_saved", artifact=table.name)
+            if agreed.snapshot:
+                patience.start_over()
+                probe.is_asked = True
+                snapshots.start()
             scores = None
             if step == training.steps or is_due(step, training.eval_every_steps):
                 patience.start_over()

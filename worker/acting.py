@@ -122,6 +122,8 @@ class Actor:
         )
         if before is None or has_moved(before, schedule):
             attempt.write_schedule(schedule)
+        if order.request is not None and order.request != attempt.request():
+            write_atomically(attempt.request_file, json_bytes(order.request))
         preparation = self.memory.setdefault(attempt.key, InMemory()).preparation
         if order.stop is not None and preparation is not None:
             preparation.cancelled.set()

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from core.messages import ExitRecord, Order
+from core.messages import ExitRecord, Order, Request
 from core.spec import Launcher
 from core.states import Outcome
 from strategies.run_directory import RunDirectory, fsync_directory, json_bytes, write_atomically
@@ -118,6 +118,10 @@ class Attempt(RunDirectory):
         return self.path / "deadlines.json"
 
     @property
+    def request_file(self) -> Path:
+        return self.path / "request.json"
+
+    @property
     def shipped_file(self) -> Path:
         return self.path / "shipped.json"
 
@@ -145,6 +149,9 @@ class Attempt(RunDirectory):
 
     def schedule(self) -> Schedule | None:
         return read_model(self.schedule_file, Schedule)
+
+    def request(self) -> Request | None:
+        return read_model(self.request_file, Request)
 
     def exit_record(self) -> ExitRecord | None:
         """How it ended. A damaged exit.json counts as none: the attempt is then judged anew."""

@@ -98,6 +98,8 @@ class Shim:
         self.kill_ranks_at = FAR
         self.kill_tree_at = FAR
         self.told_to_leave = False
+        self.obeyed = 0
+        """Number of the last request that was passed on."""
 
     def run(self) -> None:
         """Start the ranks, watch them to their end, and leave exit.json."""
@@ -156,6 +158,7 @@ class Shim:
             self._ask_to_stop(Outcome.PREEMPTED)
         if self.schedule is None or self.schedule.boot_id != self.state.boot_id:
             return
+        self._obey_request()
         what = due(self.schedule, now)
         if what >= Due.STOP and self.stop_reason is None:
             self._ask_to_stop(self.schedule.reason)
@@ -241,6 +244,14 @@ class Shim:
         self.schedule_seen = version
         # A damaged file changes nothing: the deadlines known so far hold.
         self.schedule = self.attempt.schedule() or self.schedule
+
+    def _obey_request(self) -> None:
+        """Pass the owner's newest request on, once; a stop is never written over."""
+        request = self.attempt.request()
+        if request is None or request.number <= self.obeyed or self.stop_reason is not None:
+            return
+        self.obeyed = request.number
+        self._ask(Action(request.action))
 
     def _ask_to_stop(self, reason: Outcome) -> None:
         self.stop_reason = reason

@@ -87,6 +87,14 @@ class Jobs:
         """Save a checkpoint, free the node, and go back to the queue."""
         return self._act(job_id, "requeue")
 
+    def profile(self, job_id: str) -> Job:
+        """Record the next steps of a running job: a trace among its artifacts once it has ended."""
+        return self._act(job_id, "profile")
+
+    def snapshot(self, job_id: str) -> Job:
+        """Write down what fills its memory in the next step: an artifact once it has ended."""
+        return self._act(job_id, "snapshot")
+
     def clone(self, job_id: str, overrides: Mapping[str, Any] | None = None) -> Job:
         """A new job with the same spec; `overrides` are laid over it, None removes a field."""
         body = dict(overrides) if overrides else None

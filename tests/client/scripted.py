@@ -57,7 +57,7 @@ def everything(server: FakeServer) -> None:
         "/v1/sessions/link": as_json(d.NEW_TOKEN, 201),
         "/v1/first-start": as_json(d.NEW_TOKEN, 201),
     }
-    for verb in ("cancel", "pause", "resume", "requeue"):
+    for verb in ("cancel", "pause", "resume", "requeue", "profile", "snapshot"):
         posts[f"{JOB}/{verb}"] = as_json(d.job())
     for verb in ("drain", "resume", "quarantine", "retire"):
         posts[f"/v1/admin/nodes/this-machine/{verb}"] = as_json(d.NODE)

@@ -61,6 +61,8 @@ COMMANDS = [
     ["resume", d.JOB_ID],
     ["requeue", d.JOB_ID],
     ["clone", d.JOB_ID],
+    ["profile", d.JOB_ID],
+    ["snapshot", d.JOB_ID],
     ["logout"],
 ]
 

@@ -103,7 +103,7 @@ def test_a_state_is_a_word_with_its_shape(api: FakeApi, page: TestClient, state:
     ("state", "desired", "buttons"),
     [
         (JobState.QUEUED, Desired.RUN, {"pause", "cancel"}),
-        (JobState.RUNNING, Desired.RUN, {"pause", "cancel"}),
+        (JobState.RUNNING, Desired.RUN, {"pause", "cancel", "profile", "snapshot"}),
         (JobState.STOPPING, Desired.PAUSE, {"resume", "cancel"}),
         (JobState.STOPPING, Desired.CANCEL, set()),
         (JobState.PAUSED, Desired.PAUSE, {"resume", "cancel"}),
@@ -119,7 +119,7 @@ def test_only_the_buttons_that_do_something_are_there(
     assert set(found) == buttons
 
 
-@pytest.mark.parametrize("action", ["cancel", "pause", "resume", "requeue"])
+@pytest.mark.parametrize("action", ["cancel", "pause", "resume", "requeue", "profile", "snapshot"])
 def test_an_action_goes_to_the_api_and_back_to_the_job(
     full: FakeApi, page: TestClient, action: str
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from training_runs import Run, Started, WarmRanks, make_run_plan, make_spec
 
+from strategies.memory_snapshot import Snapshot
 from strategies.run_directory import Action, ExitCode, newest_checkpoint, write_control
 
 pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
@@ -76,10 +77,12 @@ def test_checkpoint_and_profile_are_obeyed_once_each_and_training_goes_on(
     wait_for(run, "checkpoint", at_least=1)
     write_control(run.directory.control, Action.PROFILE)
     wait_for(run, "artifact", at_least=1)
-    run.directory.control.write_text('{"sequence": 3, "action": "explode"}')
+    write_control(run.directory.control, Action.SNAPSHOT)
+    wait_for(run, "artifact", at_least=2)
+    run.directory.control.write_text('{"sequence": 4, "action": "explode"}')
     wait_for(run, "loss", at_least=len(run.series("loss")) + 3)
     control = write_after(run)
-    assert control == 3
+    assert control == 4
     assert started.wait() == [0, 0], warm.said()
     saved = [line["checkpoint"] for line in run.lines if "checkpoint" in line]
     assert len(saved) == 2  # the one asked for, and the one of the stop
@@ -87,7 +90,24 @@ def test_checkpoint_and_profile_are_obeyed_once_each_and_training_goes_on(
         (trace,) = run.directory.artifacts.glob(f"profile-step-*-rank-{rank}.json")
         names = {event.get("name") for event in json.loads(trace.read_text())["traceEvents"]}
         assert "aten::mm" in names
+        assert_names_what_fills_the_memory(run, rank)
     assert "control.json is not a request" in (warm.logs / "rank-0" / "stdout.log").read_text()
+
+
+def assert_names_what_fills_the_memory(run: Run, rank: int) -> None:
+    (path,) = run.directory.artifacts.glob(f"memory-step-*-rank-{rank}.json")
+    found = Snapshot.model_validate_json(path.read_bytes())
+    assert found.rank == rank
+    weights = {one.name: one.bytes for one in found.tensors if one.kind == "weights"}
+    assert weights["embedding.weight"] == 256 * 64 * 4
+    # Adam keeps two numbers for each weight.
+    moments = [one.bytes for one in found.tensors if "embedding.weight" in one.name]
+    assert moments == [256 * 64 * 4] * 3
+    sizes = [one.bytes for one in found.tensors]
+    assert sizes == sorted(sizes, reverse=True)
+    for moment in ("before_forward", "after_forward", "after_backward", "after_optimizer"):
+        assert found.phases[f"{moment}_weights_gib"] > 0
+    assert found.phases["after_forward_rest_gib"] > found.phases["before_forward_rest_gib"]
 
 
 def write_after(run: Run) -> int:
@@ -95,7 +115,7 @@ def write_after(run: Run) -> int:
     run.directory.control.unlink()
     control = write_control(run.directory.control, Action.STOP)
     assert control.sequence == 1  # numbers start anew in a new file; an obeyed one is not repeated
-    stop = control.model_copy(update={"sequence": 3})
+    stop = control.model_copy(update={"sequence": 4})
     run.directory.control.write_text(stop.model_dump_json())
     return stop.sequence
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from core.messages import StopOrder
+from core.messages import Request, StopOrder
 from core.spec import Launcher
 from core.states import Outcome
+from strategies.run_directory import Action, Control, read_control
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, gone, make_order, wait_for
 
@@ -213,3 +214,21 @@ def test_a_port_that_was_taken_is_tried_again_with_another(api: FakeApi, node: N
     assert record.outcome is Outcome.USER_ERROR
     api.wait_for(lambda: (found := api.observed(key)) is not None and found.kept)
     assert api.logs[key, 0, "stdout"].count("rank 0 of 2 begins") == 3
+
+
+def test_a_request_is_passed_on_once_for_each_number(api: FakeApi, node: Node) -> None:
+    key = api.order(make_order(steps=100_000))
+    node.start()
+    api.wait_for_step(key, 1)
+    control = node.attempt(key).control
+    for number, action in ((1, "profile"), (2, "snapshot")):
+        request = Request(number=number, action=action)  # type: ignore[arg-type]
+        api.order(make_order(steps=100_000, request=request))
+        wanted = Control(sequence=number, action=Action(action))
+        wait_for(lambda wanted=wanted: read_control(control) == wanted)
+    stop = StopOrder(reason=Outcome.CANCELLED, grace_s=60)
+    request = Request(number=2, action="snapshot")
+    api.order(make_order(steps=100_000, stop=stop, request=request))
+    assert api.wait_for_exit(key).outcome is Outcome.CANCELLED
+    asked = read_control(control)
+    assert asked is None or asked.sequence == 3  # the stop, and nothing was asked for again

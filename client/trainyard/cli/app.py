@@ -55,6 +55,8 @@ for panel, name, command in (
     (JOBS, "resume", jobs.resume),
     (JOBS, "requeue", jobs.requeue),
     (JOBS, "clone", jobs.clone),
+    (WATCH, "profile", jobs.profile),
+    (WATCH, "snapshot", jobs.snapshot),
     (WATCH, "follow", following.follow_command),
     (WATCH, "logs", following.logs),
     (WATCH, "metrics", following.metrics),

@@ -127,6 +127,18 @@ def requeue(job_id: JobId, as_json: AsJson = False) -> None:
         _answer(client.jobs.requeue(job_id), as_json)
 
 
+def profile(job_id: JobId, as_json: AsJson = False) -> None:
+    """Record a running job's next three steps; `download` the traces once it has ended."""
+    with connect() as client:
+        _asked(client.jobs.profile(job_id), as_json)
+
+
+def snapshot(job_id: JobId, as_json: AsJson = False) -> None:
+    """See what fills a running job's memory; `download` the tables once it has ended."""
+    with connect() as client:
+        _asked(client.jobs.snapshot(job_id), as_json)
+
+
 def clone(job_id: JobId, as_json: AsJson = False) -> None:
     """Submit the same job again."""
     with connect() as client:
@@ -137,6 +149,13 @@ def _show_result(job: Job) -> None:
     if job.result is not None:
         say("")
         show_summary(job, console())
+
+
+def _asked(job: Job, as_json: bool) -> None:
+    if as_json:
+        print_json(job.raw)
+    else:
+        say(f"Asked {job.name}. When this attempt has ended: trainyard artifacts {job.id}")
 
 
 def _answer(job: Job, as_json: bool) -> None:

@@ -1,0 +1,113 @@
+"""What fills a rank's memory, on request: four moments of a step, and the largest tensors by name.
+
+On a GPU also every allocation of that step with its place in the code, as torch writes it: open
+the .pickle on https://pytorch.org/memory_viz.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from strategies.engine import State
+from strategies.gradients import own_part
+from strategies.run_directory import json_bytes, write_atomically
+
+MOST_TENSORS = 100
+MOST_ALLOCATIONS = 100_000  # that torch keeps of the step on a GPU
+
+
+class LiveTensor(BaseModel):
+    """A tensor's storage on this rank."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: str
+    """weights, optimizer, or rest: inputs, buffers, what nobody has named."""
+    name: str
+    """Global name of a weight; of the rest, its shape."""
+    dtype: str
+    bytes: int
+
+
+class Snapshot(BaseModel):
+    """memory-step-*-rank-*.json."""
+
+    model_config = ConfigDict(frozen=True)
+
+    step: int
+    """After which the tensors were counted."""
+    rank: int
+    device: str
+    phases: dict[str, float]
+    """GiB by moment and kind, as in metrics.jsonl."""
+    tensors: list[LiveTensor]
+    """The largest, largest first."""
+
+
+class MemorySnapshots:
+    """Takes a snapshot of the step after a request."""
+
+    def __init__(
+        self, artifacts: Path, state: Callable[[], State], *, rank: int, device: torch.device
+    ) -> None:
+        self.artifacts, self.state = artifacts, state
+        self.rank, self.device = rank, device
+        self.is_due = False
+
+    def start(self) -> None:
+        """Take one after the next step; on a GPU record its allocations."""
+        self.is_due = True
+        if self.device.type == "cuda":
+            torch.cuda.memory._record_memory_history(max_entries=MOST_ALLOCATIONS)
+
+    def after_step(self, step: int, seen: dict[str, float]) -> Path | None:
+        """The snapshot's path, once there is one. `seen` is what a probe saw of this step."""
+        if not self.is_due:
+            return None
+        self.is_due = False
+        path = self.artifacts / f"memory-step-{step:06d}-rank-{self.rank}.json"
+        snapshot = Snapshot(
+            step=step,
+            rank=self.rank,
+            device=str(self.device),
+            phases={key: value for key, value in seen.items() if key.endswith("_gib")},
+            tensors=largest(live_tensors(self.state())),
+        )
+        write_atomically(path, json_bytes(snapshot))
+        if self.device.type == "cuda":
+            torch.cuda.memory._dump_snapshot(  # type: ignore[no-untyped-call]
+                str(path.with_suffix(".pickle"))
+            )
+            torch.cuda.memory._record_memory_history(enabled=None)
+        return path
+
+
+def live_tensors(state: State) -> Iterator[LiveTensor]:
+    """Each storage once: those of the state by name, then all others that Python knows of."""
+    known: set[int] = set()
+    for part, kind in (("model", "weights"), ("optimizer", "optimizer")):
+        for name, tensor in state.get(part, {}).items():
+            yield from described(own_part(tensor), kind, name, known)
+    for found in gc.get_objects():
+        if type(found) in (Tensor, torch.nn.Parameter):
+            yield from described(found, "rest", str(tuple(found.shape)), known)
+
+
+def described(tensor: Tensor, kind: str, name: str, known: set[int]) -> Iterator[LiveTensor]:
+    """The tensor's storage, unless it is known already, or is none."""
+    if tensor.layout is not torch.strided or tensor.is_meta:
+        return
+    storage = tensor.untyped_storage()
+    if storage.nbytes() and storage.data_ptr() not in known:
+        known.add(storage.data_ptr())
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        yield LiveTensor(kind=kind, name=name, dtype=dtype, bytes=storage.nbytes())
+
+
+def largest(tensors: Iterator[LiveTensor]) -> list[LiveTensor]:
+    """The first MOST_TENSORS by size."""
+    return sorted(tensors, key=lambda one: -one.bytes)[:MOST_TENSORS]
