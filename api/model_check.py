@@ -22,7 +22,7 @@ from strategies.hf_config import (
     UnsupportedModel,
     parse_config,
 )
-from strategies.hf_names import hf_weights
+from strategies.hf_names import codes_name, hf_weights
 from strategies.spec import ModelSpec
 
 BLOCK = 512  # bytes; a tar archive's unit
@@ -139,7 +139,9 @@ class ModelCheck:
         if self.config is None:
             raise wrong("no_config", f"There is no {CONFIG}. Upload the folder of a model.")
         model = self.config.model()
-        missing = [name for name in hf_weights(model) if name not in self.weights]
+        missing = [
+            name for name in hf_weights(model) if not {name, codes_name(name)} & self.weights
+        ]
         if missing:
             raise wrong(
                 "weights_missing",

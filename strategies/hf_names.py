@@ -52,6 +52,11 @@ def hf_weights(model: ModelSpec) -> Iterator[str]:
         yield hf_name("head.weight")
 
 
+def codes_name(hf_weight: str) -> str:
+    """Where a checkpoint that GPTQ has rounded keeps what stands for this weight."""
+    return f"{hf_weight.removesuffix('weight')}qweight"
+
+
 def is_rotated(weight: str) -> bool:
     """Whether positions turn what this weight gives, so that its rows lie in another order there.
 

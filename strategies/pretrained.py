@@ -22,7 +22,7 @@ from strategies.hf_config import (
     differences,
     parse_config,
 )
-from strategies.hf_names import hf_name, is_rotated
+from strategies.hf_names import codes_name, hf_name, is_rotated
 from strategies.init import Region
 from strategies.run_directory import WEIGHTS, BadCheckpoint
 from strategies.shapes import heads
@@ -85,8 +85,7 @@ class Pretrained:
 
     def stored(self, there: str, shape: torch.Size) -> Any:
         """A weight by Hugging Face's name, as something that regions can be cut from."""
-        codes = f"{there.removesuffix('weight')}qweight"
-        if there not in self.holders and codes in self.holders:
+        if there not in self.holders and codes_name(there) in self.holders:
             opened = self.opened(there.removesuffix("weight"))
             self.require_shape(there, list(opened.shape), shape)
             return opened

@@ -151,6 +151,21 @@ def test_a_spec_of_another_shape_is_refused_field_by_field(world: World) -> None
 
 
 @on_sqlite
+def test_a_model_that_gptq_has_rounded_is_kept(world: World) -> None:
+    rounded = {"quant_method": "gptq", "bits": 4}
+    contents = files(quantization_config=rounded)
+    parts = ("qweight", "qzeros", "scales", "g_idx")
+    names = [name for name in weights() if "proj.weight" not in name]
+    for name in set(weights()) - set(names):
+        names += [f"{name.removesuffix('weight')}{part}" for part in parts]
+    contents["model.safetensors"] = safetensors(names)
+    assert upload(world, tar(contents)).status_code == 201
+    awq = upload(world, tar(files(quantization_config={**rounded, "quant_method": "awq"})), "other")
+    assert awq.status_code == 422
+    assert "only GPTQ's with 4 bits" in awq.text
+
+
+@on_sqlite
 def test_what_is_no_model_is_refused_and_leaves_nothing(world: World) -> None:
     whole = files()
     torn = {**whole, "model.safetensors": whole["model.safetensors"][:-1]}
