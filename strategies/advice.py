@@ -15,7 +15,9 @@ from strategies.rules.problem import Asked
 from strategies.spec import (
     ActivationCheckpointing,
     FrozenBase,
+    Gather,
     Offload,
+    OptimizerName,
     Precision,
     Strategy,
     TrainSpec,
@@ -24,6 +26,7 @@ from strategies.spec import (
 Fields = dict[str, Any]  # dotted field -> value
 RANKS = "resources.ranks_per_node"
 MICRO, ACCUMULATION = "training.micro_batch_size", "training.gradient_accumulation_steps"
+MOST_LOSS_PARTS = 64
 MOST_TOGETHER = 3  # changes that are advised at once
 
 
@@ -152,6 +155,30 @@ def more_ranks(asked: Asked) -> Iterator[Fields]:
         ranks *= 2
 
 
+def loss_in_parts(asked: Asked) -> Iterator[Fields]:
+    length = asked.spec.data.sequence_length or 1
+    parts = 2
+    while parts <= min(length, MOST_LOSS_PARTS) and length % parts == 0:
+        yield {"tiling.loss_parts": parts}
+        parts *= 2
+
+
+def matrix_by_matrix(asked: Asked) -> Iterator[Fields]:
+    if asked.spec.tiling.gather is Gather.LAYER and asked.layout.shard > 1:
+        yield {"tiling.gather": Gather.MATRIX.value}
+
+
+def adapters(asked: Asked) -> Iterator[Fields]:
+    if asked.spec.adapter is None:
+        yield {"adapter": {"base": FrozenBase.NONE.value}}
+        yield {"adapter": {"base": FrozenBase.NF4.value}}
+
+
+def eight_bit_averages(asked: Asked) -> Iterator[Fields]:
+    if asked.spec.training.optimizer is OptimizerName.ADAMW:
+        yield {"training.optimizer": OptimizerName.ADAMW_8BIT.value}
+
+
 def quantised_base(asked: Asked) -> Iterator[Fields]:
     adapter = asked.spec.adapter
     if adapter is not None and adapter.base is FrozenBase.NONE:
@@ -180,6 +207,16 @@ DECISIONS = (
         selective_checkpointing,
     ),
     Decision("full activation checkpointing", "a third more arithmetic", full_checkpointing),
+    Decision(
+        "logits and loss part by part (tiling)",
+        "the head's product is computed once more",
+        loss_in_parts,
+    ),
+    Decision(
+        "weights gathered matrix by matrix (tiling)",
+        "more, smaller messages",
+        matrix_by_matrix,
+    ),
     Decision(
         "the optimizer's state shared out (ZeRO 1, 2)",
         "half as much again is sent",
@@ -222,6 +259,18 @@ DECISIONS = (
         "weights in the host's memory too (ZeRO 3)",
         "weights cross the bus for every layer and micro-batch",
         offloaded_weights,
+    ),
+    Decision(
+        "small matrices trained beside frozen ones (LoRA; QLoRA in 4 bits)",
+        "less arithmetic; what is learned is of low rank",
+        adapters,
+        changes_training=True,
+    ),
+    Decision(
+        "the optimizer's averages in 8 bits",
+        "they are rounded at every step",
+        eight_bit_averages,
+        changes_training=True,
     ),
     Decision(
         "the frozen matrices in 4 bits (QLoRA)",
