@@ -14,9 +14,9 @@ from api.text_types import PlainText
 from core.errors import BadRequest, Conflict
 from core.spec import JobSpec
 from core.tables import Job
-from strategies.certificate import compare, differing_fields, promise_of
-from strategies.planner import Plan
-from strategies.promise import Promise
+from strategies.planning.planner import Plan
+from strategies.trust.certificate import compare, differing_fields, promise_of
+from strategies.trust.promise import Promise
 
 router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from api.errors import InvalidRequest
 from api.schemas import ProblemItem
 from core.errors import BadRequest
-from strategies.rows import WrongRow, row_from
+from strategies.data.rows import WrongRow, row_from
 
 MAX_ERRORS = 20
 LONG_LINE = 100_000  # characters, from which a line is worth a warning

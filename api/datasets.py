@@ -24,8 +24,8 @@ from core.clock import utc_now
 from core.errors import Conflict, NotFound
 from core.ids import Kind, new_id
 from core.tables import Dataset, Document
-from strategies import digits
-from strategies.built_in import BUILT_IN, DIGITS, DatasetFormat, prepare
+from strategies.data import digits
+from strategies.data.built_in import BUILT_IN, DIGITS, DatasetFormat, prepare
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 

@@ -20,8 +20,8 @@ from core.policy import usable_end
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome
 from core.tables import Attempt, Job, Lease, Node, NodeClass
 from core.transitions import advance, note
-from strategies.certificate import Certificate
 from strategies.hardware import Hardware
+from strategies.trust.certificate import Certificate
 
 SLACK = timedelta(seconds=30)  # between the node's clock and ours
 

@@ -10,8 +10,8 @@ from api import metric_store
 from api.downsample import newest_of_each_step
 from api.metric_store import Points
 from core.tables import Attempt, Job
-from strategies.certificate import Curve
-from strategies.scaling import Look
+from strategies.trust.certificate import Curve
+from strategies.trust.scaling import Look
 
 MOST_TIMED_STEPS = 100_000  # of an attempt, the last ones: a median needs no more
 LOOK_KEYS = ("forward_time_s", "backward_time_s", "exposed_comm_time_s")

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from api.store import IncomingFile
 from core.errors import BadRequest
-from strategies.hf_config import (
+from strategies.fine_tuning.hf_config import (
     CONFIG,
     INDEX,
     OTHER_FILES,
@@ -22,7 +22,7 @@ from strategies.hf_config import (
     UnsupportedModel,
     parse_config,
 )
-from strategies.hf_names import codes_name, hf_weights
+from strategies.fine_tuning.hf_names import codes_name, hf_weights
 from strategies.spec import ModelSpec
 
 BLOCK = 512  # bytes; a tar archive's unit

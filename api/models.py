@@ -23,7 +23,7 @@ from core.clock import utc_now
 from core.errors import Conflict, NotFound
 from core.ids import Kind, new_id
 from core.tables import Model
-from strategies.hf_config import parse_config
+from strategies.fine_tuning.hf_config import parse_config
 from strategies.shapes import count_parameters
 from strategies.spec import ModelSpec
 

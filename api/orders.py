@@ -23,8 +23,8 @@ from core.policy import Timetable, usable_end
 from core.spec import JobSpec
 from core.states import LIVE_ATTEMPT, AttemptState, Outcome
 from core.tables import Attempt, Checkpoint, Dataset, Job, Lease, Model
-from strategies.built_in import BUILT_IN, DatasetFormat
-from strategies.planner import Plan
+from strategies.data.built_in import BUILT_IN, DatasetFormat
+from strategies.planning.planner import Plan
 from strategies.spec import TrainSpec
 
 DATASET_FILE = "dataset"

@@ -13,7 +13,7 @@ from core.spec import JobSpec
 from core.states import NodeState
 from core.tables import Document, Node, NodeClass
 from strategies.hardware import Hardware
-from strategies.planner import Plan, plan
+from strategies.planning.planner import Plan, plan
 from strategies.spec import TrainSpec
 
 CAPACITY = 10_000

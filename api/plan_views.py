@@ -1,8 +1,8 @@
 """A plan as it is answered: with where each rank sits and what a pipeline does when."""
 
 from api.schemas import ClassPlan
-from strategies.planner import Plan
-from strategies.seats import seats, time_slots
+from strategies.planning.planner import Plan
+from strategies.planning.seats import seats, time_slots
 from strategies.spec import TrainSpec
 
 

@@ -73,12 +73,12 @@ from core.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables import LeaseKind
 from strategies.catalog import ResultClass
-from strategies.certificate import Certificate, Difference, Verdict
 from strategies.hardware import Hardware
-from strategies.planner import Plan
+from strategies.planning.planner import Plan
+from strategies.planning.seats import Seat, TimeSlot
 from strategies.run_directory import Result
-from strategies.scaling import Measured, StudyKind
-from strategies.seats import Seat, TimeSlot
+from strategies.trust.certificate import Certificate, Difference, Verdict
+from strategies.trust.scaling import Measured, StudyKind
 
 # ------------------------------------------------------------------------------------------ jobs
 

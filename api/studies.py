@@ -27,8 +27,8 @@ from core.ids import Kind, new_id
 from core.spec import JobSpec
 from core.states import TERMINAL_JOB, Desired, JobState
 from core.tables import Job, Study, StudyJob, User
-from strategies.planner import Plan
-from strategies.scaling import Run, label_of, measure, summary
+from strategies.planning.planner import Plan
+from strategies.trust.scaling import Run, label_of, measure, summary
 
 router = APIRouter(prefix="/v1/studies", tags=["jobs"])
 

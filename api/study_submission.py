@@ -15,7 +15,7 @@ from api.submission import Planned, plan_job, require_runnable
 from core.errors import BadRequest
 from core.spec import JobSpec
 from core.study import MOST_JOBS, SCHEDULES, on_class, scheduled, sized
-from strategies.scaling import StudyKind, ranks_label
+from strategies.trust.scaling import StudyKind, ranks_label
 
 MOST_RANKS = 1024
 NUMBER = re.compile(r"^[1-9][0-9]{0,8}$", re.ASCII)

@@ -20,8 +20,8 @@ from core.spec import JobSpec
 from core.states import LIVE_JOB, WAITING_JOB, Desired, JobState
 from core.tables import Dataset, Job, Lease, Model, Node
 from core.transitions import enter_job
-from strategies.built_in import BUILT_IN
-from strategies.hf_config import differences, parse_config
+from strategies.data.built_in import BUILT_IN
+from strategies.fine_tuning.hf_config import differences, parse_config
 from strategies.spec import HUB, ModelName
 
 OWN_SCRIPT = ("script", "command", "entrypoint")

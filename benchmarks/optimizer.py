@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from benchmarks.ratios import Ratio, ratio
-from strategies.optimizer import build_optimizer
+from strategies.optimizers.optimizer import build_optimizer
 from strategies.shapes import ffn_width
 from strategies.spec import ModelName, ModelSpec, OptimizerName, TrainingSpec
 

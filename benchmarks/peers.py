@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from strategies.data import TrainingData, open_windows
+from strategies.data.batches import TrainingData, open_windows
 from strategies.engine import Batch
 from strategies.init import build_model
 from strategies.layout import Layout
-from strategies.learning_rate import learning_rate
 from strategies.loss import token_loss_sum
+from strategies.optimizers.learning_rate import learning_rate
 from strategies.run_directory import RunDirectory, RunPlan
 
 CPU = torch.device("cpu")

@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.spec import NAME, Launcher
 from core.states import Outcome
-from strategies.built_in import DatasetFormat
-from strategies.certificate import Certificate
-from strategies.planner import Plan
+from strategies.data.built_in import DatasetFormat
+from strategies.planning.planner import Plan
 from strategies.run_directory import Result
 from strategies.spec import TrainSpec
+from strategies.trust.certificate import Certificate
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Epoch = Annotated[int, Field(ge=1, le=2**31 - 1)]

@@ -3,8 +3,8 @@
 from core.spec import JobSpec
 from strategies.catalog import TECHNIQUES
 from strategies.rules.layout import DEGREE_FIELDS
-from strategies.scaling import StudyKind, ranks_label
 from strategies.spec import PipelineSchedule, Strategy
+from strategies.trust.scaling import StudyKind, ranks_label
 
 MOST_JOBS = 8
 LONGEST_NAME = 63  # of a job

@@ -33,7 +33,7 @@ from core.states import (
     NodeState,
     Outcome,
 )
-from strategies.scaling import StudyKind
+from strategies.trust.scaling import StudyKind
 
 Document = dict[str, Any]
 Serial = BigInteger().with_variant(Integer, "sqlite")
@@ -235,7 +235,7 @@ class NodeClass(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     version: Mapped[int] = mapped_column(default=1)
     hardware: Mapped[Document]
-    """`strategies.planner.Hardware`"""
+    """`strategies.planning.planner.Hardware`"""
 
 
 class Node(Base):
@@ -333,7 +333,7 @@ class Job(Base):
     spec: Mapped[Document]
     """`core.spec.JobSpec`; never changes."""
     plan: Mapped[Document]
-    """`strategies.planner.Plan` for the class it was planned on; never changes."""
+    """`strategies.planning.planner.Plan` for the class it was planned on; never changes."""
     dataset_id: Mapped[str | None] = mapped_column(ForeignKey("datasets.id"))
     """None for a built-in dataset."""
     model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
@@ -363,7 +363,7 @@ class Job(Base):
     result: Mapped[Document | None]
     """`strategies.run_directory.Result` of the attempt that succeeded."""
     certificate: Mapped[Document | None]
-    """`strategies.certificate.Certificate` of the newest attempt that began at the first step."""
+    """`strategies.trust.certificate.Certificate` of the newest attempt that began at step 1."""
     created_at: Mapped[datetime]
     queued_at: Mapped[datetime | None]
     """When its owner resumed it, which puts it behind those who wait already; None: `created_at`.

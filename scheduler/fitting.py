@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.spec import JobSpec
 from core.tables import Job
 from strategies.hardware import Hardware
-from strategies.planner import Plan, plan
+from strategies.planning.planner import Plan, plan
 
 CHUNK = 500  # ids in one query: SQLite's limit is 32,766 variables, PostgreSQL's planner likes less
 

@@ -13,10 +13,10 @@ from api.schemas import PlanView
 from api.spec_text import Json, parse_yaml
 from core.errors import BadRequest
 from core.spec import JobSpec
-from strategies.gpus import known_node
 from strategies.hardware import Hardware
-from strategies.known_models import Shape, as_spec, from_config, known_model
-from strategies.planner import plan
+from strategies.planning.gpus import known_node
+from strategies.planning.known_models import Shape, as_spec, from_config, known_model
+from strategies.planning.planner import plan
 
 GIB = 2**30
 CPU = "cpu"

@@ -27,10 +27,10 @@ BYTES_PER_FEATURE = {
     Precision.FLOAT16: 2,
 }
 
-SPMD = "strategies.spmd:SpmdEngine"
-PIPELINE = "strategies.pipeline:PipelineEngine"
-ZERO = "strategies.zero:ZeroEngine"
-LOCAL_SGD = "strategies.local_sgd:LocalSgdEngine"
+SPMD = "strategies.parallel.spmd:SpmdEngine"
+PIPELINE = "strategies.parallel.pipeline:PipelineEngine"
+ZERO = "strategies.parallel.zero:ZeroEngine"
+LOCAL_SGD = "strategies.parallel.local_sgd:LocalSgdEngine"
 TORCH_AXES = ("pipeline", "replicate", "shard", "context", "tensor")
 
 

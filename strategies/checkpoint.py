@@ -23,7 +23,7 @@ from strategies.engine import Engine, State
 from strategies.guards import remember
 from strategies.image_shapes import image_shape, num_classes
 from strategies.init import design_model
-from strategies.mesh import Mesh
+from strategies.parallel.mesh import Mesh
 from strategies.precision import LossScale
 from strategies.run_directory import (
     BadCheckpoint,

@@ -14,8 +14,8 @@ from torch import Tensor
 from strategies.catalog import TECHNIQUES, engine_path
 from strategies.init import Source
 from strategies.loss import Measure
-from strategies.mesh import Mesh
-from strategies.planner import Plan
+from strategies.parallel.mesh import Mesh
+from strategies.planning.planner import Plan
 from strategies.spec import TrainSpec
 
 State = dict[str, dict[str, Tensor]]  # "model" and "optimizer", then by global name

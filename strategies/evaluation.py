@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import torch
 
-from strategies.data import HeldOut
+from strategies.data.batches import HeldOut
 from strategies.engine import Engine
 from strategies.loss import loss_sum_and_hits, token_loss_sum
-from strategies.mesh import Mesh
+from strategies.parallel.mesh import Mesh
 from strategies.spec import ModelName
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from strategies.collective_digest import Digest
-from strategies.data import BadData
+from strategies.data.batches import BadData
 from strategies.guards import Diverged
-from strategies.preflight import PreflightFailed
 from strategies.run_directory import BadCheckpoint, ExitCode, write_atomically
+from strategies.trust.collective_digest import Digest
+from strategies.trust.preflight import PreflightFailed
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # set for each rank by torchrun and by the warm launcher
 KNOWN = (BadData, BadCheckpoint, Diverged, PreflightFailed)

@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from strategies.data.tokens import Tokenizer
+from strategies.fine_tuning.pretrained import to_hugging_face
 from strategies.init import Source, build_model
 from strategies.models.transformer import Transformer
-from strategies.pretrained import to_hugging_face
 from strategies.run_directory import fsync_directory
 from strategies.spec import ModelName, TrainSpec
-from strategies.tokens import Tokenizer
 
 TEMPERATURE = 0.7
 TOP_K = 20

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from strategies.mesh import Mesh
+from strategies.parallel.mesh import Mesh
 
 
 class Weight(NamedTuple):

@@ -7,7 +7,7 @@ from statistics import median
 from torch import Tensor
 
 from strategies.engine import Engine
-from strategies.mesh import Mesh
+from strategies.parallel.mesh import Mesh
 from strategies.precision import LossScale
 from strategies.spec import GuardSpec
 

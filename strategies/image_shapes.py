@@ -6,8 +6,8 @@ head after another; none has a bias, every norm has.
 
 from typing import NamedTuple
 
-from strategies.built_in import DIGITS
-from strategies.digits import CLASSES, SHAPE
+from strategies.data.built_in import DIGITS
+from strategies.data.digits import CLASSES, SHAPE
 from strategies.spec import ActivationCheckpointing, DataSpec, ModelName, ModelSpec
 
 KERNEL = 3 * 3  # of every convolution

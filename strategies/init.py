@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from strategies.adapters import FrozenMatrix, adapt
 from strategies.catalog import MODELS
+from strategies.fine_tuning.adapters import FrozenMatrix, adapt
 from strategies.image_shapes import image_shape, num_classes
 from strategies.models.network import Network
 from strategies.precision import dtype_of
@@ -74,7 +74,7 @@ def source_of(run_plan: RunPlan) -> Source:
         raise BadCheckpoint(
             f"the plan does not say where checkpoint {spec.model.checkpoint} lies (model_path)"
         )
-    from strategies.pretrained import Pretrained
+    from strategies.fine_tuning.pretrained import Pretrained
 
     pretrained = Pretrained(Path(run_plan.model_path), spec)
     return pretrained if spec.adapter is None else AdaptersBeside(pretrained, seed_of(spec))

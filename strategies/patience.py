@@ -2,7 +2,7 @@
 
 from statistics import median
 
-from strategies.mesh import Mesh
+from strategies.parallel.mesh import Mesh
 
 TIMED_STEPS = 5
 LATER_SHARE = 1 / 3  # of the first timeout: 100 s where that is 300 s

@@ -15,9 +15,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from strategies.built_in import DatasetFormat
+from strategies.data.built_in import DatasetFormat
 from strategies.layout import Layout
-from strategies.planner import Plan
+from strategies.planning.planner import Plan
 from strategies.spec import TrainSpec
 
 PLAN = "plan.json"

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 from strategies.checkpoint import Progress, copied, save_checkpoint
 from strategies.engine import Engine
-from strategies.mesh import Mesh
+from strategies.parallel.mesh import Mesh
 from strategies.spec import TrainSpec
 
 

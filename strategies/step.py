@@ -9,11 +9,11 @@ from torch import Tensor
 from strategies.checkpoint import Progress
 from strategies.engine import Batch, Engine
 from strategies.guards import require_finite_gradient, require_finite_loss, require_no_spike
-from strategies.learning_rate import learning_rate
-from strategies.mesh import Mesh
-from strategies.phases import Phase, phase
+from strategies.optimizers.learning_rate import learning_rate
+from strategies.parallel.mesh import Mesh
 from strategies.run_directory import Action
 from strategies.spec import TrainSpec
+from strategies.watching.phases import Phase, phase
 
 
 class Agreement(NamedTuple):

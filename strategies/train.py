@@ -22,30 +22,23 @@ from strategies.checkpoint import (
     load_checkpoint,
     read_weights,
 )
-from strategies.collective_digest import digest
-from strategies.console import introduce, say, tell_step
 from strategies.control import ControlWatch
-from strategies.data import HeldOut, TrainingData, Windows, open_windows
+from strategies.data.batches import HeldOut, TrainingData, Windows, open_windows
+from strategies.data.windows import TokenWindows
 from strategies.engine import Engine, engine_for
 from strategies.evaluation import evaluate
-from strategies.export import describe_model
 from strategies.failures import report
+from strategies.fine_tuning.export import describe_model
+from strategies.fine_tuning.hub import with_model
+from strategies.fine_tuning.peft_files import export_adapter
 from strategies.generate import export_weights, sample_text
 from strategies.guards import (
     Diverged,
 )
-from strategies.hub import with_model
 from strategies.init import source_of
-from strategies.memory_snapshot import MemorySnapshots
-from strategies.mesh import Mesh, join, leave
-from strategies.metrics import MetricsLog, max_active_gib
-from strategies.one_rank import Certifier
+from strategies.parallel.mesh import Mesh, join, leave
 from strategies.patience import Patience
-from strategies.peft_files import export_adapter
 from strategies.precision import first_loss_scale
-from strategies.preflight import trust
-from strategies.probe import Probe
-from strategies.profiling import StepProfiler
 from strategies.run_directory import (
     SAMPLE,
     WEIGHTS,
@@ -56,22 +49,29 @@ from strategies.run_directory import (
     write_atomically,
 )
 from strategies.saving import CheckpointWriter
-from strategies.speed import Speed
 from strategies.step import take_step
-from strategies.story import Story
-from strategies.windows import TokenWindows
+from strategies.trust.collective_digest import digest
+from strategies.trust.one_rank import Certifier
+from strategies.trust.preflight import trust
+from strategies.watching.console import introduce, say, tell_step
+from strategies.watching.memory_snapshot import MemorySnapshots
+from strategies.watching.metrics import MetricsLog, max_active_gib
+from strategies.watching.probe import Probe
+from strategies.watching.profiling import StepProfiler
+from strategies.watching.speed import Speed
+from strategies.watching.story import Story
 
 # What a run would import on its way; a test finds out when this falls behind.
 IMPORTED_LATE = (
-    "strategies.context",
-    "strategies.ddp",
-    "strategies.fsdp",
-    "strategies.local_sgd",
-    "strategies.pipeline",
-    "strategies.pretrained",
-    "strategies.spmd",
-    "strategies.tensor",
-    "strategies.zero",
+    "strategies.parallel.context",
+    "strategies.parallel.ddp",
+    "strategies.parallel.fsdp",
+    "strategies.parallel.local_sgd",
+    "strategies.parallel.pipeline",
+    "strategies.fine_tuning.pretrained",
+    "strategies.parallel.spmd",
+    "strategies.parallel.tensor",
+    "strategies.parallel.zero",
     "numpy.ctypeslib",
     "torch._dynamo",
     "torch.nn.parallel.distributed",

@@ -11,8 +11,8 @@ import structlog
 from core.clock import boot_s
 from core.messages import Order, StopOrder
 from core.states import INFRASTRUCTURE, Outcome
-from strategies.certificate import Certificate
 from strategies.run_directory import Result, json_bytes, write_atomically
+from strategies.trust.certificate import Certificate
 from worker.api_client import ApiClient
 from worker.attempts import Attempt, Key, NodeFolder, Schedule, Start, read_model
 from worker.boot import boot_id, cores

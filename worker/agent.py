@@ -17,8 +17,8 @@ import structlog
 
 from core.clock import boot_s
 from core.messages import Heartbeat, Observed, Orders, Phase
-from strategies.certificate import Certificate
 from strategies.run_directory import Result
+from strategies.trust.certificate import Certificate
 from worker.acting import Actor, InMemory
 from worker.api_client import ApiClient, Refused, Unreachable
 from worker.attempts import Attempt, NodeFolder, read_model

@@ -11,7 +11,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from strategies.preflight_report import Report
+from strategies.trust.preflight_report import Report
 from worker.boot import cores
 from worker.inventory import list_gpus
 from worker.launch import MASTER, SHUTDOWN_TIMEOUT_S, free_port
@@ -30,7 +30,14 @@ def run(*, ranks: int | None, quick: bool, as_json: bool) -> int:
         try:
             with said.open("wb") as stderr:
                 subprocess.run(
-                    [*torchrun(ranks), "-m", "strategies.preflight", *flags, "--report", report],
+                    [
+                        *torchrun(ranks),
+                        "-m",
+                        "strategies.trust.preflight",
+                        *flags,
+                        "--report",
+                        report,
+                    ],
                     env=environment(),
                     stderr=stderr,
                     preexec_fn=partial(die_with_parent, signal.SIGTERM),

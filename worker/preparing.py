@@ -15,7 +15,7 @@ import structlog
 from core.clock import boot_s
 from core.messages import FileRef, Order, Resume
 from core.states import Outcome
-from strategies.built_in import prepare
+from strategies.data.built_in import prepare
 from strategies.run_directory import (
     BadCheckpoint,
     RunPlan,

@@ -7,7 +7,7 @@ forgotten when an attempt fails by the node's fault, and when the machine restar
 from pathlib import Path
 
 from core.states import INFRASTRUCTURE, Outcome
-from strategies.planner import Plan
+from strategies.planning.planner import Plan
 from strategies.run_directory import RunPlan, json_bytes, write_atomically
 from worker.attempts import Attempt, Kept, NodeFolder, read_model
 

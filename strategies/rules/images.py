@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from strategies.built_in import BUILT_IN
+from strategies.data.built_in import BUILT_IN
 from strategies.image_shapes import image_shape
 from strategies.rules.problem import Asked, Problem
 from strategies.spec import DataSpec, ModelName, ModelSpec

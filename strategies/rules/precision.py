@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from strategies.catalog import HALF_PRECISION
-from strategies.gpus import known_gpu
 from strategies.hardware import Hardware
+from strategies.planning.gpus import known_gpu
 from strategies.spec import Precision
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from strategies.catalog import promised
-from strategies.promise import Promise
 from strategies.rules.problem import Asked, Problem
+from strategies.trust.promise import Promise
 
 
 def there_is_something_to_verify(asked: Asked) -> Iterator[Problem]:

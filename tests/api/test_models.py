@@ -16,7 +16,7 @@ from api.store import Store
 from core.errors import ServiceError
 from core.settings import ApiSettings
 from core.tables import Model, StoredFile
-from strategies.hf_names import hf_weights
+from strategies.fine_tuning.hf_names import hf_weights
 from strategies.spec import ModelSpec
 from tests.api.conftest import World, running_world
 from tests.api.shapes import heartbeat, job_spec, place

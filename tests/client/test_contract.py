@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from api import schemas
-from strategies import advice, cost, seats, traffic
+from strategies.planning import advice, cost, seats, traffic
 from tests.client import documents as d
 from trainyard import views
 from trainyard.decoding import View, decode

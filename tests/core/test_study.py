@@ -6,7 +6,7 @@ import pytest
 
 from core.spec import JobSpec
 from core.study import SCHEDULES, on_class, scheduled, sized
-from strategies.scaling import StudyKind
+from strategies.trust.scaling import StudyKind
 
 
 def spec(**changes: Any) -> JobSpec:

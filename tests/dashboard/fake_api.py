@@ -36,13 +36,13 @@ from core.messages import Inventory, Telemetry
 from core.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables import LeaseKind, Role
-from strategies.certificate import Certificate, Comparison, Difference, Verdict
 from strategies.hardware import Hardware
 from strategies.layout import Layout
-from strategies.planner import Plan, plan
+from strategies.planning.planner import Plan, plan
 from strategies.run_directory import Result
-from strategies.scaling import Measured, StudyKind
 from strategies.spec import Precision, Strategy
+from strategies.trust.certificate import Certificate, Comparison, Difference, Verdict
+from strategies.trust.scaling import Measured, StudyKind
 
 NOW = datetime(2026, 3, 5, 19, 12, tzinfo=UTC)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-ddp.yaml"

@@ -25,7 +25,7 @@ from scheduler.cycle import Scheduler, run_cycle
 from scheduler.dispatch import Dispatcher
 from scheduler.leadership import Leadership
 from strategies.hardware import Hardware
-from strategies.planner import plan
+from strategies.planning.planner import plan
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CPU2 = Hardware(class_name="cpu2", device="cpu", slots=2, memory_gib=8.0)

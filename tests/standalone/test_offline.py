@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from standalone.offline import plan_offline
-from strategies.known_models import KNOWN
+from strategies.planning.known_models import KNOWN
 from trainyard.cli import planning
 from trainyard.cli.app import app
 

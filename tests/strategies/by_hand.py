@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from strategies.data import TrainingData, open_windows
+from strategies.data.batches import TrainingData, open_windows
 from strategies.init import build_model
-from strategies.learning_rate import learning_rate
 from strategies.loss import token_loss_sum
+from strategies.optimizers.learning_rate import learning_rate
 from strategies.run_directory import RunPlan
 
 CPU = torch.device("cpu")

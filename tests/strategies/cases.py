@@ -23,21 +23,21 @@ from torch.utils.checkpoint import checkpoint
 from training_runs import make_run_plan, make_spec
 
 from strategies.checkpoint import Progress, save_checkpoint
-from strategies.context import ContextAttention
-from strategies.ddp import Replicated
 from strategies.engine import Batch, Engine, engine_for
 from strategies.gradients import own_part
 from strategies.init import source_of
 from strategies.layout import Layout
-from strategies.local_sgd import LocalSgdEngine
 from strategies.loss import IGNORED, token_loss_sum
-from strategies.mesh import Mesh, join
 from strategies.models.attention import attend
+from strategies.parallel.context import ContextAttention
+from strategies.parallel.ddp import Replicated
+from strategies.parallel.local_sgd import LocalSgdEngine
+from strategies.parallel.mesh import Mesh, join
+from strategies.parallel.spmd import SpmdEngine
+from strategies.parallel.zero import ZeroEngine
 from strategies.run_directory import RunDirectory
 from strategies.spec import GradientCompression
-from strategies.spmd import SpmdEngine
 from strategies.train import run
-from strategies.zero import ZeroEngine
 
 
 def train_run(run_dir: str, engine: str | None = None) -> int:

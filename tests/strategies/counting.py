@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from strategies.engine import Batch, Engine, engine_for
 from strategies.init import Source
-from strategies.mesh import Mesh
-from strategies.planner import Plan
+from strategies.parallel.mesh import Mesh
+from strategies.planning.planner import Plan
 from strategies.run_directory import RunDirectory
 from strategies.spec import TrainSpec
 from strategies.train import run

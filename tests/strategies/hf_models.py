@@ -15,7 +15,7 @@ from transformers import (
     Qwen2Config,
 )
 
-from strategies.hf_config import parse_config
+from strategies.fine_tuning.hf_config import parse_config
 from strategies.run_directory import RunPlan
 from strategies.spec import TrainSpec
 

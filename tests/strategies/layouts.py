@@ -13,8 +13,7 @@ from training_runs import HARDWARE, make_spec
 
 from strategies.catalog import SPMD, TECHNIQUES, engine_path
 from strategies.layout import AXES, Layout
-from strategies.planner import Plan, plan
-from strategies.promise import FLOAT32_INSIDE
+from strategies.planning.planner import Plan, plan
 from strategies.rules.layout import DEGREE_FIELDS
 from strategies.spec import (
     ActivationCheckpointing,
@@ -24,6 +23,7 @@ from strategies.spec import (
     Strategy,
     TrainSpec,
 )
+from strategies.trust.promise import FLOAT32_INSIDE
 
 SEQUENCE_LENGTH = 32
 TEXT_MODELS = (ModelName.GPT, ModelName.LLAMA)

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from strategies.attention_block import Sight
 from strategies.gradients import own_part
 from strategies.loss import IGNORED
+from strategies.parallel.attention_block import Sight
 
 Change = Callable[[Any], Any]  # from what there is to what takes its place
 
@@ -65,7 +65,7 @@ def mutant(*places: str, needs: tuple[str, ...] = ()) -> Callable[[Change], Chan
 # Sums, means and when they are made
 
 
-@mutant("ddp:Replicated.__init__", needs=("ddp",))
+@mutant("parallel.ddp:Replicated.__init__", needs=("ddp",))
 def ddp_takes_the_mean_of_ranks(make: Any) -> Any:
     def changed(self: Any, *arguments: Any) -> None:
         make(self, *arguments)
@@ -74,7 +74,7 @@ def ddp_takes_the_mean_of_ranks(make: Any) -> Any:
     return changed
 
 
-@mutant("fsdp:Sharded.finish", needs=("shard",))
+@mutant("parallel.fsdp:Sharded.finish", needs=("shard",))
 def fsdp_takes_the_mean_of_ranks(finish: Any) -> Any:
     def changed(self: Any, model: Any) -> None:
         finish(self, model)
@@ -84,7 +84,7 @@ def fsdp_takes_the_mean_of_ranks(finish: Any) -> Any:
 
 
 @mutant(
-    "ddp:Replicated.micro_batch",
+    "parallel.ddp:Replicated.micro_batch",
     needs=(
         "replicate",
         "accumulation=4",
@@ -95,7 +95,7 @@ def no_sync_covers_the_last_micro_batch(micro_batch: Any) -> Any:
 
 
 @mutant(
-    "ddp:Replicated.micro_batch",
+    "parallel.ddp:Replicated.micro_batch",
     needs=(
         "replicate",
         "accumulation=4",
@@ -110,13 +110,13 @@ def only_the_first_micro_batch_is_synchronised(micro_batch: Any) -> Any:
     return changed
 
 
-@mutant("fsdp:Sharded.micro_batch", needs=("shard",))
+@mutant("parallel.fsdp:Sharded.micro_batch", needs=("shard",))
 def sharded_gradients_are_never_reduced(micro_batch: Any) -> Any:
     return lambda self, *, last: micro_batch(self, last=False)
 
 
 @mutant(
-    "fsdp:shard_mesh",
+    "parallel.fsdp:shard_mesh",
     needs=(
         "replicate",
         "shard",
@@ -126,7 +126,7 @@ def hsdp_forgets_its_replicas(shard_mesh: Any) -> Any:
     return lambda ranks: ranks.along("shard", "context")
 
 
-@mutant("mesh:Mesh.along", needs=("context",))
+@mutant("parallel.mesh:Mesh.along", needs=("context",))
 def context_ranks_keep_their_gradients(along: Any) -> Any:
     def changed(self: Any, *axes: str) -> DeviceMesh | None:
         return along(self, *(axis for axis in axes if axis != "context" or len(axes) == 1))  # type: ignore[no-any-return]
@@ -134,7 +134,7 @@ def context_ranks_keep_their_gradients(along: Any) -> Any:
     return changed
 
 
-@mutant("spmd:SpmdEngine.forward_backward", needs=("accumulation=4",))
+@mutant("parallel.spmd:SpmdEngine.forward_backward", needs=("accumulation=4",))
 def only_the_last_micro_batch_leaves_a_gradient(forward_backward: Any) -> Any:
     def changed(self: Any, micro_batches: Any, divisor: float) -> Any:
         early = sum(self.evaluate(batch) for batch in micro_batches[:-1]) / divisor
@@ -143,7 +143,7 @@ def only_the_last_micro_batch_leaves_a_gradient(forward_backward: Any) -> Any:
     return changed
 
 
-@mutant("ddp:Replicated.__init__", needs=("ddp",))
+@mutant("parallel.ddp:Replicated.__init__", needs=("ddp",))
 def gradients_travel_as_float32(make: Any) -> Any:
     """Seven digits survive: what only float64 can tell from rounding."""
 
@@ -162,7 +162,7 @@ def gradients_travel_as_float32(make: Any) -> Any:
 # What a loss is divided by, and who counts it
 
 
-@mutant("data:TrainingData.step", needs=("batch",))
+@mutant("data.batches:TrainingData.step", needs=("batch",))
 def a_loss_is_divided_by_its_own_ranks_tokens(step: Any) -> Any:
     def changed(self: Any, samples_seen: int) -> Any:
         batches, valid_tokens = step(self, samples_seen)
@@ -186,12 +186,16 @@ class OnlyDivides(int):
         return self.by / other
 
 
-@mutant("spmd:SpmdEngine.counted_once", needs=("tensor",))
+@mutant("parallel.spmd:SpmdEngine.counted_once", needs=("tensor",))
 def every_tensor_rank_counts_the_loss(counted_once: Any) -> Any:
     return lambda self, share: share
 
 
-@mutant("spmd:SpmdEngine.evaluate", "pipeline:PipelineEngine.evaluate", needs=("tensor",))
+@mutant(
+    "parallel.spmd:SpmdEngine.evaluate",
+    "parallel.pipeline:PipelineEngine.evaluate",
+    needs=("tensor",),
+)
 def every_tensor_rank_counts_the_evaluation(evaluate: Any) -> Any:
     def changed(self: Any, batch: Any) -> Any:
         with patch.object(type(self), "counted_once", lambda self, share: share):
@@ -201,7 +205,7 @@ def every_tensor_rank_counts_the_evaluation(evaluate: Any) -> Any:
 
 
 @mutant(
-    "pipeline:PipelineEngine.make_schedule",
+    "parallel.pipeline:PipelineEngine.make_schedule",
     needs=(
         "pipeline",
         "accumulation=4",
@@ -219,7 +223,7 @@ def the_pipeline_takes_the_mean_of_micro_batches(make_schedule: Any) -> Any:
 # Clipping
 
 
-@mutant("spmd:clip_gradients", needs=("split",))
+@mutant("parallel.spmd:clip_gradients", needs=("split",))
 def every_rank_clips_by_its_own_norm(clip: Any) -> Any:
     class Alone:
         world_size = 1
@@ -233,12 +237,12 @@ def every_rank_clips_by_its_own_norm(clip: Any) -> Any:
     return lambda weights, max_norm, ranks, **scale: clip(weights, max_norm, Alone(ranks), **scale)
 
 
-@mutant("spmd:weights_of", "pipeline:weights_of", needs=("copies",))
+@mutant("parallel.spmd:weights_of", "parallel.pipeline:weights_of", needs=("copies",))
 def the_norm_counts_every_copy(weights_of: Any) -> Any:
     return lambda named, ranks: [w._replace(copies=1) for w in weights_of(named, ranks)]
 
 
-@mutant("spmd:weights_of", "pipeline:weights_of", needs=("shard",))
+@mutant("parallel.spmd:weights_of", "parallel.pipeline:weights_of", needs=("shard",))
 def the_norm_takes_shards_for_copies(weights_of: Any) -> Any:
     def changed(named: Any, ranks: Any) -> Any:
         stage_size = ranks.layout.stage_size
@@ -253,7 +257,7 @@ def the_norm_is_added_up_in_float32(norm_of: Any) -> Any:
 
 
 @mutant(
-    "pipeline:held_twice",
+    "parallel.pipeline:held_twice",
     needs=(
         "pipeline",
         "tied=True",
@@ -267,7 +271,7 @@ def the_norm_counts_a_tied_matrix_twice(held_twice: Any) -> Any:
 
 
 @mutant(
-    "pipeline:add_up_both_ends",
+    "parallel.pipeline:add_up_both_ends",
     needs=(
         "pipeline",
         "tied=True",
@@ -280,12 +284,12 @@ def the_ends_of_a_pipeline_keep_their_gradients(add_up_both_ends: Any) -> Any:
 # Who sees which samples and tokens
 
 
-@mutant("data:own_numbers", needs=("batch",))
+@mutant("data.batches:own_numbers", needs=("batch",))
 def all_ranks_train_on_the_same_samples(own_numbers: Any) -> Any:
     return lambda layout, batch_rank, *sizes: own_numbers(layout, 0, *sizes)
 
 
-@mutant("data:own_numbers", needs=("batch",))
+@mutant("data.batches:own_numbers", needs=("batch",))
 def ranks_overlap_by_one_sample(own_numbers: Any) -> Any:
     def changed(layout: Any, batch_rank: int, *sizes: int) -> Any:
         return [own - (batch_rank > 0) for own in own_numbers(layout, batch_rank, *sizes)]
@@ -293,7 +297,7 @@ def ranks_overlap_by_one_sample(own_numbers: Any) -> Any:
     return changed
 
 
-@mutant("data:HeldOut.__init__", needs=("batch",))
+@mutant("data.batches:HeldOut.__init__", needs=("batch",))
 def all_ranks_evaluate_the_same_samples(make: Any) -> Any:
     def changed(self: Any, windows: Any, run_plan: Any, *, batch_rank: int, device: Any) -> None:
         make(self, windows, run_plan, batch_rank=0, device=device)
@@ -301,7 +305,7 @@ def all_ranks_evaluate_the_same_samples(make: Any) -> Any:
     return changed
 
 
-@mutant("context:split_context", needs=("context",))
+@mutant("parallel.context:split_context", needs=("context",))
 def context_ranks_turn_all_tokens_by_the_first_positions(split_context: Any) -> Any:
     def changed(model: Any, *arguments: Any) -> Tensor:
         table = model.rotation
@@ -316,7 +320,7 @@ def context_ranks_turn_all_tokens_by_the_first_positions(split_context: Any) -> 
 
 
 @mutant(
-    "ring_attention:merge",
+    "parallel.ring_attention:merge",
     needs=(
         "context",
         "ring",
@@ -334,7 +338,7 @@ def ring_attention_merges_blocks_by_their_mean(merge: Any) -> Any:
 
 
 @mutant(
-    "ring_attention:part_of",
+    "parallel.ring_attention:part_of",
     needs=(
         "context",
         "ring",
@@ -345,7 +349,7 @@ def ring_attention_looks_into_the_future(part_of: Any) -> Any:
 
 
 @mutant(
-    "ring_attention:sight_of",
+    "parallel.ring_attention:sight_of",
     needs=(
         "context",
         "ring",
@@ -361,12 +365,12 @@ def ring_attention_looks_across_documents(sight_of: Any) -> Any:
     return changed
 
 
-@mutant("context:trade_heads_for_tokens", needs=("ulysses",))
+@mutant("parallel.context:trade_heads_for_tokens", needs=("ulysses",))
 def heads_come_home_to_the_wrong_rank(trade_back: Any) -> Any:
     return lambda output, group: trade_back(output.roll(1, dims=1), group)
 
 
-@mutant("ulysses:Trade.backward", needs=("ulysses",))
+@mutant("parallel.ulysses:Trade.backward", needs=("ulysses",))
 def traded_gradients_stay_where_they_are(backward: Any) -> Any:
     return staticmethod(lambda ctx, grad: (grad, None))
 
@@ -414,7 +418,7 @@ def gradients_of_norms_are_left_partial(settled: Any) -> Any:
 # The update
 
 
-@mutant("spmd:set_learning_rate")
+@mutant("parallel.spmd:set_learning_rate")
 def the_learning_rate_is_that_of_the_step_before(set_rate: Any) -> Any:
     rates = [0.0]
 
@@ -428,7 +432,7 @@ def the_learning_rate_is_that_of_the_step_before(set_rate: Any) -> Any:
 # ZeRO
 
 
-@mutant("zero:ZeroEngine.forward_backward", needs=("zero",))
+@mutant("parallel.zero:ZeroEngine.forward_backward", needs=("zero",))
 def zero_takes_the_mean_of_ranks(forward_backward: Any) -> Any:
     def changed(self: Any, micro_batches: Any, divisor: float) -> Any:
         ranks = dist.get_world_size()
@@ -437,7 +441,7 @@ def zero_takes_the_mean_of_ranks(forward_backward: Any) -> Any:
     return changed
 
 
-@mutant("zero:ZeroEngine.forward_backward", needs=("zero", "accumulation=4"))
+@mutant("parallel.zero:ZeroEngine.forward_backward", needs=("zero", "accumulation=4"))
 def zero_updates_by_the_last_micro_batch(forward_backward: Any) -> Any:
     def changed(self: Any, micro_batches: Any, divisor: float) -> Any:
         early = sum(self.evaluate(batch) for batch in micro_batches[:-1]) / divisor

@@ -20,10 +20,10 @@ from mutants import MUTANTS
 from pool import Order
 
 from strategies.control import ControlWatch
-from strategies.data import open_windows
+from strategies.data.batches import open_windows
 from strategies.engine import engine_for
 from strategies.layout import Layout
-from strategies.mesh import Mesh, join
+from strategies.parallel.mesh import Mesh, join
 from strategies.run_directory import RunDirectory
 from strategies.train import train
 

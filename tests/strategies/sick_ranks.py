@@ -14,14 +14,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from strategies import collectives, train
-from strategies.collectives import MIB, full_list, quick_list
+from strategies import train
 from strategies.layout import Layout
-from strategies.mesh import Mesh
-from strategies.preflight import examine, quick
-from strategies.preflight_report import Check, Report
-from strategies.ring_all_reduce import ring_all_reduce
+from strategies.parallel.mesh import Mesh
 from strategies.run_directory import RunDirectory
+from strategies.trust import collectives
+from strategies.trust.collectives import MIB, full_list, quick_list
+from strategies.trust.preflight import examine, quick
+from strategies.trust.preflight_report import Check, Report
+from strategies.trust.ring_all_reduce import ring_all_reduce
 
 Done = Callable[[int], None]
 SICK = 1

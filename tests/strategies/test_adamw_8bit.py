@@ -9,9 +9,9 @@ from pool import Pool
 from torch import nn
 from training_runs import HARDWARE, Options, make_run_plan, make_spec
 
-from strategies.memory import GIB
-from strategies.optimizer import build_optimizer, set_learning_rate
-from strategies.planner import plan
+from strategies.optimizers.optimizer import build_optimizer, set_learning_rate
+from strategies.planning.memory import GIB
+from strategies.planning.planner import plan
 from strategies.run_directory import Action, write_control
 from strategies.spec import TrainSpec
 

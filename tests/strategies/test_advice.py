@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_spec
 
-from strategies.advice import DECISIONS, changed
-from strategies.gpus import NODE_CLASSES, known_node
 from strategies.hardware import Hardware
-from strategies.known_models import KNOWN, as_spec, known_model
-from strategies.planner import Plan, plan
+from strategies.planning.advice import DECISIONS, changed
+from strategies.planning.gpus import NODE_CLASSES, known_node
+from strategies.planning.known_models import KNOWN, as_spec, known_model
+from strategies.planning.planner import Plan, plan
 from strategies.spec import Strategy, TrainSpec
 
 PAGE = Path(__file__).parents[2] / "docs" / "planning.md"

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_runs import HARDWARE, Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.certificate import (
+from strategies.control import ControlWatch
+from strategies.data.batches import open_windows
+from strategies.hardware import Hardware
+from strategies.planning.planner import plan
+from strategies.run_directory import Action, write_control
+from strategies.spec import Precision, Strategy
+from strategies.trust.certificate import (
     Certificate,
     Comparison,
     Curve,
@@ -18,14 +24,8 @@ from strategies.certificate import (
     differing_fields,
     relative,
 )
-from strategies.control import ControlWatch
-from strategies.data import open_windows
-from strategies.hardware import Hardware
-from strategies.one_rank import curve_of_one_rank, one_rank
-from strategies.planner import plan
-from strategies.promise import Promise
-from strategies.run_directory import Action, write_control
-from strategies.spec import Precision, Strategy
+from strategies.trust.one_rank import curve_of_one_rank, one_rank
+from strategies.trust.promise import Promise
 
 EXACT = Promise("exact", Precision.FLOAT32, Strategy.DDP)
 number = st.floats(allow_nan=True, allow_infinity=True)

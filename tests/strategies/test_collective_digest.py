@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from training_runs import WarmRanks, make_run_plan, make_spec
 
-from strategies.collective_digest import Digest, Position, blame, positions
+from strategies.trust.collective_digest import Digest, Position, blame, positions
 from worker.judge import Evidence, RankEvidence, judge
 from worker.launch import read_error
 

@@ -14,7 +14,7 @@ from training_runs import HARDWARE, Run, WarmRanks, make_run_plan, make_spec
 from strategies.compiling import NoCompiler, compile_layers
 from strategies.init import build_model
 from strategies.loss import token_loss_sum
-from strategies.planner import plan
+from strategies.planning.planner import plan
 from strategies.recompute import forget_activations
 from strategies.run_directory import json_bytes
 from strategies.spec import ActivationCheckpointing

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from training_runs import HARDWARE, Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.attention_block import CpuFlash, Kernel, Sight, WrittenOut, merge
 from strategies.engine import Batch
-from strategies.planner import Problem, plan
-from strategies.ring_attention import part_of, zigzag
+from strategies.parallel.attention_block import CpuFlash, Kernel, Sight, WrittenOut, merge
+from strategies.parallel.ring_attention import part_of, zigzag
+from strategies.planning.planner import Problem, plan
 from strategies.spec import Precision, TrainSpec
 
 KERNELS = [

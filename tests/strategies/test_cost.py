@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from training_runs import make_spec
 
-from strategies.cost import Cost
-from strategies.gpus import GPUS, NODE_CLASSES, known_gpu, known_node
-from strategies.known_models import as_spec, known_model
-from strategies.planner import plan
+from strategies.planning.cost import Cost
+from strategies.planning.gpus import GPUS, NODE_CLASSES, known_gpu, known_node
+from strategies.planning.known_models import as_spec, known_model
+from strategies.planning.planner import plan
 
 
 def costs(model: str, *, ranks: int, node_class: str, nodes: int = 1, **changes: Any) -> Cost:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from training_runs import make_run_plan, make_spec
 
-from strategies.data import AHEAD, BadData, HeldOut, TrainingData, open_windows
+from strategies.data.batches import AHEAD, BadData, HeldOut, TrainingData, open_windows
 from strategies.engine import Batch
 from strategies.layout import Layout
 from strategies.run_directory import RunPlan

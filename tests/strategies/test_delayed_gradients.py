@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from torch import nn
 from training_runs import HARDWARE, Options, Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.delayed_gradients import delay_gradients
-from strategies.optimizer import build_optimizer
-from strategies.planner import plan
+from strategies.optimizers.delayed_gradients import delay_gradients
+from strategies.optimizers.optimizer import build_optimizer
+from strategies.planning.planner import plan
 from strategies.run_directory import ExitCode
 from strategies.spec import ModelName, Precision, TrainSpec
 

@@ -8,7 +8,7 @@ from training_runs import REPOSITORY
 
 from core.spec import JobSpec
 from strategies.hardware import Hardware
-from strategies.planner import plan
+from strategies.planning.planner import plan
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
 WORKSTATION = Hardware(class_name="workstation", device="cpu", slots=8, memory_gib=16)

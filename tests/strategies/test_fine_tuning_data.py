@@ -12,14 +12,14 @@ from pool import Pool
 from training_runs import HARDWARE, make_run_plan, make_spec
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from strategies.corpus import whole_lines
-from strategies.data import BadData, HeldOut, TrainingData, open_windows
-from strategies.hf_tokenizer import HuggingFace
+from strategies.data.batches import BadData, HeldOut, TrainingData, open_windows
+from strategies.data.corpus import whole_lines
+from strategies.data.hf_tokenizer import HuggingFace
+from strategies.data.rows import Chat, Completion, Message, Text, WrongRow, row_from
+from strategies.data.tokens import Bytes, tokenizer_from
 from strategies.loss import IGNORED
-from strategies.planner import plan
-from strategies.rows import Chat, Completion, Message, Text, WrongRow, row_from
+from strategies.planning.planner import plan
 from strategies.run_directory import RunPlan
-from strategies.tokens import Bytes, tokenizer_from
 
 pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
 

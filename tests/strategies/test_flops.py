@@ -3,8 +3,8 @@
 import pytest
 from training_runs import make_spec
 
-from strategies.flops import flops_per_step, flops_per_token, matrix_weights
-from strategies.gpus import known_gpu, peak_tflops
+from strategies.planning.flops import flops_per_step, flops_per_token, matrix_weights
+from strategies.planning.gpus import known_gpu, peak_tflops
 from strategies.spec import ModelSpec, Precision
 
 

@@ -6,10 +6,10 @@ import torch
 from safetensors import safe_open
 from training_runs import make_spec
 
+from strategies.data.tokens import Bytes, Characters, tokenizer_from
 from strategies.generate import TOP_K, export_weights, generate, sample_text
 from strategies.init import build_model
 from strategies.spec import TrainSpec
-from strategies.tokens import Bytes, Characters, tokenizer_from
 
 CPU = torch.device("cpu")
 

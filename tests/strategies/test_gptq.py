@@ -10,7 +10,7 @@ from hf_models import make_model, planned
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from strategies.hf_config import UnsupportedModel, parse_config
+from strategies.fine_tuning.hf_config import UnsupportedModel, parse_config
 from strategies.init import build_model, source_of
 from strategies.run_directory import BadCheckpoint
 

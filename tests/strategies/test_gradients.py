@@ -8,7 +8,7 @@ from torch import nn
 
 from strategies.gradients import clip_gradients, norm_of, weights_of
 from strategies.layout import Layout
-from strategies.mesh import Mesh
+from strategies.parallel.mesh import Mesh
 
 ALONE = Mesh(layout=Layout(), rank=0, device=torch.device("cpu"))
 

@@ -9,7 +9,7 @@ import pytest
 from training_runs import WarmRanks, make_run_plan, make_spec
 
 from strategies.guards import Diverged, remember, require_no_spike
-from strategies.mesh import Mesh
+from strategies.parallel.mesh import Mesh
 from strategies.patience import Patience
 from strategies.run_directory import ExitCode, newest_checkpoint
 from strategies.spec import GuardSpec

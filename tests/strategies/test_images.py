@@ -10,9 +10,9 @@ import pytest
 import torch
 from training_runs import make_run_plan, make_spec
 
-from strategies import digits
-from strategies.data import BadData, HeldOut, TrainingData, open_windows
-from strategies.images import PIECE_BYTES, Images, check
+from strategies.data import digits
+from strategies.data.batches import BadData, HeldOut, TrainingData, open_windows
+from strategies.data.images import PIECE_BYTES, Images, check
 from strategies.run_directory import RunPlan
 
 CPU = torch.device("cpu")

@@ -9,27 +9,35 @@ import pytest
 from training_runs import REPOSITORY, Run, WarmRanks, make_run_plan, make_spec
 
 TORCH_FREE = [
-    "built_in",
     "catalog",
-    "certificate",
-    "digits",
+    "data.built_in",
+    "data.digits",
+    "data.rows",
+    "data.stdlib_text",
+    "fine_tuning.hf_config",
+    "fine_tuning.hf_names",
     "hardware",
     "image_shapes",
-    "hf_config",
-    "hf_names",
     "layout",
-    "memory",
-    "planner",
-    "promise",
-    "rows",
+    "planning.activations",
+    "planning.advice",
+    "planning.cost",
+    "planning.flops",
+    "planning.gpus",
+    "planning.known_models",
+    "planning.memory",
+    "planning.planner",
+    "planning.seats",
+    "planning.timeline",
+    "planning.traffic",
     "rules",
     "run_directory",
-    "scaling",
     "shapes",
     "spec",
     "stages",
-    "stdlib_text",
-    "timeline",
+    "trust.certificate",
+    "trust.promise",
+    "trust.scaling",
 ]
 
 
@@ -50,7 +58,7 @@ def test_preloading_leaves_one_thread_and_no_second_import() -> None:
         "from strategies import train; train.preload()\n"
         "import sys, threading\n"
         "print(threading.active_count(), len(os.listdir('/proc/self/task')),"
-        " 'torch._dynamo' in sys.modules, 'strategies.ddp' in sys.modules)"
+        " 'torch._dynamo' in sys.modules, 'strategies.parallel.ddp' in sys.modules)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from strategies.known_models import KNOWN, Shape, UnknownModel, as_spec, from_config, known_model
+from strategies.planning.known_models import (
+    KNOWN,
+    Shape,
+    UnknownModel,
+    as_spec,
+    from_config,
+    known_model,
+)
 from strategies.shapes import count_parameters
 
 PUBLISHED = {  # as their model cards and papers say

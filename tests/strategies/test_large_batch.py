@@ -13,8 +13,8 @@ from pool import Pool
 from torch import nn
 from training_runs import HARDWARE, Options, make_run_plan, make_spec
 
-from strategies.optimizer import build_optimizer, set_learning_rate
-from strategies.planner import plan
+from strategies.optimizers.optimizer import build_optimizer, set_learning_rate
+from strategies.planning.planner import plan
 from strategies.spec import Precision
 
 Numbers = npt.NDArray[np.float64]

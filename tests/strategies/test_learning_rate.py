@@ -10,8 +10,8 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from training_runs import HARDWARE, make_spec
 
-from strategies.learning_rate import learning_rate, scaling_policy
-from strategies.planner import plan
+from strategies.optimizers.learning_rate import learning_rate, scaling_policy
+from strategies.planning.planner import plan
 from strategies.spec import TrainingSpec
 
 

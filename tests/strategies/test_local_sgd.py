@@ -11,7 +11,7 @@ from pool import Pool
 from safetensors.torch import load_file
 from training_runs import HARDWARE, Options, Run, make_run_plan, make_spec
 
-from strategies.planner import plan
+from strategies.planning.planner import plan
 from strategies.spec import Precision, TrainSpec
 
 NEVER_CLIPPED = 1e9

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_spec
 
-from strategies.activations import kept_by_layer
 from strategies.hardware import Hardware
 from strategies.init import build_model
 from strategies.loss import token_loss_sum
-from strategies.memory import GIB
-from strategies.planner import Plan, plan
+from strategies.planning.activations import kept_by_layer
+from strategies.planning.memory import GIB
+from strategies.planning.planner import Plan, plan
 from strategies.shapes import count_parameters
 from strategies.spec import ActivationCheckpointing, ModelSpec, TrainSpec
 

@@ -9,7 +9,7 @@ from torch import nn
 from training_runs import make_spec
 
 from strategies.gradients import Weight
-from strategies.optimizer import build_optimizer, optimizer_state, set_learning_rate
+from strategies.optimizers.optimizer import build_optimizer, optimizer_state, set_learning_rate
 from strategies.spec import TrainingSpec
 
 STATE = {

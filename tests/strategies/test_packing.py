@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_run_plan, make_spec
 
-from strategies.corpus import Corpus
-from strategies.data import HeldOut, TrainingData, open_windows
+from strategies.data.batches import HeldOut, TrainingData, open_windows
+from strategies.data.corpus import Corpus
+from strategies.data.tokens import Bytes
+from strategies.data.windows import PackedWindows
 from strategies.engine import Batch
 from strategies.init import build_model
 from strategies.loss import IGNORED, token_loss_sum
-from strategies.planner import Problem, plan
+from strategies.planning.planner import Problem, plan
 from strategies.spec import DataSpec
-from strategies.tokens import Bytes
-from strategies.windows import PackedWindows
 
 CPU = torch.device("cpu")
 SIZES = st.lists(st.integers(2, 40), min_size=2, max_size=30)

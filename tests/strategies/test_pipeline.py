@@ -11,7 +11,7 @@ from law import BANDS, departure, distance
 from pool import Pool
 from training_runs import HARDWARE, Run, make_run_plan, make_spec
 
-from strategies.planner import plan
+from strategies.planning.planner import plan
 from strategies.rules.problem import Problem
 from strategies.spec import Precision, TrainSpec
 

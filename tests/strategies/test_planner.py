@@ -9,7 +9,7 @@ from training_runs import HARDWARE, make_spec
 
 from strategies.catalog import TECHNIQUES
 from strategies.hardware import Hardware
-from strategies.planner import Plan, plan
+from strategies.planning.planner import Plan, plan
 from strategies.rules.problem import Problem
 from strategies.spec import Strategy
 

@@ -9,11 +9,11 @@ import torch
 from rich.console import Console
 from training_runs import Started, WarmRanks, make_run_plan, make_spec
 
-from strategies.collectives import PERIOD, check, prepare, signatures, summands
-from strategies.preflight import Findings, Measured, slow_ranks, timings
-from strategies.preflight_display import show
-from strategies.preflight_report import Report, Verdict
 from strategies.run_directory import ExitCode, json_bytes
+from strategies.trust.collectives import PERIOD, check, prepare, signatures, summands
+from strategies.trust.preflight import Findings, Measured, slow_ranks, timings
+from strategies.trust.preflight_display import show
+from strategies.trust.preflight_report import Report, Verdict
 
 SICK_RANKS = "sick_ranks.py"
 KILLED = -9

@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 from torch import nn
 
 from strategies.engine import Held
-from strategies.memory import GIB
-from strategies.phases import Phase, listeners, phase
-from strategies.probe import FIRST_LOOK, KeptActivations, Probe, length, merged, uncovered_ns
+from strategies.planning.memory import GIB
+from strategies.watching.phases import Phase, listeners, phase
+from strategies.watching.probe import (
+    FIRST_LOOK,
+    KeptActivations,
+    Probe,
+    length,
+    merged,
+    uncovered_ns,
+)
 
 spans = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda s: (s[0], s[0] + s[1])), max_size=8

@@ -10,10 +10,10 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_runs import make_spec
 
-from strategies.activations import kept_by_layer
 from strategies.init import build_model
 from strategies.loss import token_loss_sum
 from strategies.models.transformer import Transformer
+from strategies.planning.activations import kept_by_layer
 from strategies.precision import compute_in
 from strategies.recompute import forget_activations
 from strategies.spec import ActivationCheckpointing, TrainSpec

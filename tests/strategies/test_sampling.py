@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pool import Pool
 from training_runs import HARDWARE, make_run_plan, make_spec
 
-from strategies.planner import plan
-from strategies.sampling import Order, permuted, round_keys, windows_of
+from strategies.data.sampling import Order, permuted, round_keys, windows_of
+from strategies.planning.planner import plan
 from strategies.spec import Sampling
 
 

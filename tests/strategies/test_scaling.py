@@ -4,10 +4,11 @@ import math
 
 import pytest
 
-from strategies.certificate import Curve
 from strategies.hardware import Hardware
-from strategies.planner import plan
-from strategies.scaling import (
+from strategies.planning.planner import plan
+from strategies.spec import TrainSpec
+from strategies.trust.certificate import Curve
+from strategies.trust.scaling import (
     JUDGEMENTS,
     WARM_UP_STEPS,
     Look,
@@ -18,7 +19,6 @@ from strategies.scaling import (
     measure,
     summary,
 )
-from strategies.spec import TrainSpec
 
 STRONG, WEAK, SCHEDULES = StudyKind
 HARDWARE = Hardware(class_name="cpu8", device="cpu", slots=8, memory_gib=32.0)

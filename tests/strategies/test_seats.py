@@ -6,8 +6,8 @@ from typing import Any
 from training_runs import HARDWARE, make_spec
 
 from strategies.hardware import Hardware
-from strategies.planner import plan
-from strategies.seats import seats, time_slots
+from strategies.planning.planner import plan
+from strategies.planning.seats import seats, time_slots
 
 
 def asked(ranks: int, nodes: int = 1, **parallelism: Any) -> Any:

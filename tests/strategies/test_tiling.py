@@ -14,9 +14,9 @@ from training_runs import HARDWARE, Options, WarmRanks, make_run_plan, make_spec
 
 from strategies.init import build_model
 from strategies.loss import token_loss_sum
-from strategies.memory import GIB
 from strategies.models.transformer import Head
-from strategies.planner import plan
+from strategies.planning.memory import GIB
+from strategies.planning.planner import plan
 from strategies.spec import ActivationCheckpointing, ModelName, Precision
 
 BY_NAME = {str(split): split for split in MATRIX}

@@ -8,8 +8,8 @@ import pytest
 from training_runs import HARDWARE, Options, Started, WarmRanks, make_run_plan, make_spec
 
 from strategies.hardware import Hardware
-from strategies.planner import Plan, plan
-from strategies.traffic import Traffic
+from strategies.planning.planner import Plan, plan
+from strategies.planning.traffic import Traffic
 
 TWO_PARTS = {"training__gradient_accumulation_steps": 2}
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from training_runs import HARDWARE, Options, Started, WarmRanks, make_run_plan, make_spec
 
-from strategies.memory import GIB, memory_by_stage
-from strategies.planner import resolve
+from strategies.planning.memory import GIB, memory_by_stage
+from strategies.planning.planner import resolve
 
 pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
 

@@ -8,7 +8,7 @@ from law import BANDS, departure
 from pool import Pool
 from training_runs import HARDWARE, Options, Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.planner import Plan, plan
+from strategies.planning.planner import Plan, plan
 from strategies.run_directory import Action, ExitCode, write_control
 from strategies.spec import Precision
 

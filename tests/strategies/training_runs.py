@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from strategies.hardware import Hardware
-from strategies.planner import plan
+from strategies.planning.planner import plan
 from strategies.run_directory import Result, RunDirectory, RunPlan, json_bytes
 from strategies.spec import TrainSpec
 

@@ -16,7 +16,7 @@ from core.messages import Deadlines, Order
 from core.spec import Launcher
 from core.states import Outcome
 from strategies.hardware import Hardware
-from strategies.planner import plan
+from strategies.planning.planner import plan
 from strategies.spec import TrainSpec
 from tests.worker.fake_api import FakeApi
 from worker.attempts import Attempt, Key, NodeFolder

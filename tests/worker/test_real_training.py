@@ -10,7 +10,7 @@ import pytest
 from core.messages import StopOrder
 from core.spec import Launcher
 from core.states import Outcome
-from strategies.planner import plan
+from strategies.planning.planner import plan
 from strategies.spec import TrainSpec
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import HARDWARE, Node, make_order

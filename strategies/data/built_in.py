@@ -1,0 +1,23 @@
+"""Datasets that need no upload. Torch-free and numpy-free, so that the API may name them."""
+
+from pathlib import Path
+from typing import Literal
+
+PYTHON_STDLIB = "python-stdlib"
+DIGITS = "digits"
+DatasetFormat = Literal["text", "jsonl", "npz"]
+BUILT_IN: dict[str, DatasetFormat] = {PYTHON_STDLIB: "text", DIGITS: "npz"}
+
+
+def prepare(name: str, cache_dir: Path) -> Path:
+    """The file behind a built-in dataset, made when it is first asked for. ValueError where it is
+    none, or where this machine lacks what it is made of."""
+    if name == PYTHON_STDLIB:
+        from strategies.data import stdlib_text
+
+        return stdlib_text.prepare(cache_dir)
+    if name == DIGITS:
+        from strategies.data import digits
+
+        return digits.prepare(cache_dir)
+    raise ValueError(f"{name} is not a built-in dataset; there is: {', '.join(BUILT_IN)}")

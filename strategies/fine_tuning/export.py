@@ -1,0 +1,28 @@
+"""What lies beside model.safetensors, so that transformers can load and use the folder."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from strategies.data.tokens import Tokenizer
+from strategies.fine_tuning.hf_config import CONFIG, GENERATION_CONFIG, config_of
+from strategies.run_directory import RunPlan, write_atomically
+from strategies.spec import ModelName
+
+
+def describe_model(folder: Path, run_plan: RunPlan, tokenizer: Tokenizer) -> None:
+    """Write config.json of a llama, what its checkpoint says about generating text, and the files
+    of its tokenizer."""
+    if run_plan.spec.model.name is not ModelName.LLAMA:
+        return
+    origin: dict[str, Any] | None = None
+    if run_plan.model_path is not None:
+        checkpoint = Path(run_plan.model_path)
+        origin = json.loads((checkpoint / CONFIG).read_bytes())
+        if (checkpoint / GENERATION_CONFIG).exists():
+            shutil.copyfile(checkpoint / GENERATION_CONFIG, folder / GENERATION_CONFIG)
+    for name, content in tokenizer.files.items():
+        write_atomically(folder / name, content.encode())
+    config = json.dumps(config_of(run_plan.spec, origin), indent=2)
+    write_atomically(folder / CONFIG, config.encode())

@@ -1,0 +1,40 @@
+"""Checkpoints of the Hugging Face hub: fetched once per node, into huggingface_hub's own cache."""
+
+from pathlib import Path
+
+from strategies.fine_tuning.hf_config import OTHER_FILES
+from strategies.run_directory import BadCheckpoint, RunPlan
+from strategies.spec import HUB
+
+WANTED = ("*.safetensors", *OTHER_FILES)
+
+
+def with_model(run_plan: RunPlan) -> RunPlan:
+    """The plan with the folder of the hub's model that it names, if it does.
+
+    Every rank asks; one of a node fetches while the others wait for its lock.
+    """
+    checkpoint = run_plan.spec.model.checkpoint
+    if checkpoint is None or run_plan.model_path is not None or not checkpoint.startswith(HUB):
+        return run_plan
+    return run_plan.model_copy(update={"model_path": str(fetch(checkpoint))})
+
+
+def fetch(checkpoint: str) -> Path:
+    """The folder of `hub:owner/name@revision`; BadCheckpoint, with what to do, where it is neither
+    in the cache nor can be fetched."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+    repository, _, revision = checkpoint.removeprefix(HUB).partition("@")
+    try:
+        found = snapshot_download(repository, revision=revision or None, allow_patterns=[*WANTED])
+    except (OSError, ValueError, HTTPError) as error:
+        first_line = str(error).strip().partition("\n")[0]
+        raise BadCheckpoint(
+            f"{checkpoint} cannot be fetched from the Hugging Face hub ({first_line}). Where the "
+            f"node has no internet, fetch it elsewhere (hf download {repository}), upload its "
+            "folder (trainyard models upload DIR), and name that. Gated models need the node's "
+            "HF_TOKEN"
+        ) from error
+    return Path(found)

@@ -1,0 +1,1 @@
+"""How a gradient changes the weights."""

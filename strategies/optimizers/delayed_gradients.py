@@ -1,0 +1,50 @@
+"""Delayed gradients: an update uses the gradient of the weights of some steps before.
+
+So trains a cluster whose ranks do not wait for each other (Hogwild and parameter servers; Zinkevich
+et al., "Slow learners are fast", 2009), there by chance, here always by the same number of steps,
+so that what staleness costs can be seen beside the synchronous curve and comes out the same twice.
+"""
+
+from functools import partial
+
+import torch
+from torch.optim import Optimizer
+
+from strategies.gradients import own_part
+from strategies.optimizers.large_batch import parameters_of
+
+SEEN, WAITING = "gradients_seen", "waiting_gradient"
+
+
+def delay_gradients(optimizer: Optimizer, *, steps: int) -> None:
+    """Let every update take the gradient that was given to it `steps` updates before.
+
+    The first gradients find none to take: the weights and the optimizer's averages stay as they
+    are. The waiting ones are part of its state, laid out as their weights; 0 changes nothing.
+    """
+    if steps == 0:
+        return
+    for parameter in parameters_of(optimizer):
+        state = optimizer.state[parameter]
+        state[SEEN] = torch.zeros((), dtype=torch.int64)
+        for place in range(steps):
+            state[f"{WAITING}_{place}"] = torch.zeros_like(parameter)
+    optimizer.register_step_pre_hook(partial(swap_gradients, steps))
+
+
+@torch.no_grad()
+def swap_gradients(steps: int, optimizer: Optimizer, args: object, kwargs: object) -> None:
+    """Before an update: put each gradient in the place of the oldest, and that in its own."""
+    for parameter in parameters_of(optimizer):
+        if parameter.grad is None:
+            continue
+        state = optimizer.state[parameter]
+        seen = int(state[SEEN])
+        waiting = own_part(state[f"{WAITING}_{seen % steps}"])
+        gradient = own_part(parameter.grad)
+        oldest = waiting.clone()
+        waiting.copy_(gradient)
+        gradient.copy_(oldest)
+        state[SEEN] += 1
+        if seen < steps:
+            parameter.grad = None  # optimizers pass over what has none

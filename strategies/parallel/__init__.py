@@ -1,0 +1,1 @@
+"""What spreads a model over ranks: engines, and one technique a file."""

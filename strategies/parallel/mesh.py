@@ -1,0 +1,164 @@
+"""This rank's place among the others, and the few things ranks do together."""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.distributed_c10d import _set_pg_timeout, _world
+
+from strategies.layout import AXES, Coordinate, Layout
+from strategies.planning.planner import Plan
+
+SAVING_TIMEOUT = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A rank in a layout. One rank alone has no process group."""
+
+    layout: Layout
+    rank: int
+    device: torch.device
+
+    @property
+    def world_size(self) -> int:
+        return self.layout.world_size
+
+    @property
+    def batch_rank(self) -> int:
+        """Which share of the samples this rank takes."""
+        return self.layout.batch_rank(self.rank)
+
+    @property
+    def at(self) -> Coordinate:
+        """Where this rank sits, along each axis."""
+        return self.layout.coordinate(self.rank)
+
+    @cached_property
+    def device_mesh(self) -> DeviceMesh:
+        """torch's mesh over the axes of a degree above 1; made by all ranks together."""
+        degrees = {axis: d for axis, d in zip(AXES, self.layout.degrees, strict=True) if d > 1}
+        names = tuple(degrees)
+        return init_device_mesh(self.device.type, tuple(degrees.values()), mesh_dim_names=names)
+
+    def along(self, *axes: str) -> DeviceMesh | None:
+        """The ranks that differ from this one on `axes` only, as one line; None where it is alone.
+
+        Outer axes first. A process group is made the first time, by all ranks together.
+        """
+        wide = tuple(axis for axis in axes if getattr(self.layout, axis) > 1)
+        if not wide:
+            return None
+        if len(wide) == 1:
+            return self.device_mesh[wide[0]]
+        if wide not in self.flattened:
+            self.flattened[wide] = self.device_mesh[wide]._flatten("_".join(wide))
+        return self.flattened[wide]
+
+    @cached_property
+    def flattened(self) -> dict[tuple[str, ...], DeviceMesh]:
+        """Lines over several axes that were made so far."""
+        return {}
+
+    def folded(self, axis: str, inner: int) -> DeviceMesh:
+        """The ranks along `axis` in rows of `inner` neighbours, as a mesh "outer" x "inner".
+
+        Its process groups are made the first time, by all ranks together.
+        """
+        if (axis, inner) not in self.folds:
+            line = self.device_mesh[axis]
+            sizes = (line.size() // inner, inner)
+            self.folds[axis, inner] = line._unflatten(0, sizes, ("outer", "inner"))
+        return self.folds[axis, inner]
+
+    @cached_property
+    def folds(self) -> dict[tuple[str, int], DeviceMesh]:
+        """Lines that were folded so far."""
+        return {}
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank writes what is written once."""
+        return self.rank == 0
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Add up over all ranks, in place."""
+        if self.world_size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def gather_texts(self, text: str) -> list[str]:
+        """The text of every rank, on every rank. Slow: for the end of a run only."""
+        texts = [text] * self.world_size
+        if self.world_size > 1:
+            dist.all_gather_object(texts, text)
+        return texts
+
+    @cached_property
+    def saving_group(self) -> dist.ProcessGroup | None:
+        """All ranks again, over the network of CPUs, for the thread that writes checkpoints.
+
+        Made the first time, by all ranks together. Patient: disks may be slow.
+        """
+        if self.world_size == 1:
+            return None
+        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=SAVING_TIMEOUT)
+        return group
+
+    def set_timeout(self, seconds: float) -> None:
+        """How long this rank waits from now on for the others, in every group but saving's."""
+        if self.world_size > 1:
+            saving = self.__dict__.get("saving_group")
+            for group in list(_world.pg_map):
+                if group is not saving:
+                    _set_pg_timeout(timedelta(seconds=seconds), group)
+
+    def gather(self, value: float) -> list[float]:
+        """The value of every rank, on every rank. Slow: for the end of a run only."""
+        values = torch.zeros(self.world_size, dtype=torch.float64, device=self.device)
+        values[self.rank] = value
+        return [float(number) for number in self.sum(values).tolist()]
+
+    def broadcast_text(self, text: str) -> str:
+        """The first rank's text, on every rank."""
+        texts = [text]
+        if self.world_size > 1:
+            dist.broadcast_object_list(texts, src=0)
+        return texts[0]
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        if self.world_size > 1:
+            dist.barrier()
+
+
+def join(plan: Plan, *, timeout_s: float) -> Mesh:
+    """Meet the other ranks, as torchrun's environment says; ValueError where it contradicts."""
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size != plan.world_size:
+        raise ValueError(
+            f"the plan is for {plan.world_size} ranks, but WORLD_SIZE is {world_size}; start "
+            f"{plan.ranks_per_node} per node on {plan.nodes} node(s)"
+        )
+    device = torch.device("cpu")
+    if plan.device == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if world_size > 1:
+        dist.init_process_group(
+            "nccl" if plan.device == "cuda" else "gloo",
+            timeout=timedelta(seconds=timeout_s),
+            device_id=device if plan.device == "cuda" else None,
+        )
+    return Mesh(layout=plan.layout, rank=rank, device=device)
+
+
+def leave() -> None:
+    """Give up the process group; without it a finished rank can abort at exit."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,1 @@
+"""What a run costs and whether it fits, before it starts. Pure, torch-free."""

@@ -1,0 +1,322 @@
+"""A spec resolved against hardware: layout, batch arithmetic, memory, and what stands in the way.
+
+Pure: the same spec, ranks and hardware always give the same plan.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from strategies import rules
+from strategies.catalog import TECHNIQUES, ResultClass, promised
+from strategies.hardware import Hardware
+from strategies.layout import AXES, Layout
+from strategies.optimizers.learning_rate import scaling_policy
+from strategies.planning.advice import Advice, Outcome, advise
+from strategies.planning.cost import Cost, cost
+from strategies.planning.memory import MemoryTerm, memory_by_stage
+from strategies.rules.adapters import nothing_to_adapt
+from strategies.rules.layout import DEGREE_FIELDS
+from strategies.rules.precision import emulated
+from strategies.rules.problem import Asked, Problem
+from strategies.rules.zero import computed_in_float32
+from strategies.shapes import count_trained, parameters_of, tokens_per_sample
+from strategies.spec import AUTO, ParallelismSpec, Strategy, TrainSpec
+
+DOES_NOT_FIT = "does_not_fit"
+TRIED_BY_AUTO = (Strategy.FSDP, Strategy.HSDP, Strategy.TENSOR, Strategy.PIPELINE)
+USABLE_SHARE = 0.9  # the rest is for fragmentation and for whatever else the machine runs
+
+
+class Plan(BaseModel):
+    """Everything decided before a run; JSON both ways."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    strategy: Strategy
+    layout: Layout
+    device: Literal["cpu", "cuda"]
+    world_size: int
+    nodes: int
+    ranks_per_node: int
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    global_batch_size: int
+    tokens_per_step: int
+    parameters: int
+    """Of the whole model, with its adapters."""
+    trainable_parameters: int | None = None
+    """As many of them are trained; None, from older versions: all."""
+    memory: list[MemoryTerm]
+    """Per rank, of those that need the most."""
+    needed_gib: float
+    """Per rank, of those that need the most."""
+    needed_by_stage_gib: list[float] = []
+    """Per rank, by its place along the pipeline."""
+    capacity_gib: float
+    """Per rank: nine tenths of its GPU, or of its share of the host's RAM."""
+    fits: bool
+    cost: Cost | None = None
+    """None in plans that were made before costs were told."""
+    advice: list[Advice] = []
+    """What would make it fit, where it does not."""
+    problems: list[Problem]
+    warnings: list[str]
+    result_class: ResultClass
+    unit: Literal["tokens", "images"] = "tokens"
+    """What the loss is a mean over, and what is counted where a name says tokens."""
+
+    @property
+    def runnable(self) -> bool:
+        """Whether nothing stands in the way."""
+        return not self.problems
+
+    @property
+    def step_s(self) -> float | None:
+        """Expected seconds per step, where the hardware is known."""
+        time = None if self.cost is None else self.cost.step_time
+        return None if time is None else time.expected_s
+
+
+def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware) -> Plan:
+    """Resolve `spec` on `nodes` nodes of `hardware`; every reason why it cannot run is listed, and
+    where memory is the reason, what would make it fit."""
+
+    def planned(changed: TrainSpec, ranks_per_node: int = ranks_per_node) -> tuple[Asked, Plan]:
+        asked = resolve(changed, nodes=nodes, ranks_per_node=ranks_per_node, hardware=hardware)
+        return asked, plan_of(asked)
+
+    def try_out(changed: TrainSpec, ranks_per_node: int) -> Outcome:
+        found = planned(changed, ranks_per_node)[1]
+        return Outcome(
+            legal=all(problem.code == DOES_NOT_FIT for problem in found.problems),
+            fits=found.fits,
+            needed_gib=found.needed_gib,
+            step_s=found.step_s,
+            result_class=found.result_class,
+            micro_batch_size=found.micro_batch_size,
+        )
+
+    settled, why = settle(spec, lambda changed: planned(changed)[1], nodes * ranks_per_node)
+    asked, found = planned(settled)
+    changes: dict[str, Any] = {"warnings": [*why, *found.warnings]}
+    if spec.verify is not None:
+        alone = one_rank_fits(spec, found.micro_batch_size, spec.verify.steps, hardware)
+        changes["problems"] = [*found.problems, *alone]
+    if not found.fits:
+        changes["advice"] = advise(asked, try_out, needed_gib=found.needed_gib, step_s=found.step_s)
+    return found.model_copy(update=changes)
+
+
+def settle(
+    spec: TrainSpec, planned: Callable[[TrainSpec], Plan], world_size: int
+) -> tuple[TrainSpec, list[str]]:
+    """The spec with everything decided that it leaves to the planner, and why it is so."""
+    why = []
+    if spec.parallelism.strategy is Strategy.AUTO:
+        spec, reason = choose_strategy(
+            spec, lambda asked: planned(with_micro_batch(asked, planned)[0]), world_size
+        )
+        why.append(reason)
+    spec, reason = with_micro_batch(spec, planned)
+    return spec, [*why, *([reason] if reason else [])]
+
+
+def resolve(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware) -> Asked:
+    """Layout and batch of a settled spec."""
+    strategy = spec.parallelism.strategy
+    layout = resolve_layout(spec, strategy, nodes * ranks_per_node)
+    micro, accumulation = resolve_batch(spec, layout.batch_degree, pipeline=layout.pipeline)
+    return Asked(
+        spec=spec,
+        strategy=strategy,
+        layout=layout,
+        micro_batch_size=micro,
+        gradient_accumulation_steps=accumulation,
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        hardware=hardware,
+    )
+
+
+def plan_of(asked: Asked) -> Plan:
+    """The plan of a settled spec, without advice."""
+    spec, layout, hardware = asked.spec, asked.layout, asked.hardware
+    policy = scaling_policy(spec.training)
+    warnings = [] if policy is None else [policy]
+    warnings.extend(emulated(spec.precision, hardware))
+    warnings.extend(computed_in_float32(asked))
+    warnings.extend(nothing_to_adapt(spec))
+    by_stage = memory_by_stage(asked)
+    needed_by_stage = [sum(term.gib for term in terms) for terms in by_stage]
+    terms = by_stage[needed_by_stage.index(max(needed_by_stage))]
+    needed_gib = max(needed_by_stage)
+    ranks_sharing = max(1, asked.ranks_per_node) if hardware.device == "cpu" else 1
+    capacity_gib = USABLE_SHARE * hardware.memory_gib / ranks_sharing
+    problems = [problem for rule in rules.ALL for problem in rule(asked)]
+    fits = needed_gib <= capacity_gib
+    if not fits:
+        problems.append(too_big(spec, terms, needed_gib, capacity_gib, hardware, ranks_sharing))
+    return Plan(
+        strategy=asked.strategy,
+        layout=layout,
+        device=hardware.device,
+        world_size=asked.world_size,
+        nodes=asked.nodes,
+        ranks_per_node=asked.ranks_per_node,
+        micro_batch_size=asked.micro_batch_size,
+        gradient_accumulation_steps=asked.gradient_accumulation_steps,
+        global_batch_size=spec.training.global_batch_size,
+        tokens_per_step=spec.training.global_batch_size * tokens_per_sample(spec.data),
+        parameters=parameters_of(spec) + (0 if spec.adapter is None else count_trained(spec)),
+        trainable_parameters=count_trained(spec),
+        unit="images" if spec.model.name.reads_images else "tokens",
+        memory=terms,
+        needed_gib=needed_gib,
+        needed_by_stage_gib=needed_by_stage,
+        capacity_gib=capacity_gib,
+        fits=fits,
+        cost=cost(asked),
+        problems=problems,
+        warnings=warnings,
+        result_class=promised(asked.strategy, spec),
+    )
+
+
+def choose_strategy(
+    spec: TrainSpec, planned: Callable[[TrainSpec], Plan], world_size: int
+) -> tuple[TrainSpec, str]:
+    """What `auto` means on this many ranks beside the given degrees, and why: of what can run, the
+    fastest expected; where no time is known, the first, in the order of what is sent."""
+    asked = spec.parallelism
+
+    def taking(strategy: Strategy) -> TrainSpec:
+        update = {"parallelism": asked.model_copy(update={"strategy": strategy})}
+        return spec.model_copy(update=update)
+
+    if asked.data_parallel_shard_degree not in (None, 1):
+        if asked.data_parallel_replicate_degree in (None, 1):
+            return taking(Strategy.FSDP), "auto chose fsdp: a shard degree was given"
+        why = "auto chose hsdp: a shard and a replicate degree were given"
+        return taking(Strategy.HSDP), why
+    if world_size == 1:
+        why = "auto chose single: there is one rank, so nothing to split"
+        return taking(Strategy.SINGLE), why
+    first = planned(taking(Strategy.DDP))
+    if first.fits:
+        return taking(Strategy.DDP), (
+            f"auto chose ddp: the whole model on each of {world_size} ranks, each with its own "
+            "samples"
+        )
+    others = {strategy: planned(taking(strategy)) for strategy in TRIED_BY_AUTO}
+    fitting = [strategy for strategy, found in others.items() if found.runnable]
+    short = f"ddp needs {first.needed_gib:.2f} GiB per rank of {first.capacity_gib:.2f}"
+    if not fitting:
+        return taking(Strategy.FSDP), f"auto chose fsdp: {short}, and nothing else fits either"
+    known = [s for s in fitting if others[s].step_s is not None]
+    best = min(known, key=lambda s: others[s].step_s or math.inf) if known else fitting[0]
+    how = "the fastest expected" if known else "the one that sends least in each layer"
+    return taking(best), f"auto chose {best}: {short}; of what fits it is {how}"
+
+
+def with_micro_batch(
+    spec: TrainSpec, planned: Callable[[TrainSpec], Plan]
+) -> tuple[TrainSpec, str]:
+    """Where its size is left open, the largest power of two that divides a rank's samples and fits;
+    and why."""
+    training = spec.training
+    if training.micro_batch_size != AUTO:
+        return spec, ""
+
+    def taking(size: int | None) -> TrainSpec:
+        update = {"training": training.model_copy(update={"micro_batch_size": size})}
+        return spec.model_copy(update=update)
+
+    degree = planned(taking(None)).layout.batch_degree
+    samples = training.global_batch_size // (degree * (training.gradient_accumulation_steps or 1))
+    powers = [1 << bits for bits in range(samples.bit_length()) if samples % (1 << bits) == 0]
+    fitting = next((size for size in reversed(powers) if planned(taking(size)).runnable), None)
+    if fitting is None:
+        return taking(1), "auto chose micro_batch_size 1, and not even that can run"
+    return taking(fitting), (
+        f"auto chose micro_batch_size {fitting}: the largest power of two that divides a rank's "
+        f"{samples} samples and fits"
+    )
+
+
+def resolve_layout(spec: TrainSpec, strategy: Strategy, world_size: int) -> Layout:
+    """The degrees asked for; the strategy's own axis, when left open, takes the ranks left."""
+    technique = TECHNIQUES.get(strategy)
+    given = {axis: getattr(spec.parallelism, DEGREE_FIELDS[axis]) for axis in AXES}
+    degrees = {axis: degree or 1 for axis, degree in given.items()}
+    if technique is not None and technique.open_axis and given[technique.open_axis] is None:
+        degrees[technique.open_axis] = max(1, world_size // Layout(**degrees).world_size)
+    return Layout(**degrees)
+
+
+def resolve_batch(spec: TrainSpec, batch_degree: int, *, pipeline: int = 1) -> tuple[int, int]:
+    """Micro-batch size and accumulation steps; where nothing divides, the nearest below.
+
+    A pipeline that is left free gets two micro-batches per rank, or one, so that it can be filled.
+    """
+    training = spec.training
+    micro, accumulation = training.micro_batch_size, training.gradient_accumulation_steps
+    if isinstance(micro, int):
+        return micro, accumulation or max(1, training.global_batch_size // (micro * batch_degree))
+    samples = max(1, training.global_batch_size // batch_degree)
+    if accumulation is None:
+        wanted = (2 * pipeline, pipeline) if pipeline > 1 else (1,)
+        accumulation = next((count for count in wanted if samples % count == 0), 1)
+    return max(1, samples // accumulation), accumulation
+
+
+def one_rank_fits(
+    spec: TrainSpec, micro_batch_size: int, steps: int, hardware: Hardware
+) -> Iterator[Problem]:
+    """For a certificate one rank trains alone first; the others hold nothing while they wait."""
+    batch = {"micro_batch_size": micro_batch_size, "gradient_accumulation_steps": None}
+    changes = {
+        "parallelism": ParallelismSpec(strategy=Strategy.SINGLE),
+        "training": spec.training.model_copy(update=batch),
+        "verify": None,
+    }
+    alone = plan(spec.model_copy(update=changes), nodes=1, ranks_per_node=1, hardware=hardware)
+    if not alone.fits:
+        yield Problem(
+            code=DOES_NOT_FIT,
+            param="verify",
+            message=f"verify first trains {steps} steps on one rank alone, which needs "
+            f"{alone.needed_gib:.2f} GiB, but class {hardware.class_name} leaves "
+            f"{alone.capacity_gib:.2f} GiB; leave verify out, or verify this layout with a smaller "
+            "model",
+        )
+
+
+def too_big(
+    spec: TrainSpec,
+    terms: list[MemoryTerm],
+    needed_gib: float,
+    capacity_gib: float,
+    hardware: Hardware,
+    ranks_sharing: int,
+) -> Problem:
+    largest = max(terms, key=lambda term: term.gib)
+    table = ", ".join(f"{term.name} {term.gib:.2f}" for term in terms)
+    owner = "a GPU" if hardware.device == "cuda" else f"a host shared by {ranks_sharing} ranks"
+    state_bound = largest.name in ("weights", "gradients", "optimizer")
+    return Problem(
+        code=DOES_NOT_FIT,
+        param="model.width" if state_bound else "training.micro_batch_size",
+        message=f"needs {needed_gib:.2f} GiB per rank ({table}), but {owner} of class "
+        f"{hardware.class_name} ({hardware.memory_gib:.2f} GiB) leaves {capacity_gib:.2f} GiB; "
+        + (
+            "take a smaller model"
+            if state_bound
+            else "take a smaller micro_batch_size"
+            if spec.data.sequence_length is None
+            else "take a smaller micro_batch_size or sequence_length "
+            f"(now {spec.data.sequence_length})"
+        ),
+    )

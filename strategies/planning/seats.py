@@ -1,0 +1,70 @@
+"""Where each rank of a plan sits, and what a pipeline's ranks do when: what people look at before a
+run. Pure, torch-free.
+"""
+
+from pydantic import BaseModel, ConfigDict
+
+from strategies.planning.planner import Plan
+from strategies.planning.timeline import timeline
+from strategies.spec import TrainSpec
+
+MOST_RANKS = 1024  # of which a picture can be drawn
+MOST_PASSES = 4096
+
+
+class Seat(BaseModel):
+    """One rank: its coordinate along each axis, and the node and slot that it runs on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int
+    pipeline: int
+    replicate: int
+    shard: int
+    context: int
+    tensor: int
+    node: int
+    """Which of the job's nodes, from 0."""
+    slot: int
+    """Which GPU of it, or share of its cores."""
+
+
+class TimeSlot(BaseModel):
+    """One pass of a pipeline's rank; time in forward passes of one stage."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int
+    """Along the pipeline."""
+    kind: str
+    stage: int
+    micro_batch: int
+    start: int
+    end: int
+
+
+def seats(plan: Plan) -> list[Seat]:
+    """Every rank, where there are not too many to draw and the degrees multiply to them."""
+    if plan.world_size > MOST_RANKS or plan.layout.world_size != plan.world_size:
+        return []
+    return [
+        Seat(
+            rank=rank,
+            **plan.layout.coordinate(rank)._asdict(),
+            node=rank // plan.ranks_per_node,
+            slot=rank % plan.ranks_per_node,
+        )
+        for rank in range(plan.world_size)
+    ]
+
+
+def time_slots(spec: TrainSpec, plan: Plan) -> list[TimeSlot]:
+    """A step of a pipeline that can run, where it is not too long to draw; else nothing."""
+    ranks, micro_batches = plan.layout.pipeline, plan.gradient_accumulation_steps
+    if ranks == 1 or plan.problems or ranks * micro_batches > MOST_PASSES:
+        return []
+    slots = timeline(plan.strategy, spec.parallelism, ranks=ranks, micro_batches=micro_batches)
+    return [
+        TimeSlot(rank=slot.rank, **slot.work._asdict(), start=slot.start, end=slot.end)
+        for slot in slots
+    ]

@@ -1,0 +1,1 @@
+"""What proves ranks to each other, and a layout against one rank."""

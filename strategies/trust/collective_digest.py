@@ -1,0 +1,179 @@
+"""Which rank never entered which collective: what ranks find out together when one of them has
+waited in vain.
+
+torch keeps the newest 2,000 collectives of a process in memory (its flight recorder), so nothing is
+added while all goes well. A rank that fails signs where it is, in the store by which the ranks met;
+one that waited in vain looks who else does.
+"""
+
+import json
+import math
+import re
+import time
+from contextlib import suppress
+
+import torch.distributed as dist
+from pydantic import BaseModel, ConfigDict
+from torch._C._distributed_c10d import _dump_fr_trace_json  # type: ignore[attr-defined]
+from torch.distributed import DistError
+from torch.distributed.distributed_c10d import (
+    PrefixStore,
+    _get_default_group,
+    _get_default_store,
+)
+
+from strategies.parallel.mesh import Mesh
+from strategies.trust.roll_call import LOOK_EVERY_S, RollCall
+
+SIGNED = 20  # newest collectives of each group that a rank signs
+ANSWER_S = 3.0  # how long the others get to sign: their own wait ends at about the same time
+NOTICE_S = 1.0  # how long the victim of a broken connection looks for a rank that asks
+TIMED_OUT = re.compile(r"Timed out waiting|[Ss]ocket timeout|monitoredBarrier")
+MISMATCH = re.compile(r"op\.preamble")  # gloo got a message of another collective
+BROKEN_OFF = re.compile(r"Connection (closed|reset)|Broken pipe|remote process exited")
+SAME_ON_ALL = ("all_reduce", "broadcast")  # whose ranks must come with equally many numbers
+
+
+class Position(BaseModel):
+    """Where a rank is in one process group. Collectives are numbered from 1 in each."""
+
+    model_config = ConfigDict(frozen=True)
+
+    group: str
+    entered: int
+    """Number of the last collective that it entered."""
+    recent: dict[int, str]
+    """The last ones by number: `all_reduce of 5 numbers`, `all_gather`."""
+
+    def named(self, number: int) -> str:
+        """`all_reduce of 5 numbers (number 27 of all ranks)`."""
+        return f"{self.recent.get(number, 'collective')} (number {number:,} of {self.group})"
+
+
+class Digest(BaseModel):
+    """What the ranks found out."""
+
+    model_config = ConfigDict(frozen=True)
+
+    missing: list[int]
+    """The ranks that the others wait for; empty where all are in the same collective."""
+    why: str
+    """A sentence without its end."""
+    positions: dict[int, list[Position]]
+    """Of every rank that signed, the group that it was in last before the others."""
+
+
+def digest(error: BaseException, mesh: Mesh) -> Digest | None:
+    """Who is to blame that this rank failed with `error`; None where it did not wait in vain."""
+    if not isinstance(error, RuntimeError) or not dist.is_initialized():
+        return None
+    is_victim, is_mismatch = (kind.search(str(error)) for kind in (BROKEN_OFF, MISMATCH))
+    if not (is_victim or is_mismatch or TIMED_OUT.search(str(error))):
+        return None
+    store = PrefixStore("digest", _get_default_store())
+    roll = RollCall(
+        store,
+        rank=mesh.rank,
+        world_size=mesh.world_size,
+        timeout_s=ANSWER_S + (own_patience_s(mesh) if is_mismatch else 0.0),
+        name="roll",
+    )
+    try:
+        mine = [one.model_dump() for one in positions(_dump_fr_trace_json(True, False))]
+        store.set(f"positions/{mesh.rank}", json.dumps(mine))
+        roll.enter("a digest")
+        if is_victim:
+            _stay_if_asked(store, roll)
+            return None
+        store.set("asked", "")
+        silent = roll.explain(error).ranks
+        return blame(_signed(store, mesh.world_size), mesh.rank, silent)
+    except DistError:
+        return None  # the store is gone with the rank that kept it, and its own end says why
+
+
+def own_patience_s(mesh: Mesh) -> float:
+    """How long this rank would wait for the others, as they wait for it."""
+    backend = _get_default_group()._get_backend(mesh.device)
+    return float(backend.options._timeout.total_seconds())
+
+
+def positions(recording: str) -> list[Position]:
+    """Where this rank is, by the flight recorder's JSON; the group it was in last comes first."""
+    entries: dict[str, dict[int, str]] = {}
+    for entry in json.loads(recording).get("entries", []):
+        number, description = entry["process_group"]
+        group = "all ranks" if description == "default_pg" else str(description or number)
+        kind = str(entry["profiling_name"]).rpartition(":")[2]
+        if kind in SAME_ON_ALL:
+            kind += f" of {sum(math.prod(size) for size in entry['input_sizes']):,} numbers"
+        of_group = entries.pop(group, {})
+        of_group[int(entry["collective_seq_id"])] = kind
+        entries[group] = of_group  # now the newest
+    return [
+        Position(
+            group=group,
+            entered=max(of_group),
+            recent=dict(sorted(of_group.items())[-SIGNED:]),
+        )
+        for group, of_group in reversed(entries.items())
+    ]
+
+
+def blame(signed: dict[int, list[Position]], rank: int, silent: frozenset[int]) -> Digest | None:
+    """What `rank` makes of what was signed; None where it has entered no collective."""
+    if not signed[rank]:
+        return None
+    mine = signed[rank][0]
+    where = mine.named(mine.entered)
+    if silent:
+        names = " and ".join(f"rank {one}" for one in sorted(silent))
+        why = f"{names} did not come to {where}, or not out of it, and does not answer"
+        return Digest(missing=sorted(silent), why=why, positions=signed)
+    blamed: dict[int, str] = {}
+    for other, its in signed.items():
+        there = next((one for one in its if one.group == mine.group), None)
+        if there is not None:
+            blamed |= apart(rank, mine, other, there)
+    why = "; ".join(blamed.values()) or f"all ranks entered {where}, and it did not end"
+    return Digest(missing=sorted(blamed), why=why, positions=signed)
+
+
+def apart(rank: int, mine: Position, other: int, there: Position) -> dict[int, str]:
+    """Which of two ranks is behind the other in a group, or came to another collective."""
+    for number in sorted(mine.recent.keys() & there.recent.keys()):
+        if mine.recent[number] != there.recent[number]:
+            sentence = f"rank {other} came to {there.named(number)}"
+            return {other: f"{sentence} where rank {rank} came to {mine.recent[number]}"}
+    if mine.entered == there.entered:
+        return {}
+    late, behind, ahead = (
+        (other, there, mine) if there.entered < mine.entered else (rank, mine, there)
+    )
+    never, last = ahead.named(behind.entered + 1), behind.entered
+    return {late: f"rank {late} never entered {never}; the last that it entered is number {last:,}"}
+
+
+def _signed(store: PrefixStore, world_size: int) -> dict[int, list[Position]]:
+    keys = {rank: f"positions/{rank}" for rank in range(world_size)}
+    return {
+        rank: [Position.model_validate(one) for one in json.loads(store.get(key))]
+        for rank, key in keys.items()
+        if store.check([key])
+    }
+
+
+def _stay_if_asked(store: PrefixStore, roll: RollCall) -> None:
+    """If a rank asks within NOTICE_S, stay until it has read: the store may go with this rank.
+
+    A connection breaks off where the other rank died, which nobody need ask about, or where it has
+    given up waiting.
+    """
+    store.set(f"roll/failed/1/{roll.rank}", "")
+    deadline = time.monotonic() + NOTICE_S
+    while time.monotonic() < deadline:
+        if store.check(["asked"]):
+            with suppress(DistError):
+                roll.leave_with(range(roll.world_size))
+            return
+        time.sleep(LOOK_EVERY_S)

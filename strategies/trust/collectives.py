@@ -1,0 +1,352 @@
+"""Every collective as a check: what each rank sends, what it must receive, to the bit.
+
+Ranks contribute small whole numbers that every dtype holds exactly, their sums and means too, so
+that any order of adding gives the same bits. The sent and the expected numbers repeat every PERIOD
+places; PERIOD is prime, so that a part that lands in a wrong place is seen.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from strategies.trust.preflight_report import Check
+from strategies.trust.ring_all_reduce import pass_on, ring_all_reduce
+
+PERIOD = 997
+UNTOUCHED = 253  # what a buffer holds before it is written to
+KIB, MIB = 1024, 1024**2
+ODD = 1000  # bytes; its elements don't divide by 3 or 16 ranks
+LARGE = {"cpu": 16 * MIB, "cuda": 64 * MIB}
+
+OPERATIONS = {
+    "sum": dist.ReduceOp.SUM,
+    "min": dist.ReduceOp.MIN,
+    "max": dist.ReduceOp.MAX,
+    "mean": dist.ReduceOp.AVG,  # the way FSDP asks for it
+}
+REDUCTIONS = tuple(OPERATIONS)
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+    "int64": torch.int64,
+    "int32": torch.int32,
+}
+# Whole numbers up to here are exact. Beyond 128 ranks sums in bfloat16 need not be.
+EXACT_UP_TO = {torch.bfloat16: 2**8, torch.float16: 2**11}
+
+
+@dataclass
+class Exchange:
+    """One rank's side of a collective: the tensors, and the operation where there is one."""
+
+    rank: int
+    ranks: int
+    operation: dist.ReduceOp.RedOpType | None
+    sent: Tensor
+    received: Tensor
+
+    @property
+    def root(self) -> int:
+        """The last rank: a collective that always takes rank 0 for the root is found out."""
+        return self.ranks - 1
+
+
+@dataclass(frozen=True)
+class Collective:
+    """How one is done and what it gives."""
+
+    run: Callable[[Exchange], None]
+    gives: Callable[["Numbers"], Tensor | None]
+    """What this rank must receive, int64; None where that is undefined."""
+    bus_factor: Callable[[int], float]
+    """Bytes that must cross the busiest link, per byte of the tensor (nccl-tests,
+    doc/PERFORMANCE.md)."""
+    operations: tuple[str | None, ...] = (None,)
+    in_place: bool = False
+    is_cut: bool = False
+    """The tensor is cut into a part for each rank."""
+    sends_part: bool = False
+    receives_part: bool = False
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the ranks contribute, and where this rank stands."""
+
+    sent_RP: Tensor
+    """By rank and place in the period, int64."""
+    rank: int
+    elements: int
+    """Of the whole tensor."""
+    operation: str | None
+
+    @property
+    def ranks(self) -> int:
+        return self.sent_RP.shape[0]
+
+    @property
+    def part(self) -> int:
+        """Elements of each rank's part, where the tensor is cut."""
+        return self.elements // self.ranks
+
+    def of(self, rank: int) -> Tensor:
+        """The whole tensor that a rank contributes."""
+        return spread(self.sent_RP[rank], self.elements)
+
+    def part_of(self, rank: int, part: int) -> Tensor:
+        """One of the N parts of what a rank contributes."""
+        return spread(self.sent_RP[rank], self.part, start=part * self.part)
+
+    def reduced(self) -> Tensor:
+        """One period of the result of the operation over all ranks, int64."""
+        if self.operation == "min":
+            return self.sent_RP.amin(0)
+        if self.operation == "max":
+            return self.sent_RP.amax(0)
+        total = self.sent_RP.sum(0)
+        return total // self.ranks if self.operation == "mean" else total
+
+
+def spread(period: Tensor, elements: int, *, start: int = 0) -> Tensor:
+    """Repeat a period to `elements` numbers, beginning at place `start` of the endless sequence."""
+    turned = period.roll(-(start % PERIOD))
+    return turned.repeat(elements // PERIOD + 1)[:elements]
+
+
+def all_reduce(x: Exchange) -> None:
+    dist.all_reduce(x.received, x.operation)
+
+
+def by_hand(x: Exchange) -> None:
+    ring_all_reduce(x.received)
+
+
+def reduce(x: Exchange) -> None:
+    dist.reduce(x.received, x.root, x.operation)
+
+
+def reduce_scatter(x: Exchange) -> None:
+    dist.reduce_scatter_single(x.received, x.sent, x.operation)
+
+
+def broadcast(x: Exchange) -> None:
+    dist.broadcast(x.received, x.root)
+
+
+def all_gather(x: Exchange) -> None:
+    dist.all_gather_single(x.received, x.sent)
+
+
+def scatter(x: Exchange) -> None:
+    parts = list(x.sent.chunk(x.ranks)) if x.rank == x.root else None
+    dist.scatter(x.received, parts, src=x.root)
+
+
+def all_to_all(x: Exchange) -> None:
+    dist.all_to_all_single(x.received, x.sent)
+
+
+def p2p_ring(x: Exchange) -> None:
+    pass_on(x.sent, x.received)
+
+
+def everything_reduced(n: Numbers) -> Tensor:
+    return spread(n.reduced(), n.elements)
+
+
+def reduced_at_root(n: Numbers) -> Tensor | None:
+    return everything_reduced(n) if n.rank == n.ranks - 1 else None
+
+
+def own_part_reduced(n: Numbers) -> Tensor:
+    return spread(n.reduced(), n.part, start=n.rank * n.part)
+
+
+def of_root(n: Numbers) -> Tensor:
+    return n.of(n.ranks - 1)
+
+
+def first_part_of_each(n: Numbers) -> Tensor:
+    return torch.cat([n.part_of(rank, 0) for rank in range(n.ranks)])
+
+
+def own_part_of_root(n: Numbers) -> Tensor:
+    return n.part_of(n.ranks - 1, n.rank)
+
+
+def own_part_of_each(n: Numbers) -> Tensor:
+    return torch.cat([n.part_of(rank, n.rank) for rank in range(n.ranks)])
+
+
+def of_left_neighbour(n: Numbers) -> Tensor:
+    return n.of((n.rank - 1) % n.ranks)
+
+
+def whole(ranks: int) -> float:
+    return 1.0
+
+
+def others(ranks: int) -> float:
+    return (ranks - 1) / ranks
+
+
+def twice_others(ranks: int) -> float:
+    return 2 * (ranks - 1) / ranks
+
+
+COLLECTIVES = {
+    "all_reduce": Collective(
+        all_reduce, everything_reduced, twice_others, operations=REDUCTIONS, in_place=True
+    ),
+    "ring by hand": Collective(
+        by_hand, everything_reduced, twice_others, operations=("sum",), in_place=True
+    ),
+    "reduce": Collective(reduce, reduced_at_root, whole, operations=REDUCTIONS, in_place=True),
+    "reduce_scatter": Collective(
+        reduce_scatter,
+        own_part_reduced,
+        others,
+        operations=REDUCTIONS,
+        is_cut=True,
+        receives_part=True,
+    ),
+    "broadcast": Collective(broadcast, of_root, whole, in_place=True),
+    "all_gather": Collective(all_gather, first_part_of_each, others, is_cut=True, sends_part=True),
+    "scatter": Collective(scatter, own_part_of_root, others, is_cut=True, receives_part=True),
+    "all_to_all": Collective(all_to_all, own_part_of_each, others, is_cut=True),
+    "p2p ring": Collective(p2p_ring, of_left_neighbour, whole),
+}
+
+
+def full_list(device: str) -> list[Check]:
+    """Every collective with every operation, dtype and size that it can do."""
+    checks = []
+    for name, collective in COLLECTIVES.items():
+        for operation in collective.operations:
+            for dtype in DTYPES:
+                if operation == "mean" and not DTYPES[dtype].is_floating_point:
+                    continue  # torch has none
+                large = dtype == "float32" and operation in ("sum", None)
+                for size in (ODD, MIB, LARGE[device]) if large else (ODD, MIB):
+                    checks.append(check(name, operation, dtype, size))
+    return checks
+
+
+def quick_list() -> list[Check]:
+    """Each collective once, with the operations and dtypes that training uses most."""
+    size = 16 * KIB
+    return [
+        check("all_reduce", "sum", "float32", size),
+        check("all_reduce", "mean", "bfloat16", size),
+        check("all_reduce", "max", "int64", size),
+        check("reduce", "sum", "float32", size),
+        check("reduce_scatter", "mean", "float32", size),
+        check("broadcast", None, "float32", size),
+        check("all_gather", None, "bfloat16", size),
+        check("scatter", None, "float32", size),
+        check("all_to_all", None, "float32", size),
+        check("p2p ring", None, "float32", size),
+    ]
+
+
+def check(collective: str, operation: str | None, dtype: str, size_bytes: int) -> Check:
+    """A check by its names."""
+    return Check(collective=collective, operation=operation, dtype=dtype, size_bytes=size_bytes)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A check that is ready to be run on this rank, any number of times."""
+
+    collective: Collective
+    exchange: Exchange
+    expected: Tensor | None
+    elements: int
+    """Of the whole tensor."""
+
+    @property
+    def bus_bytes(self) -> float:
+        """What crosses the busiest link."""
+        size = self.elements * self.exchange.sent.element_size()
+        return size * self.collective.bus_factor(self.exchange.ranks)
+
+    def reset(self) -> None:
+        """Fill the tensors anew."""
+        received = self.exchange.received
+        if self.collective.in_place:
+            received.copy_(self.exchange.sent)
+        else:
+            received.fill_(UNTOUCHED)
+
+    def run(self) -> None:
+        """Do it once; on a GPU it has then been asked for, not done."""
+        self.collective.run(self.exchange)
+
+    def first_wrong(self) -> int | None:
+        """Where the result first differs from what it must be; None where it is right."""
+        if self.expected is None:
+            return None
+        found, expected = bits(self.exchange.received), bits(self.expected)
+        if torch.equal(found, expected):
+            return None
+        return int((found != expected).nonzero()[0, 0])
+
+
+def prepare(check: Check, *, rank: int, ranks: int, device: torch.device) -> Prepared:
+    """The tensors of a check on this rank."""
+    collective, dtype = COLLECTIVES[check.collective], DTYPES[check.dtype]
+    elements = max(ranks, check.size_bytes // dtype.itemsize)
+    if collective.is_cut:
+        elements -= elements % ranks
+    adds = collective.operations != (None,)
+    sent_RP = summands(ranks, EXACT_UP_TO.get(dtype, 2**16)) if adds else signatures(ranks)
+    numbers = Numbers(sent_RP, rank, elements, check.operation)
+    sent = numbers.part_of(rank, 0) if collective.sends_part else numbers.of(rank)
+    size = numbers.part if collective.receives_part else elements
+    expected = collective.gives(numbers)
+    return Prepared(
+        collective=collective,
+        exchange=Exchange(
+            rank=rank,
+            ranks=ranks,
+            operation=None if check.operation is None else OPERATIONS[check.operation],
+            sent=sent.to(device, dtype),
+            received=torch.empty(size, dtype=dtype, device=device),
+        ),
+        expected=None if expected is None else expected.to(device, dtype),
+        elements=elements,
+    )
+
+
+@lru_cache
+def summands(ranks: int, exact_up_to: int) -> Tensor:
+    """What each rank adds, by rank and place, int64, whose sum is `ranks` times its mean.
+
+    At each place ranks 2p and 2p + 1 are as far above and below the mean; the last of an odd number
+    is the mean. No sum of any of them is above `exact_up_to`, for up to exact_up_to / 2 ranks.
+    """
+    place_P = torch.arange(PERIOD)
+    mean_P = 1 + place_P % max(1, min(50, exact_up_to // (2 * ranks)))
+    pair_R1 = torch.arange(ranks)[:, None] // 2
+    sign_R1 = 1 - 2 * (torch.arange(ranks)[:, None] % 2)
+    if ranks % 2:
+        sign_R1[-1] = 0
+    return mean_P + sign_R1 * ((place_P // 7 + pair_R1) % (mean_P + 1))
+
+
+@lru_cache
+def signatures(ranks: int) -> Tensor:
+    """Numbers below 251 that tell ranks and places apart, by rank and place, int64."""
+    return (torch.arange(ranks)[:, None] * 17 + torch.arange(PERIOD) * 7) % 251
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """The same storage as whole numbers, so that -0.0 differs from 0.0 and NaN equals itself."""
+    sizes = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.view(sizes[tensor.element_size()])

@@ -1,0 +1,129 @@
+"""The same training on one rank alone, before the run: what a certificate compares with."""
+
+import gc
+import math
+from collections.abc import Callable
+
+import torch
+
+from strategies.control import ControlWatch
+from strategies.data.batches import TrainingData, Windows
+from strategies.engine import engine_for
+from strategies.init import source_of
+from strategies.layout import Layout
+from strategies.optimizers.learning_rate import learning_rate
+from strategies.parallel.mesh import Mesh
+from strategies.precision import first_loss_scale
+from strategies.run_directory import RunDirectory, RunPlan, json_bytes, write_atomically
+from strategies.spec import ParallelismSpec, Strategy
+from strategies.trust.certificate import Curve, certify
+from strategies.watching.console import say
+from strategies.watching.metrics import MetricsLog
+
+WAIT_S = 24 * 3600.0  # of the other ranks; one that dies is noticed at once, and wall time ends all
+
+
+class Certifier:
+    """Holds the first steps of a run against one rank, where its spec asks for that."""
+
+    def __init__(self, run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> None:
+        self.run_plan, self.directory, self.mesh = run_plan, directory, mesh
+        self.found = Curve()
+        self.expected: Curve | None = None
+
+    def train_alone(self, windows: Windows, control: ControlWatch) -> None:
+        """The first rank trains the steps that are compared; the others wait for it."""
+        verify, mesh = self.run_plan.spec.verify, self.mesh
+        if verify is None:
+            return
+        mesh.set_timeout(WAIT_S)
+        if mesh.is_first:
+            say(f"one rank trains {verify.steps:,} step(s) alone first, for the certificate")
+            self.expected = curve_of_one_rank(
+                one_rank(self.run_plan),
+                windows,
+                steps=verify.steps,
+                device=mesh.device,
+                must_stop=control.is_asked_to_stop,
+            )
+        mesh.barrier()
+        mesh.set_timeout(self.run_plan.collective_timeout_s)
+
+    def after_step(
+        self, step: int, loss: float, grad_norm: float | None, metrics: MetricsLog
+    ) -> None:
+        """Remember a step of the run; write the certificate after the last one that counts."""
+        verify = self.run_plan.spec.verify
+        if self.expected is None or verify is None or step > verify.steps:
+            return
+        self.found.add(step, loss, grad_norm)
+        if step < verify.steps:
+            return
+        certificate = certify(
+            self.found, self.expected, self.run_plan.spec, self.run_plan.plan, torch.__version__
+        )
+        write_atomically(self.directory.certificate, json_bytes(certificate))
+        metrics.write(step, event="certified", verdict=certificate.verdict)
+        say(certificate.sentence)
+
+
+def one_rank(run_plan: RunPlan) -> RunPlan:
+    """The same run on one rank: the whole batch, in micro-batches of the same size."""
+    spec, plan = run_plan.spec, run_plan.plan
+    alone = plan.model_copy(
+        update={
+            "strategy": Strategy.SINGLE,
+            "layout": Layout(),
+            "world_size": 1,
+            "nodes": 1,
+            "ranks_per_node": 1,
+            "gradient_accumulation_steps": plan.global_batch_size // plan.micro_batch_size,
+        }
+    )
+    parallelism = ParallelismSpec(strategy=Strategy.SINGLE)
+    return run_plan.model_copy(
+        update={"plan": alone, "spec": spec.model_copy(update={"parallelism": parallelism})}
+    )
+
+
+def curve_of_one_rank(
+    run_plan: RunPlan,
+    windows: Windows,
+    *,
+    steps: int,
+    device: torch.device,
+    must_stop: Callable[[], bool],
+) -> Curve | None:
+    """Loss and gradient norm of the first steps; None where it had to stop before the last.
+
+    A step whose loss is not finite is the last one. Everything it held is freed again.
+    """
+    spec, training = run_plan.spec, run_plan.spec.training
+    mesh = Mesh(layout=Layout(), rank=0, device=device)
+    data = TrainingData(windows, run_plan, batch_rank=0, device=device)
+    engine = engine_for(run_plan.plan)
+    engine.setup(spec, run_plan.plan, mesh, source_of(run_plan))
+    curve, scale = Curve(), first_loss_scale(spec.precision)
+    for step in range(1, steps + 1):
+        if must_stop():
+            return None
+        micro_batches, valid_tokens = data.step((step - 1) * training.global_batch_size)
+        share = engine.forward_backward(micro_batches, valid_tokens / scale.value)
+        loss = float(share) / scale.value
+        grad_norm = float(engine.clip(training.max_grad_norm, scale.value))
+        skipped = scale.may_skip and not math.isfinite(grad_norm)
+        curve.add(step, loss, None if skipped else grad_norm)
+        if not math.isfinite(loss) or not (skipped or math.isfinite(grad_norm)):
+            break
+        if skipped:
+            engine.skip()
+        else:
+            engine.step(learning_rate(training, step))
+        scale = scale.after(skipped=skipped)
+    engine.close()
+    del engine
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    return curve

@@ -1,0 +1,46 @@
+"""What a rank prints, for people who read its log. Series are in metrics.jsonl, not here."""
+
+import os
+import platform
+import sys
+
+import torch
+
+from strategies.checkpoint import Progress
+from strategies.optimizers.learning_rate import scaling_policy
+from strategies.parallel.mesh import Mesh
+from strategies.run_directory import RunPlan
+
+LINES_PER_RUN = 40  # a long run must not fill the node's disk with what the metrics say better
+
+
+def introduce(run_plan: RunPlan, mesh: Mesh, progress: Progress) -> None:
+    """Where this rank sits, and from where it goes on."""
+    layout = mesh.layout
+    where = f"from step {progress.step:,}" if progress.step else "from the start"
+    say(
+        f"rank {mesh.rank} of {mesh.world_size} on {platform.node()} (pid {os.getpid()}, "
+        f"{mesh.device}, {torch.get_num_threads()} thread(s), torch {torch.__version__}): "
+        f"{run_plan.plan.strategy}, pipeline {layout.pipeline}, replicate {layout.replicate}, "
+        f"shard {layout.shard}, context {layout.context}, tensor {layout.tensor}, {where}"
+    )
+    policy = scaling_policy(run_plan.spec.training)
+    if mesh.is_first and policy is not None:
+        say(policy)
+
+
+def tell_step(
+    step: int, steps: int, *, loss: float, grad_norm: float, lr: float, tokens_per_s: float
+) -> None:
+    """One line in some 40 of a run: enough to see in a log that it moved, and how fast."""
+    if step == 1 or step == steps or step % max(1, steps // LINES_PER_RUN) == 0:
+        say(
+            f"step: {step:,}/{steps:,}  loss: {loss:.4f}  grad_norm: {grad_norm:.4f}  "
+            f"lr: {lr:.3e}  tokens_per_s: {tokens_per_s:,.0f}"
+        )
+
+
+def say(line: str) -> None:
+    """Print at once: a log is read while it is written."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
