@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from strategies.spec import GradientCompression
+from strategies.spec import GradientCompression, Precision
 
 SENT_AS = {
     GradientCompression.FLOAT16: torch.float16,
@@ -22,7 +22,11 @@ class Replicated:
     """torch's DistributedDataParallel; after its backward every rank holds the same gradient."""
 
     def __init__(
-        self, model: nn.Module, ranks: DeviceMesh, compression: GradientCompression
+        self,
+        model: nn.Module,
+        ranks: DeviceMesh,
+        compression: GradientCompression,
+        precision: Precision,
     ) -> None:
         device = next(model.parameters()).device
         self.module = DistributedDataParallel(
@@ -36,10 +40,24 @@ class Replicated:
         if compression in SENT_AS:
             sender = Sender(ranks.get_group(), SENT_AS[compression])
             self.module.register_comm_hook(sender, send_rounded)
+        elif precision is Precision.FLOAT16:  # a larger loss would overflow where one rank does not
+            self.module.register_comm_hook(ranks.get_group(), send_sum)
+            self.loss_factor = 1
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
         """Ranks talk once per step; no_sync must cover the forward pass as well."""
         return nullcontext() if last else self.module.no_sync()
+
+
+def send_sum(
+    group: dist.ProcessGroup,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[Tensor]:
+    """The sum over ranks of a bucket of gradients; by itself DistributedDataParallel averages."""
+    work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+    assert work is not None
+    added: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
+    return added
 
 
 class Sender(NamedTuple):

@@ -99,7 +99,7 @@ def spread(model: Network, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Sour
             from strategies.parallel.ddp import Replicated
 
             compression = spec.parallelism.gradient_compression
-            data_parallel = Replicated(model, replicas, compression)
+            data_parallel = Replicated(model, replicas, compression, spec.precision)
     positions = None
     if layout.context > 1:
         from strategies.parallel.context import split_context

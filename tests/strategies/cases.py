@@ -36,7 +36,7 @@ from strategies.parallel.mesh import Mesh, join
 from strategies.parallel.spmd import SpmdEngine
 from strategies.parallel.zero import ZeroEngine
 from strategies.run_directory import RunDirectory
-from strategies.spec import GradientCompression
+from strategies.spec import GradientCompression, Precision
 from strategies.train import run
 
 
@@ -366,7 +366,7 @@ def send_extreme_gradients() -> int:
     mesh = Mesh(Layout(replicate=2), dist.get_rank(), torch.device("cpu"))
     ranks = mesh.along("replicate")
     assert ranks is not None
-    parallel = Replicated(module, ranks, GradientCompression.FLOAT16)
+    parallel = Replicated(module, ranks, GradientCompression.FLOAT16, Precision.FLOAT32)
     for rows in (
         [[3e38, 1e38, 2e38, 0.0], [3e38, -1e38, 0.0, 0.0]],
         [[3e-20, 1e-20, 2e-20, 0.0], [3e-20, -1e-20, 0.0, 0.0]],

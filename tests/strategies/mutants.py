@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from strategies.gradients import own_part
-from strategies.loss import IGNORED
+from strategies.loss import IGNORED, token_loss_sum
 from strategies.parallel.attention_block import Sight
 
 Change = Callable[[Any], Any]  # from what there is to what takes its place
@@ -67,8 +67,8 @@ def mutant(*places: str, needs: tuple[str, ...] = ()) -> Callable[[Change], Chan
 
 @mutant("parallel.ddp:Replicated.__init__", needs=("ddp",))
 def ddp_takes_the_mean_of_ranks(make: Any) -> Any:
-    def changed(self: Any, *arguments: Any) -> None:
-        make(self, *arguments)
+    def changed(self: Any, *arguments: Any, **named: Any) -> None:
+        make(self, *arguments, **named)
         self.loss_factor = 1
 
     return changed
@@ -137,7 +137,7 @@ def context_ranks_keep_their_gradients(along: Any) -> Any:
 @mutant("parallel.spmd:SpmdEngine.forward_backward", needs=("accumulation=4",))
 def only_the_last_micro_batch_leaves_a_gradient(forward_backward: Any) -> Any:
     def changed(self: Any, micro_batches: Any, divisor: float) -> Any:
-        early = sum(self.evaluate(batch) for batch in micro_batches[:-1]) / divisor
+        early = sum(self.evaluate(b, token_loss_sum) for b in micro_batches[:-1]) / divisor
         return early + forward_backward(self, micro_batches[-1:], divisor)
 
     return changed
@@ -152,8 +152,8 @@ def gradients_travel_as_float32(make: Any) -> Any:
         future = dist.all_reduce(half, async_op=True).get_future()  # type: ignore[union-attr]
         return future.then(lambda done: done.value()[0].double())  # type: ignore[no-any-return]
 
-    def changed(self: Any, model: Any, ranks: DeviceMesh) -> None:
-        make(self, model, ranks)
+    def changed(self: Any, model: Any, ranks: DeviceMesh, *how: Any, **named: Any) -> None:
+        make(self, model, ranks, *how, **named)
         self.module.register_comm_hook(ranks.size(), send)
 
     return changed
@@ -197,9 +197,9 @@ def every_tensor_rank_counts_the_loss(counted_once: Any) -> Any:
     needs=("tensor",),
 )
 def every_tensor_rank_counts_the_evaluation(evaluate: Any) -> Any:
-    def changed(self: Any, batch: Any) -> Any:
+    def changed(self: Any, batch: Any, measure: Any) -> Any:
         with patch.object(type(self), "counted_once", lambda self, share: share):
-            return evaluate(self, batch)
+            return evaluate(self, batch, measure)
 
     return changed
 
@@ -444,7 +444,7 @@ def zero_takes_the_mean_of_ranks(forward_backward: Any) -> Any:
 @mutant("parallel.zero:ZeroEngine.forward_backward", needs=("zero", "accumulation=4"))
 def zero_updates_by_the_last_micro_batch(forward_backward: Any) -> Any:
     def changed(self: Any, micro_batches: Any, divisor: float) -> Any:
-        early = sum(self.evaluate(batch) for batch in micro_batches[:-1]) / divisor
+        early = sum(self.evaluate(b, token_loss_sum) for b in micro_batches[:-1]) / divisor
         return early + forward_backward(self, micro_batches[-1:], divisor)
 
     return changed
