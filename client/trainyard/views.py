@@ -165,6 +165,8 @@ class Plan(View):
     unit: str = "tokens"
     """What is counted where a name says tokens: tokens or images."""
     cost: Cost | None = None
+    host_memory: tuple[MemoryTerm, ...] = ()
+    """Per GPU node: what is offloaded to its host."""
     needed_by_stage_gib: tuple[float, ...] = ()
     """Per rank, by its place along the pipeline."""
     advice: tuple[Advice, ...] = ()

@@ -40,6 +40,7 @@ from strategies.stages import layers_of, rank_of, schedule_of, stages_per_rank
 GIB = 2**30
 # Resident memory of one rank before the model: 338 MB under torchrun on CPU (measured).
 PROCESS_GIB = {"cpu": 0.35, "cuda": 0.6}
+FLOAT32_BYTES = 4
 ZERO_BUCKET = 25_000_000  # numbers that DeepSpeed reduces at a time, as zero.py sets it
 AVERAGES_PER_WEIGHT = {
     OptimizerName.ADAMW: 2,
@@ -293,6 +294,32 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
             False,
             "Python, torch and its libraries",
         ),
+    ]
+
+
+def host_terms(asked: Asked) -> list[MemoryTerm]:
+    """What a GPU node's host holds for its ranks, by term; nothing where nothing is offloaded.
+
+    DeepSpeed (0.19): the optimizer's averages, and the float32 weights and gradients that it updates
+    by; weights that are offloaded once more. What is pinned for the bus comes on top.
+    """
+    parallelism, ranks = asked.spec.parallelism, asked.ranks_per_node
+    part = -(-count_trained(asked.spec) // asked.layout.shard)
+    on_node = part * ranks * FLOAT32_BYTES
+    if asked.hardware.device == "cpu":
+        return []
+    terms = []
+    if parallelism.offload_optimizer is not Offload.NONE:
+        averages = AVERAGES_PER_WEIGHT[asked.spec.training.optimizer]
+        source = (
+            f"{averages} averages, a weight and a gradient for each of {part * ranks:,} numbers"
+        )
+        terms.append(("optimizer", (averages + 2) * on_node, source))
+    if parallelism.offload_parameters is not Offload.NONE:
+        terms.append(("weights", on_node, f"{part * ranks:,} x 4 bytes"))
+    return [
+        MemoryTerm(name=name, gib=num_bytes / GIB, exact=False, source=source)
+        for name, num_bytes, source in terms
     ]
 
 

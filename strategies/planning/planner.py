@@ -16,7 +16,7 @@ from strategies.layout import AXES, Layout
 from strategies.optimizers.learning_rate import scaling_policy
 from strategies.planning.advice import Advice, Outcome, advise
 from strategies.planning.cost import Cost, cost
-from strategies.planning.memory import MemoryTerm, memory_by_stage
+from strategies.planning.memory import MemoryTerm, host_terms, memory_by_stage
 from strategies.rules.adapters import nothing_to_adapt
 from strategies.rules.layout import DEGREE_FIELDS
 from strategies.rules.precision import emulated
@@ -55,6 +55,8 @@ class Plan(BaseModel):
     """Per rank, of those that need the most."""
     needed_by_stage_gib: list[float] = []
     """Per rank, by its place along the pipeline."""
+    host_memory: list[MemoryTerm] = []
+    """Per GPU node: what is offloaded to its host."""
     capacity_gib: float
     """Per rank: nine tenths of its GPU, or of its share of the host's RAM."""
     fits: bool
@@ -176,6 +178,7 @@ def plan_of(asked: Asked) -> Plan:
         memory=terms,
         needed_gib=needed_gib,
         needed_by_stage_gib=needed_by_stage,
+        host_memory=host_terms(asked),
         capacity_gib=capacity_gib,
         fits=fits,
         cost=cost(asked),

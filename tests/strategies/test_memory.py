@@ -128,3 +128,16 @@ def test_offload_empties_a_gpu_and_no_host() -> None:
     )
     assert on_gpu["optimizer"] == on_gpu["weights"] == 0
     assert on_host["optimizer"] == on_host["weights"] > 0
+
+
+def test_what_is_offloaded_is_told_of_the_host() -> None:
+    """ZeRO-Offload (arXiv:2101.06840), section 4: states and update on the host; here in float32
+    throughout, 16 bytes a parameter and 4 more where the weights are there, too."""
+    gpu = Hardware(class_name="a100x4", device="cuda", slots=4, memory_gib=80)
+    both = {"strategy": "zero3", "offload_optimizer": "cpu", "offload_parameters": "cpu"}
+    found = plan(make_spec(parallelism=both), nodes=1, ranks_per_node=4, hardware=gpu)
+    by_name = {term.name: term.gib * GIB for term in found.host_memory}
+    assert by_name["optimizer"] == pytest.approx(16 * found.parameters, rel=1e-3)
+    assert by_name["weights"] == pytest.approx(4 * found.parameters, rel=1e-3)
+    on_cpu = plan(make_spec(parallelism=both), nodes=1, ranks_per_node=4, hardware=HARDWARE)
+    assert on_cpu.host_memory == []

@@ -127,6 +127,12 @@ def show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
         ("parameters", parameters_of(made)),
         ("memory", f"{made.needed_gib:.3g} of {made.capacity_gib:.3g} GiB per rank"),
     ]
+    if len(set(made.needed_by_stage_gib)) > 1:
+        stages = ", ".join(f"{gib:.3g}" for gib in made.needed_by_stage_gib)
+        facts.append(("by stage", f"{stages} GiB per rank along the pipeline"))
+    if made.host_memory:
+        host = ", ".join(f"{term.name} {term.gib:.3g}" for term in made.host_memory)
+        facts.append(("host memory", f"{host} GiB per node"))
     if made.cost is not None:
         facts += cost_facts(made.cost)
     print_facts(facts)
