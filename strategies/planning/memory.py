@@ -300,8 +300,8 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
 def host_terms(asked: Asked) -> list[MemoryTerm]:
     """What a GPU node's host holds for its ranks, by term; nothing where nothing is offloaded.
 
-    DeepSpeed (0.19): the optimizer's averages, and the float32 weights and gradients that it updates
-    by; weights that are offloaded once more. What is pinned for the bus comes on top.
+    DeepSpeed (0.19): the optimizer's averages, and the float32 weights and gradients that it
+    updates by; weights that are offloaded once more. What is pinned for the bus comes on top.
     """
     parallelism, ranks = asked.spec.parallelism, asked.ranks_per_node
     part = -(-count_trained(asked.spec) // asked.layout.shard)
