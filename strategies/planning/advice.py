@@ -4,7 +4,8 @@
 costs little, then what other ranks take over, last what trains something else. Pure, torch-free.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -27,7 +28,8 @@ Fields = dict[str, Any]  # dotted field -> value
 RANKS = "resources.ranks_per_node"
 MICRO, ACCUMULATION = "training.micro_batch_size", "training.gradient_accumulation_steps"
 MOST_LOSS_PARTS = 64
-MOST_TOGETHER = 3  # changes that are advised at once
+MOST_TOGETHER = 4  # changes that are advised at once
+PAIRED = 6  # changes of which every pair is tried
 
 
 class Advice(BaseModel):
@@ -76,8 +78,13 @@ Try = Callable[[TrainSpec, int], Outcome]  # a changed spec, and ranks per node
 def smaller_micro_batches(asked: Asked) -> Iterator[Fields]:
     size = asked.micro_batch_size
     while size > 1:
-        size = max(divisor for divisor in range(1, size) if asked.micro_batch_size % divisor == 0)
+        size //= smallest_factor(size)
         yield in_parts(size)
+
+
+def smallest_factor(number: int) -> int:
+    """Above 1."""
+    return next((f for f in range(2, math.isqrt(number) + 1) if number % f == 0), number)
 
 
 def half_precision(asked: Asked) -> Iterator[Fields]:
@@ -328,18 +335,36 @@ def decide(decision: Decision, asked: Asked, try_out: Try, step_s: float | None)
 def together(
     single: list[Advice], asked: Asked, try_out: Try, step_s: float | None
 ) -> Iterator[Advice]:
-    """Of the smallest sets of changes that fit together, the fastest; nothing where none fits.
+    """A few changes that fit together; nothing where none do.
 
-    What changes the training comes in only where nothing else helps.
+    Of pairs of those that save most, the fastest; else one after the other, what saves most beside
+    those taken. What changes the training comes in only where nothing else helps.
     """
     kept = [advice for advice in single if not advice.changes_training]
     for among in (kept, single):
-        for count in range(2, MOST_TOGETHER + 1):
-            sets = [set_ for set_ in combinations(among, count) if not overlap(set_)]
-            found = [a for set_ in sets if (a := joined(set_, asked, try_out, step_s)) and a.fits]
-            if found:
-                yield min(found, key=lambda advice: (advice.slow_down or 1, advice.needed_gib))
-                return
+        best = sorted(among, key=lambda advice: advice.needed_gib)[:PAIRED]
+        tried_pairs = tried_together(combinations(best, 2), asked, try_out, step_s)
+        fitting = [advice for advice in tried_pairs if advice.fits]
+        if fitting:
+            yield min(fitting, key=lambda advice: (advice.slow_down or 1, advice.needed_gib))
+            return
+        taken = min(tried_pairs, key=lambda advice: advice.needed_gib, default=None)
+        for _ in range(2, MOST_TOGETHER):
+            if taken is None or taken.fits:
+                break
+            more = tried_together(((taken, one) for one in among), asked, try_out, step_s)
+            taken = min(more, key=lambda advice: advice.needed_gib, default=None)
+        if taken is not None and taken.fits:
+            yield taken
+            return
+
+
+def tried_together(
+    sets: Iterable[tuple[Advice, ...]], asked: Asked, try_out: Try, step_s: float | None
+) -> list[Advice]:
+    """Every set of changes that do not overlap and are legal together, as one."""
+    apart = (changes for changes in sets if not overlap(changes))
+    return [one for changes in apart if (one := joined(changes, asked, try_out, step_s))]
 
 
 def joined(

@@ -157,25 +157,27 @@ def numbers_copied(spec: TrainSpec) -> int:
 
 
 def shares(asked: Asked) -> list[Share]:
-    """What each rank of a pipeline has; the one share of a model that is not cut."""
+    """What each rank of a pipeline has; one share, of the fullest, where a model cannot be cut by
+    layers."""
     spec, ranks = asked.spec, asked.layout.pipeline
     trained, frozen, copied = count_trained(spec), frozen_weight_bytes(spec), numbers_copied(spec)
-    in_flight = [micro_batches_kept(asked, place) for place in range(ranks)]
     num_stages = ranks * stages_per_rank(
         schedule_of(asked.strategy, spec.parallelism), spec.parallelism
     )
     if ranks == 1 or num_stages > spec.model.layers or spec.model.name.reads_images:
         layers = -(-spec.model.layers // ranks)
-        return [
-            Share(layers, trained / ranks, frozen / ranks, copied / ranks, True, kept)
-            for kept in in_flight
-        ]
+        parts = (trained / ranks, frozen / ranks, copied / ranks)
+        return [Share(layers, *parts, has_head=True, in_flight=micro_batches_kept(asked, 0))]
     all_ends = parameters_of(spec) - sum_of_layers(spec)
     # What is in no layer is trained, or frozen as it is.
     per_end = (1, 0) if spec.adapter is None else (0, BYTES_PER_WEIGHT[spec.precision])
-    found = []
-    for place, kept in enumerate(in_flight):
-        layers, ends, has_head = held_at(asked, place, num_stages)
+    schedule = schedule_of(asked.strategy, spec.parallelism)
+    cut, found = layers_of(spec, num_stages), []
+    own: list[list[int]] = [[] for _ in range(ranks)]
+    for stage in range(num_stages):
+        own[rank_of(stage, ranks=ranks, schedule=schedule)].append(stage)
+    for place in range(ranks):
+        layers, ends, has_head = held_by(spec, own[place], cut)
         of_layers = layers / spec.model.layers
         found.append(
             Share(
@@ -184,19 +186,16 @@ def shares(asked: Asked) -> list[Share]:
                 frozen=(frozen - per_end[1] * all_ends) * of_layers + per_end[1] * ends,
                 copied=(copied - all_ends) * of_layers + ends,
                 has_head=has_head,
-                in_flight=kept,
+                in_flight=micro_batches_kept(asked, place),
             )
         )
     return found
 
 
-def held_at(asked: Asked, place: int, num_stages: int) -> tuple[int, int, bool]:
-    """Layers of a pipeline's rank, numbers beside them, and whether it has the head."""
-    spec, ranks = asked.spec, asked.layout.pipeline
-    schedule = schedule_of(asked.strategy, spec.parallelism)
-    cut = layers_of(spec, num_stages)
-    own = [s for s in range(num_stages) if rank_of(s, ranks=ranks, schedule=schedule) == place]
-    has_embedding, has_head = 0 in own, num_stages - 1 in own
+def held_by(spec: TrainSpec, own: list[int], cut: list[range]) -> tuple[int, int, bool]:
+    """Layers of a pipeline's rank, numbers beside them, and whether it has the head; of its own
+    stages, where `cut` has the layers of every stage."""
+    has_embedding, has_head = 0 in own, len(cut) - 1 in own
     matrix = vocabulary_size(spec.data) * spec.model.width
     ends = matrix * (has_embedding + has_head)
     if has_embedding and has_head and spec.model.tied_embeddings:

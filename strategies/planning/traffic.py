@@ -6,9 +6,10 @@ docs/strategies/. The rank that sends the most counts: the first or the last of 
 embedding or the head beside its layers.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -81,7 +82,7 @@ def pipeline(asked: Asked, shares: Shares) -> Iterator[Traffic]:
     at = [rank_of(stage, ranks=ranks, schedule=schedule) for stage in range(stages)]
     borders = [(a, b) for a, b in pairwise(at) if a != b]
     # Across a border the one before sends features, the one behind gradients.
-    most = max(sum(rank in border for border in borders) for rank in range(ranks))
+    most = max(Counter(chain.from_iterable(borders)).values(), default=0)
     features = shares.features * BYTES_PER_WEIGHT[spec.precision]
     if spec.parallelism.sequence_parallel:
         features //= asked.layout.tensor
