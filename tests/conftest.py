@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
+from hypothesis import settings
 from sqlalchemy import make_url
 
 from core.database import Database
@@ -21,6 +22,10 @@ from core.schema import upgrade
 from standalone import valkey
 from standalone.children import die_with_parent
 from tests.postgresql import running_server
+
+# A busy machine is no failure: time is measured by benchmarks, not by tests.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -155,7 +155,7 @@ def check_followers(database: Database, job_id: str, attempt_id: str) -> None:
     class Undo(Exception):
         pass
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(PIECES)
     def follow(pieces: list[tuple[int, str]]) -> None:
         said = {0: "", 1: "", 2: ""}

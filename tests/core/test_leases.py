@@ -218,7 +218,7 @@ def sandbox(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return Yard(Database(f"sqlite:///{path}"))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(BLOCKS)
 def test_any_blocks_are_taken_exactly_where_a_plain_model_says(
     sandbox: Yard, blocks: list[tuple[int, int, bool]]

@@ -147,7 +147,7 @@ BOOKINGS = st.lists(
 WALLS = st.lists(st.integers(1, 400), min_size=1, max_size=14)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(1, 3), BOOKINGS, WALLS)
 def test_every_job_gets_the_slot_that_a_slow_search_finds(
     num_nodes: int, bookings: list[tuple[int, int, int]], walls_min: list[int]
@@ -179,7 +179,7 @@ def test_every_job_gets_the_slot_that_a_slow_search_finds(
         )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(WALLS, st.integers(1, 400))
 def test_nobody_is_delayed_by_who_comes_later(walls_min: list[int], late_min: int) -> None:
     nodes, bookings = [node(0), node(1)], [booked(0, "node_0", at(13), at(15))]

@@ -147,7 +147,7 @@ models = st.sampled_from(sorted(KNOWN))
 one_to_eight = st.integers(1, 8)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(models, one_to_eight, st.sampled_from(list(Strategy)), st.floats(1, 300), st.floats(1, 300))
 def test_more_memory_never_makes_a_job_unfit(
     model: str, ranks: int, strategy: Strategy, memory: float, more: float
@@ -165,7 +165,7 @@ def test_more_memory_never_makes_a_job_unfit(
     assert large.fits or not small.fits
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(models, st.integers(0, 2), st.sampled_from(sorted(NODE_CLASSES)))
 def test_more_gpus_never_make_a_job_of_auto_unfit(model: str, doubled: int, node: str) -> None:
     spec = asking_for(model, parallelism={}, training__micro_batch_size="auto")
@@ -173,7 +173,7 @@ def test_more_gpus_never_make_a_job_of_auto_unfit(model: str, doubled: int, node
     assert more.fits or not few.fits
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(models, st.integers(0, 2), st.sampled_from(["fsdp", "zero1", "zero2", "zero3"]))
 def test_a_higher_shard_degree_never_raises_what_a_rank_keeps(
     model: str, doubled: int, strategy: str

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.loss import IGNORED, token_loss_sum
@@ -17,7 +17,6 @@ def test_it_is_the_negative_log_likelihood_of_the_valid_tokens() -> None:
     assert float(token_loss_sum(logits_BTV, labels_BT)) == pytest.approx(expected)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.integers(0, 99))
 def test_ragged_parts_add_up_to_the_gradient_of_the_whole(lengths: list[int], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

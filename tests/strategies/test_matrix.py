@@ -120,7 +120,7 @@ some_changes = st.fixed_dictionaries(
 
 
 @given(split=some_splits, variant=st.sampled_from(VARIANTS), changes=some_changes)
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 def test_a_problem_names_a_field_and_a_number(
     split: Split, variant: Variant, changes: dict[str, Any]
 ) -> None:
@@ -151,7 +151,7 @@ def test_what_the_planner_calls_legal_runs_and_follows(bench: Bench, data: st.Da
 @pytest.mark.xdist_group("gloo")
 @pytest.mark.timeout(3600)
 @given(data=st.data())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 def test_so_do_many_more(bench: Bench, data: st.DataObject) -> None:
     follow_a_legal_spec(bench, data)
 

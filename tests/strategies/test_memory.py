@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_spec
 
@@ -43,7 +43,6 @@ def models(draw: st.DrawFn) -> dict[str, Any]:
     return model
 
 
-@settings(deadline=None)
 @given(models())
 def test_the_parameter_count_is_that_of_the_module(model: dict[str, Any]) -> None:
     spec = make_spec(model=model)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_run_plan, make_spec
 
@@ -36,7 +36,6 @@ def packed(sizes: list[int], length: int, held_out: float) -> PackedWindows:
     return PackedWindows(corpus, spec, ends)
 
 
-@settings(deadline=None)  # other tests run beside it
 @given(SIZES, st.integers(2, 50), st.sampled_from([0.0, 0.1, 0.5]))
 def test_every_token_but_the_first_of_a_document_is_predicted_once(
     sizes: list[int], length: int, held_out: float
@@ -57,7 +56,6 @@ def test_every_token_but_the_first_of_a_document_is_predicted_once(
     assert sorted(found) == [n for n in range(len(windows.tokens)) if n not in begins]
 
 
-@settings(deadline=None)  # other tests run beside it
 @given(SIZES, st.integers(2, 50))
 def test_held_out_documents_are_whole_and_the_last(sizes: list[int], length: int) -> None:
     windows = packed(sizes, length, 0.1)

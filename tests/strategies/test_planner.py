@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_spec
 
@@ -241,7 +241,6 @@ def test_several_problems_are_named_at_once() -> None:
     }
 
 
-@settings(deadline=None)
 @given(
     layers=st.integers(1, 1024),
     width=st.integers(2, 131_072),

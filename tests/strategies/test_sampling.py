@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pool import Pool
 from training_runs import HARDWARE, make_run_plan, make_spec
@@ -15,7 +15,6 @@ from strategies.planning.planner import plan
 from strategies.spec import Sampling
 
 
-@settings(deadline=None)  # other tests run beside it
 @given(st.integers(1, 5000), st.integers(0, 2**63 - 1), st.integers(0, 10))
 def test_the_order_of_a_pass_is_a_permutation(count: int, seed: int, pass_number: int) -> None:
     places = np.arange(count)
@@ -46,7 +45,6 @@ def test_a_place_far_away_costs_no_shuffle() -> None:
     assert all(0 <= window < count for window in found.tolist())
 
 
-@settings(deadline=None)  # other tests run beside it
 @given(st.integers(1, 50), st.integers(0, 400), st.integers(1, 120))
 def test_each_pass_visits_every_window_once_wherever_steps_begin(
     num_windows: int, start: int, length: int
@@ -108,7 +106,6 @@ def test_independent_ranks_meet_the_same_windows() -> None:
 
 
 @pytest.mark.parametrize("sampling", list(Sampling))
-@settings(deadline=None)  # other tests run beside it
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(0, 60))
 def test_a_run_that_goes_on_keeps_its_place(
     sampling: Sampling, ranks: int, micro: int, accumulation: int, steps: int

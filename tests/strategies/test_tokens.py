@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pool import Pool
 from training_runs import HARDWARE, REPOSITORY, make_run_plan, make_spec
@@ -30,7 +30,6 @@ def characters(**changes: Any) -> DataSpec:
     return DataSpec.model_validate({"vocabulary_size": 1000, **fields})
 
 
-@settings(deadline=None)  # other tests run beside it
 @given(st.text(st.characters(codec="utf-8"), min_size=1))
 def test_what_is_encoded_can_be_decoded(text: str) -> None:
     for tokenizer in (Bytes(), Characters(text)):
