@@ -125,12 +125,17 @@ def handed_over_bytes(asked: Asked) -> float:
     micro-batch that is under way at a time, at each of its stages."""
     if asked.layout.pipeline == 1:
         return 0
-    spec = asked.spec
+    parallelism = asked.spec.parallelism
     at_once = 1 if asked.strategy is Strategy.NAIVE else asked.gradient_accumulation_steps
-    stages = stages_per_rank(schedule_of(asked.strategy, spec.parallelism), spec.parallelism)
-    between = asked.layout.tensor if spec.parallelism.sequence_parallel else 1
-    features = tokens(asked) * spec.model.width * BYTES_PER_WEIGHT[spec.precision] / between
-    return 2 * stages * at_once * features
+    stages = stages_per_rank(schedule_of(asked.strategy, parallelism), parallelism)
+    return 2 * stages * at_once * bytes_between_stages(asked)
+
+
+def bytes_between_stages(asked: Asked) -> int:
+    """What a rank gives to the next stage of one micro-batch, and gets back as gradients."""
+    spec = asked.spec
+    features = tokens(asked) * spec.model.width * BYTES_PER_WEIGHT[spec.precision]
+    return features // asked.layout.tensor if spec.parallelism.sequence_parallel else features
 
 
 def micro_batches_kept(asked: Asked, place: int) -> float:

@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict
 
 from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.layout import AXES
+from strategies.planning.activations import bytes_between_stages, tokens
 from strategies.planning.memory import AVERAGES_PER_WEIGHT, frozen_weight_bytes
 from strategies.rules.problem import Asked
-from strategies.shapes import count_trained, heads, kv_heads, tokens_per_sample, vocabulary_size
+from strategies.shapes import count_trained, heads, kv_heads, vocabulary_size
 from strategies.spec import ActivationCheckpointing, GradientCompression, Strategy
 from strategies.stages import rank_of, schedule_of, stages_per_rank
 
@@ -63,11 +64,10 @@ def shares_of(asked: Asked) -> Shares:
     spec, layout = asked.spec, asked.layout
     size, across = BYTES_PER_WEIGHT[spec.precision], layout.tensor * layout.pipeline
     trained = -(-count_trained(spec) // across) * size
-    tokens = asked.micro_batch_size * tokens_per_sample(spec.data) // layout.context
     return Shares(
         weights=trained + -(-frozen_weight_bytes(spec) // across),
         gradients=trained,
-        features=tokens * spec.model.width,
+        features=tokens(asked) * spec.model.width,
         micro_batches=asked.gradient_accumulation_steps,
     )
 
@@ -83,10 +83,7 @@ def pipeline(asked: Asked, shares: Shares) -> Iterator[Traffic]:
     borders = [(a, b) for a, b in pairwise(at) if a != b]
     # Across a border the one before sends features, the one behind gradients.
     most = max(Counter(chain.from_iterable(borders)).values(), default=0)
-    features = shares.features * BYTES_PER_WEIGHT[spec.precision]
-    if spec.parallelism.sequence_parallel:
-        features //= asked.layout.tensor
-    sent = most * shares.micro_batches * features
+    sent = most * shares.micro_batches * bytes_between_stages(asked)
     what = f"features of {shares.micro_batches} micro-batches over {most} stage border(s)"
     tied = spec.model.tied_embeddings and spec.adapter is None
     if tied and asked.strategy is not Strategy.NAIVE:
@@ -182,8 +179,7 @@ def tensor(asked: Asked, shares: Shares) -> Iterator[Traffic]:
     again = (1.5 if spec.parallelism.sequence_parallel else 1) if recomputes(asked) else 0
     ends = 2 if asked.layout.pipeline == 1 else 1
     sums = (4 + again) * layers_on_a_rank(asked) + ends
-    tokens = shares.features // spec.model.width
-    loss = all_reduce(ranks, NUMBERS_PER_LOSS * tokens * BYTES_OF_LOSS)
+    loss = all_reduce(ranks, NUMBERS_PER_LOSS * tokens(asked) * BYTES_OF_LOSS)
     sent = int(shares.micro_batches * (sums * all_reduce(ranks, features) + loss))
     how = "scattered and gathered" if spec.parallelism.sequence_parallel else "summed"
     what = f"features {how} {sums:g} times in each micro-batch"
