@@ -1,19 +1,25 @@
-"""What happens to a job together with its attempt: assign, run, ask to stop, conclude.
+"""What happens to a job together with its attempt: assign, run, ask to stop, end, conclude.
 
 The scheduler assigns and declares lost; the API hears from nodes and from owners. Both come here,
 so that job and attempt never disagree. Each function does one thing in the caller's transaction and
 says whether it still could.
 
+An attempt has a part on each of its nodes, mostly one. It is over when all have ended; the first
+that ends badly has the others stopped.
+
 Everybody locks the job before its attempt: two who meet wait for each other and never deadlock.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from core.gang_exit import PartEnd, judge_together
 from core.ids import Kind, new_id
-from core.messages import ExitRecord
+from core.messages import ExitRecord, Rendezvous
 from core.spec import format_duration
 from core.states import (
     INFRASTRUCTURE,
@@ -28,11 +34,24 @@ from core.states import (
     Outcome,
     job_after,
 )
-from core.tables import Attempt, Checkpoint, Job, Lease, Node
+from core.tables.files import Checkpoint
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.leases import Lease
+from core.tables.nodes import Node
 from core.transitions import advance, enter
+from core.words import in_words
 
 QUEUED_AGAIN = "Queued again. "
 BACK_OFF_S = (5, 30, 120)  # before the next attempt, after the first, second, third such failure
+
+
+@dataclass(frozen=True)
+class Place:
+    """A node for an attempt, the lease it is in there, and the slots for its ranks."""
+
+    node: Node
+    lease: Lease
+    slots: tuple[int, ...] = ()
 
 
 def live_attempt(session: Session, job: Job) -> Attempt | None:
@@ -44,23 +63,50 @@ def live_attempt(session: Session, job: Job) -> Attempt | None:
     ).first()
 
 
+def parts_of(session: Session, attempt: Attempt) -> Sequence[Part]:
+    """The attempt on each of its nodes, the first node first."""
+    return session.scalars(
+        select(Part).where(Part.attempt_id == attempt.id).order_by(Part.position)
+    ).all()
+
+
+def node_names(session: Session, attempt: Attempt) -> Sequence[str]:
+    """The names of its nodes, the first one first."""
+    return session.scalars(
+        select(Node.name)
+        .join(Part, Part.node_id == Node.id)
+        .where(Part.attempt_id == attempt.id)
+        .order_by(Part.position)
+    ).all()
+
+
 def newest_checkpoint(session: Session, job_id: str) -> Checkpoint | None:
     """The checkpoint to go on from: the furthest step, of the newest attempt that reached it."""
     return session.scalars(
         select(Checkpoint)
-        .where(Checkpoint.job_id == job_id)
+        .where(Checkpoint.job_id == job_id, Checkpoint.deleted_at.is_(None))
         .order_by(Checkpoint.step.desc(), Checkpoint.epoch.desc())
         .limit(1)
     ).first()
 
 
 def assign(
-    session: Session, job: Job, node: Node, lease: Lease, *, now: datetime, actor: str
+    session: Session,
+    job: Job,
+    places: Sequence[Place],
+    *,
+    now: datetime,
+    actor: str,
+    rendezvous: Rendezvous | None = None,
 ) -> Attempt | None:
-    """Give a queued job its next attempt on `node`; None if the job is no longer queued."""
+    """Give a queued job its next attempt, in `places`; None if the job is no longer queued.
+
+    On the first of several nodes the ranks meet, at `rendezvous`.
+    """
     checkpoint = newest_checkpoint(session, job.id)
     where = f"from its checkpoint of step {checkpoint.step:,}" if checkpoint else "from the start"
-    message = f"Starting on {node.name}, {where}."
+    first = places[0]
+    message = f"Starting on {in_words([place.node.name for place in places])}, {where}."
     moved = advance(
         session,
         job,
@@ -78,15 +124,27 @@ def assign(
         id=new_id(Kind.ATTEMPT),
         job_id=job.id,
         epoch=job.epoch,
-        node_id=node.id,
-        lease_id=lease.id,
+        node_id=first.node.id,
+        lease_id=first.lease.id,
         state=AttemptState.ASSIGNED,
         reason=message,
-        boot_id=node.boot_id,
+        rendezvous=rendezvous.model_dump() if rendezvous else None,
         resume_checkpoint_id=checkpoint.id if checkpoint else None,
         assigned_at=now,
     )
     enter(session, attempt, now=now, reason_code="assigned", message=message, actor=actor)
+    session.add_all(
+        Part(
+            attempt_id=attempt.id,
+            position=position,
+            node_id=place.node.id,
+            lease_id=place.lease.id,
+            slots=list(place.slots),
+            boot_id=place.node.boot_id,
+        )
+        for position, place in enumerate(places)
+    )
+    session.flush()
     return attempt
 
 
@@ -124,14 +182,14 @@ def lock(session: Session, job: Job) -> None:
 
 
 def start(session: Session, attempt: Attempt, *, now: datetime, actor: str) -> None:
-    """The node has taken the attempt up."""
+    """Every node has taken the attempt up."""
     advance(
         session,
         attempt,
         AttemptState.STARTING,
         now=now,
         reason_code="starting",
-        message="The node is starting its ranks.",
+        message="Its ranks are being started.",
         actor=actor,
         started_at=now,
     )
@@ -166,6 +224,69 @@ def ask_to_stop(
     return True
 
 
+def end_part(
+    session: Session,
+    job: Job,
+    attempt: Attempt,
+    part: Part,
+    end: PartEnd,
+    *,
+    now: datetime,
+    actor: str,
+) -> bool:
+    """The attempt is over on one node. False if that was known.
+
+    Once it is over on all of them it is judged and concluded. Until then the others train on if
+    this one has succeeded, else they are asked to stop.
+    """
+    lock(session, job)
+    session.refresh(attempt)
+    if attempt.state not in LIVE_ATTEMPT or part.ended_at is not None:
+        return False
+    part.ended_at, part.lost = now, end.lost
+    if end.record is not None:
+        part.exit = end.record.model_dump(mode="json")
+    session.flush()
+    parts = parts_of(session, attempt)
+    if any(each.ended_at is None for each in parts):
+        if not end.succeeded:
+            _stop_the_others(session, job, attempt, end, now=now, actor=actor)
+        return True
+    judged = judge_together([_end_of(each) for each in parts], asked=attempt.stop_reason)
+    return conclude(
+        session,
+        job,
+        attempt,
+        judged.outcome,
+        message=judged.message,
+        now=now,
+        actor=actor,
+        record=judged.record,
+    )
+
+
+def _stop_the_others(
+    session: Session, job: Job, attempt: Attempt, end: PartEnd, *, now: datetime, actor: str
+) -> None:
+    """Nobody asked for this stop, so the attempt gets no `stop_reason`."""
+    outcome = end.record.outcome if end.record else Outcome.NODE_LOST
+    why = end.record.reason if end.record else end.lost
+    for row in (attempt, job):
+        advance(
+            session,
+            row,
+            AttemptState.STOPPING if isinstance(row, Attempt) else JobState.STOPPING,
+            now=now,
+            reason_code=str(outcome),
+            message=f"{why} Stopping on its other nodes.",
+            actor=actor,
+        )
+
+
+def _end_of(part: Part) -> PartEnd:
+    return PartEnd(ExitRecord.model_validate(part.exit) if part.exit else None, part.lost)
+
+
 def conclude(
     session: Session,
     job: Job,
@@ -177,12 +298,14 @@ def conclude(
     actor: str,
     record: ExitRecord | None = None,
 ) -> bool:
-    """The attempt is over; decide what becomes of its job. False if that was known already.
+    """The whole attempt is over; decide what becomes of its job. False if that was known already.
 
     `message` says what happened, in a sentence for the owner. Without a `record` nobody saw the
     end: the node or the shim was lost.
     """
     lock(session, job)
+    if outcome is Outcome.PREEMPTED and attempt.state is AttemptState.STOPPING and attempt.reason:
+        message = f"{attempt.reason} {message}"  # who needed its nodes
     exited = advance(
         session,
         attempt,
@@ -197,6 +320,12 @@ def conclude(
     )
     if not exited:
         return False
+    session.execute(
+        update(Part)
+        .where(Part.attempt_id == attempt.id, Part.ended_at.is_(None))
+        .values(ended_at=now)
+        .execution_options(synchronize_session="fetch")
+    )
     if attempt.epoch != job.epoch or job.state in TERMINAL_JOB:
         return True
     if job.state is JobState.STARTING and outcome is Outcome.SUCCEEDED:

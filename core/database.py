@@ -21,11 +21,16 @@ from sqlalchemy import (
     TypeDecorator,
     create_engine,
     event,
+    func,
     make_url,
+    select,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
+
+from core.clock import utc_now
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -95,6 +100,33 @@ class Database:
             with _ended(session):
                 yield session
 
+    @contextmanager
+    def migrate(self) -> Iterator[Session]:
+        """As `write`, for a change of the schema.
+
+        SQLite changes a table by building it anew: rows that refer to it would forbid that. So
+        references are looked at once, before the commit; IntegrityError where one leads nowhere.
+        """
+        if self._file_lock is None:
+            with self.write() as session:
+                yield session
+            return
+        with self._file_lock, self.engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.execute("PRAGMA foreign_keys=OFF")  # not possible once a transaction has begun
+            try:
+                with Session(connection, expire_on_commit=False) as session:
+                    session.connection(execution_options={"sqlite_immediate": True})
+                    with _ended(session):
+                        yield session
+                        lost = session.connection().exec_driver_sql("PRAGMA foreign_key_check")
+                        if (row := lost.first()) is not None:
+                            why = ValueError(f"a row of {row[0]} refers to nothing in {row[2]}")
+                            raise IntegrityError("PRAGMA foreign_key_check", None, why)
+            finally:
+                driver.execute("PRAGMA foreign_keys=ON")
+
     def close(self) -> None:
         """Give all connections back."""
         self.engine.dispose()
@@ -108,6 +140,15 @@ def _ended(session: Session) -> Iterator[None]:
     except BaseException:
         session.rollback()
         raise
+
+
+def database_time(session: Session) -> datetime:
+    """Now, by the clock that all processes share; PostgreSQL's, even in a long transaction."""
+    if session.get_bind().dialect.name == "sqlite":
+        return utc_now()  # it has no clock of its own, and one machine
+    now = session.scalar(select(func.clock_timestamp()))
+    assert isinstance(now, datetime)
+    return now.astimezone(UTC)
 
 
 class _FileLock:

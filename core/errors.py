@@ -14,6 +14,9 @@ ServiceError                    code, status, param
 `-- Unavailable                 503
 """
 
+from collections.abc import Sequence
+from datetime import datetime
+
 
 class ServiceError(Exception):
     """Base. The message tells a person what is wrong and what to do next."""
@@ -86,8 +89,15 @@ class StaleEpoch(Conflict):
 class HourTaken(Conflict):
     """Another lease, offer or maintenance holds one of these hours on this node."""
 
-    code = "hour_taken"
-    title = "Hour taken"
+    code = "node_taken"
+    title = "Node taken"
+
+    def __init__(
+        self, message: str, *, param: str | None = None, choices: Sequence[datetime] = ()
+    ) -> None:
+        super().__init__(message, param=param)
+        self.choices = list(choices)
+        """The nearest starts that are free."""
 
 
 class TooLarge(ServiceError):

@@ -1,8 +1,9 @@
 """Identifiers: a prefix that tells what it names, then 26 characters that sort by creation time."""
 
 import os
-import time
 from enum import StrEnum
+
+from core.clock import utc_now
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no i, l, o, u
 TIME_BITS, RANDOM_BITS = 48, 80
@@ -13,11 +14,20 @@ class Kind(StrEnum):
 
     USER = "user"
     LAB = "lab"
+    INVITE = "invite"
+    GRANT = "grant"
+    CLEANUP = "clean"
     TOKEN = "token"
     JOB = "job"
     STUDY = "study"
+    AGENDA = "agenda"
     ATTEMPT = "att"
     LEASE = "lease"
+    WAIT = "wait"
+    OFFER = "offer"
+    MAINTENANCE = "maint"
+    FEED = "feed"
+    WINDOW = "window"
     NODE = "node"
     DATASET = "data"
     MODEL = "model"
@@ -27,7 +37,7 @@ class Kind(StrEnum):
 
 def new_id(kind: Kind) -> str:
     """A fresh id such as `job_01jd3z...`: 48 bits of milliseconds, 80 random bits."""
-    milliseconds = time.time_ns() // 1_000_000
+    milliseconds = int(utc_now().timestamp() * 1000)
     number = (milliseconds << RANDOM_BITS) | int.from_bytes(os.urandom(RANDOM_BITS // 8), "big")
     digits = []
     for _ in range(26):

@@ -1,23 +1,54 @@
-"""The only place where a node's hours are taken, shrunk and given back.
+"""The only place where a node's hours are taken, stretched, shrunk, moved and given back.
 
 One live row of `occupancy` holds a node from start to end; the database itself refuses a second one
 (exclusion constraint on PostgreSQL, triggers on SQLite, both named `one_holder`). Node rows are
 locked before the insert, in order of id: without that lock fifty clients that race for one node
-spend 20 s in deadlocks, with it none and 0.1 s.
+spend 20 s in deadlocks, with it none and 0.1 s. Everybody locks in one order: user, labs, nodes,
+leases.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from core import appointments
+from core.appointments import NoShow
 from core.errors import HourTaken
 from core.ids import Kind, new_id
-from core.states import LeaseState
-from core.tables import Lease, LeaseKind, Node, Occupancy, OccupancyKind
-from core.transitions import advance, enter
+from core.policy.grid import HOUR, Timetable
+from core.settlement import NO_SHOW, Settlement
+from core.states import TERMINAL_JOB, LeaseState
+from core.tables.agendas import Agenda
+from core.tables.base import Document
+from core.tables.jobs import Job
+from core.tables.kinds import LeaseKind, OccupancyKind
+from core.tables.leases import Lease, Occupancy
+from core.tables.nodes import Node
+from core.transitions import advance, enter, note
+
+CHANGEABLE = (LeaseState.BOOKED, LeaseState.ACTIVE)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a lease was granted under. Its row keeps it, whatever becomes of the policy."""
+
+    timetable: Timetable = field(default_factory=Timetable)
+    no_show: NoShow | None = None
+    lab_id: str | None = None
+    policy_id: str | None = None
+    policy_version: int | None = None
+    verdict: Document | None = None
+    is_charged: bool = True
+    """Its owner pays for its hours, so nobody else does."""
+
+
+PLAIN = Terms()
 
 
 def take(
@@ -32,19 +63,15 @@ def take(
     now: datetime,
     actor: str,
     message: str,
+    terms: Terms = PLAIN,
+    together: str | None = None,
 ) -> Lease:
     """Take `node` from `start` to `end` for one user: a booked lease, or an active walk-in.
 
     Raises HourTaken, with nothing written, if the node is held at any moment of it.
     """
     lock_nodes(session, [node.id])
-    holder = first_holder(session, node.id, start, end)
-    if holder is not None:
-        raise HourTaken(
-            f"{node.name} is held from {holder.hold_start.isoformat()} "
-            f"to {holder.hold_end.isoformat()}.",
-            param="start",
-        )
+    require_free(session, node, start, end)
     lease = Lease(
         id=new_id(Kind.LEASE),
         user_id=user_id,
@@ -55,27 +82,127 @@ def take(
         hold_start=start,
         hold_end=end,
         grace_s=grace_s,
+        checkpoint_s=terms.timetable.checkpoint_s,
+        kill_after_s=terms.timetable.kill_after_stop_s,
+        generation=0,
+        together=together,
+        lab_id=terms.lab_id,
+        policy_id=terms.policy_id,
+        policy_version=terms.policy_version,
+        verdict=terms.verdict,
+        began_at=now if kind is LeaseKind.WALK_IN else None,
         created_at=now,
     )
-    try:
-        with session.begin_nested():
-            enter(session, lease, now=now, reason_code=str(kind), message=message, actor=actor)
-            session.add(
-                Occupancy(
-                    node_id=node.id,
-                    lease_id=lease.id,
-                    kind=OccupancyKind.LEASE,
-                    hold_start=start,
-                    hold_end=end,
-                    live=True,
-                )
-            )
-            session.flush()
-    except IntegrityError as error:
-        if "one_holder" not in str(error.orig):
-            raise
-        raise HourTaken(f"{node.name} has just been taken.", param="start") from error
+    with _holding(session, node.name):
+        enter(session, lease, now=now, reason_code=str(kind), message=message, actor=actor)
+        session.add(_row(lease))
+        session.flush()
+        appointments.make(session, lease, terms.timetable, terms.no_show)
+    if terms.is_charged:
+        _pass_charge_on(session, lease, start=start)
     return lease
+
+
+def take_together(
+    session: Session, nodes: Sequence[Node], terms: Sequence[Terms], **fields: object
+) -> list[Lease]:
+    """The same hours on all of `nodes`, or HourTaken and none. `fields` are those of `take`."""
+    lock_nodes(session, [node.id for node in nodes])
+    taken: list[Lease] = []
+    with session.begin_nested():
+        for node, granted in sorted(zip(nodes, terms, strict=True), key=lambda one: one[0].id):
+            first = taken[0].id if taken else None
+            taken.append(
+                take(session, node=node, terms=granted, together=first, **fields)  # type: ignore[arg-type]
+            )
+        if len(taken) > 1:
+            taken[0].together = taken[0].id
+            session.flush()
+    return taken
+
+
+def extend(
+    session: Session, lease: Lease, *, end: datetime, now: datetime, message: str, actor: str
+) -> None:
+    """Stretch a booked or active lease to `end`. Call it with its node and row locked.
+
+    Raises HourTaken, with nothing changed, if somebody holds one of the hours.
+    """
+    assert lease.state in CHANGEABLE, lease.state
+    assert end > lease.hold_end, "extended to the past"
+    node = session.get_one(Node, lease.node_id)
+    require_free(session, node, lease.hold_end, end)
+    before = lease.hold_end
+    with _holding(session, node.name):
+        _hold_until(session, lease, end)
+    lease.hold_end = end
+    _pass_charge_on(session, lease, start=before)
+    appointments.follow(session, lease, end_before=before, now=now)
+    note(session, lease.id, "extended", now=now, message=message, actor=actor)
+
+
+def release(
+    session: Session,
+    lease: Lease,
+    *,
+    end: datetime,
+    settlement: Settlement,
+    now: datetime,
+    actor: str,
+) -> bool:
+    """Give an active lease back before its time: it holds its node until `end` at the latest.
+
+    Its jobs have to be asked to stop, and the scheduler ends it once the node is verified clean.
+    False if it was no longer active.
+    """
+    end = min(end, lease.hold_end)
+    if not advance(
+        session,
+        lease,
+        LeaseState.ENDING,
+        now=now,
+        reason_code=settlement.settled_as,
+        message=settlement.message,
+        actor=actor,
+        hold_end=end,
+        **_settled(settlement),
+    ):
+        return False
+    _hold_until(session, lease, end)
+    appointments.void(session, lease.id)
+    lease.generation += 1
+    session.flush()
+    appointments.make_end(session, lease)
+    return True
+
+
+def move(
+    session: Session, lease: Lease, node: Node, *, now: datetime, message: str, actor: str
+) -> None:
+    """Go on with a lease on another node, for what is left of its hours.
+
+    A node that an active lease leaves stays held, as down: what ran there may still run. Call it
+    with both nodes and the lease locked. Raises HourTaken, with nothing changed.
+    """
+    assert lease.state in CHANGEABLE, lease.state
+    start = max(lease.hold_start, now)
+    require_free(session, node, start, lease.hold_end)
+    old = session.scalars(
+        select(Occupancy).where(Occupancy.lease_id == lease.id, Occupancy.live)
+    ).one()
+    with _holding(session, node.name):
+        if lease.state is LeaseState.ACTIVE:
+            old.kind = OccupancyKind.DOWN
+        else:
+            old.live = False
+        session.flush()
+        session.add(_row(lease, node_id=node.id, start=start))
+        session.flush()
+    lease.booked_node_id = lease.booked_node_id or lease.node_id
+    lease.node_id = node.id
+    lease.reason = message
+    appointments.follow(session, lease, end_before=lease.hold_end, now=now)
+    note(session, lease.id, "moved", now=now, message=message, actor=actor)
 
 
 def end(
@@ -83,7 +210,8 @@ def end(
 ) -> bool:
     """Finish an active or ending lease at `at`, no later than its hold: later hours become free.
 
-    Call it only when the node is verified clean. False if the lease was over already.
+    Call it only when the node is verified clean, or where its owner's next lease goes on there.
+    False if the lease was over already.
     """
     if lease.state is LeaseState.ACTIVE:
         advance(
@@ -103,29 +231,106 @@ def end(
         reason_code="ended",
         message=message,
         actor=actor,
+        ended_at=now,
+        settled_as=lease.settled_as or "used",
+        # A walk-in that ends early leaves its hours to the next one, which is charged for them.
+        charged_end=min(at, lease.hold_end)
+        if lease.kind is LeaseKind.WALK_IN
+        else lease.charged_end,
     ):
         return False
     _give_back(session, lease, at)
+    appointments.void(session, lease.id)
     return True
 
 
-def cancel(session: Session, lease: Lease, *, now: datetime, message: str, actor: str) -> bool:
-    """Give a booked lease back before it starts. False if it was no longer booked."""
+def cancel(
+    session: Session,
+    lease: Lease,
+    *,
+    now: datetime,
+    message: str,
+    actor: str,
+    settlement: Settlement | None = None,
+) -> bool:
+    """Give a booked lease back before it starts. False if it was no longer booked.
+
+    Without a `settlement` it is refunded.
+    """
+    settled = settlement or Settlement(counts=False, settled_as="cancelled", message=message)
     if not advance(
         session,
         lease,
         LeaseState.CANCELLED,
         now=now,
-        reason_code="cancelled",
+        reason_code=settled.settled_as,
         message=message,
         actor=actor,
+        cancelled_at=now,
+        generation=lease.generation + 1,
+        **_settled(settled),
     ):
         return False
     _give_back(session, lease, lease.hold_start)
+    appointments.void(session, lease.id)
     return True
 
 
-def lock_nodes(session: Session, node_ids: Sequence[str]) -> None:
+def refund(session: Session, lease: Lease, *, why: str, message: str, now: datetime) -> None:
+    """Let a lease no longer count against quotas, whatever its state; `why` is a reason code."""
+    if not lease.counts:
+        return
+    lease.counts, lease.settled_as, lease.refund_if_rebooked = False, why, False
+    session.flush()
+    note(session, lease.id, "refunded", now=now, message=message, actor="", reason_code=why)
+
+
+def pass_jobs_on(session: Session, lease: Lease) -> str | None:
+    """Let the jobs that name a lease which ends wait for its owner's next one; its id, None if none
+    begins within an hour of the end: then they join the queue."""
+    following = session.scalars(
+        select(Lease)
+        .where(
+            Lease.user_id == lease.user_id,
+            Lease.state == LeaseState.BOOKED,
+            Lease.hold_start >= lease.hold_end,
+            Lease.hold_start <= lease.hold_end + HOUR,
+        )
+        .order_by(Lease.hold_start, Lease.id)
+        .limit(1)
+    ).first()
+    if following is None:
+        return None
+    named = update(Job).where(Job.lease_id == lease.id, Job.state.not_in(TERMINAL_JOB))
+    session.execute(
+        named.values(lease_id=following.id).execution_options(synchronize_session=False)
+    )
+    return following.id
+
+
+def follow(session: Session, old_id: str, new_id: str) -> None:
+    """Jobs and agendas that name a lease go on in the one that has taken its place."""
+    session.execute(update(Job).where(Job.lease_id == old_id).values(lease_id=new_id))
+    session.execute(update(Agenda).where(Agenda.lease_id == old_id).values(lease_id=new_id))
+
+
+def log_outage(session: Session, node_id: str, *, since: datetime, until: datetime) -> None:
+    """Add to the leases that are active on a node how long it could not be used in them."""
+    query = select(Lease).where(Lease.node_id == node_id, Lease.state == LeaseState.ACTIVE)
+    for lease in session.scalars(query):
+        begun = max(since, lease.began_at or lease.hold_start)
+        lease.unusable_s += max(0, round((until - begun).total_seconds()))
+
+
+def no_shows(session: Session, user_id: str, *, since: datetime) -> tuple[datetime, ...]:
+    """Starts of the leases since then that a person did not show up for."""
+    query = select(Lease.hold_start).where(
+        Lease.user_id == user_id, Lease.settled_as == NO_SHOW, Lease.hold_start >= since
+    )
+    return tuple(session.scalars(query.order_by(Lease.hold_start)))
+
+
+def lock_nodes(session: Session, node_ids: Collection[str]) -> None:
     """Lock node rows in order of id until the transaction ends (on SQLite its writer is alone)."""
     # FOR NO KEY UPDATE: rows that only refer to these nodes may be added meanwhile.
     session.execute(
@@ -134,6 +339,11 @@ def lock_nodes(session: Session, node_ids: Sequence[str]) -> None:
         .order_by(Node.id)
         .with_for_update(key_share=True)
     ).all()
+
+
+def lock_lease(session: Session, lease: Lease) -> None:
+    """Hold the lease until the transaction ends, and read it again: it may have moved on."""
+    session.refresh(lease, with_for_update={"key_share": True})
 
 
 def first_holder(
@@ -153,13 +363,115 @@ def first_holder(
     ).first()
 
 
-def _give_back(session: Session, lease: Lease, at: datetime) -> None:
-    if at <= lease.hold_start:
-        changes: dict[str, object] = {"live": False}
-    elif at < lease.hold_end:
-        changes = {"hold_end": at}
-    else:
-        return
-    session.execute(
-        update(Occupancy).where(Occupancy.lease_id == lease.id, Occupancy.live).values(**changes)
+def require_free(session: Session, node: Node, start: datetime, end: datetime) -> None:
+    """Raise HourTaken if anybody holds `node` at any moment of [start, end)."""
+    holder = first_holder(session, node.id, start, end)
+    if holder is not None:
+        raise HourTaken(
+            f"{node.name} is held from {holder.hold_start.isoformat()} "
+            f"to {holder.hold_end.isoformat()}.",
+            param="start",
+        )
+
+
+def hold(
+    session: Session,
+    node: Node,
+    kind: OccupancyKind,
+    start: datetime,
+    end: datetime,
+    *,
+    offer_id: str | None = None,
+    maintenance_id: str | None = None,
+) -> None:
+    """Hold a locked node for something that is no lease. Raises HourTaken, with nothing written."""
+    require_free(session, node, start, end)
+    with _holding(session, node.name):
+        session.add(
+            Occupancy(
+                node_id=node.id,
+                kind=kind,
+                offer_id=offer_id,
+                maintenance_id=maintenance_id,
+                hold_start=start,
+                hold_end=end,
+                live=True,
+            )
+        )
+        session.flush()
+
+
+@contextmanager
+def _holding(session: Session, node_name: str) -> Iterator[None]:
+    """The database has the last word about who holds a node."""
+    try:
+        with session.begin_nested():
+            yield
+    except IntegrityError as error:
+        if "one_holder" not in str(error.orig):
+            raise
+        raise HourTaken(f"{node_name} has just been taken.", param="start") from error
+
+
+def _pass_charge_on(session: Session, lease: Lease, *, start: datetime) -> None:
+    """Who gave hours back and is still charged for them is so only up to `start`, from which on
+    `lease` has them: no hour is billed twice."""
+    given_back = session.scalars(
+        select(Lease)
+        .where(
+            Lease.node_id == lease.node_id,
+            Lease.id != lease.id,
+            Lease.counts,
+            Lease.hold_start < lease.hold_end,
+            func.coalesce(Lease.charged_end, Lease.hold_end) > start,
+        )
+        .order_by(Lease.id)
+        .with_for_update(key_share=True)
     )
+    for other in given_back:
+        other.charged_end = max(start, other.hold_start)
+        if other.refund_if_rebooked and other.cancelled_at is None:
+            other.refund_if_rebooked, other.settled_as = False, "rebooked"
+
+
+def _row(lease: Lease, *, node_id: str | None = None, start: datetime | None = None) -> Occupancy:
+    return Occupancy(
+        node_id=node_id or lease.node_id,
+        lease_id=lease.id,
+        kind=OccupancyKind.LEASE,
+        hold_start=start or lease.hold_start,
+        hold_end=lease.hold_end,
+        live=True,
+    )
+
+
+def _hold_until(session: Session, lease: Lease, end: datetime) -> None:
+    session.execute(
+        update(Occupancy)
+        .where(
+            Occupancy.lease_id == lease.id,
+            Occupancy.kind == OccupancyKind.LEASE,
+            Occupancy.live,
+        )
+        .values(hold_end=end)
+    )
+
+
+def _give_back(session: Session, lease: Lease, at: datetime) -> None:
+    query = update(Occupancy).where(
+        Occupancy.lease_id == lease.id, Occupancy.kind == OccupancyKind.LEASE, Occupancy.live
+    )
+    # One that was moved in the midst of its hours holds its node only from then on.
+    session.execute(query.where(Occupancy.hold_start >= at).values(live=False))
+    session.execute(
+        query.where(Occupancy.hold_start < at, Occupancy.hold_end > at).values(hold_end=at)
+    )
+
+
+def _settled(settlement: Settlement) -> dict[str, object]:
+    return {
+        "counts": settlement.counts,
+        "settled_as": settlement.settled_as,
+        "charged_end": settlement.charged_end,
+        "refund_if_rebooked": settlement.refund_if_rebooked,
+    }

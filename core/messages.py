@@ -10,13 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.spec import NAME, Launcher
+from core.script import Script
+from core.spec import NAME, AnyPlan, Launcher
 from core.states import Outcome
 from strategies.data.built_in import DatasetFormat
-from strategies.planning.planner import Plan
 from strategies.run_directory import Result
 from strategies.spec import TrainSpec
 from strategies.trust.certificate import Certificate
+from strategies.trust.preflight_report import Report as PreflightReport
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Epoch = Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -26,7 +27,7 @@ Epoch = Annotated[int, Field(ge=1, le=2**31 - 1)]
 RelativePath = Annotated[
     str,
     Field(
-        pattern=r"^\.?[A-Za-z0-9_-][A-Za-z0-9_.-]*(/\.?[A-Za-z0-9_-][A-Za-z0-9_.-]*)*$",
+        pattern=r"^\.?[A-Za-z0-9_-][A-Za-z0-9_.=+@,-]*(/\.?[A-Za-z0-9_-][A-Za-z0-9_.=+@,-]*)*$",
         max_length=400,
     ),
 ]
@@ -69,6 +70,13 @@ class Inventory(Message):
     python: str
     torch: str
     """Version, or empty where torch is not installed."""
+    sandbox: str | None = Field(default=None, max_length=100)
+    """What shuts a user's script in: `bubblewrap` or `namespaces`; empty where nothing can. None:
+    an older worker that does not say."""
+    no_sandbox: str = Field(default="", max_length=2000)
+    """Why nothing can."""
+    no_gang_sandbox: str = Field(default="", max_length=2000)
+    """Why nothing can if the script runs on other nodes too."""
 
 
 class Telemetry(Message):
@@ -104,6 +112,8 @@ class Phase(StrEnum):
 
     PREPARING = "preparing"
     """Fetching the dataset or a checkpoint, waiting for the launcher."""
+    READY = "ready"
+    """All is here; the ranks wait for the other nodes to be ready too."""
     STARTING = "starting"
     """Ranks exist; no step yet."""
     RUNNING = "running"
@@ -133,6 +143,10 @@ class ExitRecord(Message):
     signal: int | None = None
     code: int | None = None
     ranks: list[RankExit] = []
+    guilt: int | None = None
+    """How the failure of its ranks weighs against that of other nodes: 0 an own signal or exit
+    code, 1 an own exception, 2 ended by SIGTERM, 3 a victim of ranks elsewhere. None: none failed
+    by itself."""
     last_lines: list[str] = []
     """Of the culprit's output, 50 at most."""
     duration_s: float
@@ -151,6 +165,8 @@ class Observed(Message):
     message: str = ""
     """Such as `fetching checkpoint step 400, 1.2 of 1.5 GiB`."""
     certificate: Certificate | None = None
+    preflight: PreflightReport | None = None
+    """Of rank 0's node, where the attempt did one."""
     exit: ExitRecord | None = None
     kept: bool = False
     """After the exit: metrics, logs, checkpoints and artifacts have all been acknowledged."""
@@ -166,6 +182,8 @@ class Heartbeat(Message):
     attempts: list[Observed]
     clean: bool
     """No process of a finished attempt is left on this node."""
+    peer_address: str = Field(default="", max_length=300)
+    """At which other nodes reach this one."""
 
 
 class StopOrder(Message):
@@ -198,6 +216,12 @@ class Resume(Message):
 RequestAction = Literal["profile", "snapshot"]
 
 
+class Secrets(Message):
+    """What a script's attempt gets beside its order, by the name of the variable."""
+
+    values: dict[str, str] = Field(repr=False)
+
+
 class Request(Message):
     """What the owner asks of a running attempt, once for each number."""
 
@@ -205,14 +229,36 @@ class Request(Message):
     action: RequestAction
 
 
+class Rendezvous(Message):
+    """Where the ranks of several nodes meet: on the first of them."""
+
+    address: str
+    port: int = Field(ge=1, le=65_535)
+    key: str = Field(default="", repr=False)
+    """Of this attempt alone: with it the nodes of a script know each other."""
+
+
+class Gang(Message):
+    """This node's place in an attempt over several nodes."""
+
+    position: int = Field(ge=0)
+    rendezvous: Rendezvous
+    start: bool
+    """Every node is ready: start the ranks."""
+
+
 class Order(Message):
     """What the API wants of one attempt on this node."""
 
     job_id: str
     epoch: Epoch
-    spec: TrainSpec
-    plan: Plan
+    spec: TrainSpec | Script
+    plan: AnyPlan
     launcher: Launcher
+    slots: list[int] = []
+    """Indices of the GPUs, or CPU slots, for its ranks; empty: those from 0 on."""
+    gang: Gang | None = None
+    """None: it has this node alone."""
     threads_per_rank: int | None = None
     """None: a rank's share of the node's cores."""
     dataset: FileRef | None
@@ -220,10 +266,14 @@ class Order(Message):
     dataset_format: DatasetFormat = "text"
     model: list[FileRef] = []
     """The files of the uploaded model that training starts from."""
+    code: FileRef | None = None
+    """The archive that a script is in."""
     resume: Resume | None
     deadlines: Deadlines
     stop: StopOrder | None = None
     request: Request | None = None
+    traceparent: str | None = None
+    """The trace of the job's submission."""
 
 
 class AttemptRef(Message):
@@ -270,7 +320,8 @@ class LogBatch(Message):
 
     job_id: str
     epoch: Epoch
-    rank: int = Field(ge=-1, le=100_000)
+    rank: int = Field(ge=-1024, le=100_000)
+    """Below 0: the launcher of a node, -1 on the first one, -2 on the second."""
     stream: str = Field(pattern="^(stdout|stderr)$")
     first_byte: int = Field(ge=0, le=2**53)
     size: int = Field(ge=0, le=2**53)

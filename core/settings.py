@@ -1,8 +1,10 @@
 """Settings: environment variables TRAINYARD_*, one class per process, read once in its main()."""
 
 from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -23,6 +25,21 @@ class SchedulerSettings(_Settings):
     """How long a silent leader keeps its term."""
     unreachable_after_s: float = Field(default=30.0, gt=0)
     """Silence after which a node gets no new work and is shown as unreachable."""
+    gang_start_s: float = Field(default=120.0, gt=0)
+    """Of a job on several nodes: how long the ranks of one node may keep those of the others
+    waiting. Then all nodes are freed, and the job is tried again."""
+    public_url: str = ""
+    """What users type into the browser; empty means http://host:port of the API."""
+    smtp_host: str = ""
+    """The mail server that takes our mail; empty: none is sent."""
+    smtp_port: int = Field(default=587, ge=1, le=65535)
+    smtp_security: Literal["starttls", "tls", "none"] = "starttls"
+    """`none` is for a server on this machine: mail and password travel in the clear."""
+    smtp_user: str = ""
+    smtp_password: SecretStr = SecretStr("")
+    mail_from: str = "trainyard@localhost"
+    webhooks_to_private: bool = False
+    """Let people's webhooks call addresses of private networks and of this machine."""
 
 
 class ApiSettings(SchedulerSettings):
@@ -35,8 +52,6 @@ class ApiSettings(SchedulerSettings):
     listen_fd: int | None = None
     """An open listening socket that was inherited: connections wait in it while the API restarts,
     and nobody else can take the port. Host and port then only say where it listens."""
-    public_url: str = ""
-    """What users type into the browser; empty means http://host:port."""
     trust_proxy: bool = False
     """True behind a reverse proxy that ends TLS; needed to listen beyond loopback."""
     allowed_hosts: list[str] = []
@@ -49,6 +64,44 @@ class ApiSettings(SchedulerSettings):
     max_queued_jobs: int = 100
     """Per user, waiting or running; 0 is no limit."""
     logins_per_minute: int = 5
+    oidc_issuer: str = ""
+    """The OpenID provider that people may sign in with, such as
+    `https://id.example.org/realms/lab`; empty: none."""
+    oidc_client_id: str = ""
+    oidc_client_secret: SecretStr = SecretStr("")
+    oidc_name: str = ""
+    """What the sign-in page calls it; by default its host."""
+    oidc_domains: list[str] = []
+    """Whose verified addresses get an account without being invited, as JSON: `["example.org"]`."""
+    oidc_groups_claim: str = "groups"
+    """Where an ID token names the groups of a person."""
+    oidc_roles: dict[str, Literal["staff", "admin"]] = {}
+    """Role by group, as JSON. If set, every sign-in by the provider sets the role: the highest of
+    the person's groups, `user` without one."""
+    oidc_labs: dict[str, str] = {}
+    """Lab by group, as JSON: who signs in by the provider joins the labs of their groups."""
+    keep_logs_days: int = Field(default=180, ge=0)
+    """After the end of a job; 0 is for ever. Nothing of a job that goes on is ever deleted."""
+    keep_metrics_days: int = Field(default=730, ge=0)
+    keep_checkpoints_days: int = Field(default=180, ge=0)
+    keep_artifacts_days: int = Field(default=730, ge=0)
+    user_storage_gib: float = Field(default=0.0, ge=0)
+    """What one person's checkpoints, artifacts, datasets and models may hold; 0 is no limit."""
+    lab_storage_gib: float = Field(default=0.0, ge=0)
+    """The same of all members of a lab together."""
+    secrets_key: Path | None = None
+    """The file of keys that users' secrets are encrypted with, made where it is missing. None:
+    `secrets.key` in the store."""
+
+    @property
+    def oidc_title(self) -> str:
+        """What people read of the provider."""
+        return self.oidc_name or urlsplit(self.oidc_issuer).hostname or self.oidc_issuer
+
+    @property
+    def secrets_key_file(self) -> Path:
+        """Where the keys are."""
+        return self.secrets_key or self.store / "secrets.key"
 
 
 class WorkerSettings(_Settings):
@@ -60,7 +113,23 @@ class WorkerSettings(_Settings):
     """Where run directories, the spool and the node's own token are kept."""
     poll_s: float = Field(default=3.0, gt=0)
     """Longest pause between two heartbeats; a doorbell cuts it short."""
+    cache_gib: float = Field(default=200.0, gt=0)
+    """What datasets and models may hold on this node's disk between jobs."""
+    log_mib: float = Field(default=128.0, ge=1)
+    """Kept of what one rank prints on one stream: of more its first and its last half."""
     slots: int | None = None
     """CPU slots on a node without a GPU; by default its cores."""
+    peer_address: str = ""
+    """At which other nodes reach this one; by default the address that leads to the API."""
     warm_launcher: bool = True
     """Keep a process that has imported torch and forks ranks; only used on CPU nodes."""
+    sandbox: Literal["auto", "bubblewrap", "namespaces", "none"] = "auto"
+    """What shuts a user's script in. auto: the first that works. none: no script runs here."""
+    wheels: Path | None = None
+    """A folder of wheels that scripts' requirements come from. None: from pip's index."""
+    script_disk_gib: float = Field(default=50.0, gt=0)
+    """What one script may have written at a time."""
+    script_files: int = Field(default=1_000_000, ge=100)
+    script_processes: int = Field(default=4096, ge=16)
+    script_memory_gib: float | None = Field(default=None, gt=0)
+    """Bounded where cgroups can. None: nine tenths of the machine's."""

@@ -1,13 +1,16 @@
 """What a user submits: what to train (`strategies.spec`), and where and for how long. Pure."""
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from strategies.spec import TrainSpec
+from core.script import Script, ScriptPlan
+from strategies.planning.planner import Plan
+from strategies.spec import SpecPart, TrainSpec
 
 # Starts with a letter or digit; no markup, no control characters, nothing a shell would read.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,62}$"
@@ -16,11 +19,14 @@ MAX_WALL_TIME_S = 14 * 24 * 3600
 
 
 class Launcher(StrEnum):
-    """What starts the ranks. Both keep one contract: environment, logs, run directory, exit."""
+    """What starts the ranks. All keep one contract: environment, logs, run directory, exit."""
 
     AUTO = "auto"
     TORCHRUN = "torchrun"
     WARM = "warm"
+    ACCELERATE = "accelerate"
+    MPIRUN = "mpirun"
+    PYTHON = "python"
 
 
 def parse_duration_s(value: object) -> object:
@@ -64,12 +70,51 @@ class Resources(BaseModel):
     """None takes the first class on which the plan fits."""
     wall_time: Annotated[Duration, Field(ge=60, le=MAX_WALL_TIME_S)]
     """Mandatory. The job is stopped with a checkpoint after it, and fails with `time_limit`."""
+    checkpointable: bool | None = None
+    """It may be stopped with a checkpoint and go on later. Then it may start in a gap in front of
+    a lease that is shorter than its wall time. None: recipes are, scripts are not."""
 
 
-class JobSpec(TrainSpec):
-    """A job: a training, its resources, and the lease to run in, if one was booked."""
+LeaseId = Annotated[str, Field(pattern=r"^lease_[0-9a-z]{26}$")]
+
+
+class JobTerms(SpecPart):
+    """What every job says, whatever it runs: its name, its resources, the lease to run in."""
 
     name: str = Field(pattern=NAME)
     resources: Resources
-    lease: str | None = Field(default=None, pattern=r"^lease_[0-9a-z]{26}$")
-    launcher: Launcher = Launcher.AUTO
+    lease: LeaseId | None = None
+    leases: tuple[LeaseId, ...] = Field(default=(), max_length=1024)
+    """Instead of `lease`, on several nodes: one for each."""
+
+    @property
+    def named_leases(self) -> tuple[str, ...]:
+        """The leases to run in, one for each node; none where it names none."""
+        return self.leases if self.lease is None else (self.lease,)
+
+
+class JobSpec(TrainSpec, JobTerms):
+    """A job that trains by a recipe."""
+
+    launcher: Literal[Launcher.AUTO, Launcher.TORCHRUN, Launcher.WARM] = Launcher.AUTO
+
+
+class ScriptJobSpec(JobTerms):
+    """A job that runs a script of its owner's."""
+
+    script: Script
+
+
+AnyJobSpec = JobSpec | ScriptJobSpec
+AnyPlan = Plan | ScriptPlan
+
+
+def read_job_spec(document: Mapping[str, object]) -> AnyJobSpec:
+    """The spec in a job's row, or in a request. ValidationError names the fields that are wrong."""
+    return (ScriptJobSpec if "script" in document else JobSpec).model_validate(document)
+
+
+def read_plan(document: Mapping[str, object]) -> AnyPlan:
+    """The plan in a job's row."""
+    kind = ScriptPlan if document.get("strategy") == "script" else Plan
+    return kind.model_validate(document)

@@ -15,7 +15,9 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
 from core.states import ATTEMPT_EDGES, JOB_EDGES, LEASE_EDGES, NODE_EDGES, JobState, sources
-from core.tables import Attempt, Event, Job, Lease, Node
+from core.tables.jobs import Attempt, Event, Job
+from core.tables.leases import Lease
+from core.tables.nodes import Node
 
 Stateful = Job | Attempt | Lease | Node
 

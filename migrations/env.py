@@ -3,7 +3,7 @@
 from alembic import context
 from sqlalchemy import Connection, text
 
-from core.tables import Base
+from core.tables.base import Base
 
 ADVISORY_LOCK = 7_104_921  # any number, the same for all: two processes never migrate at once
 

@@ -1,0 +1,66 @@
+"""The policies that hold now, read from the database, with the windows as staff have changed them.
+
+Whoever judges asks `policy_for` which of them is meant. A transaction that books reads them with
+`lock`: a policy or window that is changed meanwhile waits for it, or it for the change.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha256
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.policy.document import Policy, load
+from core.policy.sections import WindowRule
+from core.tables.policies import AppliedPolicy, PoolWindow
+
+
+def active_policies(session: Session, *, lock: bool = False) -> tuple[Policy, ...]:
+    """Those that hold now, the last applied first."""
+    if lock:
+        # A statement of its own: what is read after the wait is then the newest.
+        held = select(AppliedPolicy.policy_id).where(AppliedPolicy.active)
+        session.execute(held.order_by(AppliedPolicy.policy_id).with_for_update(read=True)).all()
+    documents = session.execute(
+        select(AppliedPolicy.policy_id, AppliedPolicy.document)
+        .where(AppliedPolicy.active)
+        .order_by(AppliedPolicy.applied_at.desc(), AppliedPolicy.policy_id)
+    ).all()
+    if not documents:
+        return ()
+    windows = defaultdict(list)
+    rows = select(PoolWindow).where(PoolWindow.policy_id.in_([row.policy_id for row in documents]))
+    for row in session.scalars(rows.order_by(PoolWindow.starts_at, PoolWindow.id)):
+        windows[row.policy_id].append(as_rule(row))
+    return tuple(_judging(text, tuple(windows[policy_id])) for policy_id, text in documents)
+
+
+def lock_policy(session: Session, policy_id: str) -> AppliedPolicy | None:
+    """The active version, and nobody books under it until this transaction ends."""
+    return session.scalars(
+        select(AppliedPolicy)
+        .where(AppliedPolicy.policy_id == policy_id, AppliedPolicy.active)
+        .with_for_update()
+    ).one_or_none()
+
+
+def as_rule(row: PoolWindow) -> WindowRule:
+    """A window as the document would say it."""
+    return WindowRule(
+        pool=tuple(row.pools),
+        usable=(row.starts_at.isoformat(), row.ends_at.isoformat()),
+        opens_at="now" if row.opens_at is None else row.opens_at.isoformat(),
+    )
+
+
+def fingerprint(document: str) -> str:
+    """SHA-256 of the document."""
+    return sha256(document.encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _judging(document: str, windows: Sequence[WindowRule]) -> Policy:
+    """Kept, because a Policy remembers the days and pools that it has looked up."""
+    return load(document).with_windows(windows)

@@ -1,0 +1,127 @@
+"""An archive of a script's code: what may be in one, and how it is unpacked.
+
+A zip of plain files. Whoever unpacks it makes every path anew below an empty folder, so nothing in
+it decides where on the disk anything lands.
+"""
+
+import lzma
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from core.script import MAX_FILES, MAX_RATIO, MAX_UNPACKED_BYTES
+
+PIECE = 1 << 20
+MAX_PATH = 400
+ENCRYPTED = 0x1
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+)
+
+
+class BadArchive(Exception):
+    """Not an archive that anybody here unpacks; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a checked archive says it holds."""
+
+    paths: Sequence[str]
+    unpacked_size: int
+
+
+def check(archive: str | Path | BinaryIO) -> Listing:
+    """Read the directory of an archive, and nothing else of it. BadArchive where it is refused."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            entries = opened.infolist()
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, NotImplementedError) as error:
+        raise BadArchive(f"it is no zip archive: {error}") from error
+    files = [entry for entry in entries if not entry.is_dir()]
+    if len(entries) > 2 * MAX_FILES or len(files) > MAX_FILES:
+        raise BadArchive(f"it has {len(files):,} files; at most {MAX_FILES:,} are taken")
+    if not files:
+        raise BadArchive("it holds no file")
+    paths: set[str] = set()
+    for entry in entries:
+        path = entry.filename.rstrip("/")
+        require_plain(path)
+        if path in paths:
+            raise BadArchive(f"{path!r} is in it twice")
+        paths.add(path)
+        if entry.flag_bits & ENCRYPTED:
+            raise BadArchive(f"{path!r} is encrypted")
+        kind = stat.S_IFMT(entry.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise BadArchive(f"{path!r} is a link or a device; only plain files are taken")
+    named = {entry.filename for entry in files}
+    for path in sorted(named):
+        parts = path.split("/")
+        above = next((up for n in range(1, len(parts)) if (up := "/".join(parts[:n])) in named), "")
+        if above:
+            raise BadArchive(f"{above!r} is a file and a folder in it")
+    size = sum(entry.file_size for entry in files)
+    packed = sum(entry.compress_size for entry in files)
+    if size > MAX_UNPACKED_BYTES:
+        raise BadArchive(
+            f"it unpacks to {size / 2**20:.1f} MiB; at most {MAX_UNPACKED_BYTES >> 20} are taken"
+        )
+    if size > MAX_RATIO * max(packed, 1024):
+        raise BadArchive(
+            f"it unpacks to {size / max(packed, 1):.0f} times its size; at most {MAX_RATIO} are "
+            "taken"
+        )
+    return Listing(paths=sorted(named), unpacked_size=size)
+
+
+def require_plain(path: str) -> None:
+    """BadArchive for a path that is absolute, leads out, or can't be shown."""
+    wrong = (
+        not path
+        or len(path) > MAX_PATH
+        or path.startswith("/")
+        or "\\" in path
+        or any(part in ("", ".", "..") for part in path.split("/"))
+        or not path.isprintable()
+    )
+    if wrong:
+        raise BadArchive(
+            f"{path[:80]!r} is no path of a file in it; paths are relative, without `..`, with "
+            f"forward slashes and at most {MAX_PATH} characters"
+        )
+
+
+def unpack(archive: Path, folder: Path) -> Listing:
+    """Unpack a checked archive into the empty `folder`. BadArchive, and OSError of the disk."""
+    listing = check(archive)
+    left = MAX_UNPACKED_BYTES  # what the directory says of sizes need not be true
+    with zipfile.ZipFile(archive) as opened:
+        for entry in opened.infolist():
+            if entry.is_dir():
+                continue
+            target = folder.joinpath(*entry.filename.split("/"))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            executable = (entry.external_attr >> 16) & 0o100
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            descriptor = os.open(target, flags, 0o755 if executable else 0o644)
+            try:
+                with os.fdopen(descriptor, "wb") as file, opened.open(entry) as source:
+                    while piece := source.read(PIECE):
+                        left -= len(piece)
+                        if left < 0:
+                            raise BadArchive("it unpacks to more than it says")
+                        file.write(piece)
+            except UNREADABLE as error:
+                raise BadArchive(f"{entry.filename!r} can't be read: {error}") from error
+    return listing

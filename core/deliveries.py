@@ -1,0 +1,211 @@
+"""Brings notices onto their way, hands them to senders, and writes down what became of them.
+
+Nothing is sent in a transaction. A sender claims, sends, then settles; if it dies in between, the
+claim ends and another one sends again, under the same message id: a repeated mail or call is told
+by that. Two senders never hold one notice at a time.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import ColumnElement, Insert, exists, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import CursorResult
+from sqlalchemy.orm import Session
+
+from core.tables.kinds import Channel, DeliveryState, NoticeState
+from core.tables.notices import EVERY_KIND, Choice, Delivery, Notice, Webhook
+from core.tables.people import User
+
+ROUTED_AT_ONCE = 200
+CLAIMED_AT_ONCE = 20
+CLAIM = timedelta(minutes=5)  # more than sending all that is claimed at once can take
+RETRY_AFTER = tuple(timedelta(seconds=s) for s in (30, 120, 600, 3600, 4 * 3600))
+DIGEST_AT = time(8)  # on the clock of the person's zone
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What is sent at once: one notice, or all of a person's digest."""
+
+    user_name: str
+    zone: ZoneInfo
+    channel: Channel
+    to: str
+    """Mail address or URL."""
+    secret: str
+    """Of the webhook."""
+    notices: tuple[Notice, ...]
+    claimed_until: datetime
+
+
+def is_anything_due(session: Session, now: datetime) -> bool:
+    """Whether `route` or `claim` would find something."""
+    routed = exists().where(Delivery.notice_id == Notice.id)
+    new = select(Notice.id).where(Notice.state == NoticeState.WAITING, ~routed).limit(1)
+    due = select(Delivery.notice_id).where(*_is_due(now)).limit(1)
+    return session.scalar(new) is not None or session.scalar(due) is not None
+
+
+def route(session: Session, *, can_mail: bool, now: datetime) -> int:
+    """Give every new notice its way, as its owner has chosen; how many there were."""
+    routed = exists().where(Delivery.notice_id == Notice.id)
+    notices = session.scalars(
+        select(Notice)
+        .where(Notice.state == NoticeState.WAITING, ~routed)
+        .order_by(Notice.id)
+        .limit(ROUTED_AT_ONCE)
+    ).all()
+    for notice in notices:
+        send_by(session, notice, _chosen(session, notice), can_mail=can_mail, now=now)
+    return len(notices)
+
+
+def send_by(
+    session: Session, notice: Notice, channel: Channel, *, can_mail: bool, now: datetime
+) -> None:
+    """Put one notice on its way. Where it can't go it is kept, and says why."""
+    user = session.get_one(User, notice.user_id)
+    why = _why_not(session, user, channel, can_mail=can_mail)
+    due_at = next_digest(now, ZoneInfo(user.zone)) if channel is Channel.DIGEST else now
+    added = session.execute(
+        _insert(session).values(
+            notice_id=notice.id,
+            user_id=user.id,
+            channel=channel,
+            state=DeliveryState.KEPT if why else DeliveryState.WAITING,
+            due_at=due_at,
+            attempts=0,
+            error=why,
+        )
+    )
+    assert isinstance(added, CursorResult)
+    if why and added.rowcount:
+        session.execute(update(Notice).where(Notice.id == notice.id).values(state=NoticeState.SENT))
+
+
+def claim(session: Session, *, now: datetime) -> list[Parcel]:
+    """Take what is due into one's own hands until `now` + CLAIM; a digest is taken whole."""
+    rows = session.scalars(
+        select(Delivery)
+        .where(*_is_due(now))
+        .order_by(Delivery.due_at, Delivery.notice_id)
+        .limit(CLAIMED_AT_ONCE)
+        .with_for_update(skip_locked=True)
+    ).all()
+    digests = {row.user_id for row in rows if row.channel is Channel.DIGEST}
+    if digests:
+        rest = (
+            Delivery.channel == Channel.DIGEST,
+            Delivery.user_id.in_(digests),
+            Delivery.notice_id.not_in([row.notice_id for row in rows]),
+        )
+        more = select(Delivery).where(*_is_due(now), *rest).with_for_update(skip_locked=True)
+        rows = [*rows, *session.scalars(more)]
+    until = now + CLAIM
+    groups: dict[tuple[str, int], list[Delivery]] = defaultdict(list)
+    for row in rows:
+        row.claimed_until = until
+        row.attempts += 1
+        # All of a digest is one group; everything else is alone.
+        groups[row.user_id, 0 if row.channel is Channel.DIGEST else row.notice_id].append(row)
+    return [_parcel(session, group, until) for group in groups.values()]
+
+
+def settle(session: Session, parcel: Parcel, error: str, *, now: datetime) -> bool:
+    """Write down that a parcel has left, or why not and when it is tried again.
+
+    False, with nothing changed, if the claim had ended and somebody else has taken it up.
+    """
+    ids = [notice.id for notice in parcel.notices]
+    rows = session.scalars(
+        select(Delivery)
+        .where(
+            Delivery.notice_id.in_(ids),
+            Delivery.state == DeliveryState.WAITING,
+            Delivery.claimed_until == parcel.claimed_until,
+        )
+        .order_by(Delivery.notice_id)
+        .with_for_update()
+    ).all()
+    for row in rows:
+        row.claimed_until = None
+        row.error = error
+        if not error:
+            row.state, row.sent_at = DeliveryState.SENT, now
+        elif row.attempts > len(RETRY_AFTER):
+            row.state = DeliveryState.FAILED
+            row.error = f"Given up after {row.attempts} tries. {error}"
+        else:
+            row.due_at = now + RETRY_AFTER[row.attempts - 1]
+        if row.state is not DeliveryState.WAITING:
+            notice = session.get_one(Notice, row.notice_id)
+            left = row.state is DeliveryState.SENT
+            notice.state = NoticeState.SENT if left else NoticeState.FAILED
+            notice.sent_at = now if left else None
+    return bool(rows)
+
+
+def next_digest(now: datetime, zone: ZoneInfo) -> datetime:
+    """The next time that DIGEST_AT is on the clock of `zone`."""
+    today = now.astimezone(zone).date()
+    for day in (today, today + timedelta(days=1)):
+        at = datetime.combine(day, DIGEST_AT, zone).astimezone(UTC)
+        if at > now:
+            return at
+    raise AssertionError("a day has a morning")
+
+
+def _is_due(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    free = Delivery.claimed_until.is_(None) | (Delivery.claimed_until <= now)
+    return (Delivery.state == DeliveryState.WAITING, Delivery.due_at <= now, free)
+
+
+def _chosen(session: Session, notice: Notice) -> Channel:
+    rows = session.execute(
+        select(Choice.kind, Choice.channel).where(
+            Choice.user_id == notice.user_id, Choice.kind.in_((notice.kind, EVERY_KIND))
+        )
+    )
+    chosen = {kind: channel for kind, channel in rows}
+    return chosen.get(notice.kind) or chosen.get(EVERY_KIND) or Channel.MAIL
+
+
+def _why_not(session: Session, user: User, channel: Channel, *, can_mail: bool) -> str:
+    if user.disabled:
+        return "This account is disabled."
+    if channel is Channel.OFF:
+        return "Only shown here, as chosen."
+    if channel is Channel.WEBHOOK:
+        return "" if session.get(Webhook, user.id) else "No webhook is set."
+    if not can_mail:
+        return "No mail server is set up here."
+    return "" if user.email else "No mail address is known. Ask an administrator to add one."
+
+
+def _parcel(session: Session, rows: Sequence[Delivery], until: datetime) -> Parcel:
+    user = session.get_one(User, rows[0].user_id)
+    channel = rows[0].channel
+    webhook = session.get(Webhook, user.id) if channel is Channel.WEBHOOK else None
+    notices = session.scalars(
+        select(Notice).where(Notice.id.in_([row.notice_id for row in rows])).order_by(Notice.id)
+    )
+    return Parcel(
+        user_name=user.name,
+        zone=ZoneInfo(user.zone),
+        channel=channel,
+        to=(webhook.url if webhook else "") if channel is Channel.WEBHOOK else user.email or "",
+        secret=webhook.secret if webhook else "",
+        notices=tuple(notices),
+        claimed_until=until,
+    )
+
+
+def _insert(session: Session) -> Insert:
+    """An INSERT into deliveries that lets a row stand that another sender has just added."""
+    if session.get_bind().dialect.name == "sqlite":
+        return sqlite.insert(Delivery).on_conflict_do_nothing()
+    return postgresql.insert(Delivery).on_conflict_do_nothing()

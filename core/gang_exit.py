@@ -1,0 +1,80 @@
+"""How an attempt over several nodes ended, judged from the ends of all its parts. Pure.
+
+Each node's shim has judged its own ranks. When a rank dies, those of the other nodes fail because
+of it, perhaps sooner to be heard; so every part's failure is weighed (`ExitRecord.guilt`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.messages import ExitRecord
+from core.states import Outcome
+
+VICTIM, NOT_GUILTY = 3, 9
+
+
+@dataclass(frozen=True)
+class PartEnd:
+    """How one part ended: by its node's record, or given up for lost with this sentence."""
+
+    record: ExitRecord | None
+    lost: str | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether its ranks have trained to the end."""
+        return self.record is not None and self.record.outcome is Outcome.SUCCEEDED
+
+    @property
+    def guilt(self) -> int:
+        """Smaller is more guilty."""
+        if self.record is None:
+            return 0 if self.lost else NOT_GUILTY
+        return NOT_GUILTY if self.record.guilt is None else self.record.guilt
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The outcome of the whole attempt, with a sentence for its owner."""
+
+    outcome: Outcome
+    message: str
+    record: ExitRecord | None
+    """Of the whole attempt; None where nobody saw the end that counts."""
+
+
+def judge_together(ends: Sequence[PartEnd], *, asked: Outcome | None) -> Judged:
+    """What became of an attempt whose parts ended so, the first node's first.
+
+    `asked`: why it was asked to stop, if its owner or the platform wanted it.
+    """
+    first = ends[0]
+    if len(ends) == 1 and first.record is not None:
+        return Judged(first.record.outcome, first.record.reason, first.record)
+    records = [end.record for end in ends if end.record is not None]
+    culprit = min(ends, key=lambda end: end.guilt)
+    if first.succeeded and culprit.guilt > 1:
+        culprit = first  # what is trained is on the first node: the others were only late to leave
+    elif asked is not None and first.record is not None:
+        culprit = first
+    elif culprit.guilt == NOT_GUILTY:
+        culprit = next((end for end in ends if not end.succeeded and end.record), first)
+    if culprit.record is None:
+        return Judged(Outcome.NODE_LOST, culprit.lost or "Nobody saw its end.", None)
+    told = culprit.record
+    outcome = told.outcome
+    if outcome is not Outcome.SUCCEEDED and asked is not None:
+        outcome = asked
+    elif culprit.guilt == VICTIM:
+        outcome = Outcome.STALLED  # each says that the others were gone: it was the way between
+    whole = told.model_copy(
+        update={
+            "outcome": outcome,
+            "ranks": sorted(
+                (rank for record in records for rank in record.ranks), key=lambda r: r.rank
+            ),
+            "duration_s": max(record.duration_s for record in records),
+            "result": first.record.result if first.record is not None else told.result,
+        }
+    )
+    return Judged(outcome, told.reason, whole)

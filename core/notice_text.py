@@ -1,0 +1,86 @@
+"""What a notice says to a person, in plain words and on the clock of their zone. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from core.notices import NoticeKind
+from core.tables.notices import Notice
+
+TITLES: dict[str, str] = {
+    NoticeKind.LEASE_ENDING: "Your lease ends soon",
+    NoticeKind.LEASE_MOVED: "Your lease is on another node now",
+    NoticeKind.LEASE_REFUNDED: "Your lease was refunded",
+    NoticeKind.LEASE_IDLE: "Nothing runs in your lease",
+    NoticeKind.LEASE_RECLAIMED: "Your lease was taken back",
+    NoticeKind.LEASE_CANCELLED: "Your lease was cancelled",
+    NoticeKind.LEASE_RESTORED: "Your lease is yours again",
+    NoticeKind.LEASES_CLEANED: "Some of your leases were removed",
+    NoticeKind.BLOCK_OFFERED: "Hours that you waited for are free",
+    NoticeKind.OFFER_EXPIRED: "An offer has ended",
+    NoticeKind.LEASE_FLAGGED: "A new policy would not allow your lease",
+    NoticeKind.LEASE_CLOCK_MOVED: "Your lease is at another time of day now",
+    NoticeKind.STORAGE_NEARLY_FULL: "Your storage is nearly full",
+    NoticeKind.TEST: "This is a test",
+}
+LABELS = {"hold_start": "from", "hold_end": "node is free at", "usable_end": "jobs stop at"}
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A subject line and the text below it."""
+
+    subject: str
+    text: str
+
+
+def write(notices: Sequence[Notice], *, name: str, zone: ZoneInfo, url: str) -> Letter:
+    """One notice, or all of a day, to `name`; `url` is where Trainyard is found."""
+    subject = title(notices[0].kind) if len(notices) == 1 else f"{len(notices)} notices of today"
+    parts = [f"Hello {name},"]
+    for notice in notices:
+        if len(notices) > 1:
+            parts.append(f"* {moment(notice.created_at, zone)}: {title(notice.kind)}")
+        parts.append(body(notice, zone))
+    closing = f"Times are on the clock of {zone.key}."
+    if url:
+        closing += f" What you are told, and how, is yours to choose: {url}/account"
+    return Letter(f"Trainyard: {subject}", "\n\n".join([*parts, closing]) + "\n")
+
+
+def title(kind: str) -> str:
+    """What a kind of notice is about, in a few words."""
+    return TITLES.get(kind) or kind.replace("_", " ").capitalize()
+
+
+def body(notice: Notice, zone: ZoneInfo) -> str:
+    """The sentence, then its facts one a line."""
+    facts = dict(notice.facts)
+    lines = [str(facts.pop("message"))]
+    rows = facts.pop("rows", [])
+    lines += [
+        f"  {LABELS.get(key, key.replace('_', ' '))}: {_value(facts[key], zone)}"
+        for key in facts
+        if facts[key] not in (None, "")
+    ]
+    if isinstance(rows, list):
+        lines += [f"  - {', '.join(_value(part, zone) for part in row)}" for row in rows]
+    return "\n".join(lines)
+
+
+def moment(at: datetime, zone: ZoneInfo) -> str:
+    """`Tue 24 Nov 2026, 15:00 EST (UTC-05:00)`."""
+    local = at.astimezone(zone)
+    offset = local.strftime("%z")
+    return f"{local:%a %d %b %Y, %H:%M} {local:%Z} (UTC{offset[:3]}:{offset[3:5]})"
+
+
+def _value(value: object, zone: ZoneInfo) -> str:
+    if isinstance(value, str) and "T" in value:
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+        return moment(at, zone) if at.tzinfo else value
+    return str(value)

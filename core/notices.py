@@ -1,0 +1,59 @@
+"""What people are to be told: one row for each, written in the transaction that made it true.
+
+A row is all that the scheduler and the API do; sending it is another process's work, so that a mail
+server that hangs holds up nobody, and a transaction that rolls back tells nobody anything.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+
+from sqlalchemy.orm import Session
+
+from core.tables.kinds import NoticeState
+from core.tables.notices import Notice
+
+
+class NoticeKind(StrEnum):
+    """What happened, as a past participle; a template for the text may be chosen by it."""
+
+    LEASE_ENDING = "lease_ending"
+    LEASE_MOVED = "lease_moved"
+    LEASE_REFUNDED = "lease_refunded"
+    LEASE_IDLE = "lease_idle"
+    LEASE_RECLAIMED = "lease_reclaimed"
+    LEASE_CANCELLED = "lease_cancelled"
+    LEASE_RESTORED = "lease_restored"
+    LEASES_CLEANED = "leases_cleaned"
+    """By a clean-up: one for each person, whatever it took of them."""
+    LEASE_FLAGGED = "lease_flagged"
+    LEASE_CLOCK_MOVED = "lease_clock_moved"
+    BLOCK_OFFERED = "block_offered"
+    OFFER_EXPIRED = "offer_expired"
+    TEST = "test"
+    STORAGE_NEARLY_FULL = "storage_nearly_full"
+
+
+def notify(
+    session: Session,
+    user_id: str,
+    kind: NoticeKind,
+    subject: str,
+    facts: dict[str, object],
+    *,
+    now: datetime,
+) -> Notice:
+    """Have a person told. `facts` is JSON with `message`, a sentence that says it all.
+
+    `rows`, if there are any, are lists of values, one line each; moments are RFC 3339 everywhere.
+    """
+    assert facts.get("message"), "a notice says something"
+    notice = Notice(
+        user_id=user_id,
+        kind=kind,
+        subject=subject,
+        facts=facts,
+        state=NoticeState.WAITING,
+        created_at=now,
+    )
+    session.add(notice)
+    return notice

@@ -1,0 +1,79 @@
+"""Where people may make us call: their webhooks' addresses, looked up once and then held to.
+
+A name is resolved, every address it has must be public, and the connection goes to one of those
+very addresses: a name that points elsewhere a moment later changes nothing.
+"""
+
+import socket
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+MAX_URL = 500
+
+
+class NotOutward(ValueError):
+    """An address that must not be called; the message says why."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A checked address of a webhook."""
+
+    is_https: bool
+    host: str
+    port: int
+    path: str
+    """With its query."""
+
+    @property
+    def host_header(self) -> str:
+        """As HTTP's Host wants it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.is_https else 80) else f"{host}:{self.port}"
+
+
+def target_of(url: str, *, private: bool) -> Target:
+    """The parts of `url`. Raises NotOutward for what no webhook has; resolves nothing yet."""
+    if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
+        raise NotOutward(f"a URL has at most {MAX_URL} plain characters")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise NotOutward(f"this is no URL: {error}") from error
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise NotOutward("write it like https://example.org/hook")
+    if parts.scheme == "http" and not private:
+        raise NotOutward("it must begin with https://, so that nobody on the way can read it")
+    if parts.username is not None or parts.password is not None:
+        raise NotOutward("no name and password in it; what we send is signed")
+    is_https = parts.scheme == "https"
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    target = Target(is_https, parts.hostname, port or (443 if is_https else 80), path)
+    try:
+        literal = str(ip_address(target.host))
+    except ValueError:
+        return target
+    if not private:
+        _require_public(literal)
+    return target
+
+
+def resolve(target: Target, *, private: bool) -> list[str]:
+    """The addresses behind a target, all public unless `private`. Raises NotOutward, or OSError."""
+    found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    addresses = sorted({str(info[4][0]) for info in found})
+    if not private:
+        for address in addresses:
+            _require_public(address)
+    return addresses
+
+
+def _require_public(address: str) -> None:
+    """Refuse loopback, private, link-local (cloud metadata), shared and reserved addresses."""
+    ip = ip_address(address.partition("%")[0])
+    mapped = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
+    ip = mapped or ip
+    if not ip.is_global or ip.is_multicast:
+        raise NotOutward(f"{address} is not an address of the public internet")

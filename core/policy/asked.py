@@ -1,0 +1,324 @@
+"""A request in the light of its policy: what all rules need of it, worked out once."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+
+from core.policy.bands import Crossing, Place, whole_hours
+from core.policy.document import Policy, Window
+from core.policy.grid import HOUR, hold_end, hour_ceiling, hour_floor, usable_end
+from core.policy.local_time import show, stamp
+from core.policy.matching import ALL, Counted
+from core.policy.memory import Known
+from core.policy.sections import BackToBack, Period, Quota, Scope
+from core.policy.verdict import (
+    Charge,
+    Grant,
+    LeaseFact,
+    Request,
+    RequestKind,
+    Situation,
+    Span,
+)
+
+LONGEST = timedelta(days=8)  # of a hold whose band is looked for; longer ones are refused anyway
+WALK_IN = "walk_in"
+Key = bool | date | tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Use:
+    """A counted lease, or several that touch, and what it takes from which quota."""
+
+    facts: tuple[LeaseFact, ...]
+    """Empty for what is asked for now."""
+    counted: Counted
+    place: Place
+    quota: str | None
+
+    @property
+    def hours(self) -> int:
+        return self.counted.hours
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request, situation and policy."""
+
+    request: Request
+    situation: Situation
+    policy: Policy
+    start: datetime
+    end: datetime
+    """Of the hold, even if the usable end was given."""
+    own: tuple[LeaseFact, ...]
+    """Without those that the request replaces."""
+    holds: tuple[Span, ...]
+
+    @classmethod
+    def of(cls, request: Request, situation: Situation, policy: Policy) -> "Asked":
+        """In UTC, without what the request replaces."""
+        gone = request.replaces
+        grid = policy.grid
+        return cls(
+            request=request,
+            situation=situation,
+            policy=policy,
+            start=request.start.astimezone(UTC),
+            end=hold_end(request.end, grid.grace_s, grid.anchor),
+            own=tuple(fact for fact in situation.own if fact.id not in gone),
+            holds=tuple(span for span in situation.holds if span.lease_id not in gone),
+        )
+
+    def at(self, start: datetime) -> "Asked":
+        """The same block at another time."""
+        return replace(self, start=start, end=start + (self.end - self.start))
+
+    @property
+    def now(self) -> datetime:
+        return self.situation.now
+
+    def show(self, moment: datetime) -> str:
+        """For people, in the policy's zone."""
+        return show(moment, self.policy.zone)
+
+    def stamp(self, moment: datetime) -> str:
+        """RFC 3339, in the policy's zone."""
+        return stamp(moment, self.policy.zone)
+
+    # ------------------------------------------------------------------------ node and time
+
+    @cached_property
+    def pools(self) -> tuple[str, ...]:
+        """The node's."""
+        return self.policy.pools_of(self.request.node)
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """The node's."""
+        pools = set(self.pools)
+        return tuple(window for window in self.policy.times if pools & set(window.pools))
+
+    @cached_property
+    def place(self) -> Place:
+        """The hold's place in the day."""
+        last = min(max(self.end, self.start + timedelta(minutes=1)), self.start + LONGEST)
+        return self.policy.clock.place(self.start, last)
+
+    @cached_property
+    def pool_hours(self) -> tuple[int, ...]:
+        """Block lengths by day, ascending."""
+        listed = {hours for name in self.pools for hours in self.policy.pools[name].hours}
+        return tuple(sorted(listed)) or tuple(range(1, self.policy.grid.max_block_hours + 1))
+
+    @cached_property
+    def block_hours(self) -> tuple[int, ...]:
+        """Block lengths at this time, ascending."""
+        band = self.policy.bands.get(self.place.band or "")
+        return tuple(sorted(band.hours)) if band and band.hours else self.pool_hours
+
+    @cached_property
+    def earliest_start(self) -> datetime:
+        """The first start on the grid that may still be booked."""
+        grid = self.policy.grid
+        if grid.late_start and not grid.min_lead_min:
+            return hour_floor(self.now, grid.anchor)
+        return hour_ceiling(self.now + timedelta(minutes=grid.min_lead_min), grid.anchor)
+
+    @property
+    def usable_end(self) -> datetime:
+        """When its jobs would be stopped."""
+        return usable_end(self.end, self.policy.grid.grace_s)
+
+    @cached_property
+    def prolonged(self) -> LeaseFact | None:
+        """The lease that an extension is for."""
+        replaced = [fact for fact in self.situation.own if fact.id in self.request.replaces]
+        return replaced[0] if replaced else None
+
+    # ---------------------------------------------------------------------------- exceptions
+
+    @cached_property
+    def granted(self) -> dict[str, Grant]:
+        """Exceptions that hold for this start, by the reason code that they lift."""
+        grants = self.situation.exceptions
+        return {grant.rule: grant for grant in grants if grant.start <= self.start < grant.end}
+
+    def extra(self, code: str) -> int:
+        """How much more than the limit exceptions allow."""
+        return sum(
+            grant.extra
+            for grant in self.situation.exceptions
+            if grant.rule == code and grant.start <= self.start < grant.end
+        )
+
+    # --------------------------------------------------------------------------- what counts
+
+    @cached_property
+    def hours(self) -> int:
+        """Whole hours of the hold; of a walk-in's usable time, its hold begins within an hour."""
+        prolonged = self.prolonged
+        walked_in = self.request.kind is RequestKind.WALK_IN or (
+            self.request.kind is RequestKind.EXTENSION
+            and prolonged is not None
+            and prolonged.kind == WALK_IN
+        )
+        end = self.usable_end if walked_in else self.end
+        return max(1, whole_hours(end - self.start))
+
+    @cached_property
+    def is_charged(self) -> bool:
+        """Whether it counts at all."""
+        return self.request.kind is not RequestKind.WALK_IN or self.policy.walk_in.charged
+
+    @cached_property
+    def mine(self) -> Use:
+        """What is asked for, together with the own leases that it touches if they merge."""
+        beside = self._touching
+        start = min([self.start, *(fact.start for fact in beside)])
+        end = max([self.end, *(fact.end for fact in beside)])
+        hours = self.hours + sum(self.fact_hours(fact) for fact in beside)
+        return self._use(tuple(beside), self.pools, start, max(end, start), hours)
+
+    @cached_property
+    def merged(self) -> Counted | None:
+        """The whole block, if it touches own leases and merges with them."""
+        return self.mine.counted if self._touching else None
+
+    @cached_property
+    def charge(self) -> Charge:
+        """What this request by itself takes."""
+        place = self.place
+        hours = self.hours
+        if place.crosses and self.policy.crossing is Crossing.PRORATE:
+            hours = min(hours, max(1, whole_hours(place.outside)))
+        return Charge(self.mine.quota if self.is_charged else None, hours)
+
+    def uses(self, scope: Scope) -> list[Use]:
+        """The leases that count under this policy, touching ones of one person merged.
+
+        The member's own, or those of the member's lab.
+        """
+        return self._remembered(scope, "uses", lambda: self._uses(scope))
+
+    def used_hours(self, quota: Quota, band: str) -> int:
+        """Of the member or lab in this band and in the period in which the request lies."""
+        totals = self._remembered(
+            quota.scope, quota.period, lambda: self._totals(quota.scope, quota.period)
+        )
+        return totals[band, self.key(self.mine, quota.period)]
+
+    def key(self, use: Use, period: Period) -> Key:
+        """What leases that count together in this period have in common."""
+        if period is Period.WEEK:
+            return self.policy.clock.week(use.counted.start)
+        if period is Period.DAY:
+            return self.policy.clock.local_date(use.counted.start)
+        if period is Period.NIGHT:
+            return use.place.night or self.policy.clock.local_date(use.counted.start)
+        first, last = self.policy.whole
+        return first <= use.counted.start < last
+
+    def fact_hours(self, fact: LeaseFact) -> int:
+        """Whole hours that a lease counts for."""
+        grace_s = self.policy.grid.grace_s
+        end = usable_end(fact.end, grace_s) if fact.kind == WALK_IN else fact.end
+        return max(1, whole_hours(end - fact.start))
+
+    @cached_property
+    def _touching(self) -> list[LeaseFact]:
+        if self.policy.adjacency.same_user_back_to_back is not BackToBack.MERGE:
+            return []
+        if not any(fact.node.id == self.request.node.id for fact in self.own):
+            return []
+        asked = LeaseFact(
+            id="",
+            user_id=self.request.member.id,
+            lab_id=None,
+            node=self.request.node,
+            start=self.start,
+            end=self.end,
+            kind="booked",
+            state=self.own[0].state,
+            counts=True,
+            created_at=self.now,
+        )
+        same = [fact for fact in self.own if fact.counts and fact.node.id == asked.node.id]
+        chain = next(chain for chain in _chains([*same, asked]) if asked in chain)
+        return [fact for fact in chain if fact is not asked]
+
+    def _remembered(self, scope: Scope, what: str, work: Callable[[], Known]) -> Known:
+        """`work()`, done once for the same leases: a calendar asks for hundreds of starts."""
+        facts = self.situation.own if scope is Scope.USER else self.situation.lab
+        lab_id = self.request.member.lab_id if scope is Scope.LAB else None
+        key = (scope, what, lab_id, self.request.replaces)
+        return self.policy.memory.recall(key, facts, work)
+
+    def _uses(self, scope: Scope) -> list[Use]:
+        return [self._use_of(chain) for chain in self._counted(scope)]
+
+    def _totals(self, scope: Scope, period: Period) -> Counter[tuple[str, Key]]:
+        totals: Counter[tuple[str, Key]] = Counter()
+        for use in self.uses(scope):
+            key = self.key(use, period)
+            totals[ALL, key] += use.hours
+            if use.place.band is not None:
+                totals[use.place.band, key] += use.hours
+        return totals
+
+    def _counted(self, scope: Scope) -> list[tuple[LeaseFact, ...]]:
+        gone, lab_id = self.request.replaces, self.request.member.lab_id
+        facts = self.own
+        if scope is Scope.LAB:
+            lab = self.situation.lab
+            facts = tuple(fact for fact in lab if fact.lab_id == lab_id and fact.id not in gone)
+        charged = self.policy.walk_in.charged
+        counted = [
+            fact
+            for fact in facts
+            if fact.counts and self.policy.judges(fact.node) and (charged or fact.kind != WALK_IN)
+        ]
+        if self.policy.adjacency.same_user_back_to_back is not BackToBack.MERGE:
+            return [(fact,) for fact in counted]
+        return _chains(counted)
+
+    def _use_of(self, chain: tuple[LeaseFact, ...]) -> Use:
+        pools = self.policy.pools_of(chain[0].node)
+        hours = sum(self.fact_hours(fact) for fact in chain)
+        return self._use(chain, pools, chain[0].start, chain[-1].end, hours)
+
+    def _use(
+        self,
+        facts: tuple[LeaseFact, ...],
+        pools: tuple[str, ...],
+        start: datetime,
+        end: datetime,
+        hours: int,
+    ) -> Use:
+        place = self.policy.clock.place(start, min(max(end, start + HOUR / 60), start + LONGEST))
+        if place.crosses and self.policy.crossing is Crossing.PRORATE:
+            hours = min(hours, max(1, whole_hours(place.outside)))
+        band = self.policy.bands.get(place.band or "")
+        if band is not None:
+            quota = band.quota
+        else:
+            quota = "main" if not self.policy.bands and "main" in self.policy.quotas else None
+        return Use(facts, Counted(pools, hours, start, end), place, quota)
+
+
+def _chains(facts: list[LeaseFact]) -> list[tuple[LeaseFact, ...]]:
+    """Leases of one person on one node that touch, joined."""
+    chains: list[list[LeaseFact]] = []
+    for fact in sorted(facts, key=lambda fact: (fact.user_id, fact.node.id, fact.start)):
+        last = chains[-1][-1] if chains else None
+        if last and (last.user_id, last.node.id, last.end) == (
+            fact.user_id,
+            fact.node.id,
+            fact.start,
+        ):
+            chains[-1].append(fact)
+        else:
+            chains.append([fact])
+    return [tuple(chain) for chain in chains]

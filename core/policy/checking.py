@@ -1,0 +1,205 @@
+"""What is wrong with a document although each of its fields is right. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from core.policy.local_time import UnclearTime, read_moment, zone_named
+from core.policy.matching import ALL
+from core.policy.sections import DAYS, Band, Day, Document, Period, Quota
+from core.strict_text import Path
+
+Misfit = tuple[Path, str]
+"""Where, and what."""
+MINUTES_OF_WEEK = 7 * 24 * 60
+
+
+def misfits(document: Document) -> list[Misfit]:
+    """Every contradiction between fields; the document may be used only if there is none."""
+    try:
+        zone = zone_named(document.policy.zone)
+    except ValueError as error:
+        return [(("policy", "zone"), str(error))]
+    return [
+        *_pools(document),
+        *_windows(document, zone),
+        *_who(document),
+        *_bands(document),
+        *_quotas(document),
+        *_no_show(document),
+        *_end(document),
+    ]
+
+
+def _pools(document: Document) -> Iterator[Misfit]:
+    home: dict[str, str] = {}
+    for name, hardware in document.classes.items():
+        for node in hardware.nodes:
+            if home.setdefault(node, name) != name:
+                yield ("classes", name), f"{node} is in class {home[node]} already"
+    for name, pool in document.pools.items():
+        if name == ALL:
+            yield ("pools", name), "`all` means every node; call the pool something else"
+        if (pool.nodes is None) is (pool.class_name is None):
+            yield ("pools", name), "name its nodes, or its class, and not both"
+
+
+def _windows(document: Document, zone: ZoneInfo) -> Iterator[Misfit]:
+    taken: dict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
+    for number, window in enumerate(document.windows):
+        path: Path = ("windows", number)
+        if not document.pools:
+            yield path, "there are no pools that a window could be for"
+        unknown = [pool for pool in window.pool if pool not in (*document.pools, ALL)]
+        if unknown:
+            yield (*path, "pool"), _unknown("pool", unknown[0], document.pools)
+            continue
+        try:
+            start, end = (read_moment(text, zone) for text in window.usable)
+        except (UnclearTime, ValueError) as error:
+            yield (*path, "usable"), str(error)
+            continue
+        if start >= end:
+            yield (*path, "usable"), "it ends before it starts; nothing could be booked in it"
+            continue
+        yield from _opening(window.opens_at, end, zone, path)
+        for pool in document.pools if ALL in window.pool else window.pool:
+            if any(a < end and b > start for a, b in taken[pool]):
+                yield (*path, "usable"), f"it overlaps an earlier window of pool {pool}"
+            taken[pool].append((start, end))
+
+
+def _opening(opens_at: str, end: datetime, zone: ZoneInfo, path: Path) -> Iterator[Misfit]:
+    if opens_at == "now":
+        return
+    try:
+        opens = read_moment(opens_at, zone)
+    except (UnclearTime, ValueError) as error:
+        yield (*path, "opens_at"), f"{error}; or write: now"
+        return
+    if opens >= end:
+        yield (*path, "opens_at"), "booking would open when the window is over"
+
+
+def _who(document: Document) -> Iterator[Misfit]:
+    who = document.who
+    if bool(who.cohorts) is not bool(who.cohort_key):
+        yield ("who",), "cohort_key and cohorts go together: the attribute, and days by its value"
+    if who.cohorts_enforced and not who.cohorts:
+        yield ("who", "cohorts_enforced"), "there are no cohorts to enforce"
+
+
+def _bands(document: Document) -> Iterator[Misfit]:
+    rests = [name for name, band in document.bands.items() if band.complement_of is not None]
+    if len(rests) > 1:
+        yield ("bands", rests[1]), f"only one band is the rest of the day, and {rests[0]} is it"
+    minutes: dict[int, str] = {}
+    for name, band in document.bands.items():
+        path: Path = ("bands", name)
+        if name == ALL:
+            yield path, "`all` means every hour; call the band something else"
+        if (band.local is None) is (band.complement_of is None):
+            yield path, "say when it is by local, or complement_of which bands, and not both"
+            continue
+        if band.quota is not None and band.quota not in document.quotas:
+            yield (*path, "quota"), _unknown("quota", band.quota, document.quotas)
+        elif band.quota is not None and not document.quotas[band.quota].one_of:
+            yield (*path, "quota"), f"quota {band.quota} has no slots (one_of) to be charged to"
+        if band.complement_of is not None:
+            spans = {other for other, given in document.bands.items() if given.local is not None}
+            if set(band.complement_of) != spans:
+                named = ", ".join(sorted(spans)) or "none"
+                yield (*path, "complement_of"), f"name all bands with local times: {named}"
+        elif len(set(band.local or ())) == 1:
+            yield (*path, "local"), "it ends when it starts"
+        else:
+            for minute in _minutes(band):
+                other = minutes.setdefault(minute, name)
+                if other != name:
+                    yield (*path, "local"), f"it overlaps {other}"
+                    break
+
+
+def _minutes(band: Band) -> Iterator[int]:
+    """Minutes of the week in which the band is."""
+    assert band.local is not None
+    start, end = (int(text[:2]) * 60 + int(text[3:]) for text in band.local)
+    length = (end - start) % (24 * 60)
+    days = range(7) if band.days == ALL else [DAYS.index(Day(day)) for day in band.days]
+    for day in days:
+        for minute in range(length):
+            yield (day * 24 * 60 + start + minute) % MINUTES_OF_WEEK
+
+
+def _quotas(document: Document) -> Iterator[Misfit]:
+    for name, quota in document.quotas.items():
+        path: Path = ("quotas", name)
+        if sum(_shapes(quota)) != 1:
+            yield (
+                path,
+                "say either one_of (slots), or max_node_hours by band, or a number of leases",
+            )
+        for at, choice in enumerate(quota.one_of):
+            for index, slot in enumerate(choice.slots):
+                unknown = [pool for pool in slot.pool if pool not in (*document.pools, ALL)]
+                if unknown:
+                    where: Path = (*path, "one_of", at, "slots", index, "pool")
+                    yield where, _unknown("pool", unknown[0], document.pools)
+        for band in quota.max_node_hours:
+            if band not in (*document.bands, ALL):
+                where = (*path, "max_node_hours", band)
+                yield where, _unknown("band", band, (*document.bands, ALL))
+        if quota.period is Period.NIGHT and not any(b.local for b in document.bands.values()):
+            yield (*path, "period"), "there is no band with local times, so there are no nights"
+
+
+def _shapes(quota: Quota) -> tuple[bool, bool, bool]:
+    numbers = (quota.max_open_leases, quota.max_future_leases, quota.max_concurrent_leases)
+    return (
+        bool(quota.one_of),
+        bool(quota.max_node_hours),
+        any(number is not None for number in numbers),
+    )
+
+
+def _no_show(document: Document) -> Iterator[Misfit]:
+    rule, horizon_days = document.no_show, document.grid.horizon_days
+    if rule.penalty_days is None:
+        return
+    if rule.strikes is None or rule.reclaim_after_min is None:
+        yield (
+            ("no_show", "penalty_days"),
+            "it needs strikes, how many are too many, and reclaim_after_min, what one is",
+        )
+    if rule.penalty_horizon_days >= horizon_days:
+        yield (
+            ("no_show", "penalty_horizon_days"),
+            f"it must be less than grid.horizon_days, the {horizon_days} days of everybody",
+        )
+
+
+def _end(document: Document) -> Iterator[Misfit]:
+    steps = document.end_of_lease
+    stops = [step.at_min for step in steps if step.do == "stop"]
+    grace_min = document.grid.grace_min
+    if stops != [-grace_min]:
+        yield (
+            ("end_of_lease",),
+            f"it needs one stop, at_min: {-grace_min}, when the grace of {grace_min} min begins",
+        )
+    saves = [step.at_min for step in steps if step.do == "checkpoint"]
+    if len(saves) > 1 or any(at_min > -grace_min for at_min in saves):
+        yield ("end_of_lease",), "one checkpoint, before the stop"
+    for number, step in enumerate(steps):
+        if step.kill_after_s is None:
+            continue
+        if step.do != "stop":
+            yield ("end_of_lease", number, "kill_after_s"), "only a stop is followed by a kill"
+        elif step.kill_after_s >= max(1, grace_min * 60):
+            yield ("end_of_lease", number, "kill_after_s"), "the kill must come within the grace"
+
+
+def _unknown(what: str, name: str, known: object) -> str:
+    assert isinstance(known, dict | tuple)
+    return f"there is no {what} {name!r}; there is: {', '.join(known) or 'none'}"

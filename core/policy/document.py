@@ -1,0 +1,201 @@
+"""A policy as its author writes it: one YAML document, read strictly. Pure.
+
+`docs/policies.md` explains every field in plain words; `examples/policies/course.yaml` uses them.
+Whole sections may be left out: what then holds is as generous as DEFAULT.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+from pydantic import ValidationError
+
+from core.errors import BadRequest
+from core.policy.bands import BandClock, LocalSpan
+from core.policy.checking import misfits
+from core.policy.grid import Timetable
+from core.policy.local_time import read_moment
+from core.policy.matching import ALL
+from core.policy.memory import Memory
+from core.policy.sections import DAYS, Day, Document, Header, Quota, WindowRule
+from core.policy.verdict import Member, NodeRef
+from core.strict_text import Flaw, flaws, line_of, parse_yaml
+
+EVER = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
+
+
+@dataclass(frozen=True)
+class Window:
+    """When leases may lie on the nodes of some pools, and from when on they may be booked."""
+
+    pools: tuple[str, ...]
+    start: datetime
+    end: datetime
+    opens_at: datetime | None
+    """None: booking is open."""
+
+
+class Policy(Document):
+    """A document that was checked, and what follows from it."""
+
+    @property
+    def id(self) -> str:
+        return self.policy.id
+
+    @property
+    def version(self) -> int:
+        return self.policy.version
+
+    @cached_property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.policy.zone)
+
+    @cached_property
+    def clock(self) -> BandClock:
+        """Bands, days and weeks in the policy's zone."""
+        rest = [name for name, band in self.bands.items() if band.complement_of is not None]
+        return BandClock(self.zone, tuple(self._local_spans()), rest[0] if rest else None)
+
+    @cached_property
+    def times(self) -> tuple[Window, ...]:
+        """The windows, in UTC; none means that leases may lie at any time."""
+        return tuple(
+            Window(
+                pools=tuple(self.pools) if ALL in window.pool else window.pool,
+                start=read_moment(window.usable[0], self.zone),
+                end=read_moment(window.usable[1], self.zone),
+                opens_at=(
+                    None if window.opens_at == "now" else read_moment(window.opens_at, self.zone)
+                ),
+            )
+            for window in self.windows
+        )
+
+    @cached_property
+    def whole(self) -> tuple[datetime, datetime]:
+        """From the first window's start to the last one's end: the period `window` of quotas."""
+        starts, ends = [w.start for w in self.times], [w.end for w in self.times]
+        return min(starts, default=EVER[0]), max(ends, default=EVER[1])
+
+    @cached_property
+    def timetable(self) -> Timetable:
+        """When jobs of an ending lease are told, saved and stopped."""
+        before_s = {step.do: -step.at_min * 60 for step in self.end_of_lease}
+        stop = next(step for step in self.end_of_lease if step.do == "stop")
+        notices = [-step.at_min * 60 for step in self.end_of_lease if step.do == "notify"]
+        return Timetable(
+            checkpoint_s=before_s.get("checkpoint", before_s["stop"]),
+            stop_s=before_s["stop"],
+            kill_after_stop_s=stop.kill_after_s or Timetable.kill_after_stop_s,
+            notify_s=tuple(notices),
+        )
+
+    def judges(self, node: NodeRef) -> bool:
+        """Whether the node is one of this policy's; a policy without pools is for every node."""
+        return not self.pools or bool(self.pools_of(node))
+
+    def is_usable(self, node: NodeRef, start: datetime, end: datetime) -> bool:
+        """Whether [start, end) lies in one window of the node."""
+        pools = set(self.pools_of(node))
+        return not self.windows or any(
+            window.start <= start and end <= window.end and pools & set(window.pools)
+            for window in self.times
+        )
+
+    def lets_in(self, member: Member) -> bool:
+        """Whether the person is one of those that it is for; staff always are."""
+        group = self.who.group
+        return group is None or member.is_staff or bool(member.groups & set(group))
+
+    def pools_of(self, node: NodeRef) -> tuple[str, ...]:
+        """Names of the pools that the node belongs to."""
+        known = self._pools_by_node.get(node)
+        if known is None:
+            known = tuple(name for name in self.pools if self.covers(name, node))
+            self._pools_by_node[node] = known
+        return known
+
+    def covers(self, pool_name: str, node: NodeRef) -> bool:
+        """Whether the node belongs to the pool."""
+        pool = self.pools[pool_name]
+        if pool.nodes is not None:
+            return node.name in pool.nodes
+        listed = self.classes.get(pool.class_name or "")
+        return node.name in listed.nodes if listed else node.class_name == pool.class_name
+
+    def with_windows(self, windows: Sequence[WindowRule]) -> "Policy":
+        """The same rules, with other windows."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return Policy.model_construct(**{**fields, "windows": tuple(windows)})
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What evaluate() has worked out under this policy."""
+        return Memory()
+
+    @cached_property
+    def _pools_by_node(self) -> dict[NodeRef, tuple[str, ...]]:
+        return {}
+
+    def _local_spans(self) -> Iterator[LocalSpan]:
+        for name, band in self.bands.items():
+            if band.local is None:
+                continue
+            start, end = (time.fromisoformat(text) for text in band.local)
+            days = DAYS if band.days == ALL else band.days
+            yield LocalSpan(name, start, end, frozenset(DAYS.index(Day(day)) for day in days))
+
+
+class BadPolicy(BadRequest):
+    """The document is no policy; `flaws` says where and why."""
+
+    code = "bad_policy"
+    title = "Bad policy"
+
+    def __init__(self, found: list[Flaw]) -> None:
+        more = f" ({len(found) - 1} more below.)" if len(found) > 1 else ""
+        super().__init__(f"{found[0].message}{more}", param=found[0].param)
+        self.flaws = found
+
+
+def policy_for(member: Member, node: NodeRef, policies: Sequence[Policy]) -> Policy:
+    """The one policy of several that judges this person on this node.
+
+    Of those that name the node, the first that is for this person, else the first: it says for
+    whom it is. A node that none names is judged by DEFAULT.
+    """
+    naming = [policy for policy in policies if policy.judges(node)]
+    welcoming = (policy for policy in naming if policy.lets_in(member))
+    return next(welcoming, naming[0] if naming else DEFAULT)
+
+
+def policy_of(node: NodeRef, policies: Sequence[Policy]) -> Policy:
+    """The policy that says how the queue uses a node, whoever asks: the first that names it."""
+    return next((policy for policy in policies if policy.judges(node)), DEFAULT)
+
+
+def load(text: str) -> Policy:
+    """The policy that `text` (YAML) says. Raises BadText or BadPolicy, with lines."""
+    read = parse_yaml(text, quoted_clocks=True)
+    try:
+        policy = Policy.model_validate(read.value)
+    except ValidationError as error:
+        raise BadPolicy(flaws(error.errors(), lines=read.lines)) from error
+    found = []
+    for path, message in misfits(policy):
+        param = ".".join(str(part) for part in path)
+        line = line_of(path, read.lines)
+        where = f" (line {line})" if line else ""
+        found.append(Flaw(param, "does_not_fit", f"{param}{where}: {message}."))
+    if found:
+        raise BadPolicy(found)
+    return policy
+
+
+DEFAULT = Policy(
+    policy=Header(id="default", version=0),
+    quotas={"open": Quota(max_open_leases=5)},
+)
+"""What holds where no policy is applied."""

@@ -1,0 +1,127 @@
+"""The one judge of bookings, walk-ins and extensions: for previews, clean-up and simulation too.
+
+Pure: what it needs to know of the world is in the Situation. The rules are in rules.py.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import islice
+
+from core.policy import quotas
+from core.policy.asked import Asked
+from core.policy.document import Policy
+from core.policy.grid import HOUR, hour_ceiling, hour_floor
+from core.policy.rules import RULES, Finding
+from core.policy.verdict import (
+    LIFTABLE,
+    Reason,
+    Request,
+    RequestKind,
+    Situation,
+    Verdict,
+)
+
+OFFERS = 3
+SEARCHED_HOURS = 7 * 24
+"""How far to both sides of what was asked next_starts looks."""
+CONSIDERED = 4
+"""Of so many times the starts that are offered, those that leave no gap come first."""
+HOPELESS = frozenset(
+    {"node_down", "not_eligible", "churn", "too_many_open", "walk_in_refused"}
+)  # another start would not help
+
+
+def evaluate(
+    request: Request, situation: Situation, policy: Policy, *, offers: int = OFFERS
+) -> Verdict:
+    """Whether the request may be granted now, every rule that it breaks, and what is left.
+
+    If it is refused, up to `offers` of the nearest starts that would be accepted are looked for,
+    as far as `situation.holds` tells which hours are free; 0 saves that time.
+    """
+    asked = Asked.of(request, situation, policy)
+    reasons: list[Reason] = []
+    warnings: list[Reason] = []
+    for finding in _findings(asked):
+        (reasons if finding.refuses else warnings).append(finding.reason)
+    ok = not reasons
+    return Verdict(
+        ok=ok,
+        reasons=tuple(reasons),
+        warnings=tuple(warnings),
+        charge=asked.charge,
+        left=quotas.left(asked, granted=ok),
+        next_starts=() if ok else _next_starts(asked, reasons, offers),
+        policy_id=policy.id,
+        policy_version=policy.version,
+        local_start=asked.stamp(asked.start),
+        zone=policy.policy.zone,
+    )
+
+
+def _findings(asked: Asked) -> Iterator[Finding]:
+    """What all rules find, the cheap ones first; what an exception lifts becomes a warning."""
+    for rule in RULES[asked.request.kind]:
+        for finding in rule(asked):
+            grant = asked.granted.get(finding.reason.code)
+            if finding.refuses and grant and finding.reason.code in LIFTABLE:
+                yield Finding(_lifted(finding.reason, grant.why), refuses=False)
+            else:
+                yield finding
+
+
+def _lifted(reason: Reason, why: str) -> Reason:
+    message = f"{reason.message} Allowed by an exception: {why}"
+    return Reason(reason.code, reason.param, message, reason.numbers)
+
+
+def _next_starts(asked: Asked, reasons: list[Reason], offers: int) -> tuple[datetime, ...]:
+    """The nearest starts on this node that would be accepted: of a block as long, now; of a
+    walk-in, then."""
+    if not offers or any(reason.code in HOPELESS for reason in reasons):
+        return ()
+    if asked.request.kind is RequestKind.WALK_IN:
+        return tuple(islice(_walk_in_starts(asked), offers))
+    if asked.request.kind is RequestKind.BOOKING and asked.end - asked.start >= HOUR:
+        return _block_starts(asked, offers)
+    return ()
+
+
+def _walk_in_starts(asked: Asked) -> Iterator[datetime]:
+    """On the hour, as if nothing else were booked or began meanwhile."""
+    first = hour_ceiling(asked.now, asked.policy.grid.anchor)
+    for number in range(SEARCHED_HOURS):
+        start = first + number * HOUR
+        then = replace(
+            asked,
+            situation=replace(asked.situation, now=start),
+            start=start,
+            end=start + asked.hours * HOUR,
+        )
+        if _is_warned(then) is not None:
+            yield start
+
+
+def _block_starts(asked: Asked, offers: int) -> tuple[datetime, ...]:
+    middle = max(asked.start, asked.earliest_start)
+    before = hour_floor(middle, asked.policy.grid.anchor)
+    found: list[tuple[bool, timedelta, datetime]] = []
+    for number in range(SEARCHED_HOURS):
+        for start in (before - number * HOUR, before + (number + 1) * HOUR):
+            if len(found) >= offers * CONSIDERED:
+                break
+            warned = None if start < asked.earliest_start else _is_warned(asked.at(start))
+            if warned is not None:
+                found.append((warned, abs(start - middle), start))
+    return tuple(sorted(start for _, _, start in sorted(found)[:offers]))
+
+
+def _is_warned(asked: Asked) -> bool | None:
+    """Whether the gap rule only warns of it; None if it would be refused."""
+    warned = False
+    for finding in _findings(asked):
+        if finding.refuses:
+            return None
+        warned = warned or finding.reason.code == "leaves_gap"
+    return warned

@@ -1,0 +1,83 @@
+"""Do these leases fit into the slots of an alternative, each into one of its own? Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A lease, or several that touch, as a quota sees it."""
+
+    pools: tuple[str, ...]
+    """Of its node."""
+    hours: int
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True)
+class Room:
+    """Room for one lease of at most `hours` on a node of one of the pools."""
+
+    pools: tuple[str, ...]
+    hours: int
+
+    def takes(self, lease: Counted) -> bool:
+        """Whether the lease fits in here."""
+        return lease.hours <= self.hours and (
+            ALL in self.pools or any(pool in self.pools for pool in lease.pools)
+        )
+
+
+def rooms_left(
+    leases: Sequence[Counted], rooms: Sequence[Room], *, distinct_times: bool, extra: int = 0
+) -> tuple[Room, ...] | None:
+    """The rooms that stay free if each lease gets its own; None if they don't all fit.
+
+    `extra` leases may stay without a room. With `distinct_times` those that have one do not
+    overlap in time; which of two that overlap is left out is then chosen by time alone.
+    """
+    housed = _one_at_a_time(leases) if distinct_times else list(leases)
+    left_out = len(leases) - len(housed)
+    if left_out > extra or len(leases) > len(rooms) + extra:
+        return None
+    unhoused, free = _match(housed, rooms)
+    return free if left_out + unhoused <= extra else None
+
+
+def _one_at_a_time(leases: Sequence[Counted]) -> list[Counted]:
+    """As many of them as can be without two at one time: always the one that ends first."""
+    chosen: list[Counted] = []
+    for lease in sorted(leases, key=lambda lease: lease.end):
+        if not chosen or lease.start >= chosen[-1].end:
+            chosen.append(lease)
+    return chosen
+
+
+def _match(leases: Sequence[Counted], rooms: Sequence[Room]) -> tuple[int, tuple[Room, ...]]:
+    """How many leases find no room, and the rooms that stay free.
+
+    By augmenting paths (Kuhn 1955), tightest room first, so that the widest stay free.
+    """
+    order = sorted(range(len(rooms)), key=lambda at: (rooms[at].hours, _width(rooms[at])))
+    guest: dict[int, int] = {}
+
+    def settle(lease: int, tried: set[int]) -> bool:
+        for at in order:
+            if at in tried or not rooms[at].takes(leases[lease]):
+                continue
+            tried.add(at)
+            if at not in guest or settle(guest[at], tried):
+                guest[at] = lease
+                return True
+        return False
+
+    unhoused = sum(not settle(lease, set()) for lease in range(len(leases)))
+    return unhoused, tuple(room for at, room in enumerate(rooms) if at not in guest)
+
+
+def _width(room: Room) -> int:
+    return 1_000 if ALL in room.pools else len(room.pools)

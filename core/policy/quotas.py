@@ -1,0 +1,209 @@
+"""Quotas: alternatives of slots, caps of node-hours, and what is left of both. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from core.policy.asked import Asked, Use
+from core.policy.document import Policy
+from core.policy.matching import ALL, Counted, Room, rooms_left
+from core.policy.sections import Choice, Period, Quota, Scope, Slot
+from core.policy.verdict import Block, Left, Reason
+from core.states import LeaseState
+
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
+WHEN = {
+    Period.WINDOW: "",
+    Period.WEEK: " this week",
+    Period.DAY: " that day",
+    Period.NIGHT: " that night",
+}
+
+
+def slots(asked: Asked) -> Iterator[Reason]:
+    """Refuses what fits no alternative of its quota together with all that counts already."""
+    name = asked.charge.quota
+    if name is None or not asked.policy.quotas[name].one_of:
+        return
+    quota = asked.policy.quotas[name]
+    before = _counted(asked, name, quota)
+    extra = asked.extra(f"quota_{name}")
+    counted = _with(before, asked.mine)
+    if any(_rooms(choice, counted, extra) is not None for choice in quota.one_of):
+        return
+    limit = max(len(choice.slots) for choice in quota.one_of) + extra
+    allowed = ", or ".join(_slots_text(choice.slots, asked.policy) for choice in quota.one_of)
+    have = ", ".join(_use_text(use) for use in before) or "nothing"
+    whose = "your lab has" if quota.scope is Scope.LAB else "you have"
+    at_one_time = any(
+        choice.distinct_times
+        and rooms_left(_as_counted(counted), _as_rooms(choice), distinct_times=False, extra=extra)
+        is not None
+        for choice in quota.one_of
+    )
+    yield Reason(
+        "distinct_times" if at_one_time else f"quota_{name}",
+        "start",
+        (
+            f"The leases of quota {name} must lie at different times; {whose} {have}."
+            if at_one_time
+            else f"Quota {name} allows {allowed}{WHEN[quota.period]}; {whose} {have} already."
+            if before
+            else f"Quota {name} allows {allowed}{WHEN[quota.period]}; this is none of it."
+        ),
+        {
+            "used": len(before),
+            "limit": limit,
+            "used_hours": sum(use.hours for use in before),
+            "asked_hours": asked.mine.hours,
+        },
+    )
+
+
+def caps(asked: Asked) -> Iterator[Reason]:
+    """Refuses what is more than a cap of node-hours."""
+    if not asked.is_charged:
+        return
+    for quota in asked.policy.quotas.values():
+        code = "lab_cap" if quota.scope is Scope.LAB else "user_cap"
+        for band, limit in _caps_of(asked, quota):
+            if band not in (ALL, asked.place.band):
+                continue
+            used = asked.used_hours(quota, band)
+            if used + asked.charge.hours <= limit + asked.extra(code):
+                continue
+            whose = "Your lab has" if quota.scope is Scope.LAB else "You have"
+            what = "" if band == ALL else f"{band} "
+            yield Reason(
+                code,
+                "hours",
+                f"{whose} used {used} of {limit + asked.extra(code)} {what}node-hours"
+                f"{WHEN[quota.period]}; this block needs {asked.charge.hours}.",
+                {
+                    "used": used,
+                    "limit": limit + asked.extra(code),
+                    "asked_hours": asked.charge.hours,
+                    "band": band,
+                },
+            )
+
+
+def left(asked: Asked, *, granted: bool) -> tuple[Left, ...]:
+    """What the quotas still allow, in the period in which the request lies."""
+    found: list[Left] = []
+    for name, quota in asked.policy.quotas.items():
+        if quota.one_of:
+            found += _slots_left(asked, name, quota, granted=granted)
+        for band, limit in _caps_of(asked, quota):
+            used = asked.used_hours(quota, band)
+            if granted and asked.is_charged and band in (ALL, asked.place.band):
+                used += asked.charge.hours
+            code = "lab_cap" if quota.scope is Scope.LAB else "user_cap"
+            rest = max(0, limit + asked.extra(code) - used)
+            what = "" if band == ALL else f"{band} "
+            whose = " of your lab" if quota.scope is Scope.LAB else ""
+            text = f"{rest} {what}node-hours{whose}{WHEN[quota.period]}"
+            found.append(Left(name, band, (), text, hours=rest))
+    return tuple(found)
+
+
+def _slots_left(asked: Asked, name: str, quota: Quota, *, granted: bool) -> Iterator[Left]:
+    counted = _counted(asked, name, quota)
+    if granted and asked.charge.quota == name:
+        counted = _with(counted, asked.mine)
+    fixed = [use for use in counted if not _can_be_swapped(use, asked)]
+    extra = asked.extra(f"quota_{name}")
+    for choice in quota.one_of:
+        rooms = _rooms(choice, counted, extra)
+        if rooms:
+            yield _left(name, choice, rooms, asked.policy, by_swap=False)
+        elif rooms is None and len(fixed) < len(counted):
+            rooms = _rooms(choice, fixed, extra)
+            if rooms:
+                yield _left(name, choice, rooms, asked.policy, by_swap=True)
+
+
+def _left(
+    quota: str, choice: Choice, rooms: tuple[Room, ...], policy: Policy, *, by_swap: bool
+) -> Left:
+    blocks = tuple(Block(room.pools, room.hours) for room in rooms)
+    text = _blocks_text(blocks, policy)
+    if by_swap:
+        text += ", in place of what is booked"
+    hours = sum(block.hours for block in blocks)
+    return Left(quota, choice.name, blocks, text, by_swap, hours)
+
+
+def _can_be_swapped(use: Use, asked: Asked) -> bool:
+    return all(fact.state is LeaseState.BOOKED and fact.start > asked.now for fact in use.facts)
+
+
+def _counted(asked: Asked, name: str, quota: Quota) -> list[Use]:
+    """What counts against the quota in the period of the request, the request left out."""
+    key = asked.key(asked.mine, quota.period)
+    return [
+        use
+        for use in asked.uses(quota.scope)
+        if use.quota == name and asked.key(use, quota.period) == key
+    ]
+
+
+def _with(counted: Sequence[Use], mine: Use) -> list[Use]:
+    """Together with what is asked for; leases that it merges with are counted in it."""
+    inside = {fact.id for fact in mine.facts}
+    return [*(use for use in counted if not inside & {f.id for f in use.facts}), mine]
+
+
+def _rooms(choice: Choice, counted: Sequence[Use], extra: int) -> tuple[Room, ...] | None:
+    return rooms_left(
+        _as_counted(counted),
+        _as_rooms(choice),
+        distinct_times=choice.distinct_times,
+        extra=extra,
+    )
+
+
+def _as_counted(uses: Sequence[Use]) -> list[Counted]:
+    return [use.counted for use in uses]
+
+
+def _as_rooms(choice: Choice) -> list[Room]:
+    return [Room(slot.pool, slot.hours) for slot in choice.slots]
+
+
+def _caps_of(asked: Asked, quota: Quota) -> Iterator[tuple[str, int]]:
+    """Band and limit; a lab's cap is none for people without a lab."""
+    if quota.scope is not Scope.LAB or asked.request.member.lab_id is not None:
+        yield from quota.max_node_hours.items()
+
+
+# ------------------------------------------------------------------------------------- in words
+
+
+def _slots_text(wanted: Sequence[Slot], policy: Policy) -> str:
+    return _blocks_text([Block(slot.pool, slot.hours) for slot in wanted], policy)
+
+
+def _blocks_text(blocks: Sequence[Block], policy: Policy) -> str:
+    """`one 2-hour block on a single-GPU node and one 2-hour block on another four-GPU node`."""
+    parts = []
+    for block, number in Counter(blocks).items():
+        count = NUMBERS[number] if number < len(NUMBERS) else str(number)
+        noun = "block" if number == 1 else "blocks"
+        parts.append(f"{count} {block.hours}-hour {noun} on {_pools_text(block.pools, policy)}")
+    return " and ".join(parts)
+
+
+def _pools_text(pools: Sequence[str], policy: Policy) -> str:
+    if ALL in pools:
+        return "any node"
+    titles = []
+    for name in pools:
+        pool = policy.pools[name]
+        alone = pool.nodes[0] if pool.nodes and len(pool.nodes) == 1 else f"a node of {name}"
+        titles.append(pool.title or alone)
+    return " or ".join(titles)
+
+
+def _use_text(use: Use) -> str:
+    node = use.facts[0].node.name
+    return f"{use.hours} h on {node}"

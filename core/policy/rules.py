@@ -1,0 +1,496 @@
+"""Every rule of a policy as a function that yields what it finds; a finding refuses or only warns.
+
+Pure. `RULES` says which of them are asked for which kind of request, in which order.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from core.policy import quotas
+from core.policy.asked import Asked
+from core.policy.bands import Crossing
+from core.policy.document import Window
+from core.policy.gaps import lost_beside
+from core.policy.grid import HOUR, hour_ceiling, hour_floor
+from core.policy.sections import DAYS, BackToBack, GapMode
+from core.policy.verdict import (
+    Reason,
+    RequestKind,
+)
+from core.states import LIVE_LEASE, LeaseState
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found."""
+
+    reason: Reason
+    refuses: bool = True
+
+
+Rule = Callable[[Asked], Iterator[Finding]]
+
+
+# ------------------------------------------------------------------------------- grid and length
+
+
+def _grid(asked: Asked) -> Iterator[Finding]:
+    anchor = asked.policy.grid.anchor
+    before, after = hour_floor(asked.start, anchor), hour_ceiling(asked.start, anchor)
+    if before == after:
+        return
+    minute = asked.policy.grid.anchor_min
+    on = "the full hour (UTC)" if not minute else f"minute {minute:02} of the hour (UTC)"
+    yield _refusal(
+        "off_grid",
+        "start",
+        f"Blocks start on {on}; {asked.show(asked.start)} does not. "
+        f"The nearest starts are {asked.show(before)} and {asked.show(after)}.",
+        previous_start=asked.stamp(before),
+        next_start=asked.stamp(after),
+    )
+
+
+def _length(asked: Asked) -> Iterator[Finding]:
+    allowed = asked.block_hours
+    hours = (asked.end - asked.start) / HOUR
+    if hours in allowed:
+        return
+    limit = allowed[-1]
+    said = f"1 to {limit}" if len(allowed) > 3 else " or ".join(str(length) for length in allowed)
+    unit = "hour" if allowed == (1,) else "hours"
+    where = f" on {asked.request.node.name}" if asked.pools else ""
+    yield _refusal(
+        "bad_block_length",
+        "hours",
+        f"A block{where} at this time has {said} {unit}, not {hours:g}.",
+        asked=hours,
+        limit=limit,
+        allowed=", ".join(str(length) for length in allowed),
+    )
+
+
+# ------------------------------------------------------------------------------------------ when
+
+
+def _moment(asked: Asked) -> Iterator[Finding]:
+    now, grid = asked.now, asked.policy.grid
+    running = hour_floor(now, grid.anchor)
+    earliest = asked.earliest_start
+    if asked.start < running:
+        yield _refusal(
+            "in_the_past",
+            "start",
+            f"{asked.show(asked.start)} is over; the hour that runs now began at "
+            f"{asked.show(running)}.",
+            next_start=asked.stamp(earliest),
+        )
+    elif asked.start < earliest:
+        yield _refusal(
+            "too_soon",
+            "start",
+            f"Blocks must be booked {grid.min_lead_min} minutes before they start; the next one "
+            f"starts at {asked.show(earliest)}.",
+            limit=grid.min_lead_min,
+            next_start=asked.stamp(earliest),
+        )
+    if asked.start > now + timedelta(days=grid.horizon_days):
+        yield _refusal(
+            "outside_horizon",
+            "start",
+            f"Blocks can be booked {grid.horizon_days} days ahead; {asked.show(asked.start)} is "
+            f"{(asked.start - now).days} days away.",
+            limit=grid.horizon_days,
+            used=(asked.start - now).days,
+        )
+
+
+def _window(asked: Asked) -> Iterator[Finding]:
+    if not asked.policy.windows:
+        return
+    mine = asked.windows
+    around = [window for window in mine if window.start <= asked.start and asked.end <= window.end]
+    if not around:
+        yield _outside_window(asked, mine)
+        return
+    if any(window.opens_at is None or window.opens_at <= asked.now for window in around):
+        return
+    opens = min(window.opens_at for window in around if window.opens_at is not None)
+    yield _refusal(
+        "not_open_yet",
+        "start",
+        f"Booking of {asked.request.node.name} opens at {asked.show(opens)}.",
+        opens_at=asked.stamp(opens),
+    )
+
+
+def _outside_window(asked: Asked, mine: tuple[Window, ...]) -> Finding:
+    node = asked.request.node.name
+    ahead = [window for window in mine if window.end > asked.now]
+    if not ahead:
+        message = f"{node} has no window any more in which leases may lie."
+        return _refusal("outside_window", "start", message)
+    window = min(ahead, key=lambda window: abs(window.start - asked.start))
+    return _refusal(
+        "outside_window",
+        "start",
+        f"Leases on {node} must lie between {asked.show(window.start)} and "
+        f"{asked.show(window.end)}.",
+        window_start=asked.stamp(window.start),
+        window_end=asked.stamp(window.end),
+    )
+
+
+def _crossing(asked: Asked) -> Iterator[Finding]:
+    if asked.place.crosses and asked.policy.crossing is Crossing.FORBID:
+        bands = ", ".join(sorted(asked.policy.clock.touched(asked.start, asked.end)))
+        yield _refusal(
+            "crosses_band",
+            "start",
+            f"A lease must lie in {bands} with all its hours, or with none.",
+        )
+
+
+# ------------------------------------------------------------------------------------------- who
+
+
+def _who(asked: Asked) -> Iterator[Finding]:
+    who, member = asked.policy.who, asked.request.member
+    if not asked.policy.lets_in(member):
+        named = " or ".join(who.group or ())
+        yield _refusal(
+            "not_eligible", "node", f"{asked.request.node.name} is for members of {named}."
+        )
+    if who.cohort_key is None:
+        return
+    cohort = member.attributes.get(who.cohort_key)
+    days = who.cohorts.get(cohort or "")
+    weekday = DAYS[asked.policy.clock.local_date(asked.start).weekday()]
+    if days is None:
+        message = f"Your {who.cohort_key} is not known here, and it decides your days; ask staff."
+        yield Finding(Reason("cohort_day", "start", message), refuses=who.cohorts_enforced)
+    elif weekday not in days:
+        yield Finding(
+            Reason(
+                "cohort_day",
+                "start",
+                f"{weekday.title()} is no day of the cohort {cohort}; its days are "
+                f"{', '.join(days)}.",
+                {"days": ", ".join(days)},
+            ),
+            refuses=who.cohorts_enforced,
+        )
+
+
+def _churn(asked: Asked) -> Iterator[Finding]:
+    churn = asked.policy.cancel.churn
+    used = asked.situation.cancels_today
+    if churn is None:
+        return
+    limit = churn.max_cancels + asked.extra("churn")
+    if used > limit:
+        yield _refusal(
+            "churn",
+            "start",
+            f"You cancelled {used} leases today and may cancel {limit}. Book again tomorrow.",
+            used=used,
+            limit=limit,
+        )
+
+
+def _no_shows(asked: Asked) -> Iterator[Finding]:
+    """Who did not come too often books less far ahead for a while, or only walks in."""
+    rule, now = asked.policy.no_show, asked.now
+    if rule.strikes is None or rule.penalty_days is None:
+        return
+    since = now - timedelta(days=rule.within_days)
+    starts = sorted(start for start in asked.situation.no_shows if start >= since)
+    used, limit = len(starts), rule.strikes + asked.extra("no_shows")
+    told = f"You did not show up for {used} of your leases in the last {rule.within_days} days"
+    numbers: dict[str, int | str] = {"used": used, "limit": limit, "within_days": rule.within_days}
+    if starts and used == limit - 1:
+        message = f"{told}. After one more, booking is restricted for {rule.penalty_days} days."
+        yield Finding(Reason("no_shows", "start", message, numbers), refuses=False)
+    if used < limit:
+        return
+    until = starts[-1] + timedelta(days=rule.penalty_days)
+    ahead = timedelta(days=rule.penalty_horizon_days)
+    if now >= until or (ahead and asked.start <= now + ahead):
+        return
+    may = f"book {ahead.days} days ahead" if ahead else "walk in, not book"
+    yield _refusal(
+        "no_shows",
+        "start",
+        f"{told}, and {limit} are too many: until {asked.show(until)} you may only {may}. Staff "
+        "can make an exception.",
+        **numbers,
+        until=asked.stamp(until),
+        horizon_days=ahead.days,
+    )
+
+
+# ------------------------------------------------------------------------- other leases, the node
+
+
+def _node(asked: Asked) -> Iterator[Finding]:
+    name = asked.request.node.name
+    if not asked.situation.node_available:
+        yield _refusal("node_down", "node", f"{name} takes no leases now.")
+    for span in asked.holds:
+        if span.start < asked.end and span.end > asked.start:
+            yield _refusal(
+                "node_taken",
+                "start",
+                f"{name} is held from {asked.show(span.start)} to {asked.show(span.end)}.",
+                held_from=asked.stamp(span.start),
+                held_until=asked.stamp(span.end),
+            )
+            return
+
+
+def _own(asked: Asked) -> Iterator[Finding]:
+    """How many leases one may hold: in all, ahead, and at one time."""
+    live = [fact for fact in asked.own if fact.state in LIVE_LEASE]
+    for quota in asked.policy.quotas.values():
+        if asked.request.kind is RequestKind.BOOKING:
+            limits = (
+                (quota.max_open_leases, "open", sum(f.state in OPEN for f in live)),
+                (
+                    quota.max_future_leases,
+                    "future",
+                    sum(f.state is LeaseState.BOOKED and f.start > asked.now for f in live),
+                ),
+            )
+            for given, word, used in limits:
+                limit = (given or 0) + asked.extra("too_many_open")
+                if given is not None and used >= limit:
+                    yield _refusal(
+                        "too_many_open",
+                        "hours",
+                        f"You have {used} {word} leases and may have {limit}. "
+                        "Cancel one, or wait until one has ended.",
+                        used=used,
+                        limit=limit,
+                    )
+        if quota.max_concurrent_leases is not None:
+            limit = quota.max_concurrent_leases + asked.extra("overlaps_own")
+            used = _at_one_time([(f.start, f.end) for f in live], asked.start, asked.end)
+            if used >= limit:
+                yield _refusal(
+                    "overlaps_own",
+                    "start",
+                    f"You have {used} leases at this time already and may have {limit} at once.",
+                    used=used,
+                    limit=limit,
+                )
+
+
+def _at_one_time(spans: list[tuple[datetime, datetime]], start: datetime, end: datetime) -> int:
+    """How many of the spans lie over one moment of [start, end), at most."""
+    beside = [span for span in spans if span[0] < end and span[1] > start]
+    edges = [max(start, a) for a, _ in beside]
+    return max((sum(a <= moment < b for a, b in beside) for moment in edges), default=0)
+
+
+def _adjacency(asked: Asked) -> Iterator[Finding]:
+    rule, rest = asked.policy.adjacency, timedelta(minutes=asked.policy.adjacency.cooldown_min)
+    same = [f for f in asked.own if f.node.id == asked.request.node.id and f.counts]
+    if rule.same_user_back_to_back is BackToBack.MERGE:
+        limit = max(asked.block_hours)
+        if asked.merged is not None and asked.merged.hours > limit:
+            yield _refusal(
+                "merged_too_long",
+                "start",
+                f"With the lease beside it this is one block of {asked.merged.hours} hours on "
+                f"{asked.request.node.name}; a block may have {limit}.",
+                used=asked.merged.hours,
+                limit=limit,
+            )
+    touching = any(f.end == asked.start or f.start == asked.end for f in same)
+    if rule.same_user_back_to_back is BackToBack.FORBID and touching:
+        yield _refusal(
+            "back_to_back",
+            "start",
+            f"You have a lease on {asked.request.node.name} right beside this one; leave a break.",
+        )
+    close = [f for f in same if f.start - asked.end < rest and asked.start - f.end < rest and rest]
+    if close and not (touching and rule.same_user_back_to_back is not BackToBack.FORBID):
+        minutes = rule.cooldown_min
+        yield _refusal(
+            "back_to_back",
+            "start",
+            f"Leave {minutes} minutes between two leases on {asked.request.node.name}.",
+            limit=minutes,
+        )
+
+
+def _gap(asked: Asked) -> Iterator[Finding]:
+    rule = asked.policy.gaps
+    if rule.mode is GapMode.OFF or asked.end <= asked.start:
+        return
+    run = _free_run(asked)
+    lost = lost_beside(
+        asked.start,
+        asked.end,
+        run,
+        lengths=_lengths(asked, run),
+        never_leave=rule.never_leave_hours,
+    )
+    if lost:
+        hours = "hour" if lost == 1 else "hours"
+        yield Finding(
+            Reason(
+                "leaves_gap",
+                "start",
+                f"This block leaves {lost} {hours} beside it on {asked.request.node.name} that no "
+                "block fits into. Start where another one ends, or leave room for a block.",
+                {"lost_hours": lost},
+            ),
+            refuses=rule.mode is GapMode.HARD,
+        )
+
+
+def _free_run(asked: Asked) -> tuple[datetime | None, datetime | None]:
+    """The free hours around the block; None for a side without a bound, or one in the past."""
+    firsts = [span.end for span in asked.holds if span.end <= asked.start]
+    lasts = [span.start for span in asked.holds if span.start >= asked.end]
+    for window in asked.windows:
+        if window.start <= asked.start and asked.end <= window.end:
+            firsts.append(window.start)
+            lasts.append(window.end)
+    first = max(firsts, default=None)
+    anchor = asked.policy.grid.anchor
+    if first is not None and first < asked.earliest_start:
+        first = None  # hours that are nearly here are lost by time, not by this block
+    return first and hour_ceiling(first, anchor), min(lasts, default=None)
+
+
+def _lengths(asked: Asked, run: tuple[datetime | None, datetime | None]) -> tuple[int, ...]:
+    """Of the blocks that may fill the run; those of a band count wherever the run touches it."""
+    lengths = set(asked.pool_hours)
+    for name in asked.policy.clock.touched(run[0] or asked.start, run[1] or asked.end):
+        lengths |= set(asked.policy.bands[name].hours)
+    return tuple(sorted(lengths))
+
+
+# --------------------------------------------------------------------------- walk-ins, extensions
+
+
+def _walk_in(asked: Asked) -> Iterator[Finding]:
+    rule = asked.policy.walk_in
+    node = asked.request.node.name
+    if not rule.allowed:
+        yield _refusal("walk_in_refused", "node", f"Book {node} first; it takes no walk-ins.")
+    elif rule.max_hours is not None:
+        usable_h = (asked.usable_end - asked.start) / HOUR
+        if usable_h > rule.max_hours:
+            yield _refusal(
+                "bad_block_length",
+                "hours",
+                f"A walk-in on {node} has at most {rule.max_hours} h, and this one would have "
+                f"{usable_h:.2g}. Ask for less wall time, or book a block.",
+                limit=rule.max_hours,
+                asked=round(usable_h, 2),
+            )
+
+
+def _extension(asked: Asked) -> Iterator[Finding]:
+    rule, old = asked.policy.extend, asked.prolonged
+    if not rule.allowed:
+        yield _refusal("extension_refused", "hours", "Leases are not extended here.")
+        return
+    if old is None:
+        yield _refusal("extension_refused", "hours", "There is no lease here to extend.")
+        return
+    more = (asked.end - old.end) / HOUR
+    if more <= 0 or more % rule.step_hours:
+        yield _refusal(
+            "bad_block_length",
+            "hours",
+            f"A lease is extended by {rule.step_hours} h or a multiple of it, not by {more:g}.",
+            limit=rule.step_hours,
+            asked=more,
+        )
+    hours, limit = asked.hours, asked.policy.grid.max_block_hours
+    if hours > limit:
+        yield _refusal(
+            "bad_block_length",
+            "hours",
+            f"With its extensions a lease has at most {limit} hours, not {hours}.",
+            limit=limit,
+            asked=hours,
+        )
+    if rule.only_in_last_min is not None:
+        opens = old.end - timedelta(minutes=rule.only_in_last_min)
+        if asked.now < opens:
+            yield _refusal(
+                "too_soon",
+                "hours",
+                f"A lease is extended in its last {rule.only_in_last_min} minutes: from "
+                f"{asked.show(opens)} on.",
+                limit=rule.only_in_last_min,
+                opens_at=asked.stamp(opens),
+            )
+
+
+# ---------------------------------------------------------------------------------------- quotas
+
+
+def _slots(asked: Asked) -> Iterator[Finding]:
+    for reason in quotas.slots(asked):
+        yield Finding(reason)
+
+
+def _extension_slots(asked: Asked) -> Iterator[Finding]:
+    if "quota_ok" in asked.policy.extend.needs:
+        yield from _slots(asked)
+
+
+def _caps(asked: Asked) -> Iterator[Finding]:
+    for reason in quotas.caps(asked):
+        yield Finding(reason)
+
+
+OPEN = (LeaseState.BOOKED, LeaseState.ACTIVE)
+RULES: dict[RequestKind, tuple[Rule, ...]] = {
+    RequestKind.BOOKING: (
+        _grid,
+        _length,
+        _moment,
+        _window,
+        _crossing,
+        _who,
+        _churn,
+        _no_shows,
+        _node,
+        _own,
+        _adjacency,
+        _slots,
+        _caps,
+        _gap,
+    ),
+    RequestKind.WALK_IN: (
+        _walk_in,
+        _window,
+        _crossing,
+        _who,
+        _node,
+        _own,
+        _slots,
+        _caps,
+    ),
+    RequestKind.EXTENSION: (
+        _extension,
+        _window,
+        _crossing,
+        _node,
+        _own,
+        _extension_slots,
+        _caps,
+    ),
+}
+
+
+def _refusal(code: str, param: str, message: str, **numbers: int | float | str) -> Finding:
+    return Finding(Reason(code, param, message, numbers))

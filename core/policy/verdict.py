@@ -1,0 +1,204 @@
+"""What evaluate() is asked, what it is told of the world, and what it answers. Plain facts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from core.states import LeaseState
+
+LIFTABLE = frozenset(
+    {
+        "back_to_back",
+        "bad_block_length",
+        "cohort_day",
+        "crosses_band",
+        "distinct_times",
+        "extension_refused",
+        "leaves_gap",
+        "merged_too_long",
+        "not_eligible",
+        "not_open_yet",
+        "outside_horizon",
+        "outside_window",
+        "too_soon",
+        "walk_in_refused",
+    }
+)
+"""Reason codes that an exception lifts as a whole. Those with a limit (quota_*, lab_cap, user_cap,
+too_many_open, overlaps_own, churn, no_shows) get a higher one; the rest nobody can lift."""
+
+Numbers = Mapping[str, int | float | str]
+"""Such as used, limit, next_start; times as RFC 3339 in the policy's zone."""
+
+
+class RequestKind(StrEnum):
+    """What somebody wants to do."""
+
+    BOOKING = "booking"
+    WALK_IN = "walk_in"
+    EXTENSION = "extension"
+
+
+@dataclass(frozen=True)
+class Member:
+    """The person who asks."""
+
+    id: str
+    lab_ids: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    """Names of the labs and groups that policies may speak of."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """Such as netid_parity: even."""
+    is_staff: bool = False
+
+    @property
+    def lab_id(self) -> str | None:
+        """The lab that this person's leases are counted for: of several the first by id."""
+        return min(self.lab_ids, default=None)
+
+
+@dataclass(frozen=True)
+class NodeRef:
+    """The node that is asked for."""
+
+    id: str
+    name: str
+    class_name: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """[start, end) in which a node is held; `lease_id` is None for maintenance and down time."""
+
+    start: datetime
+    end: datetime
+    lease_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """Node and hold that somebody wants.
+
+    An extension has the start of the lease it prolongs, the end it shall have, and that lease in
+    `replaces`. `end` may be given as the usable end, grace before the hold's.
+    """
+
+    member: Member
+    node: NodeRef
+    start: datetime
+    end: datetime
+    kind: RequestKind = RequestKind.BOOKING
+    replaces: frozenset[str] = frozenset()
+    """Ids of leases that stop counting if this is granted: swap, extension."""
+
+
+@dataclass(frozen=True)
+class LeaseFact:
+    """A lease that may count against a rule."""
+
+    id: str
+    user_id: str
+    lab_id: str | None
+    node: NodeRef
+    start: datetime
+    end: datetime
+    """Of the hold, as charged: an early release that is charged as a block keeps its end."""
+    kind: str
+    """`booked` or `walk_in`."""
+    state: LeaseState
+    counts: bool
+    """Live, finished, cancelled too late, not shown up for, or deleted for a violation."""
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Grant:
+    """An exception: lifts one rule for one person or lab, for blocks that start in [start, end)."""
+
+    id: str
+    rule: str
+    """The reason code that it lifts, such as quota_main."""
+    extra: int
+    """How many more leases or node-hours; not looked at where the rule has no number."""
+    start: datetime
+    end: datetime
+    why: str
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The world as far as it matters to one request. Gathered by the caller, in one transaction."""
+
+    now: datetime
+    own: tuple[LeaseFact, ...] = ()
+    """Of the member, all that count or are live, from the start of the policy's longest period."""
+    lab: tuple[LeaseFact, ...] = ()
+    """Of all people, the member included, that count; those of the member's lab are looked at."""
+    holds: tuple[Span, ...] = ()
+    """Of the node, live, around the block."""
+    node_available: bool = True
+    """False if the node takes no leases: drained, quarantined, retired."""
+    cancels_today: int = 0
+    no_shows: tuple[datetime, ...] = ()
+    """Starts of the leases that the member did not show up for, as far back as they may matter."""
+    exceptions: tuple[Grant, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One rule that a request breaks, or (as a warning) that somebody should know of."""
+
+    code: str
+    param: str
+    message: str
+    numbers: Numbers = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a lease takes from which quota; `quota` is None if it is charged to none."""
+
+    quota: str | None
+    hours: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """A lease that would still fit: at most `hours`, on a node of one of these pools."""
+
+    pools: tuple[str, ...]
+    hours: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a quota still allows: after this request if it is ok, else as it stands."""
+
+    quota: str
+    alternative: str
+    blocks: tuple[Block, ...]
+    text: str
+    """Such as: one 2-hour block on a single-GPU node."""
+    by_swap: bool = False
+    """Only in place of booked leases that have not started."""
+    hours: int = 0
+    """Node-hours."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer. `reasons` is empty if and only if `ok`."""
+
+    ok: bool
+    reasons: tuple[Reason, ...]
+    warnings: tuple[Reason, ...]
+    charge: Charge
+    left: tuple[Left, ...]
+    next_starts: tuple[datetime, ...]
+    """The nearest starts of a block as long, on this node, that would be accepted."""
+    policy_id: str
+    policy_version: int
+    local_start: str = ""
+    """RFC 3339 in `zone`: what people were shown, should the rules of the zone ever change."""
+    zone: str = "UTC"

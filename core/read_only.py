@@ -1,0 +1,56 @@
+"""Read-only: while a platform is backed up or moved, nothing of it changes.
+
+A claim like a chore's, so that it ends by itself where whoever asked for it was killed. Every write
+of the API looks at it in its own transaction, and the scheduler decides nothing meanwhile. Nodes
+are told to come again: they train on, and send what they have written down afterwards.
+"""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from core.errors import Unavailable
+from core.tables.processes import Claim
+
+CHORE = "read_only"
+RETRY_S = 30
+
+
+class ReadOnly(Unavailable):
+    """Nothing is changed for now; trying again later will work."""
+
+    code = "read_only"
+    title = "Read only"
+
+    def __init__(self, reason: str, until: datetime, now: datetime) -> None:
+        super().__init__(
+            f"Nothing can be changed until {until:%H:%M} UTC at the latest: {reason} "
+            "What runs goes on. Try again later."
+        )
+        self.retry_after_s = max(1, min(RETRY_S, round((until - now).total_seconds())))
+
+
+def begin(session: Session, reason: str, *, now: datetime, lasts: timedelta) -> datetime:
+    """Change nothing from now on, for so long at most; when that ends."""
+    until = now + lasts
+    session.merge(Claim(chore=CHORE, holder=reason, until=until))
+    return until
+
+
+def end(session: Session) -> None:
+    """Changes are welcome again."""
+    session.execute(delete(Claim).where(Claim.chore == CHORE))
+
+
+def state(session: Session, *, now: datetime) -> tuple[str, datetime] | None:
+    """The reason, and when it ends at the latest; None where changes are welcome."""
+    row = session.get(Claim, CHORE)
+    return (row.holder, row.until) if row is not None and row.until > now else None
+
+
+def refuse(session: Session, *, now: datetime) -> None:
+    """Raise ReadOnly while nothing may be changed."""
+    found = state(session, now=now)
+    if found is not None:
+        raise ReadOnly(*found, now)

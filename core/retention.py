@@ -1,0 +1,144 @@
+"""What may be forgotten, and why. Pure: `now` is an argument.
+
+Only of jobs that have ended: what a waiting, paused or running job has made or reads is never
+touched, whatever the limits say. Limits by age come first. Then, where a person or a lab holds more
+bytes than it may, checkpoints go: first those that a later one of the same job supersedes, then the
+last ones, each time those of the job that ended longest ago. Artifacts, datasets and models are
+never deleted for their bytes: their owner decides which.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+WARN_AT = 0.8  # of a limit in bytes
+GIB = 1 << 30
+
+
+class Thing(StrEnum):
+    """What a job leaves behind."""
+
+    LOGS = "logs"
+    METRICS = "metrics"
+    CHECKPOINTS = "checkpoints"
+    ARTIFACTS = "artifacts"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long and how much; None is for ever or without end."""
+
+    ages: Mapping[Thing, timedelta | None]
+    """After the end of the job."""
+    user_bytes: int | None = None
+    lab_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that has ended, and which of its things are still there."""
+
+    job_id: str
+    ended_at: datetime
+    has: frozenset[Thing]
+
+
+@dataclass(frozen=True)
+class StoredCheckpoint:
+    """A checkpoint of a job that has ended."""
+
+    id: str
+    job_id: str
+    user_id: str
+    size: int
+    ended_at: datetime
+    is_last: bool
+    """None of its job's is further."""
+
+
+@dataclass(frozen=True)
+class Expired:
+    """Things of one job whose time is over, and the sentence for its owner."""
+
+    job_id: str
+    thing: Thing
+    why: str
+
+
+@dataclass(frozen=True)
+class Surplus:
+    """A checkpoint that has to make room."""
+
+    checkpoint: StoredCheckpoint
+    why: str
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A person or a lab, and what is kept for it."""
+
+    name: str
+    user_ids: frozenset[str]
+    used: int
+    limit: int
+
+
+def expired(jobs: Iterable[Ended], limits: Limits, now: datetime) -> Iterator[Expired]:
+    """What is older than it may become."""
+    for job in jobs:
+        for thing in Thing:
+            age = limits.ages.get(thing)
+            if age is None or thing not in job.has or job.ended_at + age > now:
+                continue
+            yield Expired(
+                job.job_id,
+                thing,
+                f"The job ended {(now - job.ended_at).days} days ago; {thing} are kept for "
+                f"{age.days}.",
+            )
+
+
+def surplus(holder: Holder, checkpoints: Collection[StoredCheckpoint]) -> list[Surplus]:
+    """The checkpoints that go until `holder` is within its limit, or none is left that may."""
+    excess = holder.used - holder.limit
+    chosen = []
+    own = [c for c in checkpoints if c.user_id in holder.user_ids]
+    for checkpoint in sorted(own, key=lambda c: (c.is_last, c.ended_at, c.id)):
+        if excess <= 0:
+            break
+        excess -= checkpoint.size
+        chosen.append(
+            Surplus(
+                checkpoint,
+                f"{holder.name} holds {size_text(holder.used)} and may hold "
+                f"{size_text(holder.limit)}.",
+            )
+        )
+    return chosen
+
+
+def warning(holder: Holder) -> str | None:
+    """The sentence for somebody who is near the limit or over it."""
+    if holder.used < WARN_AT * holder.limit:
+        return None
+    held = f"{holder.name} holds {size_text(holder.used)} of {size_text(holder.limit)}."
+    if holder.used <= holder.limit:
+        return (
+            f"{held} Beyond that, checkpoints of jobs that ended longest ago are deleted. Download "
+            "what you want to keep, or delete datasets and models that you no longer need."
+        )
+    return (
+        f"{held} Checkpoints of ended jobs are deleted until it fits. Until then nothing can be "
+        "uploaded or submitted."
+    )
+
+
+def size_text(size: int) -> str:
+    """Bytes for a person."""
+    value = float(size)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

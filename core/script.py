@@ -1,0 +1,129 @@
+"""A script of the user's own as a job: what its spec says, and what is known of it before it runs.
+
+Pure. Nobody can tell how much memory it takes or how many steps it makes, so its plan has the ranks
+and where they run, and nothing else.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from strategies.hardware import Hardware
+from strategies.rules.problem import Problem
+from strategies.spec import SpecPart
+
+CODE_PATH = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+MAX_ARCHIVE_BYTES = 50 << 20
+MAX_UNPACKED_BYTES = 200 << 20
+MAX_FILES = 5000
+MAX_RATIO = 100  # of unpacked to packed: what compresses better is a bomb, not code
+
+CodePath = Annotated[str, Field(pattern=CODE_PATH, max_length=400)]
+Variable = Annotated[str, Field(pattern=VARIABLE)]
+Argument = Annotated[str, Field(max_length=8192, pattern=r"^[^\x00]*$")]
+ScriptLauncher = Literal["torchrun", "accelerate", "mpirun", "python"]
+ACROSS_NODES = ("torchrun", "accelerate")
+"""The launchers that start ranks on several nodes."""
+
+
+class Script(SpecPart):
+    """What to run of an archive of code, and how."""
+
+    entry: CodePath
+    """The file that every rank runs, by its path in the archive."""
+    code: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 of the archive: `trainyard submit --script` packs and uploads the folder, POST
+    /v1/code takes one."""
+    arguments: Annotated[tuple[Argument, ...], Field(max_length=500)] = ()
+    """What the script finds in sys.argv after its own name."""
+    launcher: ScriptLauncher = "torchrun"
+    """torchrun, accelerate launch, mpirun where the node has an MPI, or python for one rank
+    alone."""
+    environment: dict[Variable, Argument] = Field(default_factory=dict, max_length=200)
+    """Variables that everybody may see who sees the job; for what they may not, `secrets`."""
+    secrets: Annotated[tuple[Variable, ...], Field(max_length=50)] = ()
+    """Names of your secrets (PUT /v1/secrets/NAME); each is a variable of that name."""
+    requirements: CodePath | None = None
+    """A requirements.txt or pyproject.toml of the archive, whose packages are put over those of
+    the node. Default: the node's own."""
+
+
+class ScriptPlan(BaseModel):
+    """All that is known of a script before it runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    strategy: Literal["script"] = "script"
+    device: Literal["cpu", "cuda"]
+    world_size: int
+    nodes: int
+    ranks_per_node: int
+    problems: list[Problem]
+    warnings: list[str]
+
+    @property
+    def runnable(self) -> bool:
+        """Whether nothing stands in the way."""
+        return not self.problems
+
+
+def plan_script(
+    script: Script, *, nodes: int, ranks_per_node: int, hardware: Hardware
+) -> ScriptPlan:
+    """The ranks of a script on nodes of `hardware`, and every reason why it can't run there."""
+    problems = []
+    if nodes > 1 and script.launcher not in ACROSS_NODES:
+        problems.append(
+            Problem(
+                code="launcher_needs_one_node",
+                param="script.launcher",
+                message=f"{script.launcher} starts ranks on one node, not on {nodes}; take "
+                f"{' or '.join(ACROSS_NODES)}, or 1 node",
+            )
+        )
+    if ranks_per_node > hardware.slots:
+        problems.append(
+            Problem(
+                code="too_many_ranks",
+                param="resources.ranks_per_node",
+                message=f"{ranks_per_node} ranks per node, but a node of class "
+                f"{hardware.class_name} has {hardware.slots} slots",
+            )
+        )
+    if script.launcher == "python" and ranks_per_node > 1:
+        problems.append(
+            Problem(
+                code="launcher_needs_one_rank",
+                param="script.launcher",
+                message=f"python starts one rank, not {ranks_per_node}; take torchrun, accelerate "
+                "or mpirun, or 1 rank",
+            )
+        )
+    if hardware.no_sandbox:
+        problems.append(
+            Problem(
+                code="sandbox_unavailable",
+                param="script",
+                message=f"a node of class {hardware.class_name} can't shut a script in, so it runs "
+                f"none: {hardware.no_sandbox}",
+            )
+        )
+    elif nodes > 1 and hardware.no_gang_sandbox:
+        problems.append(
+            Problem(
+                code="sandbox_unavailable",
+                param="resources.nodes",
+                message=f"nodes of class {hardware.class_name} can't shut a script in together, "
+                f"so each runs scripts for itself: {hardware.no_gang_sandbox}; take 1 node instead "
+                f"of {nodes}",
+            )
+        )
+    return ScriptPlan(
+        device=hardware.device,
+        world_size=nodes * ranks_per_node,
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        problems=problems,
+        warnings=[],
+    )

@@ -1,0 +1,84 @@
+"""What a lease costs that was not used to its end. Pure.
+
+Counted against quotas: what is booked or active, what was used, what was cancelled too late, what
+nobody showed up for. Not counted: what was cancelled in time, what a fault or maintenance took.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from core.policy.grid import hour_ceiling
+from core.policy.sections import Cancel
+
+NO_SHOW = "no_show"
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """How a lease came to its end, as far as quotas are concerned."""
+
+    counts: bool
+    settled_as: str
+    """A reason code."""
+    message: str
+    charged_end: datetime | None = None
+    """If it is charged to a later moment than its hold lasts."""
+    refund_if_rebooked: bool = False
+
+
+def of_cancel(start: datetime, *, now: datetime, rules: Cancel, by: str) -> Settlement:
+    """A booked lease that its owner gives back before it starts at `start`."""
+    needed = rules.refund_if_before_start_min
+    minutes = int((start - now) / timedelta(minutes=1))
+    message = f"Cancelled by {by}."
+    if start - now >= timedelta(minutes=needed) or rules.late_cancel == "refund":
+        return Settlement(False, "cancelled", f"{message} It does not count.")
+    late = f"{message} {max(minutes, 0)} minutes before its start; {needed} are free of charge."
+    if rules.late_cancel == "charge":
+        return Settlement(True, "late_cancel", f"{late} It counts.")
+    return Settlement(
+        True,
+        "late_cancel",
+        f"{late} It counts unless others book these hours.",
+        refund_if_rebooked=True,
+    )
+
+
+def of_release(hold_end: datetime, *, freed_from: datetime, rules: Cancel, by: str) -> Settlement:
+    """An active lease given back early: its hours from `freed_from` on are free again."""
+    message = f"Given back by {by}."
+    if freed_from >= hold_end:
+        return Settlement(True, "released", f"{message} No whole hour is left of it.")
+    if rules.early_release.charge == "used":
+        return Settlement(True, "released", f"{message} It counts up to {_clock(freed_from)}.")
+    unless = " unless others book these hours" if rules.early_release.refund_if_rebooked else ""
+    return Settlement(
+        True,
+        "released",
+        f"{message} It counts up to {_clock(hold_end)}{unless}.",
+        charged_end=hold_end,
+        refund_if_rebooked=rules.early_release.refund_if_rebooked,
+    )
+
+
+def of_no_show(hold_end: datetime, *, node_name: str) -> Settlement:
+    """An active lease in which nothing has run."""
+    message = f"Taken back: nothing had run in the lease on {node_name}. It counts as a whole."
+    return Settlement(True, NO_SHOW, message, charged_end=hold_end)
+
+
+def of_staff_delete(*, rule: str | None, rules: Cancel, why: str) -> Settlement:
+    """A lease that staff take away: for breaking `rule`, or for maintenance."""
+    if rule is None:
+        counts = rules.staff_delete.maintenance == "refund_none"
+        return Settlement(counts, "maintenance", why)
+    return Settlement(rules.staff_delete.violation == "refund_none", f"violation:{rule}", why)
+
+
+def freed_from(now: datetime, *, grace_s: int, anchor: timedelta = timedelta(0)) -> datetime:
+    """The first hour of the grid that leaves room for cleaning up after `now`."""
+    return hour_ceiling(now + timedelta(seconds=grace_s), anchor)
+
+
+def _clock(moment: datetime) -> str:
+    return f"{moment:%H:%M} UTC"

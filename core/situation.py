@@ -1,0 +1,300 @@
+"""What the rules need to know of one person and of the nodes, read for evaluate().
+
+The API asks for previews, bookings and extensions, the scheduler for walk-ins and offers: all
+through a Judge, so that all hear the same. Who writes afterwards holds the user's lock, and the
+labs' where a policy counts their hours (READ COMMITTED: what is read under a lock is the newest).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, time, timedelta
+
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy.orm import Session
+
+from core.active_policies import active_policies
+from core.appointments import NoShow
+from core.leases import Terms, no_shows
+from core.policy.document import DEFAULT, Policy, policy_for
+from core.policy.evaluate import evaluate
+from core.policy.local_time import edge
+from core.policy.sections import Scope
+from core.policy.verdict import (
+    Grant,
+    LeaseFact,
+    Member,
+    NodeRef,
+    Request,
+    RequestKind,
+    Situation,
+    Span,
+    Verdict,
+)
+from core.states import LIVE_LEASE, LeaseState, NodeState
+from core.tables.kinds import Role
+from core.tables.leases import Lease, Occupancy
+from core.tables.nodes import Node
+from core.tables.people import Grant as GrantRow
+from core.tables.people import Lab, Membership, User
+
+VERDICT = TypeAdapter(Verdict)
+BOOKABLE = (NodeState.READY, NodeState.PENDING)
+LOOK_BACK = timedelta(days=32)  # where no window says since when leases are counted
+BESIDE = timedelta(days=8)  # holds this far before and after a block are looked at, for gaps
+
+
+class Judge:
+    """Asks evaluate() for one person, at one moment. Reads each thing once."""
+
+    def __init__(
+        self, session: Session, user_id: str, *, now: datetime, lock: bool = False
+    ) -> None:
+        """With `lock`, no policy changes and nobody else takes hours of this person's labs until
+        the transaction ends."""
+        self.now = now
+        self.member = member_of(session, user_id)
+        self._session = session
+        self._policies = active_policies(session, lock=lock)
+        policies = (*self._policies, DEFAULT)
+        looks_at_labs = any(counts_labs(policy) for policy in policies)
+        if lock and looks_at_labs:
+            lock_labs(session, self.member)
+        self._holds: dict[str, tuple[Span, ...]] = {}
+        since = min(counted_since(policy, now) for policy in policies)
+        self.own = lease_facts(session, Lease.user_id == user_id, since=since)
+        self._lab = (
+            lease_facts(session, Lease.lab_id.in_(self.member.lab_ids), since=since)
+            if looks_at_labs
+            else ()
+        )
+        self._exceptions = exceptions_of(session, user_id)
+        self._cancels: dict[str, int] = {}
+        self._missed: dict[int, tuple[datetime, ...]] = {}
+
+    def policy_for(self, node: NodeRef) -> Policy:
+        """The policy that judges this person on that node."""
+        return policy_for(self.member, node, self._policies)
+
+    def policy_for_node(self, node: Node) -> Policy:
+        """The same, of a row."""
+        return self.policy_for(ref_of(node))
+
+    def look_at(self, nodes: Sequence[Node], start: datetime, end: datetime) -> None:
+        """Read in one query what holds these nodes around [start, end)."""
+        found: dict[str, list[Span]] = defaultdict(list)
+        rows = self._session.execute(
+            select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end, Occupancy.lease_id)
+            .where(
+                Occupancy.node_id.in_([node.id for node in nodes]),
+                Occupancy.live,
+                Occupancy.hold_start < end + BESIDE,
+                Occupancy.hold_end > start - BESIDE,
+            )
+            .order_by(Occupancy.hold_start)
+        )
+        for node_id, held_from, held_to, lease_id in rows:
+            found[node_id].append(Span(held_from, held_to, lease_id))
+        self._holds |= {node.id: tuple(found[node.id]) for node in nodes}
+
+    def holds(self, node_id: str) -> tuple[Span, ...]:
+        """What holds a node that was looked at."""
+        return self._holds[node_id]
+
+    def verdict(
+        self,
+        node: Node,
+        start: datetime,
+        end: datetime,
+        *,
+        kind: RequestKind = RequestKind.BOOKING,
+        replaces: Iterable[str] = (),
+        also: Sequence[LeaseFact] = (),
+        offers: int = 0,
+    ) -> Verdict:
+        """What the policy says to [start, end) on `node`.
+
+        `replaces` are leases that stop counting if it is granted, `also` are such as would be
+        granted with it. Of a refused block `offers` starts are looked for that would be accepted.
+        """
+        if node.id not in self._holds:
+            self.look_at([node], start, end)
+        ref = ref_of(node)
+        policy = self.policy_for(ref)
+        request = Request(self.member, ref, start, end, kind, frozenset(replaces))
+        situation = Situation(
+            now=self.now,
+            own=(*self.own, *also) if also else self.own,  # evaluate() knows a tuple again
+            lab=(*self._lab, *also) if also else self._lab,
+            holds=self._holds[node.id],
+            node_available=node.state in BOOKABLE,
+            cancels_today=self._cancels_today(policy),
+            no_shows=self._no_shows(policy),
+            exceptions=self._exceptions,
+        )
+        return evaluate(request, situation, policy, offers=offers)
+
+    def _cancels_today(self, policy: Policy) -> int:
+        if policy.cancel.churn is None:
+            return 0
+        if policy.id not in self._cancels:
+            midnight = datetime.combine(self.now.astimezone(policy.zone).date(), time())
+            self._cancels[policy.id] = cancels_since(
+                self._session, self.member.id, edge(midnight, policy.zone)
+            )
+        return self._cancels[policy.id]
+
+    def _no_shows(self, policy: Policy) -> tuple[datetime, ...]:
+        rule = policy.no_show
+        if rule.penalty_days is None:
+            return ()
+        if rule.within_days not in self._missed:
+            since = self.now - timedelta(days=rule.within_days)
+            self._missed[rule.within_days] = no_shows(self._session, self.member.id, since=since)
+        return self._missed[rule.within_days]
+
+    def terms(self, node: Node, verdict: Verdict) -> Terms:
+        """What a lease on `node` is granted under."""
+        policy = self.policy_for(ref_of(node))
+        rules = policy.no_show
+        no_show = None
+        if rules.reclaim_after_min is not None:
+            warn_min = max(0, rules.reclaim_after_min - rules.warn_before_reclaim_min)
+            no_show = NoShow(warn_s=60 * warn_min, reclaim_s=60 * rules.reclaim_after_min)
+        return Terms(
+            timetable=policy.timetable,
+            no_show=no_show,
+            lab_id=lab_of(self.member),
+            policy_id=verdict.policy_id,
+            policy_version=verdict.policy_version,
+            verdict=VERDICT.dump_python(verdict, mode="json"),
+        )
+
+    def as_fact(
+        self, node: Node, start: datetime, end: datetime, *, kind: str = "booked"
+    ) -> LeaseFact:
+        """A lease that is only thought of, for `also`."""
+        return LeaseFact(
+            id=f"wanted on {node.name}",
+            user_id=self.member.id,
+            lab_id=min(self.member.lab_ids, default=None),
+            node=ref_of(node),
+            start=start,
+            end=end,
+            kind=kind,
+            state=LeaseState.BOOKED if kind == "booked" else LeaseState.ACTIVE,
+            counts=True,
+            created_at=self.now,
+        )
+
+
+def rules_for(session: Session, user_id: str, node: Node) -> Policy:
+    """The policy that judges a person on a node."""
+    return policy_for(member_of(session, user_id), ref_of(node), active_policies(session))
+
+
+def member_of(session: Session, user_id: str) -> Member:
+    """A person, as policies see them."""
+    user = session.get_one(User, user_id)
+    labs = session.execute(
+        select(Lab.id, Lab.name, Lab.groups)
+        .join(Membership, Membership.lab_id == Lab.id)
+        .where(Membership.user_id == user_id)
+    ).all()
+    groups = {group for _, _, groups in labs for group in groups}
+    return Member(
+        id=user_id,
+        lab_ids=frozenset(lab_id for lab_id, _, _ in labs),
+        groups=frozenset(groups | {name for _, name, _ in labs}),
+        attributes={name: str(value) for name, value in user.attributes.items()},
+        is_staff=user.role is not Role.USER,
+    )
+
+
+def exceptions_of(session: Session, user_id: str) -> tuple[Grant, ...]:
+    """The exceptions that were granted to a person."""
+    rows = session.scalars(
+        select(GrantRow)
+        .where(GrantRow.user_id == user_id, GrantRow.revoked_at.is_(None))
+        .order_by(GrantRow.id)
+    )
+    return tuple(
+        Grant(row.id, row.rule, row.extra, row.starts_at, row.ends_at, row.why) for row in rows
+    )
+
+
+def lab_of(member: Member) -> str | None:
+    """The lab that a new lease of this person is counted for."""
+    return min(member.lab_ids, default=None)
+
+
+def lock_labs(session: Session, member: Member) -> None:
+    """Let nobody else take hours of this person's labs until the transaction ends."""
+    session.execute(
+        select(Lab.id)
+        .where(Lab.id.in_(member.lab_ids))
+        .order_by(Lab.id)
+        .with_for_update(key_share=True)
+    ).all()
+
+
+def counts_labs(policy: Policy) -> bool:
+    """Whether a quota of the policy looks at more than one person."""
+    return any(quota.scope is Scope.LAB for quota in policy.quotas.values())
+
+
+def counted_since(policy: Policy, now: datetime) -> datetime:
+    """From when on leases may count: the beginning of the earliest window."""
+    return min([*(window.start for window in policy.times), now]) - LOOK_BACK
+
+
+def lease_facts(
+    session: Session, whose: ColumnElement[bool], *, since: datetime
+) -> tuple[LeaseFact, ...]:
+    """The leases that count or are live, on the nodes that they were booked on."""
+    rows = session.execute(
+        select(Lease, Node)
+        .join(Node, Node.id == func.coalesce(Lease.booked_node_id, Lease.node_id))
+        .where(
+            whose,
+            Lease.hold_end > since,
+            or_(Lease.counts, Lease.state.in_(LIVE_LEASE)),
+        )
+        .order_by(Lease.hold_start, Lease.id)
+    )
+    return tuple(fact_of(lease, ref_of(node)) for lease, node in rows)
+
+
+def fact_of(lease: Lease, node: NodeRef) -> LeaseFact:
+    """A lease as quotas see it."""
+    return LeaseFact(
+        id=lease.id,
+        user_id=lease.user_id,
+        lab_id=lease.lab_id,
+        node=node,
+        start=lease.hold_start,
+        end=lease.charged_end or lease.hold_end,
+        kind=lease.kind,
+        state=lease.state,
+        counts=lease.counts,
+        created_at=lease.created_at,
+    )
+
+
+def ref_of(node: Node) -> NodeRef:
+    """A node as policies see it."""
+    return NodeRef(node.id, node.name, node.class_name)
+
+
+def cancels_since(session: Session, user_id: str, since: datetime) -> int:
+    """How many leases a person has cancelled; a swap is no cancellation."""
+    found = session.scalar(
+        select(func.count())
+        .select_from(Lease)
+        .where(
+            Lease.user_id == user_id,
+            Lease.cancelled_at >= since,
+            Lease.settled_as.in_(("cancelled", "late_cancel")),
+        )
+    )
+    return found or 0

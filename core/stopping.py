@@ -1,0 +1,74 @@
+"""Ends an active lease from outside: its jobs save and stop, the scheduler frees its hours."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core import attempts
+from core.attempts import ask_to_stop, live_attempt
+from core.states import LIVE_ATTEMPT, LeaseState, Outcome
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+from core.transitions import advance
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Who has to hear of it once the transaction is committed."""
+
+    node_names: frozenset[str]
+    job_ids: frozenset[str]
+
+
+def stop(session: Session, lease: Lease, *, now: datetime, message: str, actor: str) -> Stopped:
+    """Ask every job in an active lease to save and stop, and let the lease end."""
+    stopped = stop_jobs(
+        session,
+        lease,
+        now=now,
+        message=f"Saving and stopping: its lease was ended. {message}",
+        actor=actor,
+    )
+    advance(
+        session,
+        lease,
+        LeaseState.ENDING,
+        now=now,
+        reason_code="stopped",
+        message=message,
+        actor=actor,
+    )
+    return stopped
+
+
+def stop_jobs(
+    session: Session, lease: Lease, *, now: datetime, message: str, actor: str
+) -> Stopped:
+    """Ask every job in a lease to save and stop; `message` is what their owner reads."""
+    jobs = session.scalars(
+        select(Job)
+        .join(Attempt, Attempt.job_id == Job.id)
+        .join(Part, Part.attempt_id == Attempt.id)
+        .where(Part.lease_id == lease.id, Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
+        .order_by(Job.id)
+    ).all()
+    node_names = {session.get_one(Node, lease.node_id).name}
+    for job in jobs:  # one over several nodes stops on all of them
+        attempt = live_attempt(session, job)
+        node_names.update(attempts.node_names(session, attempt) if attempt else ())
+    asked = [
+        job.id
+        for job in jobs
+        if ask_to_stop(
+            session,
+            job,
+            Outcome.LEASE_ENDED,
+            now=now,
+            message=message,
+            actor=actor,
+        )
+    ]
+    return Stopped(frozenset(node_names), frozenset(asked))

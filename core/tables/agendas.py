@@ -1,0 +1,41 @@
+"""Agendas: jobs that run in one lease, in their order."""
+
+from datetime import datetime
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, false
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.agenda import OnFailure
+from core.database import EnumText
+from core.tables.base import Base, one_of
+
+
+class Agenda(Base):
+    """Jobs of one user for one lease."""
+
+    __tablename__ = "agendas"
+    __table_args__ = (
+        CheckConstraint(one_of("on_failure", OnFailure), name="on_failure"),
+        Index("ix_agendas_user_id_id", "user_id", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    name: Mapped[str]
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), index=True)
+    """What it was made for. Jobs that are left when the lease ends go on elsewhere, as any do."""
+    side_by_side: Mapped[bool] = mapped_column(default=False, server_default=false())
+    """Where slots are free; else one after the other."""
+    on_failure: Mapped[OnFailure] = mapped_column(EnumText(OnFailure))
+    created_at: Mapped[datetime]
+
+
+class AgendaJob(Base):
+    """A job of an agenda."""
+
+    __tablename__ = "agenda_jobs"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    agenda_id: Mapped[str] = mapped_column(ForeignKey("agendas.id"), index=True)
+    position: Mapped[int]
+    """From 0, in the order in which they start."""

@@ -1,0 +1,79 @@
+"""What all tables share: column types, constraint names.
+
+These classes never leave the process: the schemas of `api/` are the public contract. Times are UTC.
+Ids are `core.ids`, except of rows that only streams number. JSON columns hold what a pydantic model
+dumped; the model is named beside them.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Integer, MetaData, Text
+from sqlalchemy.orm import DeclarativeBase
+
+from core.database import EnumText, UtcDateTime
+from core.messages import Phase
+from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
+from core.tables.kinds import (
+    AppointmentKind,
+    AppointmentState,
+    LeaseKind,
+    LinkKind,
+    NoticeState,
+    OccupancyKind,
+    OfferState,
+    Role,
+    TokenKind,
+    WaitState,
+)
+from strategies.trust.scaling import StudyKind
+
+Document = dict[str, Any]
+Serial = BigInteger().with_variant(Integer, "sqlite")
+
+
+def one_of(column: str, enum: type[StrEnum]) -> str:
+    """SQL that holds `column` to the values of `enum`."""
+    values = ", ".join(f"'{member}'" for member in enum)
+    return f"{column} IN ({values})"
+
+
+ENUMS: tuple[type[StrEnum], ...] = (
+    AppointmentKind,
+    AppointmentState,
+    AttemptState,
+    Desired,
+    JobState,
+    LeaseKind,
+    LeaseState,
+    LinkKind,
+    NodeState,
+    NoticeState,
+    OccupancyKind,
+    OfferState,
+    Outcome,
+    Phase,
+    Role,
+    StudyKind,
+    TokenKind,
+    WaitState,
+)
+
+COLUMN_TYPES: dict[Any, Any] = {datetime: UtcDateTime, Document: JSON(none_as_null=True), str: Text}
+COLUMN_TYPES |= {enum: EnumText(enum) for enum in ENUMS}
+
+
+class Base(DeclarativeBase):
+    """All tables, with predictable constraint names."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = COLUMN_TYPES

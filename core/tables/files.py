@@ -1,0 +1,122 @@
+"""Files that were uploaded or trained, and what they are."""
+
+from datetime import datetime
+
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, String, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.tables.base import Base, Document
+
+
+class StoredFile(Base):
+    """A file in the store, by content."""
+
+    __tablename__ = "files"
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    size: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
+    named_at: Mapped[datetime | None]
+    """When something last came to need it, if that is later than `created_at`: what nothing names
+    and nothing has named for a day may be removed."""
+    gone_at: Mapped[datetime | None]
+    """When it was removed from the store, because nothing needed it any more."""
+
+
+class Dataset(Base):
+    """A user's text, JSON lines or images, uploaded and checked."""
+
+    __tablename__ = "datasets"
+    __table_args__ = (UniqueConstraint("user_id", "name"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    name: Mapped[str]
+    format: Mapped[str]
+    """`text`, `jsonl` or `npz`"""
+    sha256: Mapped[str] = mapped_column(ForeignKey("files.sha256"))
+    """Of the bytes that training reads: UTF-8 text, or an archive of arrays."""
+    size: Mapped[int] = mapped_column(BigInteger)
+    report: Mapped[Document]
+    """Lines, characters, warnings with line numbers; of images what they are, as `images`."""
+    deleted_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+
+
+class Model(Base):
+    """A user's Hugging Face model, uploaded and checked."""
+
+    __tablename__ = "models"
+    __table_args__ = (UniqueConstraint("user_id", "name"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    name: Mapped[str]
+    size: Mapped[int] = mapped_column(BigInteger)
+    files: Mapped[list[Document]] = mapped_column(JSON)
+    """`core.messages.FileRef` of each file of its folder."""
+    config: Mapped[str]
+    """Its config.json."""
+    has_tokenizer: Mapped[bool]
+    deleted_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+
+
+class Checkpoint(Base):
+    """A verified checkpoint of an attempt whose files are all in the store."""
+
+    __tablename__ = "checkpoints"
+    __table_args__ = (UniqueConstraint("job_id", "epoch", "step"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    epoch: Mapped[int]
+    step: Mapped[int]
+    size: Mapped[int] = mapped_column(BigInteger)
+    files: Mapped[list[Document]] = mapped_column(JSON)
+    """`core.messages.FileRef` of each file, `manifest.json` among them; empty once deleted."""
+    created_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
+    """When retention has deleted it. Attempts that resumed from it still point here."""
+
+
+class CheckpointPart(Base):
+    """What one of several nodes has brought of a checkpoint; it is one when all have."""
+
+    __tablename__ = "checkpoint_parts"
+
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    files: Mapped[list[Document]] = mapped_column(JSON)
+    """`core.messages.FileRef` of each file of this node's, its manifest among them."""
+
+
+class Artifact(Base):
+    """A file that an attempt left behind: a sample, exported weights, a profile."""
+
+    __tablename__ = "artifacts"
+    __table_args__ = (UniqueConstraint("job_id", "epoch", "path"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    epoch: Mapped[int]
+    path: Mapped[str]
+    sha256: Mapped[str] = mapped_column(ForeignKey("files.sha256"))
+    size: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
+
+
+class Report(Base):
+    """What was said about some jobs at one moment; never changed, named by its own hash."""
+
+    __tablename__ = "reports"
+    __table_args__ = (Index("ix_reports_user_id_made_at", "user_id", "made_at"),)
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    """Of `content`."""
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    title: Mapped[str]
+    content: Mapped[str]
+    """`api.jobs.report_schemas.ReportContent` as canonical JSON: sorted keys, no spaces, UTF-8."""
+    made_at: Mapped[datetime]

@@ -1,0 +1,205 @@
+"""Jobs, their attempts and events, and studies of several jobs."""
+
+from datetime import datetime
+
+from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.messages import Phase
+from core.states import AttemptState, Desired, JobState, Outcome
+from core.tables.base import Base, Document, Serial, one_of
+from strategies.trust.scaling import StudyKind
+
+
+class Job(Base):
+    """What a user asked for."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        CheckConstraint(one_of("state", JobState), name="state"),
+        CheckConstraint(one_of("desired", Desired), name="desired"),
+        Index("ix_jobs_user_id_id", "user_id", "id"),
+        Index("ix_jobs_user_id_state", "user_id", "state"),
+        Index("ix_jobs_state", "state"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    name: Mapped[str]
+    spec: Mapped[Document]
+    """`core.spec.JobSpec` or `ScriptJobSpec`; never changes."""
+    plan: Mapped[Document]
+    """`core.spec.AnyPlan` for the class it was planned on; never changes."""
+    dataset_id: Mapped[str | None] = mapped_column(ForeignKey("datasets.id"))
+    """None for a built-in dataset."""
+    model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
+    """The uploaded model that training starts from, if any."""
+    code_sha256: Mapped[str | None] = mapped_column(ForeignKey("files.sha256"))
+    """The archive of code that a script's job runs."""
+    lease_id: Mapped[str | None] = mapped_column(ForeignKey("leases.id"), index=True)
+    """The booked lease the owner named, if any."""
+    cloned_from: Mapped[str | None]
+    traceparent: Mapped[str | None]
+    """The trace that its submission belongs to, as W3C Trace Context writes it, if it has one."""
+    state: Mapped[JobState]
+    desired: Mapped[Desired]
+    epoch: Mapped[int] = mapped_column(default=0)
+    """Number of the newest attempt; 0 before the first."""
+    reason_code: Mapped[str]
+    reason: Mapped[str]
+    """Why it is in this state, in a sentence for its owner."""
+    predicted_start: Mapped[datetime | None]
+    not_before: Mapped[datetime | None]
+    """Back-off after a failed start."""
+    wall_time_s: Mapped[int]
+    used_s: Mapped[int] = mapped_column(default=0)
+    """Of the wall time, by attempts that have ended."""
+    infrastructure_failures: Mapped[int] = mapped_column(default=0)
+    interruptions: Mapped[int] = mapped_column(default=0)
+    steps: Mapped[int]
+    last_step: Mapped[int] = mapped_column(default=0)
+    last_loss: Mapped[float | None]
+    last_tokens_per_s: Mapped[float | None]
+    result: Mapped[Document | None]
+    """`strategies.run_directory.Result` of the attempt that succeeded."""
+    certificate: Mapped[Document | None]
+    """`strategies.trust.certificate.Certificate` of the newest attempt that began at step 1."""
+    created_at: Mapped[datetime]
+    queued_at: Mapped[datetime | None]
+    """When its owner resumed it, which puts it behind those who wait already; None: `created_at`.
+    What the platform queues again keeps its place."""
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class Study(Base):
+    """Jobs that one user submitted together, to compare them."""
+
+    __tablename__ = "studies"
+    __table_args__ = (
+        CheckConstraint(one_of("kind", StudyKind), name="kind"),
+        Index("ix_studies_user_id_id", "user_id", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    name: Mapped[str]
+    kind: Mapped[StudyKind]
+    created_at: Mapped[datetime]
+
+
+class StudyJob(Base):
+    """A job of a study."""
+
+    __tablename__ = "study_jobs"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    study_id: Mapped[str] = mapped_column(ForeignKey("studies.id"), index=True)
+    position: Mapped[int]
+    """From 0, which the others are compared with."""
+
+
+class Attempt(Base):
+    """One try at running a job; its epoch fences every write about it."""
+
+    __tablename__ = "attempts"
+    __table_args__ = (
+        CheckConstraint(one_of("state", AttemptState), name="state"),
+        CheckConstraint(f"outcome IS NULL OR {one_of('outcome', Outcome)}", name="outcome"),
+        UniqueConstraint("job_id", "epoch"),
+        Index(
+            "uq_attempts_live_job",
+            "job_id",
+            unique=True,
+            sqlite_where=text("state <> 'exited'"),
+            postgresql_where=text("state <> 'exited'"),
+        ),
+        Index("ix_attempts_state", "state"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    epoch: Mapped[int]
+    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
+    """The first of its nodes, where rank 0 runs and all ranks meet; `Part` has every one."""
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), index=True)
+    """On the first node."""
+    state: Mapped[AttemptState]
+    outcome: Mapped[Outcome | None]
+    reason: Mapped[str] = mapped_column(default="")
+    launcher: Mapped[str] = mapped_column(default="")
+    """`torchrun` or `warm`, as the node reported."""
+    rendezvous: Mapped[Document | None]
+    """`core.messages.Rendezvous`: where ranks of several nodes meet."""
+    prepared_at: Mapped[datetime | None]
+    """Of several nodes: when each had all that it needs, so that the ranks could be started."""
+    stop_reason: Mapped[Outcome | None]
+    """Why it was asked to stop, if it was."""
+    request: Mapped[Document | None]
+    """`core.messages.Request`, the newest."""
+    preflight: Mapped[Document | None]
+    """`strategies.trust.preflight_report.Report`, where it did one."""
+    resume_checkpoint_id: Mapped[str | None] = mapped_column(ForeignKey("checkpoints.id"))
+    exit: Mapped[Document | None]
+    """`core.messages.ExitRecord`, judged from those of all its nodes."""
+    files_kept: Mapped[bool] = mapped_column(default=False)
+    """Exit, checkpoints, artifacts, metrics and logs of all its nodes are here."""
+    assigned_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    first_step_at: Mapped[datetime | None]
+    last_step_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+
+class Part(Base):
+    """An attempt on one node. Most attempts have one; one over several nodes has one on each."""
+
+    __tablename__ = "attempt_parts"
+    __table_args__ = (
+        CheckConstraint(f"phase IS NULL OR {one_of('phase', Phase)}", name="phase"),
+        Index("ix_attempt_parts_node_id_ended_at", "node_id", "ended_at"),
+    )
+
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    """From 0, which is the first node: torchrun's node rank."""
+    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), index=True)
+    slots: Mapped[list[int]] = mapped_column(JSON)
+    """Indices of the GPUs, or CPU slots, that its ranks have on this node, one for each."""
+    phase: Mapped[Phase | None]
+    """What the node last said of it; None before it has taken it up."""
+    boot_id: Mapped[str] = mapped_column(default="")
+    missing_since: Mapped[datetime | None]
+    """Time of the first heartbeat without it, if the last one was without it too. A condition:
+    the API sets it, and clears it when the node lists the attempt again."""
+    exit: Mapped[Document | None]
+    """`core.messages.ExitRecord` of this node"""
+    lost: Mapped[str | None]
+    """Why it was given up for lost, in a sentence, if it was."""
+    files_kept: Mapped[bool] = mapped_column(default=False)
+    """All of this node's exit, checkpoints, artifacts, metrics and logs is here: it may wipe its
+    copy."""
+    ended_at: Mapped[datetime | None]
+    """From then on its slots are free, once the node is clean."""
+
+
+class Event(Base):
+    """What happened to a job, lease or node, in order; appended, never changed."""
+
+    __tablename__ = "events"
+    __table_args__ = (Index("ix_events_subject_id", "subject", "id"),)
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    at: Mapped[datetime]
+    subject: Mapped[str]
+    """Id of the job, lease or node."""
+    epoch: Mapped[int | None]
+    kind: Mapped[str]
+    """A past participle, such as `submitted`; for a change of state, the new state."""
+    from_state: Mapped[str | None]
+    to_state: Mapped[str | None]
+    reason_code: Mapped[str] = mapped_column(default="")
+    message: Mapped[str]
+    """One sentence for a person."""
+    actor: Mapped[str] = mapped_column(default="")

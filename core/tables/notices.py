@@ -1,0 +1,83 @@
+"""Notices to people, and the ways by which they leave."""
+
+from datetime import datetime
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.database import EnumText
+from core.tables.base import Base, Document, Serial, one_of
+from core.tables.kinds import Channel, DeliveryState, NoticeState
+
+EVERY_KIND = "*"
+
+
+class Notice(Base):
+    """Something a person is to be told; sent by mail or webhook, and shown in their account."""
+
+    __tablename__ = "notices"
+    __table_args__ = (
+        CheckConstraint(one_of("state", NoticeState), name="state"),
+        Index("ix_notices_state_id", "state", "id"),
+        Index("ix_notices_user_id_id", "user_id", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    kind: Mapped[str]
+    """`core.notices.NoticeKind`"""
+    subject: Mapped[str]
+    """Id of the lease, job, offer or account it is about."""
+    facts: Mapped[Document]
+    """What the text is written from: `message`, a sentence, and its numbers and moments."""
+    state: Mapped[NoticeState]
+    created_at: Mapped[datetime]
+    sent_at: Mapped[datetime | None]
+
+
+class Choice(Base):
+    """How one person wants to be told of one kind of thing, or of EVERY_KIND."""
+
+    __tablename__ = "notification_choices"
+    __table_args__ = (CheckConstraint(one_of("channel", Channel), name="channel"),)
+
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    channel: Mapped[Channel] = mapped_column(EnumText(Channel))
+
+
+class Webhook(Base):
+    """The address that a person's notices are posted to."""
+
+    __tablename__ = "webhooks"
+
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), primary_key=True)
+    url: Mapped[str]
+    secret: Mapped[str]
+    """Signs what is posted; kept in the clear, since each signature is made with it."""
+    created_at: Mapped[datetime]
+
+
+class Delivery(Base):
+    """A notice on its way: one row for each, claimed by a sender until the claim ends."""
+
+    __tablename__ = "deliveries"
+    __table_args__ = (
+        CheckConstraint(one_of("channel", Channel), name="channel"),
+        CheckConstraint(one_of("state", DeliveryState), name="state"),
+        Index("ix_deliveries_state_due_at", "state", "due_at"),
+    )
+
+    notice_id: Mapped[int] = mapped_column(
+        Serial, ForeignKey("notices.id"), primary_key=True, autoincrement=False
+    )
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
+    channel: Mapped[Channel] = mapped_column(EnumText(Channel))
+    state: Mapped[DeliveryState] = mapped_column(EnumText(DeliveryState))
+    due_at: Mapped[datetime]
+    attempts: Mapped[int] = mapped_column(default=0)
+    claimed_until: Mapped[datetime | None]
+    """A sender has it in hand; past that moment another one takes it."""
+    error: Mapped[str] = mapped_column(default="")
+    """Why it has not left, in a sentence for its owner."""
+    sent_at: Mapped[datetime | None]

@@ -1,0 +1,162 @@
+"""Leases of one person that touch on one node: nothing is stopped between them.
+
+What runs in the first goes on in the next, so it is stopped only where the last of them ends.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from core import leases
+from core.states import LIVE_ATTEMPT, TERMINAL_JOB, LeaseState, NodeState
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.kinds import LeaseKind
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+from core.transitions import advance
+
+
+class Held(Protocol):
+    """What has to be known of a lease."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def user_id(self) -> str: ...
+    @property
+    def node_id(self) -> str: ...
+    @property
+    def kind(self) -> LeaseKind: ...
+    @property
+    def state(self) -> LeaseState: ...
+    @property
+    def hold_start(self) -> datetime: ...
+    @property
+    def hold_end(self) -> datetime: ...
+
+
+SomeLease = TypeVar("SomeLease", bound=Held)
+
+
+def followers(held: Iterable[SomeLease]) -> dict[str, SomeLease]:
+    """By id of a lease the booked one of its owner that begins on its node where it ends. Pure.
+
+    A walk-in has none: it ends with its job.
+    """
+    live = [
+        one
+        for one in held
+        if one.kind is LeaseKind.BOOKED and one.state in (LeaseState.BOOKED, LeaseState.ACTIVE)
+    ]
+    begins = {
+        (one.node_id, one.user_id, one.hold_start): one
+        for one in live
+        if one.state is LeaseState.BOOKED
+    }
+    found = {one.id: begins.get((one.node_id, one.user_id, one.hold_end)) for one in live}
+    return {lease_id: after for lease_id, after in found.items() if after is not None}
+
+
+def last_of(lease: SomeLease, follower: Mapping[str, SomeLease]) -> SomeLease:
+    """The lease itself, or the last of those that follow without a break. Pure."""
+    while lease.id in follower:
+        lease = follower[lease.id]
+    return lease
+
+
+def stopped_with(session: Session, lease: Lease) -> Lease:
+    """The lease at whose end is stopped what runs in `lease`: itself, or the last that touches.
+
+    On a node that is not ready the next one could not begin, so there it is itself.
+    """
+    if lease.kind is LeaseKind.WALK_IN:
+        return lease
+    later = session.scalars(
+        select(Lease)
+        .join(Node, Node.id == Lease.node_id)
+        .where(
+            Lease.user_id == lease.user_id,
+            Lease.node_id == lease.node_id,
+            Lease.state == LeaseState.BOOKED,
+            Lease.hold_start >= lease.hold_end,
+            Node.state == NodeState.READY,
+        )
+    ).all()
+    return last_of(lease, followers([lease, *later]))
+
+
+def held_until(session: Session, lease: Lease) -> Lease:
+    """The same of a lease that may be over: what ran in it may have gone on in the next."""
+    if lease.state in leases.CHANGEABLE:
+        return stopped_with(session, lease)
+    following = session.scalars(
+        select(Lease).where(
+            Lease.user_id == lease.user_id,
+            Lease.node_id == lease.node_id,
+            Lease.kind == LeaseKind.BOOKED,
+            Lease.state.in_((LeaseState.ACTIVE, LeaseState.ENDING, LeaseState.ENDED)),
+            Lease.hold_start == lease.hold_end,
+        )
+    ).first()
+    return lease if following is None else held_until(session, following)
+
+
+def go_on(session: Session, lease: Lease, following: Lease, *, now: datetime, actor: str) -> bool:
+    """End an active lease and begin the one that touches it, with all that runs there.
+
+    Call it with the node and both leases locked. False, with nothing changed, if one of them has
+    moved on.
+    """
+    if lease.state is not LeaseState.ACTIVE or following.state is not LeaseState.BOOKED:
+        return False
+    node = session.get_one(Node, lease.node_id)
+    _take_along(session, lease, following)
+    message = f"Ended at {lease.hold_end:%H:%M} UTC; {following.id} goes on where it was."
+    ended = leases.end(session, lease, at=lease.hold_end, now=now, message=message, actor=actor)
+    begun = advance(
+        session,
+        following,
+        LeaseState.ACTIVE,
+        now=now,
+        reason_code="began",
+        message=f"{node.name} is yours, as it was before.",
+        actor=actor,
+        began_at=now,
+    )
+    assert (ended, begun) == (True, True), "both are locked"
+    return True
+
+
+def _take_along(session: Session, lease: Lease, following: Lease) -> None:
+    """Jobs that name the lease, and the parts of attempts that are live in it on its node."""
+    session.execute(
+        update(Job)
+        .where(Job.lease_id == lease.id, Job.state.not_in(TERMINAL_JOB))
+        .values(lease_id=following.id)
+        .execution_options(synchronize_session=False)
+    )
+    live = session.scalars(
+        select(Attempt.id)
+        .join(Part, Part.attempt_id == Attempt.id)
+        .where(
+            Part.lease_id == lease.id,
+            Part.node_id == lease.node_id,
+            Part.ended_at.is_(None),
+            Attempt.state.in_(LIVE_ATTEMPT),
+        )
+    ).all()
+    session.execute(
+        update(Part)
+        .where(Part.attempt_id.in_(live), Part.lease_id == lease.id)
+        .values(lease_id=following.id)
+        .execution_options(synchronize_session="fetch")
+    )
+    session.execute(
+        update(Attempt)
+        .where(Attempt.id.in_(live), Attempt.lease_id == lease.id)
+        .values(lease_id=following.id)
+        .execution_options(synchronize_session="fetch")
+    )

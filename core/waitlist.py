@@ -1,0 +1,321 @@
+"""The waitlist: who wants hours that nobody has free, and whose turn it is when some become so.
+
+A block that is free is held for the first in line for ten minutes (`offer` in `occupancy`, so that
+it cannot be sold twice), and taken up once or not at all. Whoever lets an offer pass goes to the
+end of the line and is not offered these hours on that node again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import CursorResult, func, select, update
+from sqlalchemy.orm import Session
+
+from core import leases
+from core.errors import Conflict
+from core.ids import Kind, new_id
+from core.notices import NoticeKind, notify
+from core.policy.grid import HOUR, hour_ceiling
+from core.policy.verdict import Verdict
+from core.rebooking import refund_rebooked
+from core.situation import BOOKABLE, Judge
+from core.tables.kinds import LeaseKind, OccupancyKind, OfferState, WaitState
+from core.tables.leases import Lease, Occupancy, Offer, Wait
+from core.tables.nodes import Node
+
+OFFER_LASTS = timedelta(minutes=10)
+MAX_EXPIRED = 3  # offers that nobody answers: then the wish is closed, for each kept a block away
+REBOOK_WITHIN = timedelta(days=7)  # after a fault has taken a lease
+IN_LINE = (Wait.priority.desc(), Wait.queued_at, Wait.id)
+
+
+@dataclass(frozen=True)
+class Free:
+    """A block that fits a wish."""
+
+    node_id: str
+    start: datetime
+    end: datetime
+
+
+def join(
+    session: Session,
+    user_id: str,
+    *,
+    node_class: str | None,
+    node_id: str | None,
+    first_start: datetime,
+    last_start: datetime,
+    hours: int,
+    now: datetime,
+    priority: bool = False,
+    reason: str = "Waits for a free block.",
+) -> Wait:
+    """Put a wish at the end of the line, with `priority` before all who have none."""
+    wait = Wait(
+        id=new_id(Kind.WAIT),
+        user_id=user_id,
+        node_class=node_class,
+        node_id=node_id,
+        first_start=first_start,
+        last_start=last_start,
+        hours=hours,
+        priority=priority,
+        state=WaitState.WAITING,
+        reason=reason,
+        queued_at=now,
+        created_at=now,
+    )
+    session.add(wait)
+    session.flush()
+    return wait
+
+
+def join_after_fault(session: Session, lease: Lease, *, now: datetime) -> Wait:
+    """The owner of a lease that a fault has taken is served first, with hours on such a node."""
+    node = session.get_one(Node, lease.node_id)
+    start = max(lease.hold_start, lease.began_at or lease.hold_start)
+    hours = max(1, -(-(lease.hold_end - start) // HOUR))
+    return join(
+        session,
+        lease.user_id,
+        node_class=node.class_name,
+        node_id=None,
+        first_start=now,
+        last_start=now + REBOOK_WITHIN,
+        hours=hours,
+        now=now,
+        priority=True,
+        reason=f"Served first: a fault of {node.name} has taken {lease.id}.",
+    )
+
+
+def in_line(session: Session) -> Sequence[Wait]:
+    """Who waits, the next to be served first."""
+    return session.scalars(
+        select(Wait).where(Wait.state == WaitState.WAITING).order_by(*IN_LINE)
+    ).all()
+
+
+def ahead_of(session: Session, wait: Wait) -> int:
+    """How many are served before it."""
+    if wait.state is not WaitState.WAITING:
+        return 0
+    before = [one.id for one in in_line(session)]
+    return before.index(wait.id)
+
+
+def find(session: Session, wait: Wait, *, now: datetime) -> Free | None:
+    """The first block that is free, fits the wish and is allowed; None if there is none."""
+    query = select(Node).where(Node.state.in_(BOOKABLE)).order_by(Node.name)
+    if wait.node_id is not None:
+        query = query.where(Node.id == wait.node_id)
+    else:
+        query = query.where(Node.class_name == wait.node_class)
+    nodes = session.scalars(query).all()
+    passed = session.execute(
+        select(Offer.node_id, Offer.hold_start, Offer.hold_end).where(Offer.wait_id == wait.id)
+    ).all()
+    judge = Judge(session, wait.user_id, now=now)
+    length = wait.hours * HOUR
+    judge.look_at(nodes, wait.first_start, wait.last_start + length)
+    for node in nodes:
+        anchor = judge.policy_for_node(node).grid.anchor
+        start = hour_ceiling(max(wait.first_start, now), anchor)
+        while start <= wait.last_start:
+            end = start + length
+            taken = [(span.start, span.end) for span in judge.holds(node.id)]
+            taken += [(a, b) for node_id, a, b in passed if node_id == node.id]
+            blocking = [b for a, b in taken if a < end and b > start]
+            if blocking:
+                start = max(start + HOUR, hour_ceiling(max(blocking), anchor))
+                continue
+            if judge.verdict(node, start, end).ok:
+                return Free(node.id, start, end)
+            start += HOUR
+    return None
+
+
+def offer(session: Session, wait: Wait, free: Free, *, now: datetime) -> Offer | None:
+    """Hold a block for a wish and tell its owner; None if the wish is not in line any more.
+
+    Raises HourTaken if somebody was faster.
+    """
+    leases.lock_nodes(session, [free.node_id])
+    node = session.get_one(Node, free.node_id)
+    if not _move(session, wait, WaitState.WAITING, WaitState.OFFERED, reason="An offer is open."):
+        return None
+    made = Offer(
+        id=new_id(Kind.OFFER),
+        wait_id=wait.id,
+        user_id=wait.user_id,
+        node_id=node.id,
+        hold_start=free.start,
+        hold_end=free.end,
+        state=OfferState.OPEN,
+        expires_at=now + OFFER_LASTS,
+        created_at=now,
+    )
+    session.add(made)
+    session.flush()
+    leases.hold(session, node, OccupancyKind.OFFER, free.start, free.end, offer_id=made.id)
+    facts: dict[str, object] = {
+        "message": f"{node.name} is free from {free.start:%a %d %b %H:%M} to {free.end:%H:%M} UTC "
+        f"and held for you until {made.expires_at:%H:%M} UTC. Accept or decline the offer.",
+        "node": node.name,
+        "wait": wait.id,
+        "hold_start": free.start.isoformat(),
+        "hold_end": free.end.isoformat(),
+        "expires_at": made.expires_at.isoformat(),
+    }
+    notify(session, wait.user_id, NoticeKind.BLOCK_OFFERED, made.id, facts, now=now)
+    return made
+
+
+def open_offer(session: Session, wait_id: str) -> Offer | None:
+    """The offer of a wish that is open, under its lock."""
+    return session.scalars(
+        select(Offer)
+        .where(Offer.wait_id == wait_id, Offer.state == OfferState.OPEN)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    ).one_or_none()
+
+
+def accept(
+    session: Session, made: Offer, *, actor: str, now: datetime
+) -> tuple[Lease | None, Verdict]:
+    """Turn an open offer into a lease, under its lock and its owner's; None and why if the policy
+    does not allow it any more: then nothing may be committed.
+
+    Raises Conflict if it has expired.
+    """
+    if made.state is not OfferState.OPEN or made.expires_at <= now:
+        raise Conflict(
+            f"The offer ended at {made.expires_at:%H:%M} UTC. Your wish is in line again.",
+            code="offer_expired",
+        )
+    leases.lock_nodes(session, [made.node_id])
+    _free(session, made)
+    node = session.get_one(Node, made.node_id)
+    judge = Judge(session, made.user_id, now=now, lock=True)
+    verdict = judge.verdict(node, made.hold_start, made.hold_end)
+    if not verdict.ok:
+        return None, verdict
+    lease = leases.take(
+        session,
+        user_id=made.user_id,
+        node=node,
+        kind=LeaseKind.BOOKED,
+        start=made.hold_start,
+        end=made.hold_end,
+        grace_s=judge.policy_for_node(node).grid.grace_s,
+        now=now,
+        actor=actor,
+        message=f"Booked on {node.name}, from the waitlist.",
+        terms=judge.terms(node, verdict),
+    )
+    refund_rebooked(session, lease, now=now)
+    made.state, made.lease_id = OfferState.ACCEPTED, lease.id
+    wait = session.get_one(Wait, made.wait_id)
+    _move(session, wait, WaitState.OFFERED, WaitState.SERVED, reason=f"Became {lease.id}.")
+    return lease, verdict
+
+
+def let_pass(session: Session, made: Offer, to: OfferState, *, now: datetime) -> bool:
+    """Decline an open offer, or expire it: the wish goes to the end of the line. False if it was
+    open no longer."""
+    changed = session.execute(
+        update(Offer)
+        .where(Offer.id == made.id, Offer.state == OfferState.OPEN)
+        .values(state=to)
+        .execution_options(synchronize_session=False)
+    )
+    assert isinstance(changed, CursorResult)
+    if changed.rowcount == 0:
+        return False
+    _free(session, made)
+    wait = session.get_one(Wait, made.wait_id)
+    closed = to is OfferState.EXPIRED and _expired(session, wait) >= MAX_EXPIRED
+    if closed:
+        reason = f"Closed: {MAX_EXPIRED} offers were not answered."
+        _move(session, wait, WaitState.OFFERED, WaitState.OVER, reason=reason)
+    else:
+        reason = f"An offer was {to}; waits at the end of the line."
+        _move(session, wait, WaitState.OFFERED, WaitState.WAITING, reason=reason)
+    wait.queued_at, wait.priority = now, False
+    if to is OfferState.EXPIRED:
+        node = session.get_one(Node, made.node_id)
+        facts: dict[str, object] = {
+            "message": f"The offer of {node.name} from {made.hold_start:%a %d %b %H:%M} UTC was "
+            f"not accepted in time. {reason}",
+            "wait": wait.id,
+        }
+        notify(session, made.user_id, NoticeKind.OFFER_EXPIRED, made.id, facts, now=now)
+    return True
+
+
+def leave(session: Session, wait: Wait, *, now: datetime) -> None:
+    """Take a wish back, with the offer that is open for it."""
+    made = open_offer(session, wait.id)
+    if made is not None:
+        let_pass(session, made, OfferState.DECLINED, now=now)
+    _move(session, wait, WaitState.WAITING, WaitState.LEFT, reason="Left the waitlist.")
+
+
+def overdue_offers(session: Session, now: datetime) -> list[str]:
+    """Ids of the open offers whose time is over."""
+    query = select(Offer.id).where(Offer.state == OfferState.OPEN, Offer.expires_at <= now)
+    return list(session.scalars(query.order_by(Offer.id)))
+
+
+def close_hopeless(session: Session, now: datetime) -> int:
+    """Close the wishes whose last possible start has passed; how many."""
+    changed = session.execute(
+        update(Wait)
+        .where(Wait.state == WaitState.WAITING, Wait.last_start < now)
+        .values(state=WaitState.OVER, reason="Nothing became free in time.")
+        .execution_options(synchronize_session=False)
+    )
+    assert isinstance(changed, CursorResult)
+    return changed.rowcount
+
+
+def anything_to_do(session: Session, now: datetime) -> bool:
+    """Whether anybody waits or an offer is overdue."""
+    waits = select(func.count()).select_from(Wait).where(Wait.state == WaitState.WAITING)
+    offers = (
+        select(func.count())
+        .select_from(Offer)
+        .where(Offer.state == OfferState.OPEN, Offer.expires_at <= now)
+    )
+    return bool(session.scalar(waits)) or bool(session.scalar(offers))
+
+
+def _expired(session: Session, wait: Wait) -> int:
+    query = select(func.count()).select_from(Offer)
+    found = session.scalar(query.where(Offer.wait_id == wait.id, Offer.state == OfferState.EXPIRED))
+    return found or 0
+
+
+def _free(session: Session, made: Offer) -> None:
+    session.execute(
+        update(Occupancy)
+        .where(Occupancy.offer_id == made.id, Occupancy.live)
+        .values(live=False)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def _move(session: Session, wait: Wait, before: WaitState, to: WaitState, *, reason: str) -> bool:
+    session.flush()
+    changed = session.execute(
+        update(Wait)
+        .where(Wait.id == wait.id, Wait.state == before)
+        .values(state=to, reason=reason)
+        .execution_options(synchronize_session=False)
+    )
+    assert isinstance(changed, CursorResult)
+    session.refresh(wait)
+    return changed.rowcount == 1
