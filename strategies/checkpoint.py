@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from strategies.disks import Disk
 from strategies.engine import Engine, State
 from strategies.guards import remember
 from strategies.image_shapes import image_shape, num_classes
@@ -97,11 +98,14 @@ def save_checkpoint(
     *,
     token: str,
     eval_loss: float | None = None,
+    disk: Disk | None = None,
 ) -> Path:
-    """Write `step-N`, all ranks together; its path, once it is safe on the first rank's disk.
+    """Write `step-N`, all ranks together; its path, once it is safe on the disk of each node.
 
-    `token` is the same on all ranks and no other run's.
+    `token` is the same on all ranks and no other run's. `disk` is `find_disk`'s, where there are
+    several nodes.
     """
+    disk = disk or Disk(0, 1, mesh.is_first)
     name = checkpoint_name(progress.step)
     aside, final = checkpoints / f"{name}{ASIDE}{token}", checkpoints / name
     with alone_is_fine():
@@ -113,10 +117,19 @@ def save_checkpoint(
             process_group=mesh.saving_group,
             no_dist=mesh.world_size == 1,
         )
-    if mesh.is_first:
+    if disk.is_writer:
         stored = StoredProgress(progress=progress, spec=spec, eval_loss=eval_loss)
-        write_atomically(aside / PROGRESS, json_bytes(stored))
-        write_manifest(aside, step=progress.step, layout=mesh.layout)
+        if disk.number == 0:
+            write_atomically(aside / PROGRESS, json_bytes(stored))
+        write_manifest(
+            aside,
+            step=progress.step,
+            layout=mesh.layout,
+            node=disk.number,
+            num_nodes=disk.count,
+        )
+        if disk.number != 0:  # for `best_of` here; the first node's is the checkpoint's
+            write_atomically(aside / PROGRESS, json_bytes(stored))
         publish(aside, final)
         delete_old(checkpoints, final, spec.checkpoint)
     return final

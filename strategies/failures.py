@@ -11,12 +11,13 @@ import torch
 
 from strategies.data.batches import BadData
 from strategies.guards import Diverged
+from strategies.parallel.async_io import NotEquipped
 from strategies.run_directory import BadCheckpoint, ExitCode, write_atomically
 from strategies.trust.collective_digest import Digest
 from strategies.trust.preflight import PreflightFailed
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # set for each rank by torchrun and by the warm launcher
-KNOWN = (BadData, BadCheckpoint, Diverged, PreflightFailed)
+KNOWN = (BadData, BadCheckpoint, Diverged, PreflightFailed, NotEquipped)
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
@@ -29,6 +30,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.DIVERGED
     if isinstance(error, PreflightFailed):
         return ExitCode.PREFLIGHT_FAILED
+    if isinstance(error, NotEquipped):
+        return ExitCode.NOT_EQUIPPED
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return ExitCode.OUT_OF_MEMORY
     # On CPU torch reports a failed allocation as a RuntimeError.

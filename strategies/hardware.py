@@ -15,3 +15,7 @@ class Hardware(BaseModel):
     slots: int = Field(ge=1)
     memory_gib: float = Field(gt=0)
     model: str | None = None
+    no_sandbox: str = ""
+    """Why no script of a user's own can be shut in here; empty where one can, or is not said."""
+    no_gang_sandbox: str = ""
+    """Why none can that runs on several of these nodes."""

@@ -1,7 +1,7 @@
 """An attempt's folder on its node: the names and small formats that everyone shares. Torch-free.
 
-plan.json and control.json go in; metrics.jsonl, certificate.json, result.json, checkpoints/,
-artifacts/, logs/ and exit.json come out. Whatever is replaced is replaced atomically.
+plan.json and control.json go in; preflight.json, metrics.jsonl, certificate.json, result.json,
+checkpoints/, artifacts/, logs/ and exit.json come out. Whatever is replaced is replaced atomically.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from strategies.spec import TrainSpec
 PLAN = "plan.json"
 CONTROL = "control.json"
 METRICS = "metrics.jsonl"
+PREFLIGHT = "preflight.json"
 RESULT = "result.json"
 CERTIFICATE = "certificate.json"
 EXIT = "exit.json"
@@ -37,6 +38,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 MANIFEST_FORMAT = 1
 
 CHECKPOINT_NAME = re.compile(r"^step-(\d{6,})$")
+RANK_METRICS_NAME = re.compile(r"^metrics-rank-(\d+)\.jsonl$")
 
 
 class ExitCode(IntEnum):
@@ -49,6 +51,7 @@ class ExitCode(IntEnum):
     DIVERGED = 67
     OUT_OF_MEMORY = 68
     PREFLIGHT_FAILED = 69
+    NOT_EQUIPPED = 70
 
 
 class BadCheckpoint(Exception):
@@ -119,6 +122,9 @@ class Result(BaseModel):
     checkpoint: str | None
     sample: str | None
     reason: Literal["finished", "stopped", "diverged"]
+    peak_gib: list[float] = []
+    """The most that each rank's training held at a time, without Python and its libraries; empty
+    where that was not weighed."""
 
 
 class ManifestFile(FilePart):
@@ -130,13 +136,19 @@ class ManifestFile(FilePart):
 
 
 class Manifest(FilePart):
-    """manifest.json, the last file written into a checkpoint."""
+    """manifest.json, the last file written into a checkpoint.
+
+    Nodes that share no folder write one each, of their own files: manifest.json on the first,
+    manifest-1.json on the second. A checkpoint is whole where all are together.
+    """
 
     format: int
     step: int = Field(ge=0)
     world_size: int = Field(ge=1)
     layout: Layout
     files: list[ManifestFile]
+    node: int = Field(default=0, ge=0)
+    num_nodes: int = Field(default=1, ge=1)
 
 
 @dataclass(frozen=True)
@@ -156,6 +168,14 @@ class RunDirectory:
     @property
     def metrics(self) -> Path:
         return self.path / METRICS
+
+    def rank_metrics(self, rank: int) -> Path:
+        """What a rank tells of itself; metrics.jsonl is rank 0's."""
+        return self.path / f"metrics-rank-{rank}.jsonl" if rank else self.metrics
+
+    @property
+    def preflight(self) -> Path:
+        return self.path / PREFLIGHT
 
     @property
     def result(self) -> Path:
@@ -255,14 +275,20 @@ def newest_checkpoint(checkpoints: Path) -> Path | None:
     return None
 
 
-def read_manifest(checkpoint: Path) -> Manifest:
-    """The manifest; BadCheckpoint where it is missing, unreadable or of another format."""
+def manifest_name(node: int) -> str:
+    """`manifest.json` of the first node, `manifest-1.json` of the second."""
+    return MANIFEST if node == 0 else f"manifest-{node}.json"
+
+
+def read_manifest(checkpoint: Path, node: int = 0) -> Manifest:
+    """A node's manifest; BadCheckpoint where it is missing, unreadable or of another format."""
+    path = checkpoint / manifest_name(node)
     try:
-        manifest = Manifest.model_validate_json((checkpoint / MANIFEST).read_bytes())
+        manifest = Manifest.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise BadCheckpoint(f"{checkpoint} has no readable {MANIFEST}: {error}") from error
+        raise BadCheckpoint(f"{checkpoint} has no readable {path.name}: {error}") from error
     except ValidationError as error:
-        raise BadCheckpoint(f"{checkpoint / MANIFEST} is damaged: {error}") from error
+        raise BadCheckpoint(f"{path} is damaged: {error}") from error
     if manifest.format != MANIFEST_FORMAT:
         raise BadCheckpoint(
             f"{checkpoint} has format {manifest.format}; this version reads {MANIFEST_FORMAT}"
@@ -270,13 +296,22 @@ def read_manifest(checkpoint: Path) -> Manifest:
     for file in manifest.files:
         inside = PurePosixPath(file.path)
         if inside.is_absolute() or ".." in inside.parts:
-            raise BadCheckpoint(f"{checkpoint / MANIFEST} points outside itself: {file.path}")
+            raise BadCheckpoint(f"{path} points outside itself: {file.path}")
     return manifest
 
 
 def verify_checkpoint(checkpoint: Path) -> Manifest:
-    """The manifest, once every file it lists has been read back with the right size and hash."""
-    manifest = read_manifest(checkpoint)
+    """The first node's manifest, once every file that it and those of other nodes list has been
+    read back with the right size and hash. BadCheckpoint where one is missing."""
+    first = verify_part(checkpoint, 0)
+    for node in range(1, first.num_nodes):
+        verify_part(checkpoint, node)
+    return first
+
+
+def verify_part(checkpoint: Path, node: int) -> Manifest:
+    """A node's manifest, once every file it lists has been read back with the right hash."""
+    manifest = read_manifest(checkpoint, node)
     for file in manifest.files:
         path = checkpoint / file.path
         try:
@@ -291,8 +326,10 @@ def verify_checkpoint(checkpoint: Path) -> Manifest:
     return manifest
 
 
-def write_manifest(checkpoint: Path, *, step: int, layout: Layout) -> Manifest:
-    """Hash every file of a checkpoint and write its manifest, last."""
+def write_manifest(
+    checkpoint: Path, *, step: int, layout: Layout, node: int = 0, num_nodes: int = 1
+) -> Manifest:
+    """Hash every file of a checkpoint, as far as it is on this node, and write its manifest."""
     paths = sorted(path for path in checkpoint.rglob("*") if path.is_file())
     files = [
         ManifestFile(
@@ -308,8 +345,10 @@ def write_manifest(checkpoint: Path, *, step: int, layout: Layout) -> Manifest:
         world_size=layout.world_size,
         layout=layout,
         files=files,
+        node=node,
+        num_nodes=num_nodes,
     )
-    write_atomically(checkpoint / MANIFEST, json_bytes(manifest))
+    write_atomically(checkpoint / manifest_name(node), json_bytes(manifest))
     return manifest
 
 

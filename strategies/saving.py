@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from strategies.checkpoint import Progress, copied, save_checkpoint
+from strategies.disks import Disk
 from strategies.engine import Engine
 from strategies.parallel.mesh import Mesh
 from strategies.spec import TrainSpec
 
 
 class Saved(NamedTuple):
-    """A checkpoint that is safe on the first rank's disk."""
+    """A checkpoint that is safe on disk, on every node."""
 
     path: Path
     step: int
@@ -32,6 +33,8 @@ class CheckpointWriter:
     checkpoints: Path
     spec: TrainSpec
     mesh: Mesh
+    disk: Disk | None = None
+    """Of this rank, where there are several nodes."""
 
     def __post_init__(self) -> None:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
@@ -55,6 +58,7 @@ class CheckpointWriter:
                 self.mesh,
                 token=token,
                 eval_loss=eval_loss,
+                disk=self.disk,
             )
             return Saved(path, progress.step, stage_s, time.perf_counter() - began)
 

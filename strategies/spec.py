@@ -86,7 +86,8 @@ class GradientCompression(StrEnum):
 
 
 class Offload(StrEnum):
-    """Where a state lives between its uses."""
+    """Where a state lives between its uses: on its device, in the host's memory, in files on the
+    node's disk."""
 
     NONE = "none"
     CPU = "cpu"
@@ -319,7 +320,7 @@ class ParallelismSpec(SpecPart):
     average_every_steps: Steps | None = None
     """local_sgd only, and needed there: ranks average their weights after so many own steps."""
     offload_optimizer: Offload = Offload.NONE
-    """zero1 to zero3: where the optimizer's state lives and its update runs."""
+    """zero1 to zero3: where the optimizer's state lives, and is updated from; nvme: zero3 only."""
     offload_parameters: Offload = Offload.NONE
     """zero3 only: where weights live when they are not in use."""
 

@@ -25,6 +25,7 @@ from strategies.checkpoint import (
 from strategies.control import ControlWatch
 from strategies.data.batches import HeldOut, TrainingData, Windows, open_windows
 from strategies.data.windows import TokenWindows
+from strategies.disks import bring_together, find_disk
 from strategies.engine import Engine, engine_for
 from strategies.evaluation import evaluate
 from strategies.failures import report
@@ -46,6 +47,7 @@ from strategies.run_directory import (
     ExitCode,
     RunDirectory,
     RunPlan,
+    json_bytes,
     write_atomically,
 )
 from strategies.saving import CheckpointWriter
@@ -53,13 +55,16 @@ from strategies.step import take_step
 from strategies.trust.collective_digest import digest
 from strategies.trust.one_rank import Certifier
 from strategies.trust.preflight import trust
+from strategies.trust.preflight_report import Report
 from strategies.watching.console import introduce, say, tell_step
 from strategies.watching.memory_snapshot import MemorySnapshots
 from strategies.watching.metrics import MetricsLog, max_active_gib
 from strategies.watching.probe import Probe
 from strategies.watching.profiling import StepProfiler
+from strategies.watching.scales import Scales
 from strategies.watching.speed import Speed
 from strategies.watching.story import Story
+from strategies.watching.use import Use
 
 # What a run would import on its way; a test finds out when this falls behind.
 IMPORTED_LATE = (
@@ -122,15 +127,23 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
     except Exception as error:  # the edge of the process: record, then end
         return report(error, None if mesh is None else digest(error, mesh))
     finally:
+        if engine is not None:
+            engine.close()
         leave()
     return ExitCode.FINISHED
 
 
 def prove(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> None:
     """Let the ranks prove themselves to each other; PreflightFailed names the one that does not."""
-    preflight_ms = trust(mesh, timeout_s=run_plan.collective_timeout_s)
-    with MetricsLog(directory.metrics if mesh.is_first else None) as metrics:
-        metrics.write(0, event="preflight", preflight_ms=preflight_ms)
+
+    def tell(report: Report) -> None:
+        if mesh.is_first:
+            write_atomically(directory.preflight, json_bytes(report))
+        if mesh.is_first and not report.failures:
+            with MetricsLog(directory.metrics) as metrics:
+                metrics.write(0, event="preflight", preflight_ms=report.seconds * 1e3)
+
+    trust(mesh, timeout_s=run_plan.collective_timeout_s, tell=tell)
 
 
 def train(
@@ -150,7 +163,9 @@ def train(
     certifier = Certifier(run_plan, directory, mesh)
     if checkpoint is None:
         certifier.train_alone(windows, control)
+    scales = Scales(mesh.device, is_compiled=spec.compile)
     engine.setup(spec, run_plan.plan, mesh, source_of(run_plan))
+    scales.after_setup()
     progress = Progress(loss_scale=first_loss_scale(spec.precision))
     if checkpoint is not None:
         progress = load_checkpoint(checkpoint, engine, spec, mesh)
@@ -159,15 +174,18 @@ def train(
         directory.artifacts, engine.state, rank=mesh.rank, device=mesh.device
     )
     probe, speed = Probe(mesh.device, engine.held), Speed(spec, mesh)
+    use = Use(mesh.device)
     story = Story(directory, checkpoint=checkpoint)
     gc.freeze()  # what lives until the end need not be looked through by every later collection
     patience = Patience(mesh, first_s=run_plan.collective_timeout_s)
     stopping = False
+    disk = find_disk(directory.path, mesh)
     introduce(run_plan, mesh, progress)
 
     with (
         MetricsLog(directory.metrics if mesh.is_first else None) as metrics,
-        CheckpointWriter(directory.checkpoints, spec, mesh) as writer,
+        MetricsLog(None if mesh.is_first else directory.rank_metrics(mesh.rank)) as own_metrics,
+        CheckpointWriter(directory.checkpoints, spec, mesh, disk) as writer,
     ):
         while progress.step < training.steps and not stopping:
             step = progress.step + 1
@@ -176,7 +194,7 @@ def train(
             data_time_s = time.perf_counter() - began
 
             try:
-                with probe.next_step() as seen:
+                with scales.next_step(), probe.next_step() as seen:
                     agreed, rate, skipped = take_step(
                         engine,
                         micro_batches,
@@ -204,6 +222,10 @@ def train(
             if not seen:  # looking took longer than the step
                 story.add_time(valid_tokens, step_time_s)
             grad_norm = None if skipped else agreed.grad_norm
+            used = use.look()
+            if seen or used:
+                peak_gib = max_active_gib(mesh.device)
+                own_metrics.write(step, max_active_gib=peak_gib, **seen, **used)
             metrics.write(
                 step,
                 loss=agreed.loss,
@@ -213,6 +235,7 @@ def train(
                 data_time_s=data_time_s,
                 max_active_gib=max_active_gib(mesh.device),
                 **progress.loss_scale.metrics(),
+                **used,
                 **(seen or speed.metrics(valid_tokens, step_time_s)),
             )
             certifier.after_step(step, agreed.loss, grad_norm, metrics)
@@ -254,28 +277,41 @@ def train(
 
     finished = progress.step >= training.steps
     say(f"rank {mesh.rank} {'finished' if finished else 'stopped as asked'} at {progress.step:,}")
+    patience.start_over()
+    if finished and story.checkpoint is not None:
+        bring_together(story.checkpoint, disk, mesh)
     if finished and mesh.is_first and story.checkpoint is not None:
         story.sample = leave_artifacts(run_plan, directory, story.checkpoint, windows)
+    story.peak_gib = mesh.gather(scales.peak_gib or 0.0)
+    if mesh.num_nodes > 1:
+        mesh.barrier()  # no node tells a result before the first one has all that it leaves
     story.write_result(progress.step, mesh, "finished" if finished else "stopped")
     mesh.barrier()  # ranks end together, so that one that lingers can be told from one that waits
     engine.close()
 
 
 def find_start(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> Path | None:
-    """The checkpoint to go on from, on all ranks the one that the first rank found."""
+    """The checkpoint to go on from: on all ranks the one that the first rank found, each in the
+    folders of its own node."""
+    asked = None if run_plan.resume_from is None else Path(run_plan.resume_from)
     found = refused = ""
     if mesh.is_first:
-        asked = None if run_plan.resume_from is None else Path(run_plan.resume_from)
         try:
             path = find_checkpoint(directory.checkpoints, asked)
-            found = "" if path is None else str(path)
+            if path is not None:
+                is_own = path.parent == directory.checkpoints
+                found = f"own {path.name}" if is_own else f"asked {path.name}"
         except BadCheckpoint as error:
             refused = str(error)
     refused = mesh.broadcast_text(refused)
     if refused:
         raise BadCheckpoint(refused)
-    found = mesh.broadcast_text(found)
-    return Path(found) if found else None
+    whose, _, name = mesh.broadcast_text(found).partition(" ")
+    if whose == "own":
+        return directory.checkpoints / name
+    if asked is None or not whose:
+        return None
+    return asked if asked.name == name else asked / name
 
 
 def leave_artifacts(

@@ -24,6 +24,7 @@ class Mesh:
     layout: Layout
     rank: int
     device: torch.device
+    num_nodes: int = 1
 
     @property
     def world_size(self) -> int:
@@ -85,6 +86,20 @@ class Mesh:
     def is_first(self) -> bool:
         """Whether this rank writes what is written once."""
         return self.rank == 0
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.world_size // self.num_nodes
+
+    @property
+    def node(self) -> int:
+        """The node that this rank is on, from 0."""
+        return self.rank // self.ranks_per_node
+
+    @property
+    def is_first_here(self) -> bool:
+        """Whether this rank writes what is written once on every node."""
+        return self.rank % self.ranks_per_node == 0
 
     def sum(self, values: Tensor) -> Tensor:
         """Add up over all ranks, in place."""
@@ -155,7 +170,9 @@ def join(plan: Plan, *, timeout_s: float) -> Mesh:
             timeout=timedelta(seconds=timeout_s),
             device_id=device if plan.device == "cuda" else None,
         )
-    return Mesh(layout=plan.layout, rank=rank, device=device)
+    # As it was started, not as it was planned: by hand all ranks may be on one machine.
+    num_nodes = world_size // int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    return Mesh(layout=plan.layout, rank=rank, device=device, num_nodes=num_nodes)
 
 
 def leave() -> None:

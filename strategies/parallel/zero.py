@@ -7,9 +7,13 @@ ranks, so losses are multiplied by their number.
 """
 
 import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,9 +27,11 @@ from strategies.init import Source, design_model
 from strategies.loss import Measure, token_loss_sum
 from strategies.models.network import Network
 from strategies.optimizers.optimizer import build_optimizer, set_learning_rate
+from strategies.parallel import async_io
 from strategies.parallel.fragment import Fragment
 from strategies.parallel.mesh import Mesh
 from strategies.parallel.spmd import give_first_weights, transform_forward
+from strategies.planning import swapping
 from strategies.planning.planner import Plan
 from strategies.spec import Offload, Strategy, TrainSpec
 from strategies.watching.phases import Phase, phase
@@ -77,8 +83,9 @@ class ZeroEngine:
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         self.mesh, self.stage = mesh, STAGES[plan.strategy]
         self.offloads = spec.parallelism.offload_optimizer is not Offload.NONE
+        self.swap_folder = make_swap_folder(spec, plan)
         meet_deepspeed(mesh)
-        config = deepspeed_config(spec, plan)
+        config = deepspeed_config(spec, plan, self.swap_folder)
         model = design_model(spec)
         designed = dict(model.named_weights())
         self.optimizer = build_optimizer(designed.values(), spec.training)
@@ -87,7 +94,7 @@ class ZeroEngine:
             save_weights_whole(model)
             for layer in model.layers.values():
                 set_z3_leaf_module(layer, True)  # gathered as one
-            give_first_weights(model, source, mesh, then=lambda layer: split(layer, config))
+            give_first_weights(model, source, mesh, then=Splitter(config))
         else:
             give_first_weights(model, source, mesh)
         state_parts = adopt(self.optimizer, designed, model)
@@ -95,11 +102,14 @@ class ZeroEngine:
             model=model, optimizer=self.optimizer, config=config, dist_init_required=False
         )
         self.parts = list(self.own_parts(model, designed))
-        for row in self.rows():
-            self.optimizer.state[row] = {
-                name: torch.zeros_like(row) if whole else torch.zeros((), device=row.device)
-                for name, whole in state_parts.items()
-            }
+        for i, row in enumerate(self.rows()):
+            with self.at_hand(i, write=True):
+                self.optimizer.state[row] = {
+                    name: torch.zeros_like(row) if whole else torch.zeros((), device=row.device)
+                    for name, whole in state_parts.items()
+                }
+        if self.swap_folder is not None:
+            self.zero.unscale_and_clip_grads = self.clip_row
 
     def rows(self) -> list[nn.Parameter]:
         """What the optimizer updates on this rank: its part of every flat row of weights."""
@@ -109,6 +119,40 @@ class ZeroEngine:
             else self.zero.single_partition_of_fp32_groups
         )
         return rows
+
+    def is_swapped(self, i: int) -> bool:
+        """Whether row i lies in files between its uses."""
+        return self.swap_folder is not None and self.zero._swappable_optimizer_subgroup(i)
+
+    @contextmanager
+    def at_hand(self, i: int, *, write: bool = False) -> Iterator[None]:
+        """While row i and its averages are in memory; to be written back to their files or not."""
+        if not self.is_swapped(i):
+            yield
+            return
+        self.zero._optimizer_states_and_gradient_swap_in(i)
+        yield
+        if write:
+            self.zero._optimizer_states_and_gradient_swap_out(i)
+        else:
+            self.zero._release_swap_buffers(i)
+
+    def kept(self, i: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Row i and what the optimizer keeps of it, by name: in memory, or files mapped into it."""
+        row: Any = self.rows()[i]
+        state: dict[str, Tensor] = self.optimizer.state[row]
+        if not self.is_swapped(i):
+            return row, state
+        swapped = self.zero.optimizer_swapper.swap_params_info[row.ds_id]
+        mapped: dict[str, Tensor] = {
+            each.compute_tensor.ds_id: torch.from_file(
+                each.swap_path, shared=True, size=swapped.numel(), dtype=row.dtype
+            )
+            for each in swapped.tensors
+        }
+        # DeepSpeed's names; a count of steps has no file.
+        averages = {name: mapped.get(f"{name}-{row.ds_id}", value) for name, value in state.items()}
+        return mapped[row.ds_id], averages
 
     def own_parts(self, model: Network, designed: dict[str, nn.Parameter]) -> Iterator[Part]:
         """Where this rank keeps its part of each weight; weights of other ranks are left out."""
@@ -142,21 +186,39 @@ class ZeroEngine:
 
     @torch.no_grad()
     def clip(self, max_norm: float, loss_scale: float) -> Tensor:
-        gradients = [part for row in self.own_gradients() for part in row]
+        by_row = self.own_gradients()
+        gradients = [part for row in by_row for part in row]
         squares = norm_of(list(even_rows(gradients))).square().to(self.mesh.device)
         norm = self.mesh.sum(squares).sqrt() / loss_scale
         if norm.isfinite():
             factor = (max_norm / (norm + 1e-6)).clamp(max=1.0) / loss_scale
-            for gradient in gradients:
-                gradient.mul_(factor)
+            self.clipped_by = factor
+            for i, row in enumerate(by_row):
+                for gradient in [] if self.is_swapped(i) else row:
+                    gradient.mul_(factor)
         return norm
+
+    def clip_row(self, i: int, norm: Tensor) -> None:
+        """In the place of DeepSpeed's own clipping, once row i's gradient is back from its files:
+        what was clipped in memory is not what was written."""
+        if self.is_swapped(i):
+            row_gradient = self.rows()[i].grad
+            assert row_gradient is not None
+            row_gradient.mul_(self.clipped_by)
 
     def own_gradients(self) -> list[list[Tensor]]:
         """The gradient of each of this rank's rows, in pieces; summed over ranks."""
-        if self.offloads:
-            get_accelerator().synchronize()  # it is copied to the host beside the backward pass
-            return [[row.grad] for row in self.rows() if row.grad is not None]
-        return [self.zero.averaged_gradients.get(i) or [] for i in range(len(self.rows()))]
+        if not self.offloads:
+            return [self.zero.averaged_gradients.get(i) or [] for i in range(len(self.rows()))]
+        get_accelerator().synchronize()  # it is copied to the host beside the backward pass
+        return [self.offloaded_gradient(i, row) for i, row in enumerate(self.rows())]
+
+    def offloaded_gradient(self, i: int, row: nn.Parameter) -> list[Tensor]:
+        """Of row i; of one in files, what was copied there."""
+        if self.is_swapped(i):
+            by_weight = self.zero._DeepSpeedZeroOptimizer_Stage3__param_id_to_grad_partition
+            return [by_weight[weight.ds_id] for weight in self.zero.fp16_groups[i]]
+        return [] if row.grad is None else [row.grad]
 
     def step(self, learning_rate: float) -> None:
         set_learning_rate(self.optimizer, learning_rate)
@@ -207,10 +269,12 @@ class ZeroEngine:
 
     def state(self) -> State:
         state: State = {"model": {}, "optimizer": {}}
+        kept = {id(row): self.kept(i) for i, row in enumerate(self.rows())}
         for part in self.parts:
-            state["model"][part.name] = part.of(part.row)
-            for name, value in self.optimizer.state[part.row].items():
-                whole = value.shape == part.row.shape
+            numbers, averages = kept[id(part.row)]
+            state["model"][part.name] = part.of(numbers)
+            for name, value in averages.items():
+                whole = value.shape == numbers.shape
                 state["optimizer"][f"{part.name}.{name}"] = part.of(value) if whole else value
         return state
 
@@ -221,13 +285,36 @@ class ZeroEngine:
             self.zero.update_lp_params()
             return
         for i in range(len(self.rows())):
-            self.zero._reassign_or_swap_out_partitioned_parameters(i)
+            with self.at_hand(i):
+                self.zero._reassign_or_swap_out_partitioned_parameters(i)
         if self.zero.persistent_parameters:
             self.zero.persistent_parameters[0].partition(self.zero.persistent_parameters)
             self.zero.persistent_parameters[0].all_gather(self.zero.persistent_parameters)
 
     def close(self) -> None:
-        """The process group belongs to the loop."""
+        """Swap files go; the process group belongs to the loop."""
+        if self.swap_folder is not None:
+            shutil.rmtree(self.swap_folder, ignore_errors=True)
+
+
+def make_swap_folder(spec: TrainSpec, plan: Plan) -> Path | None:
+    """A folder for this rank's swap files in the working directory, which is the run's own under
+    both launchers; None where nothing is offloaded to nvme. NotEquipped."""
+    fields = ("offload_optimizer", "offload_parameters")
+    swapped = [f for f in fields if getattr(spec.parallelism, f) is Offload.NVME]
+    if not swapped:
+        return None
+    folder = Path(tempfile.mkdtemp(prefix="swap-", dir=Path.cwd()))
+    try:
+        async_io.require(
+            folder,
+            locked_bytes=swapping.buffer_bytes(spec, plan.layout.shard),
+            instead=f"take {' and '.join(swapped)} cpu",
+        )
+    except async_io.NotEquipped:
+        folder.rmdir()
+        raise
+    return folder
 
 
 def meet_deepspeed(mesh: Mesh) -> None:
@@ -240,8 +327,8 @@ def meet_deepspeed(mesh: Mesh) -> None:
         dist.init_process_group(backend, store=alone, rank=0, world_size=1)
 
 
-def deepspeed_config(spec: TrainSpec, plan: Plan) -> dict[str, Any]:
-    """DeepSpeed's settings, under its names; ValueError for what cannot run."""
+def deepspeed_config(spec: TrainSpec, plan: Plan, swap_folder: Path | None) -> dict[str, Any]:
+    """DeepSpeed's settings, under its names."""
     asked, stage = spec.parallelism, STAGES[plan.strategy]
     layer = plan.parameters // spec.model.layers
     zero: dict[str, Any] = {
@@ -262,10 +349,22 @@ def deepspeed_config(spec: TrainSpec, plan: Plan) -> dict[str, Any]:
         ("offload_optimizer", asked.offload_optimizer),
         ("offload_param", asked.offload_parameters),
     ):
-        if device is Offload.NVME:
-            raise ValueError(f"{field} nvme needs libaio and DeepSpeed's async_io op; take cpu")
         if device is not Offload.NONE:
             zero[field] = {"device": device.value, "pin_memory": plan.device == "cuda"}
+        if device is Offload.NVME:
+            zero[field]["nvme_path"] = str(swap_folder)
+    shards = plan.layout.shard
+    if asked.offload_optimizer is Offload.NVME:
+        zero["sub_group_size"] = swapping.numbers_at_a_time(spec, shards)
+        zero["offload_optimizer"]["buffer_count"] = swapping.BUFFERS
+    if asked.offload_parameters is Offload.NVME:
+        zero["offload_param"] |= {
+            "buffer_count": swapping.gathered_buffers(spec),
+            "buffer_size": swapping.largest_part(spec, shards),
+            "max_in_cpu": 0,
+        }
+        # It would read ahead twice what is used twice, tied embeddings, and fail (DeepSpeed 0.19).
+        zero["stage3_prefetch_bucket_size"] = 0
     return {
         "train_micro_batch_size_per_gpu": plan.micro_batch_size,
         "gradient_accumulation_steps": plan.gradient_accumulation_steps,
@@ -277,9 +376,18 @@ def deepspeed_config(spec: TrainSpec, plan: Plan) -> dict[str, Any]:
     }
 
 
-def split(layer: nn.Module, config: dict[str, Any]) -> None:
-    """Cut a layer's weights over the ranks, as stage 3 has them."""
-    deepspeed.zero.Init(module=layer, config_dict_or_path=config)
+class Splitter:
+    """Cuts layers' weights over the ranks, as stage 3 has them."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.swapper: Any = None  # one for all layers: a new one would delete their files
+
+    def __call__(self, layer: nn.Module) -> None:
+        made = deepspeed.zero.Init(
+            module=layer, config_dict_or_path=self.config, param_swapper=self.swapper
+        )
+        self.swapper = made.param_swapper
 
 
 def save_weights_whole(model: nn.Module) -> None:

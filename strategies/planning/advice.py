@@ -114,6 +114,12 @@ def offloaded_weights(asked: Asked) -> Iterator[Fields]:
         yield instead(Strategy.ZERO3, offload_optimizer=host, offload_parameters=host)
 
 
+def offloaded_to_files(asked: Asked) -> Iterator[Fields]:
+    if asked.hardware.device == "cuda":
+        disk = Offload.NVME.value
+        yield instead(Strategy.ZERO3, offload_optimizer=disk, offload_parameters=disk)
+
+
 def sharded_optimizer(asked: Asked) -> Iterator[Fields]:
     if asked.world_size > 1:
         yield instead(Strategy.ZERO1)
@@ -266,6 +272,11 @@ DECISIONS = (
         "weights in the host's memory too (ZeRO 3)",
         "weights cross the bus for every layer and micro-batch",
         offloaded_weights,
+    ),
+    Decision(
+        "weights and the optimizer's state in files on the node's disk (ZeRO 3, nvme)",
+        "all of it is read and written in every step; for where the host's memory is too small",
+        offloaded_to_files,
     ),
     Decision(
         "small matrices trained beside frozen ones (LoRA; QLoRA in 4 bits)",

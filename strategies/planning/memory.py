@@ -4,11 +4,13 @@ Terms marked exact follow from the code alone; the others are estimates, with th
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
+from strategies.planning import swapping
 from strategies.planning.activations import (
     activation_bytes,
     exchange_bytes,
@@ -39,9 +41,11 @@ from strategies.stages import layers_of, rank_of, schedule_of, stages_per_rank
 
 GIB = 2**30
 # Resident memory of one rank before the model: 338 MB under torchrun on CPU (measured).
+PROCESS = "process"  # the name of its term
 PROCESS_GIB = {"cpu": 0.35, "cuda": 0.6}
 FLOAT32_BYTES = 4
 ZERO_BUCKET = 25_000_000  # numbers that DeepSpeed reduces at a time, as zero.py sets it
+SWAPPED_THROUGH = "what files are read into: rows of the optimizer, parts of matrices"
 AVERAGES_PER_WEIGHT = {
     OptimizerName.ADAMW: 2,
     OptimizerName.ADAMW_8BIT: 2,
@@ -88,14 +92,15 @@ def states_held(asked: Asked, held: int, shards: int) -> States:
     DeepSpeed (0.19) keeps its own part of the weights once more, for the update, and a bucket of
     gradients to send. While a step accumulates, fully sharded ranks keep whole gradients, and
     DistributedDataParallel's lie beside its buckets. What is offloaded to the host leaves a GPU,
-    but not a CPU.
+    but not a CPU; what is offloaded to files leaves both.
     """
     part, strategy = -(-held // shards), asked.strategy
     averages = AVERAGES_PER_WEIGHT[asked.spec.training.optimizer] * part
     parallelism = asked.spec.parallelism
     on_gpu = asked.hardware.device == "cuda"
-    updates_here = not on_gpu or parallelism.offload_optimizer is Offload.NONE
-    stored_here = not on_gpu or parallelism.offload_parameters is Offload.NONE
+    here = (Offload.NONE,) if on_gpu else (Offload.NONE, Offload.CPU)
+    updates_here = parallelism.offload_optimizer in here
+    stored_here = parallelism.offload_parameters in here
     own = part if updates_here else 0  # DeepSpeed's copy
     averages = averages if updates_here else 0
     bucket = min(ZERO_BUCKET, held)
@@ -258,9 +263,11 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
     if (delay := spec.parallelism.gradient_delay) > 0:
         late = delay * states.gradients * size
         terms.append(term("late gradients", late, exact, f"{delay} that wait for their update"))
-    if shards > 1 and not zero_1_2:
+    if (shards > 1 and not zero_1_2) or asked.strategy is Strategy.ZERO3:
         num_bytes, source = gathered(asked, share, whole=held * size + frozen, half=frozen / 2)
         terms.append(term("gathered", num_bytes, False, source))
+    if asked.hardware.device == "cpu" and (swapped := swapping.buffer_bytes(spec, shards)) > 0:
+        terms.append(term("swap buffers", swapped, False, SWAPPED_THROUGH))
     if BYTES_PER_FEATURE[spec.precision] < size:
         copied = share.copied / layout.tensor
         if how is not ActivationCheckpointing.NONE:
@@ -288,11 +295,26 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
         term("activations", activations, False, source),
         term("logits", logits, False, "logits, log-probabilities and their gradient"),
         term(
-            "process",
+            PROCESS,
             PROCESS_GIB[asked.hardware.device] * GIB,
             False,
             "Python, torch and its libraries",
         ),
+    ]
+
+
+def multiplied(terms: list[MemoryTerm], factor: float) -> list[MemoryTerm]:
+    """The terms, with what is estimated of the training `factor` times as large."""
+    return [
+        term
+        if term.exact or term.name == PROCESS
+        else term.model_copy(
+            update={
+                "gib": term.gib * factor,
+                "source": f"{term.source}; x {factor:g}, as runs here have needed",
+            }
+        )
+        for term in terms
     ]
 
 
@@ -302,24 +324,37 @@ def host_terms(asked: Asked) -> list[MemoryTerm]:
     DeepSpeed (0.19): the optimizer's averages, and the float32 weights and gradients that it
     updates by; weights that are offloaded once more. What is pinned for the bus comes on top.
     """
-    parallelism, ranks = asked.spec.parallelism, asked.ranks_per_node
-    part = -(-count_trained(asked.spec) // asked.layout.shard)
-    on_node = part * ranks * FLOAT32_BYTES
     if asked.hardware.device == "cpu":
         return []
-    terms = []
-    if parallelism.offload_optimizer is not Offload.NONE:
+    terms = list(offloaded(asked, to=Offload.CPU))
+    if (swapped := swapping.buffer_bytes(asked.spec, asked.layout.shard)) > 0:
+        terms.append(estimate("swap buffers", asked.ranks_per_node * swapped, SWAPPED_THROUGH))
+    return terms
+
+
+def file_terms(asked: Asked) -> list[MemoryTerm]:
+    """What a node's disk holds for its ranks, by term; nothing where nothing is offloaded to nvme.
+
+    The gradient waits there for the update, too. Parts under 1 MiB stay in memory.
+    """
+    return list(offloaded(asked, to=Offload.NVME))
+
+
+def offloaded(asked: Asked, *, to: Offload) -> Iterator[MemoryTerm]:
+    """What all ranks of a node have put there."""
+    parallelism = asked.spec.parallelism
+    numbers = -(-count_trained(asked.spec) // asked.layout.shard) * asked.ranks_per_node
+    if parallelism.offload_optimizer is to:
         averages = AVERAGES_PER_WEIGHT[asked.spec.training.optimizer]
-        source = (
-            f"{averages} averages, a weight and a gradient for each of {part * ranks:,} numbers"
-        )
-        terms.append(("optimizer", (averages + 2) * on_node, source))
-    if parallelism.offload_parameters is not Offload.NONE:
-        terms.append(("weights", on_node, f"{part * ranks:,} x 4 bytes"))
-    return [
-        MemoryTerm(name=name, gib=num_bytes / GIB, exact=False, source=source)
-        for name, num_bytes, source in terms
-    ]
+        source = f"{averages} averages, a weight and a gradient for each of {numbers:,} numbers"
+        yield estimate("optimizer", (averages + 2) * numbers * FLOAT32_BYTES, source)
+    if parallelism.offload_parameters is to:
+        source = f"{numbers:,} x {FLOAT32_BYTES} bytes"
+        yield estimate("weights", numbers * FLOAT32_BYTES, source)
+
+
+def estimate(name: str, num_bytes: float, source: str) -> MemoryTerm:
+    return MemoryTerm(name=name, gib=num_bytes / GIB, exact=False, source=source)
 
 
 def gathered(asked: Asked, share: Share, *, whole: float, half: float) -> tuple[float, str]:

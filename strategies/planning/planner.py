@@ -4,8 +4,8 @@ Pure: the same spec, ranks and hardware always give the same plan.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,18 +16,37 @@ from strategies.layout import AXES, Layout
 from strategies.optimizers.learning_rate import scaling_policy
 from strategies.planning.advice import Advice, Outcome, advise
 from strategies.planning.cost import Cost, cost
-from strategies.planning.memory import MemoryTerm, host_terms, memory_by_stage
+from strategies.planning.memory import (
+    MemoryTerm,
+    file_terms,
+    host_terms,
+    memory_by_stage,
+    multiplied,
+)
 from strategies.rules.adapters import nothing_to_adapt
 from strategies.rules.layout import DEGREE_FIELDS
 from strategies.rules.precision import emulated
 from strategies.rules.problem import Asked, Problem
-from strategies.rules.zero import computed_in_float32
+from strategies.rules.zero import computed_in_float32, swapping_is_compiled
 from strategies.shapes import count_trained, parameters_of, tokens_per_sample
-from strategies.spec import AUTO, ParallelismSpec, Strategy, TrainSpec
+from strategies.spec import AUTO, ModelName, ParallelismSpec, Strategy, TrainSpec
 
 DOES_NOT_FIT = "does_not_fit"
 TRIED_BY_AUTO = (Strategy.FSDP, Strategy.HSDP, Strategy.TENSOR, Strategy.PIPELINE)
 USABLE_SHARE = 0.9  # the rest is for fragmentation and for whatever else the machine runs
+
+
+class KindOfRun(NamedTuple):
+    """Runs whose plans err alike."""
+
+    device: str
+    model: ModelName
+    strategy: Strategy
+
+
+Learned = Mapping[KindOfRun, float]
+"""By what estimated terms are multiplied where a site has measured that more is needed."""
+NOTHING_LEARNED: Learned = {}
 
 
 class Plan(BaseModel):
@@ -55,8 +74,12 @@ class Plan(BaseModel):
     """Per rank, of those that need the most."""
     needed_by_stage_gib: list[float] = []
     """Per rank, by its place along the pipeline."""
+    learned_factor: float = 1.0
+    """By which estimated terms were multiplied, because runs of this kind needed more here."""
     host_memory: list[MemoryTerm] = []
     """Per GPU node: what is offloaded to its host."""
+    files: list[MemoryTerm] = []
+    """Per node: what is offloaded to files on its disk (nvme)."""
     capacity_gib: float
     """Per rank: nine tenths of its GPU, or of its share of the host's RAM."""
     fits: bool
@@ -82,13 +105,20 @@ class Plan(BaseModel):
         return None if time is None else time.expected_s
 
 
-def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware) -> Plan:
+def plan(
+    spec: TrainSpec,
+    *,
+    nodes: int,
+    ranks_per_node: int,
+    hardware: Hardware,
+    learned: Learned = NOTHING_LEARNED,
+) -> Plan:
     """Resolve `spec` on `nodes` nodes of `hardware`; every reason why it cannot run is listed, and
     where memory is the reason, what would make it fit."""
 
     def planned(changed: TrainSpec, ranks_per_node: int = ranks_per_node) -> tuple[Asked, Plan]:
         asked = resolve(changed, nodes=nodes, ranks_per_node=ranks_per_node, hardware=hardware)
-        return asked, plan_of(asked)
+        return asked, plan_of(asked, learned)
 
     def try_out(changed: TrainSpec, ranks_per_node: int) -> Outcome:
         found = planned(changed, ranks_per_node)[1]
@@ -105,7 +135,7 @@ def plan(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
     asked, found = planned(settled)
     changes: dict[str, Any] = {"warnings": [*why, *found.warnings]}
     if spec.verify is not None:
-        alone = one_rank_fits(spec, found.micro_batch_size, spec.verify.steps, hardware)
+        alone = one_rank_fits(spec, found.micro_batch_size, spec.verify.steps, hardware, learned)
         changes["problems"] = [*found.problems, *alone]
     if not found.fits:
         changes["advice"] = advise(asked, try_out, needed_gib=found.needed_gib, step_s=found.step_s)
@@ -143,15 +173,19 @@ def resolve(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardw
     )
 
 
-def plan_of(asked: Asked) -> Plan:
+def plan_of(asked: Asked, learned: Learned = NOTHING_LEARNED) -> Plan:
     """The plan of a settled spec, without advice."""
     spec, layout, hardware = asked.spec, asked.layout, asked.hardware
     policy = scaling_policy(spec.training)
     warnings = [] if policy is None else [policy]
     warnings.extend(emulated(spec.precision, hardware))
     warnings.extend(computed_in_float32(asked))
+    warnings.extend(swapping_is_compiled(asked))
     warnings.extend(nothing_to_adapt(spec))
-    by_stage = memory_by_stage(asked)
+    kind = KindOfRun(hardware.device, spec.model.name, asked.strategy)
+    factor, by_stage = learned.get(kind, 1.0), memory_by_stage(asked)
+    if factor != 1:
+        by_stage = [multiplied(terms, factor) for terms in by_stage]
     needed_by_stage = [sum(term.gib for term in terms) for terms in by_stage]
     terms = by_stage[needed_by_stage.index(max(needed_by_stage))]
     needed_gib = max(needed_by_stage)
@@ -178,7 +212,9 @@ def plan_of(asked: Asked) -> Plan:
         memory=terms,
         needed_gib=needed_gib,
         needed_by_stage_gib=needed_by_stage,
+        learned_factor=factor,
         host_memory=host_terms(asked),
+        files=file_terms(asked),
         capacity_gib=capacity_gib,
         fits=fits,
         cost=cost(asked),
@@ -276,7 +312,7 @@ def resolve_batch(spec: TrainSpec, batch_degree: int, *, pipeline: int = 1) -> t
 
 
 def one_rank_fits(
-    spec: TrainSpec, micro_batch_size: int, steps: int, hardware: Hardware
+    spec: TrainSpec, micro_batch_size: int, steps: int, hardware: Hardware, learned: Learned
 ) -> Iterator[Problem]:
     """For a certificate one rank trains alone first; the others hold nothing while they wait."""
     batch = {"micro_batch_size": micro_batch_size, "gradient_accumulation_steps": None}
@@ -285,7 +321,13 @@ def one_rank_fits(
         "training": spec.training.model_copy(update=batch),
         "verify": None,
     }
-    alone = plan(spec.model_copy(update=changes), nodes=1, ranks_per_node=1, hardware=hardware)
+    alone = plan(
+        spec.model_copy(update=changes),
+        nodes=1,
+        ranks_per_node=1,
+        hardware=hardware,
+        learned=learned,
+    )
     if not alone.fits:
         yield Problem(
             code=DOES_NOT_FIT,

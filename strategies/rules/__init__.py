@@ -66,6 +66,7 @@ ALL: tuple[Rule, ...] = (
     adapters.zero_trains_all,
     zero.zero_shards_alone,
     zero.offload_needs_zero,
+    zero.weights_follow_the_optimizer,
     zero.zero_keeps_float32,
     zero.zero_updates_flat_rows,
 )

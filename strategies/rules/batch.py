@@ -23,11 +23,13 @@ def samples_divide(asked: Asked) -> Iterator[Problem]:
             yield Problem(
                 code="batch_mismatch",
                 param="training.global_batch_size",
-                message=f"{named} = {product} samples per step, not {total}",
+                message=f"{named} = {product} samples per step, not {total}; take "
+                f"global_batch_size {product}, or leave one of the others out",
             )
     elif total % product:
         yield Problem(
             code="not_divisible",
             param="training.global_batch_size",
-            message=f"{total} samples per step are not divisible by {product} ({named})",
+            message=f"{total} samples per step are not divisible by {product} ({named}); "
+            f"the nearest is {max(1, round(total / product)) * product}",
         )

@@ -53,7 +53,10 @@ def degrees_fit(asked: Asked) -> Iterator[Problem]:
         else:
             axis = (technique and technique.open_axis) or "replicate"
             param = f"parallelism.{DEGREE_FIELDS[axis]}"
+            others = layout.world_size // getattr(layout, axis)
             advice = "make the degrees multiply to the number of ranks"
+            if technique is not None and axis in technique.axes and world_size % others == 0:
+                advice = f"take {DEGREE_FIELDS[axis]} {world_size // others}"
         yield Problem(
             code="world_size_mismatch",
             param=param,

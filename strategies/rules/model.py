@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from strategies.rules.problem import Asked, Problem
+from strategies.rules.problem import Asked, Problem, largest_divisor
 from strategies.shapes import heads
 from strategies.spec import ModelName
 
@@ -11,18 +11,21 @@ def heads_divide(asked: Asked) -> Iterator[Problem]:
     model, num_heads = asked.spec.model, heads(asked.spec.model)
     if model.name.reads_images:
         return
+    fitting = f"the nearest is {largest_divisor(num_heads, model.width // 2)}"
+    if model.width % 2:
+        fitting = f"the width must be even, and {model.width + 1} is"
     if model.width % num_heads:
         yield Problem(
             code="not_divisible",
             param="model.heads",
-            message=f"width {model.width} is not divisible by {num_heads} heads",
+            message=f"width {model.width} is not divisible by {num_heads} heads; {fitting}",
         )
     elif model.width // num_heads % 2:
         yield Problem(
             code="odd_head_width",
             param="model.heads",
             message=f"width {model.width} / {num_heads} heads = {model.width // num_heads} "
-            "features per head; rotary positions need an even number",
+            f"features per head; rotary positions need an even number; {fitting}",
         )
     if model.kv_heads is None:
         return
@@ -37,7 +40,8 @@ def heads_divide(asked: Asked) -> Iterator[Problem]:
         yield Problem(
             code="not_divisible",
             param="model.kv_heads",
-            message=f"{num_heads} heads are not divisible by {model.kv_heads} kv_heads",
+            message=f"{num_heads} heads are not divisible by {model.kv_heads} kv_heads; the "
+            f"nearest is {largest_divisor(min(model.kv_heads, num_heads), num_heads)}",
         )
 
 

@@ -13,14 +13,14 @@ def steps_make_sense(asked: Asked) -> Iterator[Problem]:
             code="out_of_range",
             param="training.warmup_steps",
             message=f"a warm-up of {training.warmup_steps} steps is longer than the whole run of "
-            f"{training.steps}",
+            f"{training.steps}; take {training.steps} or fewer",
         )
     if training.eval_every_steps is not None and spec.data.held_out == 0:
         yield Problem(
             code="nothing_held_out",
             param="training.eval_every_steps",
             message=f"evaluation every {training.eval_every_steps} steps needs something held "
-            "out, but data.held_out is 0",
+            "out, but data.held_out is 0; hold a tenth out (0.1), or leave it out",
         )
     if spec.checkpoint.keep_best and training.eval_every_steps is None:
         yield Problem(

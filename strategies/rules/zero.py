@@ -46,14 +46,37 @@ def offload_needs_zero(asked: Asked) -> Iterator[Problem]:
                 message=f"{field} {device} needs strategy {strategies}, not {asked.strategy}; "
                 "take one of these, or leave it out",
             )
-        elif device is Offload.NVME:
+        elif device is Offload.NVME and stage < 3:
             yield Problem(
-                code="not_supported_yet",
+                code="offload_needs_zero",
                 param=f"parallelism.{field}",
-                message=f"{field} nvme reads and writes through DeepSpeed's async_io, which must "
-                "be compiled against the package libaio (libaio-dev on Debian), and cannot run "
-                "yet; take cpu",
+                message=f"{field} nvme needs strategy zero3, not {asked.strategy}, whose rows are "
+                "updated whole; take zero3, or cpu",
             )
+
+
+def weights_follow_the_optimizer(asked: Asked) -> Iterator[Problem]:
+    parallelism = asked.spec.parallelism
+    optimizer = parallelism.offload_optimizer
+    if parallelism.offload_parameters is Offload.NVME and optimizer is not Offload.NVME:
+        yield Problem(
+            code="not_supported_together",
+            param="parallelism.offload_parameters",
+            message="offload_parameters nvme needs offload_optimizer nvme: the optimizer's copy "
+            f"of the weights stays in memory with {optimizer}; take nvme for both, or "
+            "offload_parameters cpu",
+        )
+
+
+def swapping_is_compiled(asked: Asked) -> Iterator[str]:
+    """A warning of what a node must have for it, which nobody knows before the run begins there."""
+    parallelism = asked.spec.parallelism
+    if Offload.NVME in (parallelism.offload_optimizer, parallelism.offload_parameters):
+        yield (
+            "offloading to nvme compiles DeepSpeed's async_io on the node, once, which takes "
+            "libaio-dev, g++ and ninja-build there; where one is missing the run does not start, "
+            "and says which"
+        )
 
 
 def zero_keeps_float32(asked: Asked) -> Iterator[Problem]:

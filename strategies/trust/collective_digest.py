@@ -23,10 +23,13 @@ from torch.distributed.distributed_c10d import (
 )
 
 from strategies.parallel.mesh import Mesh
-from strategies.trust.roll_call import LOOK_EVERY_S, RollCall
+from strategies.trust.roll_call import LOOK_EVERY_S, RanksMissing, RollCall
 
 SIGNED = 20  # newest collectives of each group that a rank signs
-ANSWER_S = 3.0  # how long the others get to sign: their own wait ends at about the same time
+# How long the others get to sign. Their own wait ends at about the same time; but where a dozen
+# processes want each core, seconds pass before one that was woken has signed. Not longer: one that
+# has answered leaves after 3 s (LINGER_S), and 5 s later the node ends those that linger.
+ANSWER_S = 6.0
 NOTICE_S = 1.0  # how long the victim of a broken connection looks for a rank that asks
 TIMED_OUT = re.compile(r"Timed out waiting|[Ss]ocket timeout|monitoredBarrier")
 MISMATCH = re.compile(r"op\.preamble")  # gloo got a message of another collective
@@ -88,7 +91,7 @@ def digest(error: BaseException, mesh: Mesh) -> Digest | None:
         store.set("asked", "")
         silent = roll.explain(error).ranks
         return blame(_signed(store, mesh.world_size), mesh.rank, silent)
-    except DistError:
+    except (DistError, RanksMissing):
         return None  # the store is gone with the rank that kept it, and its own end says why
 
 

@@ -7,6 +7,7 @@ torchrun's usual arguments for several nodes. Every multi-rank run does the quic
 import argparse
 import hashlib
 import itertools
+import math
 import os
 import signal
 import statistics
@@ -53,8 +54,8 @@ class PreflightFailed(Exception):
     """The ranks cannot be trusted; the message says which, and why."""
 
 
-def trust(mesh: Mesh, *, timeout_s: float) -> float:
-    """Do the quick preflight; milliseconds it took. PreflightFailed names the rank.
+def trust(mesh: Mesh, *, timeout_s: float, tell: Callable[[Report], None]) -> None:
+    """Do the quick preflight and tell what it found. PreflightFailed names the rank.
 
     Collectives have `timeout_s` again afterwards. A slow rank alone is no reason to refuse: ten
     collectives cannot tell it from a busy moment.
@@ -63,9 +64,9 @@ def trust(mesh: Mesh, *, timeout_s: float) -> float:
     mesh.set_timeout(short_s)
     report = quick(mesh, timeout_s=short_s)
     mesh.set_timeout(timeout_s)
+    tell(report)
     if report.failures:
         raise PreflightFailed(f"preflight: {'; '.join(report.failures[:3])}")
-    return report.seconds * 1e3
 
 
 def quick(mesh: Mesh, *, timeout_s: float = QUICK_TIMEOUT_S) -> Report:
@@ -211,12 +212,13 @@ class Examiner:
         if index is None:
             return None
         assert prepared.expected is not None
+        got = float(prepared.exchange.received[index])
         return WrongValue(
             check=check,
             rank=self.roll.rank,
             index=index,
             expected=float(prepared.expected[index]),
-            got=float(prepared.exchange.received[index]),
+            got=got if math.isfinite(got) else None,
         )
 
     def time_alone(self) -> float:

@@ -50,11 +50,13 @@ class WrongValue(Part):
     rank: int
     index: int
     expected: float
-    got: float
+    got: float | None
+    """None: no finite number."""
 
     def __str__(self) -> str:
+        got = "no finite number" if self.got is None else f"{self.got:g}"
         return (
-            f"rank {self.rank} received {self.got:g} instead of {self.expected:g} "
+            f"rank {self.rank} received {got} instead of {self.expected:g} "
             f"at index {self.index:,} of {self.check}"
         )
 

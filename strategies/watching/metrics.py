@@ -18,7 +18,7 @@ Value = float | int | str | None
 
 
 class MetricsLog:
-    """Appends to metrics.jsonl and flushes each line; on other ranks than the first, silence."""
+    """Appends to a file of metrics and flushes each line; silent without one."""
 
     def __init__(self, path: Path | None) -> None:
         self.file = None if path is None else path.open("a", encoding="utf-8")

@@ -52,7 +52,8 @@ class Probe:
     def look(self) -> Iterator[dict[str, float]]:
         """Watch the step that runs inside; its metrics are complete at the end.
 
-        Seconds: `forward_time_s`, `backward_time_s`, `optimizer_time_s`, `exposed_comm_time_s`.
+        Seconds: `look_time_s` for all of it, and of it `forward_time_s`, `backward_time_s`,
+        `optimizer_time_s`, `exposed_comm_time_s`.
         GiB on this rank, for each of four moments: `<moment>_weights_gib` and so on.
         """
         found: dict[str, float] = {}
@@ -69,8 +70,10 @@ class Probe:
             listeners.append(watch)
             stack.callback(listeners.remove, watch)
             watch.remember("before_forward")
+            began = time.perf_counter()
             yield found
             watch.settle()
+            found["look_time_s"] = time.perf_counter() - began
         found["exposed_comm_time_s"] = exposed_seconds(recording)
 
 

@@ -27,6 +27,7 @@ class Story:
     scores: Scores | None = None  # of what is held out
     checkpoint: Path | None = None  # the newest that is safe, or the one that was read
     sample: str | None = None
+    peak_gib: list[float] = field(default_factory=list)  # by rank; 0 where it was not weighed
 
     def tell_saved(self, saved: Saved | None, metrics: MetricsLog) -> None:
         """Remember and tell a checkpoint, once there is one."""
@@ -55,8 +56,8 @@ class Story:
     def write_result(
         self, step: int, mesh: Mesh, reason: Literal["finished", "stopped", "diverged"]
     ) -> None:
-        """Write result.json, on the first rank."""
-        if not mesh.is_first:
+        """Write result.json, on the first rank of each node."""
+        if not mesh.is_first_here:
             return
         saved = self.checkpoint
         if saved is not None and saved.parent != self.directory.checkpoints:
@@ -72,6 +73,7 @@ class Story:
             wall_s=time.perf_counter() - self.started,
             checkpoint=None if saved is None else saved.name,
             sample=self.sample,
+            peak_gib=self.peak_gib if all(self.peak_gib) else [],
             reason=reason,
         )
         write_atomically(self.directory.result, json_bytes(result))

@@ -1,0 +1,149 @@
+"""DeepSpeed's async_io: the library that reads and writes swap files. It is C++ that every node
+compiles for itself, once.
+
+Whatever the device, it is built for the host: what is swapped lies in the host's memory, and so no
+CUDA toolkit is needed.
+"""
+
+import fcntl
+import importlib
+import os
+import re
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PROGRAM = """#include <libaio.h>
+int main() { io_context_t made = nullptr; return io_setup(1, &made); }
+"""
+HEADER = Path("/usr/include/libaio.h")
+MIB = 1 << 20
+CAP_IPC_LOCK = 14  # of capabilities(7)
+
+
+class NotEquipped(Exception):
+    """This node cannot do what the plan asks for; the message says what it lacks."""
+
+
+def require(folder: Path, *, locked_bytes: int, instead: str) -> None:
+    """Make async_io ready, and see that `folder` can have swap files and that a rank may lock the
+    memory they are read into; NotEquipped, with what is missing and with what to take instead."""
+    missing = missing_packages()
+    if missing:
+        raise NotEquipped(
+            f"offloading to nvme compiles DeepSpeed's async_io on the node, and here is no "
+            f"{', no '.join(missing)} (by Debian's names); install that, or {instead}"
+        )
+    if not writes_directly(folder):
+        raise NotEquipped(
+            f"offloading to nvme writes past the page cache, and the file system of {folder} "
+            f"cannot (no O_DIRECT); move the node's data to a disk that can, or {instead}"
+        )
+    if not may_lock(locked_bytes):
+        raise NotEquipped(
+            f"offloading to nvme locks {locked_bytes / MIB:,.0f} MiB of memory in each rank, and "
+            f"the limit is {resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] / MIB:,.0f} MiB; raise "
+            f"it (ulimit -l, LimitMEMLOCK of a systemd unit), or {instead}"
+        )
+    try:
+        build()
+    except (OSError, RuntimeError, ImportError) as error:
+        *_, last = [type(error).__name__, *str(error).strip().splitlines()]
+        why = f"DeepSpeed's async_io does not build here: {last}; {instead}"
+        raise NotEquipped(why) from error
+
+
+def missing_packages() -> list[str]:
+    """What must be installed so that it can be compiled, by Debian's names."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    missing = []
+    if compiler is None:
+        missing.append("g++")
+    if shutil.which("ninja", path=with_own_programs()) is None:
+        missing.append("ninja-build")
+    if not (HEADER.exists() if compiler is None else links_libaio(compiler)):
+        missing.append("libaio-dev")
+    return missing
+
+
+def links_libaio(compiler: str) -> bool:
+    """Whether a program that uses libaio can be compiled, with the flags that are set here."""
+    flags = shlex.split(f"{os.environ.get('CFLAGS', '')} {os.environ.get('LDFLAGS', '')}")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "try.cpp"
+        source.write_text(PROGRAM)
+        command = [compiler, str(source), "-o", f"{folder}/try", *flags, "-laio"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def with_own_programs() -> str:
+    """PATH, and where pip has put the programs of this Python: its ninja is one."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+
+
+def writes_directly(folder: Path) -> bool:
+    """Whether files there can be written past the page cache."""
+    path = folder / ".direct"
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600))
+    except OSError:
+        return False
+    finally:
+        path.unlink(missing_ok=True)
+    return True
+
+
+def may_lock(num_bytes: int) -> bool:
+    """Whether this process may lock so much memory; its limit is raised as far as it may be."""
+    _, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
+    if most == resource.RLIM_INFINITY or num_bytes <= most:
+        return True
+    own = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return own is not None and bool(int(own[1], 16) >> CAP_IPC_LOCK & 1)
+
+
+def build() -> None:
+    """Compile it, or load what was compiled before. Ranks of a node come one after the other.
+
+    torch marks a build by a file that outlives a killed one, and would wait for it for ever; here
+    a lock that ends with its process says whether somebody builds.
+    """
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    cache = home / "trainyard" / "async_io"
+    cache.mkdir(parents=True, exist_ok=True)
+    paths = environment(TORCH_EXTENSIONS_DIR=cache, PATH=with_own_programs())
+    with locked(cache / "building"), paths:
+        for left in cache.glob("*/lock"):
+            left.unlink()
+        builders = importlib.import_module("deepspeed.ops.op_builder.cpu")
+        builders.AsyncIOBuilder().load(verbose=False)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """While this process alone has it."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def environment(**variables: object) -> Iterator[None]:
+    """With these variables set; as it was, afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

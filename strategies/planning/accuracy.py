@@ -1,0 +1,102 @@
+"""How near plans were to what runs then needed, and what a site learns from it. Pure, torch-free.
+
+A plan's exact terms follow from the code; its estimated ones come from formulas. What runs of a
+kind have needed beyond the exact ones, against what was estimated, is the factor by which the next
+plan of that kind is larger. It is never below 1: the shipped formulas are the floor.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from statistics import median
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from strategies.planning.memory import PROCESS
+from strategies.planning.planner import KindOfRun, Learned, Plan
+from strategies.spec import ModelName, Strategy
+
+FEWEST_RUNS = 5  # before a site believes what it has measured
+MOST = 2.0  # what is further off than this is a mistake to be found, not a factor
+
+
+class Weighed(NamedTuple):
+    """A run's fullest rank, in GiB, without Python and its libraries."""
+
+    kind: KindOfRun
+    exact: float
+    estimated: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """How much more was planned than needed, as a share of what was needed."""
+        return (self.exact + self.estimated) / self.measured - 1
+
+
+class AccuracyRow(BaseModel):
+    """How near the plans of one kind of run were."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    device: str
+    model: ModelName
+    strategy: Strategy
+    runs: int
+    error_median: float
+    """Planned over measured, less 1: below 0, more was needed than planned."""
+    error_least: float
+    error_most: float
+    factor: float
+    """By which new plans' estimated terms are multiplied here."""
+
+
+def weighed(plan: Plan, model: ModelName, peak_gib: list[float]) -> Weighed | None:
+    """What a run's plan said of its fullest rank and what that was; None where none was weighed.
+
+    A plan's terms of a site that had learnt already are taken back to the shipped ones.
+    """
+    if not peak_gib:
+        return None
+    terms = [term for term in plan.memory if term.name != PROCESS]
+    return Weighed(
+        kind=KindOfRun(plan.device, model, plan.strategy),
+        exact=sum(term.gib for term in terms if term.exact),
+        estimated=sum(term.gib for term in terms if not term.exact) / plan.learned_factor,
+        measured=max(peak_gib),
+    )
+
+
+def table(runs: Iterable[Weighed]) -> list[AccuracyRow]:
+    """One row for each kind of run."""
+    by_kind: dict[KindOfRun, list[Weighed]] = defaultdict(list)
+    for run in runs:
+        by_kind[run.kind].append(run)
+    return [
+        AccuracyRow(
+            **kind._asdict(),
+            runs=len(found),
+            error_median=median(run.error for run in found),
+            error_least=min(run.error for run in found),
+            error_most=max(run.error for run in found),
+            factor=factor(found),
+        )
+        for kind, found in sorted(by_kind.items())
+    ]
+
+
+def factor(runs: list[Weighed]) -> float:
+    """What estimated terms of this kind of run are multiplied by, to two decimals; 1 to MOST."""
+    needed = [(run.measured - run.exact) / run.estimated for run in runs if run.estimated > 0]
+    if len(needed) < FEWEST_RUNS:
+        return 1.0
+    return round(min(MOST, max(1.0, median(needed))), 2)
+
+
+def learned(rows: Iterable[AccuracyRow]) -> Learned:
+    """The factors above 1."""
+    return {
+        KindOfRun(row.device, row.model, row.strategy): row.factor
+        for row in rows
+        if row.factor > 1.0
+    }
