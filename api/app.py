@@ -9,62 +9,102 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 import dashboard
-from api import (
-    admin,
-    checkpoints,
-    comparison,
-    datasets,
-    jobs,
-    labs,
-    leases,
-    logs,
-    metrics,
-    models,
-    node_files,
-    node_protocol,
-    nodes,
-    prometheus,
-    sessions,
-    stream,
-    studies,
-    tokens,
-    users,
-)
-from api.auth import policy_of
+from api import prometheus, read_only
+from api.admin import admin, cleanups, unsafe_settings
+from api.auth import declared_scope, policy_of
 from api.bells import Ringer
 from api.body_cap import BodyCap
 from api.errors import add_error_handlers
+from api.files import datasets, models, storage
+from api.files.store import Store
 from api.headers import Shell, allowed_hosts
-from api.housekeeping import keep_house
-from api.hub import Hub
+from api.housekeeping import keep_house, keep_time
+from api.jobs import (
+    agendas,
+    checkpoints,
+    comparison,
+    job_layout,
+    jobs,
+    plan_accuracy,
+    reports,
+    studies,
+)
+from api.jobs.plan_accuracy import keep_learning
+from api.jobs.plan_cache import PlanCache
+from api.leases import calendars, forecast, leases, maintenance, moved_leases, waitlist
+from api.nodes import node_files, node_protocol, nodes
 from api.openapi import DESCRIPTION, describe
-from api.plan_cache import PlanCache
+from api.people import (
+    grants,
+    imports,
+    invites,
+    labs,
+    notifications,
+    oidc,
+    sessions,
+    tokens,
+    usage,
+    users,
+)
+from api.people.oidc_provider import Provider
+from api.policies import bands, policies, quotas, windows
 from api.process import Process
 from api.rate_limits import RateLimits
-from api.store import Store
+from api.request_ids import NameRequests
+from api.scripts import code_archives, node_secrets, user_secrets
+from api.watching import logs, metrics, stream
+from api.watching.hub import Hub
 from core.database import Database
 from core.doorbell import Doorbell
 from core.settings import ApiSettings
+from core.timekeeping import Timekeeper
 
 ROUTERS = (
+    plan_accuracy.router,
     jobs.router,
     metrics.router,
     comparison.router,
+    job_layout.router,
     studies.router,
+    agendas.router,
+    reports.router,
     logs.router,
     stream.router,
     checkpoints.router,
     datasets.router,
     models.router,
+    code_archives.router,
+    user_secrets.router,
+    calendars.feed_router,
+    calendars.router,
+    forecast.router,
     leases.router,
+    maintenance.router,
+    waitlist.router,
     nodes.router,
+    imports.router,
     users.router,
+    notifications.router,
+    quotas.router,
+    usage.router,
+    invites.router,
+    grants.router,
+    policies.router,
+    bands.router,
+    moved_leases.router,
+    windows.router,
     tokens.router,
     labs.router,
+    oidc.router,
     sessions.router,
+    storage.router,
     admin.router,
+    cleanups.router,
+    unsafe_settings.router,
+    read_only.router,
     node_protocol.router,
     node_files.router,
+    node_secrets.router,
     prometheus.router,
 )
 
@@ -80,17 +120,25 @@ def create_app(settings: ApiSettings) -> FastAPI:
         limits=RateLimits(settings),
         plans=PlanCache(),
         hub=Hub(database, settings.redis_url),
+        timekeeper=Timekeeper(database),
+        provider=Provider(settings) if settings.oidc_issuer else None,
     )
     process.store.create()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         process.hub.start()
-        housekeeping = asyncio.create_task(keep_house(database))
+        chores = [
+            asyncio.create_task(keep_house(process)),
+            asyncio.create_task(keep_time(process)),
+            asyncio.create_task(keep_learning(database, process.plans)),
+        ]
         yield
-        housekeeping.cancel()
+        for chore in chores:
+            chore.cancel()
         await process.hub.close()
         process.ringer.close()
+        process.limits.close()
         database.close()
 
     app = FastAPI(
@@ -103,18 +151,24 @@ def create_app(settings: ApiSettings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
+        telemetry={"operation_spans": False, "metrics": False, "logs": False},  # core/tracing.py
     )
     app.state.process = process
     app.state.numbers = prometheus.RequestNumbers()
     add_error_handlers(app)
-    for route in api_routes():  # deny by default: a route without a policy stops the start
-        assert policy_of(route.dependant), f"{route.path} does not say who may call it"
+    scopes = {}
+    for route in api_routes():  # deny by default: a route without policy or scope stops the start
+        policy = policy_of(route.dependant)
+        assert policy, f"{route.path} does not say who may call it"
+        for method in route.methods or ():
+            scopes[method.lower(), route.path] = declared_scope(policy, method, route.path)
     for router in ROUTERS:
         app.include_router(router)
-    describe(app)
+    describe(app, scopes)
     app.include_router(dashboard.create(app))
     app.add_middleware(BodyCap, max_bytes=settings.max_body_bytes)
     app.add_middleware(prometheus.CountRequests, numbers=app.state.numbers)
+    app.add_middleware(NameRequests)
     app.add_middleware(Shell, hosts=allowed_hosts(settings), is_https=process.is_https)
     return app
 

@@ -14,13 +14,17 @@ from fastapi.dependencies.models import Dependant
 from fastapi.security import APIKeyCookie, HTTPBearer
 from sqlalchemy import select, update
 
-from api.credentials import SESSION_IDLE, digest
 from api.identity import RANK, NodeIdentity, Person
+from api.people.credentials import SESSION_IDLE, digest
 from api.process import Process, ProcessDep
+from api.scopes import MissingScope, included, scope_of
+from core import read_only
 from core.clock import utc_now
 from core.errors import Forbidden, Unauthenticated
 from core.states import NodeState
-from core.tables import Node, Role, Token, TokenKind, User
+from core.tables.kinds import Role, Scope, TokenKind
+from core.tables.nodes import Node
+from core.tables.people import Token, User
 
 COOKIE = "trainyard_session"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -40,7 +44,7 @@ def signed_in(
     _bearer: Annotated[object, Security(BEARER)] = None,
     _cookie: Annotated[object, Security(SESSION_COOKIE)] = None,
 ) -> Person:
-    """Any person with a valid token or session."""
+    """Any person with a session, or with a valid token that is for this route."""
     secret, from_cookie = _credential(request)
     now = utc_now()
     with process.read() as session:
@@ -48,6 +52,7 @@ def signed_in(
             select(
                 Token.id,
                 Token.kind,
+                Token.scopes,
                 Token.expires_at,
                 Token.revoked_at,
                 Token.last_used_at,
@@ -62,13 +67,15 @@ def signed_in(
         ).one_or_none()
     if found is None:
         raise Unauthenticated("This token or session is not known here. Sign in again.")
-    token_id, kind, expires_at, revoked_at, last_used_at, user_id, name, role, zone, off = found
+    token_id, kind, scopes, expires_at, revoked_at, last_used_at, *of_user = found
+    user_id, name, role, zone, off = of_user
     if revoked_at is not None or (expires_at is not None and expires_at <= now):
         raise Unauthenticated("This token or session has ended. Sign in again.", code="expired")
     if off:
         raise Unauthenticated("This account is disabled. Ask an administrator.", code="disabled")
+    is_session = kind is TokenKind.SESSION
     if from_cookie:
-        if kind is not TokenKind.SESSION:
+        if not is_session:
             raise Unauthenticated("This cookie holds no session. Sign in again.")
         if request.method not in SAFE_METHODS and not comes_from_us(request, process):
             raise Forbidden(
@@ -76,13 +83,26 @@ def signed_in(
                 "pages. Scripts use a bearer token.",
                 code="cross_site",
             )
+    held = included([Scope.ALL] if is_session else [Scope(scope) for scope in scopes])
+    needed = scope_of(request.method, request.scope["route"].path)
+    if needed not in held:
+        raise MissingScope(needed, held)
     if last_used_at is None or now - last_used_at > TOUCH_EVERY:
         changes: dict[str, object] = {"last_used_at": now}
-        if kind is TokenKind.SESSION:
+        if is_session:
             changes["expires_at"] = now + SESSION_IDLE
         with process.database.write() as session:
-            session.execute(update(Token).where(Token.id == token_id).values(**changes))
-    return Person(id=user_id, name=name, role=role, zone=zone, token_id=token_id)
+            if read_only.state(session, now=now) is None:
+                session.execute(update(Token).where(Token.id == token_id).values(**changes))
+    return Person(
+        id=user_id,
+        name=name,
+        role=role if Scope.ALL in held else Role.USER,
+        zone=zone,
+        token_id=token_id,
+        scopes=held,
+        token_ends_at=None if is_session else expires_at,
+    )
 
 
 async def staff(person: Annotated[Person, Depends(signed_in)]) -> Person:
@@ -129,6 +149,13 @@ def policy_of(dependant: Dependant) -> str | None:
         if policy in found:
             return policy
     return None
+
+
+def declared_scope(policy: str | None, method: str, path: str) -> Scope | None:
+    """What a person's token needs for a route; None for routes that no person's token opens."""
+    if policy in ("staff", "admin"):
+        return Scope.ALL
+    return scope_of(method, path) if policy == "signed in" else None
 
 
 def set_session_cookie(response: Response, secret: str, process: Process) -> None:
@@ -179,6 +206,8 @@ def _credential(request: Request) -> tuple[str, bool]:
 
 
 def _at_least(person: Person, role: Role) -> Person:
+    if Scope.ALL not in person.scopes:
+        raise MissingScope(Scope.ALL, person.scopes)
     if RANK[person.role] < RANK[role]:
         raise Forbidden(f"This needs the role {role}; yours is {person.role}.")
     return person

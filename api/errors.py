@@ -1,6 +1,7 @@
 """Every error as a problem document (RFC 9457) that names the field, the number and the way out."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -11,11 +12,11 @@ from sqlalchemy.exc import DataError, OperationalError, StatementError
 from starlette.exceptions import HTTPException
 
 from api.schemas import Problem, ProblemItem
-from core.errors import BadRequest, ServiceError, TooMany, Unauthenticated, Unavailable
+from core.errors import BadRequest, Conflict, ServiceError, TooMany, Unauthenticated, Unavailable
+from core.strict_text import flaws
 
 MAX_ERRORS = 50
 QUEUE_RETRY_S = 60  # a full queue has no known end; a minute is worth another try
-SHOWN = 80  # characters of a wrong value that are repeated in a message
 TITLES = {
     400: ("bad_request", "Bad request"),
     401: ("unauthenticated", "Not signed in"),
@@ -36,13 +37,29 @@ class InvalidRequest(BadRequest):
     """Several things are wrong at once; all are listed."""
 
     def __init__(
-        self, items: Sequence[ProblemItem], *, code: str | None = None, detail: str | None = None
+        self,
+        items: Sequence[ProblemItem],
+        *,
+        code: str | None = None,
+        detail: str | None = None,
+        choices: Sequence[datetime] = (),
     ) -> None:
         first = items[0]
         more = f" ({len(items) - 1} more below.)" if len(items) > 1 else ""
         super().__init__(
             detail or f"{first.message}{more}", code=code or "invalid", param=first.param
         )
+        self.items = list(items[:MAX_ERRORS])
+        self.choices = list(choices)
+
+
+class InTheWay(Conflict):
+    """It can't be done while these are there; all are listed."""
+
+    code = "in_the_way"
+
+    def __init__(self, message: str, items: Sequence[ProblemItem]) -> None:
+        super().__init__(message)
         self.items = list(items[:MAX_ERRORS])
 
 
@@ -77,7 +94,8 @@ def service_problem(error: ServiceError) -> Problem:
         code=error.code,
         detail=error.message,
         param=error.param,
-        errors=error.items if isinstance(error, InvalidRequest) else [],
+        errors=error.items if isinstance(error, InvalidRequest | InTheWay) else [],
+        choices=[moment.isoformat() for moment in getattr(error, "choices", ())],
     )
 
 
@@ -88,43 +106,10 @@ def validation_items(
     lines: Mapping[tuple[str | int, ...], int] | None = None,
 ) -> list[ProblemItem]:
     """Pydantic's errors as sentences that begin with the field; `lines` adds where it stands."""
-    items = []
-    for error in errors[:MAX_ERRORS]:
-        loc = tuple(part for part in error["loc"] if part not in ("body", "query", "path"))
-        param = ".".join(str(part) for part in loc)
-        named = f"{prefix}{param}" or "body"
-        line = _line_of(loc, lines or {})
-        where = f" (line {line})" if line else ""
-        items.append(
-            ProblemItem(
-                param=param,
-                code=str(error["type"]),
-                message=f"{named}{where}: {_sentence(error)}",
-            )
-        )
-    return items
-
-
-def _sentence(error: Mapping[str, Any]) -> str:
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
-        return "this field is not known."
-    if error["type"] == "missing":
-        return "this field is required."
-    value = error.get("input")
-    if isinstance(value, str | int | float | bool) or value is None:
-        shown = repr(value).encode("ascii", "backslashreplace").decode()
-        shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
-        return f"{message}, not {shown}."
-    return f"{message}."
-
-
-def _line_of(loc: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> int | None:
-    """The line of the field, or of the nearest thing around it that stands in the text."""
-    for length in range(len(loc), 0, -1):
-        if loc[:length] in lines:
-            return lines[loc[:length]]
-    return None
+    return [
+        ProblemItem(param=flaw.param, code=flaw.code, message=flaw.message)
+        for flaw in flaws(errors, prefix=prefix, lines=lines)
+    ]
 
 
 async def _service_error(_: Request, error: Exception) -> Response:
@@ -133,9 +118,10 @@ async def _service_error(_: Request, error: Exception) -> Response:
     if isinstance(error, TooMany):
         headers["Retry-After"] = str(getattr(error, "retry_after_s", QUEUE_RETRY_S))
     if isinstance(error, Unavailable):
-        headers["Retry-After"] = "5"
+        headers["Retry-After"] = str(getattr(error, "retry_after_s", 5))
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
+    headers |= getattr(error, "headers", {})
     return problem_response(service_problem(error), headers)
 
 
@@ -191,5 +177,7 @@ async def _internal_error(request: Request, error: Exception) -> Response:
             code=code,
             detail="Something went wrong here, and it was written to the API's log. Trying again "
             "is safe with the same Idempotency-Key.",
-        )
+        ),
+        # This answer is made outside of every middleware.
+        {"X-Request-Id": structlog.contextvars.get_contextvars().get("request", "")},
     )

@@ -1,6 +1,8 @@
 """What nobody needs any more is forgotten, a few times a day."""
 
 import asyncio
+import os
+import socket
 from datetime import datetime, timedelta
 
 import anyio
@@ -8,24 +10,41 @@ import structlog
 from sqlalchemy import delete
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.files.retention import Retention
+from api.process import Process
 from core.clock import utc_now
 from core.database import Database
-from core.tables import IdempotentAnswer, Link
+from core.tables.people import Link
+from core.tables.processes import IdempotentAnswer
+from core.timekeeping import EVERY_S
 
-EVERY_S = 6 * 3600.0
+HOUSE_EVERY_S = 6 * 3600.0
 KEYS_LIVE = timedelta(days=7)  # how long a repeated request still finds its first answer
 LINKS_LIVE = timedelta(days=7)  # after they expired: until then an error can say so
 
 log = structlog.get_logger()
 
 
-async def keep_house(database: Database) -> None:
-    """Forget old idempotency keys and links, until cancelled."""
+async def keep_house(process: Process) -> None:
+    """Forget old idempotency keys and links, and what retention says, until cancelled."""
+    holder = f"{socket.gethostname()}:{os.getpid()}"
+    retention = Retention(process.database, process.store, process.settings, holder)
     while True:
         try:
-            await anyio.to_thread.run_sync(forget_old, database, utc_now())
-        except SQLAlchemyError as error:
+            await anyio.to_thread.run_sync(forget_old, process.database, utc_now())
+            await anyio.to_thread.run_sync(retention.run, utc_now())
+        except (SQLAlchemyError, OSError) as error:
             log.warning("house_not_kept", error=str(error))
+        await asyncio.sleep(HOUSE_EVERY_S)
+
+
+async def keep_time(process: Process) -> None:
+    """Go by the database's clock, until cancelled. While it is away ours counts on."""
+    while True:
+        try:
+            await anyio.to_thread.run_sync(process.timekeeper.look)
+        except SQLAlchemyError as error:
+            log.warning("time_not_kept", error=str(error).splitlines()[0])
         await asyncio.sleep(EVERY_S)
 
 

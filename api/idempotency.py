@@ -14,7 +14,8 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from core.errors import BadRequest
-from core.tables import IdempotentAnswer, User
+from core.tables.people import User
+from core.tables.processes import IdempotentAnswer
 
 IdempotencyKey = Annotated[
     str | None,

@@ -1,8 +1,9 @@
 """Who a request comes from, once that is proven."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from core.tables import Role
+from core.tables.kinds import Role, Scope
 
 RANK = {Role.USER: 0, Role.STAFF: 1, Role.ADMIN: 2}
 
@@ -14,8 +15,13 @@ class Person:
     id: str
     name: str
     role: Role
+    """A plain user's, where the token has not the scope `all`."""
     zone: str
     token_id: str
+    scopes: frozenset[Scope]
+    """With those that they include."""
+    token_ends_at: datetime | None = None
+    """When the API token ends that is used; None of a session, or of a token without an end."""
 
     @property
     def is_staff(self) -> bool:

@@ -11,9 +11,11 @@ import structlog
 import uvicorn
 
 from api.app import create_app
-from api.first_start import ensure_link
 from api.headers import is_loopback
+from api.people.first_start import ensure_link
+from api.people.oidc_provider import provider_flaw
 from api.process import Process
+from core import tracing
 from core.schema import upgrade
 from core.settings import ApiSettings
 
@@ -26,6 +28,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     structlog.configure(
         processors=[
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
@@ -35,7 +38,9 @@ def main() -> None:
     )
     settings = ApiSettings()
     _require_safe(settings)
+    _require_whole(settings)
     _raise_open_files()
+    tracing.start("trainyard-api")
     app = create_app(settings)
     process = app.state.process
     upgrade(process.database)
@@ -59,6 +64,7 @@ def main() -> None:
     inherited = settings.listen_fd
     sockets = None if inherited is None else [socket.socket(fileno=inherited)]
     _Server(config, process).run(sockets)
+    tracing.stop()
 
 
 class _Server(uvicorn.Server):
@@ -81,6 +87,13 @@ def _require_safe(settings: ApiSettings) -> None:
             "Put a proxy that ends TLS in front, then set TRAINYARD_TRUST_PROXY=true and "
             "TRAINYARD_PUBLIC_URL=https://...; or listen on 127.0.0.1."
         )
+
+
+def _require_whole(settings: ApiSettings) -> None:
+    """A provider that is half set is a mistake that nobody should find out by signing in."""
+    flaw = provider_flaw(settings)
+    if flaw:
+        sys.exit(flaw)
 
 
 def _raise_open_files() -> None:

@@ -3,17 +3,22 @@
 `python -m api.write_openapi` writes the committed copy, `docs/openapi.json`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from api.jobs.agenda_schemas import NewAgenda
 from api.schemas import PlanRequest, Problem
 from core.spec import JobSpec
+from core.tables.kinds import Scope
 
 DESCRIPTION = """Submit training jobs with a parallelism spec, book GPU nodes by the hour, watch.
 
 - Sign in with `Authorization: Bearer <token>`; `trainyard login` or the account page make one.
+- `x-scope` of an operation is what an API token needs for it: each scope includes `read`, and `all`
+  every other.
 - Times are RFC 3339 with an offset; a time without one is refused.
 - Lists are pages: `{"object": "list", "data": [...], "has_more": true}`; the next page begins
   `after` the last id.
@@ -24,18 +29,21 @@ PROBLEM = "#/components/schemas/Problem"
 REF = "#/components/schemas/{model}"
 
 
-def describe(app: FastAPI) -> None:
-    """Make `app.openapi()` tell of problem documents, and of the bodies that we read ourselves."""
+Scopes = Mapping[tuple[str, str], Scope | None]  # by method, in small letters, and path
+
+
+def describe(app: FastAPI, scopes: Scopes) -> None:
+    """Make `app.openapi()` tell of problem documents, scopes, and bodies that we read ourselves."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app)
+            app.openapi_schema = _document(app, scopes)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend it
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
+def _document(app: FastAPI, scopes: Scopes) -> dict[str, Any]:
     document = get_openapi(
         title=app.title,
         version=app.version,
@@ -44,7 +52,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         routes=app.routes,
     )
     schemas = document["components"]["schemas"]
-    for model in (Problem, JobSpec, PlanRequest):
+    for model in (Problem, JobSpec, PlanRequest, NewAgenda):
         schema = model.model_json_schema(ref_template=REF, mode="validation")
         for name, inner in schema.pop("$defs", {}).items():
             schemas.setdefault(name, inner)
@@ -55,8 +63,11 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "description": "What was wrong, and what to do.",
         "content": {"application/problem+json": {"schema": {"$ref": PROBLEM}}},
     }
-    for path in document["paths"].values():
-        for operation in path.values():
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
             operation["responses"].pop("422", None)
             operation["responses"]["default"] = problem
+            scope = scopes[method, path]
+            if scope is not None:
+                operation["x-scope"] = scope
     return document

@@ -6,24 +6,35 @@ thread of the pool and used in another; forty requests that wait for SQLite's wr
 hold every thread, and the one that has the lock would find none to run in.
 """
 
-from collections.abc import Iterator
+import random
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from api.bells import Bells, Ringer
-from api.hub import Hub
-from api.plan_cache import PlanCache
+from api.files.store import Store
+from api.jobs.plan_cache import PlanCache
+from api.people.oidc_provider import Provider
 from api.rate_limits import RateLimits
-from api.store import Store
+from api.scripts.secret_box import SecretBox
+from api.watching.hub import Hub
+from core import read_only
+from core.clock import utc_now
 from core.database import Database
-from core.policy import Policy, Timetable
 from core.settings import ApiSettings
+from core.timekeeping import Timekeeper
+
+Answer = TypeVar("Answer")
+DEADLOCKS = ("40P01", "40001")  # deadlock, serialization failure: nothing was written
+PAUSES_S = (0.05, 0.2)  # the most that is waited before the second and the third try
 
 
 @dataclass(frozen=True)
@@ -37,8 +48,9 @@ class Process:
     limits: RateLimits
     plans: PlanCache
     hub: Hub
-    policy: Policy = field(default_factory=Policy)
-    timetable: Timetable = field(default_factory=Timetable)
+    timekeeper: Timekeeper
+    provider: Provider | None = None
+    """With which people sign in, beside passwords and links."""
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -51,9 +63,23 @@ class Process:
         """A session that commits at the end of the block, and bells that ring after it."""
         bells = Bells()
         with self.database.write() as session:
+            read_only.refuse(session, now=utc_now())
             yield session, bells
         self.hub.wake_soon(bells.jobs)
         self.ringer.ring(bells)
+
+    def transact(self, work: Callable[[Session, Bells], Answer]) -> Answer:
+        """What `work` answers, in one write transaction; anew if that fell victim to a deadlock."""
+        for pause_s in PAUSES_S:
+            try:
+                with self.write() as (session, bells):
+                    return work(session, bells)
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) not in DEADLOCKS:
+                    raise
+            time.sleep(pause_s * random.random())
+        with self.write() as (session, bells):
+            return work(session, bells)
 
     @property
     def url(self) -> str:
@@ -65,6 +91,11 @@ class Process:
     def is_https(self) -> bool:
         """Whether browsers reach us over TLS."""
         return urlsplit(self.url).scheme == "https"
+
+    @property
+    def secrets(self) -> SecretBox:
+        """What users' secrets are sealed with."""
+        return SecretBox(self.settings.secrets_key_file)
 
     @property
     def first_start_link(self) -> Path:

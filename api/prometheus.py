@@ -1,11 +1,12 @@
 """/healthz, /readyz, /metrics: what machines ask."""
 
 import time
+from importlib.metadata import version
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from sqlalchemy import func, select, text
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,11 +15,16 @@ from api.auth import Public
 from api.process import ProcessDep
 from api.schemas import Health
 from core.clock import utc_now
-from core.states import LIVE_LEASE
-from core.tables import Job, Lease, Node
+from core.states import LIVE_LEASE, JobState
+from core.tables.files import StoredFile
+from core.tables.jobs import Attempt, Job
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+from core.tables.processes import Leadership
 
 router = APIRouter(tags=["for machines"], dependencies=[Public])
 
+VERSION = version("trainyard-platform")
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -78,7 +84,7 @@ class CountRequests:
 @router.get("/healthz", summary="Is this process alive?")
 async def healthz() -> Health:
     """200 as long as the process answers at all."""
-    return Health(status="ok")
+    return Health(status="ok", version=VERSION)
 
 
 @router.get("/readyz", summary="Can it do its work?")
@@ -87,7 +93,7 @@ def readyz(process: ProcessDep) -> Health:
     with process.read() as session:
         session.execute(text("SELECT 1"))
     process.store.create()
-    return Health(status="ok")
+    return Health(status="ok", version=VERSION)
 
 
 @router.get("/metrics", summary="Numbers for Prometheus", response_class=Response)
@@ -108,12 +114,12 @@ class _Counts:
     def __init__(self, process: ProcessDep) -> None:
         self._process = process
 
-    def describe(self) -> list[GaugeMetricFamily]:
+    def describe(self) -> list[Metric]:
         """Nothing beforehand: registering must not ask the database."""
         return []
 
-    def collect(self) -> list[GaugeMetricFamily]:
-        """Jobs, nodes and leases by state, and the age of the oldest heartbeat."""
+    def collect(self) -> list[Metric]:
+        """Rows by state; what waits, how attempts ended, what is kept, who leads."""
         jobs = GaugeMetricFamily("trainyard_jobs", "Jobs by state.", labels=["state"])
         nodes = GaugeMetricFamily("trainyard_nodes", "Nodes by state.", labels=["state"])
         leases = GaugeMetricFamily("trainyard_leases", "Open leases by state.", labels=["state"])
@@ -130,13 +136,46 @@ class _Counts:
                 .group_by(Lease.state),
             ),
         )
+        queue = GaugeMetricFamily(
+            "trainyard_oldest_waiting_seconds", "How long the job that waits longest has waited."
+        )
+        ended = CounterMetricFamily(
+            "trainyard_attempts_ended", "Attempts that ended, by outcome.", labels=["outcome"]
+        )
+        store = GaugeMetricFamily("trainyard_store_bytes", "Bytes of the files in the store.")
+        leader = GaugeMetricFamily(
+            "trainyard_scheduler_leads", "1 while a scheduler leads, else 0."
+        )
+        clock = GaugeMetricFamily(
+            "trainyard_clock_doubt_seconds", "Leap of the database's clock that is not believed."
+        )
+        now = utc_now()
         with self._process.read() as session:
             for family, query in counted:
                 for state, count in session.execute(query):
                     family.add_metric([str(state)], count)
+            for outcome, count in session.execute(
+                select(Attempt.outcome, func.count())
+                .where(Attempt.outcome.is_not(None))
+                .group_by(Attempt.outcome)
+            ):
+                ended.add_metric([str(outcome)], count)
+            waiting = session.scalar(
+                select(func.min(func.coalesce(Job.queued_at, Job.created_at))).where(
+                    Job.state == JobState.QUEUED
+                )
+            )
+            size = session.scalar(
+                select(func.sum(StoredFile.size)).where(StoredFile.gone_at.is_(None))
+            )
+            led_until = session.scalar(select(func.max(Leadership.expires_at)))
             oldest = session.scalar(
                 select(func.min(Node.last_seen_at)).where(Node.state != "retired")
             )
         if oldest is not None:
             age.add_metric([], (utc_now() - oldest).total_seconds())
-        return [jobs, nodes, leases, age]
+        queue.add_metric([], (now - waiting).total_seconds() if waiting else 0.0)
+        store.add_metric([], float(size or 0))
+        leader.add_metric([], float(led_until is not None and led_until > now))
+        clock.add_metric([], self._process.timekeeper.doubted.total_seconds())
+        return [jobs, nodes, leases, age, queue, ended, store, leader, clock]

@@ -1,51 +1,163 @@
-"""How often a person may submit and try to sign in, counted in this process.
+"""How often a person may submit and try to sign in, counted by all API processes together.
 
-No Redis here: with it away a limit must neither open nor close everything. N API processes allow N
-times as much. A limiter that fails raises, so a sign-in it could not count is refused.
+The counts are in Redis. While it is away every process counts by itself: N processes then allow up
+to N times as much, and nobody is locked out.
 """
 
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
+from math import ceil
+
+import redis
+import structlog
+from limits import RateLimitItemPerMinute
+from limits.storage import RedisStorage
+from limits.strategies import MovingWindowRateLimiter
 
 from core.errors import TooMany
 from core.settings import ApiSettings
 
 WINDOW_S = 60.0
 MAX_KEYS = 10_000  # then keys that have been quiet for a window are forgotten
-PER_ADDRESS = 10  # sign-ins of different people from one address, as a multiple of one person's
+AT_LARGE = 10  # sign-ins of an address, and of a name from all addresses: so many times one's own
+ANSWERS_WITHIN_S = 0.25
+AWAY_S = 5.0  # how long a Redis that did not answer is not asked again
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where somebody stands against a limit of so many a minute."""
+
+    allowed: bool
+    limit: int
+    remaining: int
+    reset_s: int
+    """Seconds until the oldest of what is counted is forgotten."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """As draft-ietf-httpapi-ratelimit-headers-07 names them."""
+        return {
+            "RateLimit-Limit": str(self.limit),
+            "RateLimit-Remaining": str(self.remaining),
+            "RateLimit-Reset": str(self.reset_s),
+        }
 
 
 class RateLimited(TooMany):
-    """Too often; `retry_after_s` becomes the Retry-After header."""
+    """Too often; the standing becomes the Retry-After header and its kin."""
 
     code = "rate_limited"
 
-    def __init__(self, message: str, *, retry_after_s: int) -> None:
-        super().__init__(f"{message} Try again in {retry_after_s} s.")
-        self.retry_after_s = retry_after_s
+    def __init__(self, what: str, standing: Standing) -> None:
+        super().__init__(
+            f"At most {standing.limit} {what} a minute. Try again in {standing.reset_s} s."
+        )
+        self.retry_after_s = standing.reset_s
+        self.headers = standing.headers
 
 
 class RateLimits:
-    """The counters of one process."""
+    """The limits, and who counts."""
 
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
+        self._shared = SharedCounts(settings.redis_url)
+        self._own = OwnCounts()
+        self._away_until = 0.0  # of time.monotonic()
+
+    def count_submission(self, user_id: str, *, jobs: int = 1) -> Standing:
+        """Raises RateLimited over the person's submissions a minute; then none is counted."""
+        most = self._settings.submissions_per_minute
+        return self._count(f"submit {user_id}", most, "submissions", cost=jobs)
+
+    def count_sign_in(self, address: str, name: str | None = None) -> None:
+        """Raises RateLimited over the sign-ins a minute, from one address or of one name.
+
+        One address can use up what it may itself try of a name, not what others may.
+        """
+        most = self._settings.logins_per_minute
+        self._count(f"address {address}", most * AT_LARGE, "sign-ins from your address")
+        if name is not None:
+            person = name.lower()[:32]
+            self._count(f"name {person} at {address}", most, "sign-ins for this name")
+            self._count(f"name {person}", most * AT_LARGE, "sign-ins for this name")
+
+    def count_password_change(self, user_id: str) -> None:
+        """Raises RateLimited over a person's guesses at their present password."""
+        self._count(f"password {user_id}", self._settings.logins_per_minute, "changes of password")
+
+    def count_test_notice(self, user_id: str) -> None:
+        """Raises RateLimited over a person's tests of how they are told."""
+        self._count(f"test {user_id}", self._settings.logins_per_minute, "tests")
+
+    def close(self) -> None:
+        """Close the connections to Redis."""
+        self._shared.close()
+
+    def _count(self, key: str, most: int, what: str, *, cost: int = 1) -> Standing:
+        standing = self._standing(key, most, cost)
+        if not standing.allowed:
+            raise RateLimited(what, standing)
+        return standing
+
+    def _standing(self, key: str, most: int, cost: int) -> Standing:
+        if time.monotonic() >= self._away_until:
+            try:
+                return self._shared.count(key, most, cost)
+            except (redis.RedisError, OSError) as error:
+                self._away_until = time.monotonic() + AWAY_S
+                log.warning("limits_counted_apart", error=str(error))
+        return self._own.count(key, most, cost)
+
+
+class SharedCounts:
+    """Counts in Redis, of all processes; what is refused is not counted."""
+
+    def __init__(self, redis_url: str) -> None:
+        self._pool = redis.ConnectionPool.from_url(
+            redis_url, socket_connect_timeout=ANSWERS_WITHIN_S, socket_timeout=ANSWERS_WITHIN_S
+        )
+        # The address only says which library to use: the pool has the real one.
+        storage = RedisStorage(
+            "redis://", connection_pool=self._pool, key_prefix="trainyard.limits"
+        )
+        self._limiter = MovingWindowRateLimiter(storage)
+
+    def count(self, key: str, most: int, cost: int) -> Standing:
+        """Count `cost` more within the last minute. Raises RedisError when it does not answer."""
+        item = RateLimitItemPerMinute(most)
+        allowed = self._limiter.hit(item, key, cost=cost)
+        reset_at, remaining = self._limiter.get_window_stats(item, key)
+        return Standing(
+            allowed=allowed,
+            limit=most,
+            remaining=max(0, remaining),
+            reset_s=max(1, ceil(reset_at - time.time())),
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.disconnect()
+
+
+class OwnCounts:
+    """Counts of this process; what is refused is not counted.
+
+    Not the memory storage of `limits`: that keeps every key for ever, starts a thread for a count,
+    and goes by the wall clock.
+    """
+
+    def __init__(self) -> None:
         self._times: dict[str, deque[float]] = {}
         self._lock = threading.Lock()
 
-    def count_submission(self, user_id: str) -> None:
-        """Raises RateLimited over the person's submissions a minute."""
-        self._count(user_id, self._settings.submissions_per_minute, "submissions")
-
-    def count_login(self, name: str, address: str) -> None:
-        """Raises RateLimited over the sign-ins a minute, of one name or from one address."""
-        most = self._settings.logins_per_minute
-        self._count(f"address {address}", most * PER_ADDRESS, "sign-ins from your address")
-        self._count(f"name {name.lower()[:32]}", most, "sign-ins for this name")
-
-    def _count(self, key: str, most: int, what: str) -> None:
-        """Count one more within the last minute; what is refused is not counted."""
+    def count(self, key: str, most: int, cost: int) -> Standing:
+        """Count `cost` more within the last minute."""
         now = time.monotonic()
         with self._lock:
             if len(self._times) > MAX_KEYS:
@@ -53,12 +165,18 @@ class RateLimits:
             times = self._times.setdefault(key, deque())
             while times and times[0] <= now - WINDOW_S:
                 times.popleft()
-            if len(times) < most:
-                times.append(now)
-                return
-            wait_s = times[0] + WINDOW_S - now if times else WINDOW_S
-        raise RateLimited(f"At most {most} {what} a minute.", retry_after_s=max(1, round(wait_s)))
+            allowed = len(times) + cost <= most
+            if allowed:
+                times.extend([now] * cost)
+            reset_s = times[0] + WINDOW_S - now if times else WINDOW_S
+            return Standing(
+                allowed=allowed,
+                limit=most,
+                remaining=max(0, most - len(times)),
+                reset_s=max(1, ceil(reset_s)),
+            )
 
     def _forget(self, now: float) -> None:
-        for key in [key for key, times in self._times.items() if times[-1] <= now - WINDOW_S]:
-            del self._times[key]
+        for key, times in list(self._times.items()):
+            if not times or times[-1] <= now - WINDOW_S:
+                del self._times[key]

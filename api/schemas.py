@@ -8,52 +8,53 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from api.people_schemas import (
+from api.leases.lease_schemas import LeaseView as LeaseView
+from api.people.people_schemas import (
     FirstStart as FirstStart,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     LabView as LabView,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     LinkSignIn as LinkSignIn,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     LinkView as LinkView,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     MyChange as MyChange,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     NewLab as NewLab,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     NewMember as NewMember,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     NewToken as NewToken,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     NewUser as NewUser,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     Password as Password,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     SignIn as SignIn,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     TokenMade as TokenMade,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     TokenView as TokenView,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     UserChange as UserChange,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     UserName as UserName,
 )
-from api.people_schemas import (
+from api.people.people_schemas import (
     UserView as UserView,
 )
 from api.schema_base import (
@@ -69,12 +70,11 @@ from api.schema_base import (
     View as View,
 )
 from core.messages import Inventory, Telemetry
-from core.spec import JobSpec
-from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
-from core.tables import LeaseKind
+from core.spec import AnyJobSpec, AnyPlan
+from core.states import AttemptState, Desired, JobState, NodeState, Outcome
 from strategies.catalog import ResultClass
 from strategies.hardware import Hardware
-from strategies.planning.planner import Plan
+from strategies.planning.accuracy import AccuracyRow
 from strategies.planning.seats import Seat, TimeSlot
 from strategies.run_directory import Result
 from strategies.trust.certificate import Certificate, Difference, Verdict
@@ -86,19 +86,25 @@ from strategies.trust.scaling import Measured, StudyKind
 class PlanRequest(Body):
     """A job that is only planned."""
 
-    spec: JobSpec
+    spec: AnyJobSpec
 
 
 class ClassPlan(View):
     """The plan on one node class."""
 
     node_class: str
-    plan: Plan
+    plan: AnyPlan
     ready_nodes: int
     seats: list[Seat]
     """Where each rank sits; empty where there are more than can be drawn."""
     timeline: list[TimeSlot]
     """What a pipeline's ranks do in a step; empty where there is no pipeline."""
+
+
+class AccuracyView(View):
+    """How near plans were to what runs then needed."""
+
+    rows: list[AccuracyRow]
 
 
 class PlanView(View):
@@ -107,8 +113,25 @@ class PlanView(View):
     plans: list[ClassPlan]
     chosen: str | None
     predicted_start: Moment | None
+    predicted_finish: Moment | None
+    """Where start and speed are known, whether or not that is after the end of the lease."""
+    lease_end: Moment | None
+    """When jobs in the lease that the spec names are stopped."""
     reason: str
     """In a sentence: where and when it would start, or why it can't."""
+
+
+class PlaceView(View):
+    """An attempt on one of its nodes."""
+
+    node: str
+    """Name."""
+    lease: str
+    slots: list[int]
+    """Indices of the GPUs, or CPU slots, that it has there, one for each rank."""
+    ranks: list[int]
+    reason: str
+    """How it ended there, as this node tells it; empty before."""
 
 
 class JobView(View):
@@ -123,17 +146,22 @@ class JobView(View):
     reason_code: str
     reason: str
     predicted_start: Moment | None
-    spec: JobSpec
-    plan: Plan
+    spec: AnyJobSpec
+    plan: AnyPlan
     lease: str | None
     """The booked lease that its owner named."""
     cloned_from: str | None
     study: str | None
     """The study that it belongs to."""
+    agenda: str | None
+    """The agenda that it belongs to."""
     epoch: int
     node: str | None
-    """Name of the node it is on."""
+    """Name of the node it is on; of several the first, where rank 0 runs."""
+    nodes: list[PlaceView]
+    """All of them, while it is on any."""
     steps: int
+    """0: of a script, which does not say how many it makes."""
     step: int
     loss: float | None
     tokens_per_s: float | None
@@ -199,13 +227,41 @@ class StudyReport(StudyView):
     """In the order of the jobs."""
 
 
+class PreflightCheck(View):
+    """One collective, once, between all ranks."""
+
+    check: str
+    """Such as `all_reduce (sum, float32, 16 KiB)`."""
+    right: bool
+    ms: float
+    bus_gb_per_s: float
+    """10^9 bytes per second over the busiest link."""
+    slowest_rank: int
+    """Which the others waited for."""
+
+
+class PreflightView(View):
+    """How the ranks proved themselves to each other before the first step."""
+
+    seconds: float
+    device: str
+    backend: str
+    torch: str
+    ranks: int
+    checks: list[PreflightCheck]
+    findings: list[str]
+    """A sentence for whatever was wrong, worst first."""
+
+
 class AttemptView(View):
     """One try at running a job."""
 
     id: str
     epoch: int
     node: str
+    """Of several nodes the first, where rank 0 runs."""
     lease: str
+    nodes: list[PlaceView]
     state: AttemptState
     outcome: Outcome | None
     reason: str
@@ -215,6 +271,9 @@ class AttemptView(View):
     exit_code: int | None
     last_lines: list[str]
     resumed_from_step: int | None
+    preflight: PreflightView | None
+    """None: it did none. One rank has no others, and what ranks of a node proved holds for an
+    hour."""
     assigned_at: Moment
     started_at: Moment | None
     first_step_at: Moment | None
@@ -402,6 +461,8 @@ class NodeView(View):
     user: str | None
     """Who holds it now."""
     job: str | None
+    """The first of `jobs`."""
+    jobs: list[str]
     """What runs on it now."""
     free_at: Moment | None
     """None if it is free now."""
@@ -423,50 +484,6 @@ class EnrolmentView(View):
     expires_at: Moment
 
 
-class NewLease(Body):
-    """A block to book: whole hours on one node of a class, or on a named node."""
-
-    node_class: str | None = Field(default=None, max_length=63)
-    node: str | None = Field(default=None, max_length=63)
-    start: Moment
-    hours: int = Field(ge=1, le=1000)
-
-
-class LeaseView(View):
-    """A lease. Jobs in it are stopped at `usable_end`; the node is free again at `hold_end`."""
-
-    id: str
-    user: str
-    node: str
-    node_class: str
-    kind: LeaseKind
-    state: LeaseState
-    reason: str
-    hold_start: Moment
-    hold_end: Moment
-    usable_end: Moment
-    job: str | None
-    created_at: Moment
-
-
-class FreeHour(View):
-    """One hour of a node class."""
-
-    start: Moment
-    free: int
-    nodes: list[str]
-    """Names of the free ones."""
-
-
-class AvailabilityView(View):
-    """Which nodes of a class are free, hour by hour."""
-
-    node_class: str | None
-    """None: of every class."""
-    nodes: int
-    hours: list[FreeHour]
-
-
 class AuditView(EventView):
     """Who did what; `kind` is the action, such as `node.drain`."""
 
@@ -478,6 +495,8 @@ class Health(View):
     """An answer for machines."""
 
     status: Literal["ok"]
+    version: str
+    """Of the platform."""
 
 
 class Me(View):
@@ -509,3 +528,5 @@ class Problem(View):
     detail: str
     param: str | None = None
     errors: list[ProblemItem] = Field(default_factory=list)
+    choices: list[str] = Field(default_factory=list)
+    """What could be asked for instead: moments."""

@@ -1,0 +1,329 @@
+"""Carries a previewed clean-up out, row by row, and undoes it where the hours are still free.
+
+Each row is a transaction of its own that looks again: a lease that has changed since the preview,
+or is no longer wrong, is skipped and says why. Who dies in the middle goes on by applying again.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.admin import audit
+from api.admin.cleanup_plan import Found, find, version_of
+from api.admin.cleanup_schemas import Selector
+from api.bells import Bells
+from api.idempotency import lock_user
+from api.identity import Person
+from api.process import Process
+from core import leases
+from core.clock import utc_now
+from core.errors import Conflict, HourTaken
+from core.leases import Terms
+from core.notices import NoticeKind, notify
+from core.policy.grid import Timetable, usable_end
+from core.states import NODE_EDGES, LeaseState, NodeState
+from core.stopping import stop
+from core.tables.admin import Cleanup, CleanupRow
+from core.tables.kinds import RowResult
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+from core.tables.people import Membership
+from core.transitions import advance
+
+UNDO_WITHIN = timedelta(hours=24)
+
+
+def apply(
+    process: Process, cleanup_id: str, given_hash: str, leave: Collection[str], person: Person
+) -> None:
+    """Remove the rows of a preview that are still as they were shown. Again: nothing more happens.
+
+    Raises Conflict for another hash, and for a preview that is too old.
+    """
+    with process.read() as session:
+        cleanup = session.get_one(Cleanup, cleanup_id)
+        rows = session.scalars(
+            select(CleanupRow)
+            .where(CleanupRow.cleanup_id == cleanup_id)
+            .order_by(CleanupRow.position)
+        ).all()
+    if cleanup.sha256 != given_hash:
+        raise Conflict(
+            "hash: this is not the hash of the preview. Look at it again, then apply that one.",
+            code="stale_hash",
+            param="hash",
+        )
+    if cleanup.applied_at is not None:
+        return
+    begun = any(row.result not in (RowResult.PLANNED, RowResult.SPARED) for row in rows)
+    if not begun and utc_now() >= cleanup.expires_at:
+        raise Conflict(
+            "This preview is too old: leases will have changed. Make a new one.",
+            code="preview_expired",
+        )
+    for row in rows:
+        if row.result is RowResult.PLANNED:
+            with process.write() as (session, bells):
+                _do(session, cleanup, row.position, leave, person, bells, now=utc_now())
+    with process.write() as (session, _):
+        _finish(session, cleanup_id, person, now=utc_now())
+
+
+def undo(process: Process, cleanup_id: str, person: Person) -> None:
+    """Book what was removed again for its owners, where it is still free and has not begun.
+
+    Raises Conflict if it was not applied, or too long ago.
+    """
+    now = utc_now()
+    with process.read() as session:
+        cleanup = session.get_one(Cleanup, cleanup_id)
+        positions = session.scalars(
+            select(CleanupRow.position)
+            .where(CleanupRow.cleanup_id == cleanup_id, CleanupRow.result == RowResult.REMOVED)
+            .order_by(CleanupRow.position)
+        ).all()
+    if cleanup.applied_at is None:
+        raise Conflict("It was not applied: there is nothing to undo.", code="not_applied")
+    if cleanup.undone_at is None and now >= cleanup.applied_at + UNDO_WITHIN:
+        raise Conflict("It was applied more than a day ago.", code="too_late")
+    for position in positions:
+        with process.write() as (session, bells):
+            _restore(session, cleanup_id, position, person, now=now)
+            bells.scheduler = True
+    with process.write() as (session, _):
+        row = _locked(session, cleanup_id)
+        if row.undone_at is None:
+            row.undone_at, row.undone_by = now, person.id
+            audit.record(session, person.id, "cleanup.undo", cleanup_id, now=now)
+
+
+def _do(
+    session: Session,
+    cleanup: Cleanup,
+    position: int,
+    leave: Collection[str],
+    person: Person,
+    bells: Bells,
+    *,
+    now: datetime,
+) -> None:
+    row = _locked_row(session, cleanup.id, position)
+    if row.result is not RowResult.PLANNED:
+        return  # somebody else applies it at the same time
+    owner_id = session.scalars(select(Lease.user_id).where(Lease.id == row.lease_id)).one()
+    lock_user(session, owner_id)  # nobody books or cancels for them meanwhile
+    lease = session.get_one(Lease, row.lease_id)
+    leases.lock_nodes(session, [lease.node_id])
+    leases.lock_lease(session, lease)
+    if lease.id in leave:
+        row.result, row.outcome = RowResult.SKIPPED, f"Left out by {person.name}."
+        return
+    if version_of(lease) != row.version:
+        row.result, row.outcome = RowResult.SKIPPED, f"Changed since: it is {lease.state} now."
+        return
+    found = _still_wrong(session, cleanup, row, owner_id, now)
+    if found is None:
+        row.result, row.outcome = RowResult.SKIPPED, "No longer wrong: its owner has mended it."
+        return
+    before = _facts(lease)
+    message = f"Removed by {person.name}: {row.message} {cleanup.reason}"
+    settlement = replace(found.settlement, message=message)
+    if lease.state is LeaseState.BOOKED:
+        leases.cancel(
+            session, lease, now=now, message=message, actor=person.id, settlement=settlement
+        )
+    else:
+        force_release(session, lease, person, bells, now=now, message=message)
+        lease.counts, lease.settled_as = settlement.counts, settlement.settled_as
+    row.result = RowResult.REMOVED
+    row.refund_hours = found.refund_hours
+    session.flush()
+    audit.record(
+        session,
+        person.id,
+        "cleanup.remove",
+        lease.id,
+        now=now,
+        cleanup=cleanup.id,
+        rule=row.rule,
+        owner=lease.user_id,
+        before=before,
+        after=_facts(lease),
+    )
+    bells.scheduler = True
+
+
+def force_release(
+    session: Session, lease: Lease, person: Person, bells: Bells, *, now: datetime, message: str
+) -> None:
+    """End an active lease against its owner's will: its node takes nobody else until staff look."""
+    node = session.get_one(Node, lease.node_id)
+    if NodeState.QUARANTINED in NODE_EDGES[node.state]:
+        advance(
+            session,
+            node,
+            NodeState.QUARANTINED,
+            now=now,
+            reason_code="force_release",
+            message=f"Put aside by {person.name}, who ended {lease.id} on it. Look at it, then "
+            "resume it.",
+            actor=person.id,
+        )
+    stopped = stop(session, lease, now=now, message=message, actor=person.id)
+    bells.nodes |= stopped.node_names
+    bells.jobs |= stopped.job_ids
+    bells.scheduler = True
+
+
+def _still_wrong(
+    session: Session, cleanup: Cleanup, row: CleanupRow, owner_id: str, now: datetime
+) -> Found | None:
+    """The same fault in the same lease, looked for again; None if it is gone."""
+    selector = Selector.model_validate(cleanup.selector)
+    people = {owner_id}
+    if row.rule == "lab_cap":
+        labs = select(Membership.lab_id).where(Membership.user_id == owner_id)
+        people |= set(
+            session.scalars(select(Membership.user_id).where(Membership.lab_id.in_(labs)))
+        )
+    found = find(session, selector, why=cleanup.reason, now=now, user_ids=people)
+    return next(
+        (
+            one
+            for one in found
+            if one.lease.id == row.lease_id and one.code == row.code and not one.spared
+        ),
+        None,
+    )
+
+
+def _finish(session: Session, cleanup_id: str, person: Person, *, now: datetime) -> None:
+    """Tell each owner once, and write down that it is done."""
+    cleanup = _locked(session, cleanup_id)
+    if cleanup.applied_at is not None:
+        return
+    cleanup.applied_at, cleanup.applied_by = now, person.id
+    rows = session.execute(
+        select(CleanupRow, Lease, Node.name)
+        .join(Lease, Lease.id == CleanupRow.lease_id)
+        .join(Node, Node.id == Lease.node_id)
+        .where(CleanupRow.cleanup_id == cleanup_id)
+        .order_by(Lease.hold_start)
+    ).all()
+    removed: dict[str, list[list[str]]] = defaultdict(list)
+    for row, lease, node in rows:
+        if row.result is RowResult.REMOVED:
+            refund = f"{row.refund_hours} h refunded" if row.refund_hours else "not refunded"
+            line = [lease.hold_start.isoformat(), node, row.message, refund, lease.id]
+            removed[lease.user_id].append(line)
+    for user_id, lines in removed.items():
+        many = "One of your leases was" if len(lines) == 1 else f"{len(lines)} of your leases were"
+        facts: dict[str, object] = {
+            "message": f"{many} removed by staff: {cleanup.reason}",
+            "rows": lines,
+        }
+        notify(session, user_id, NoticeKind.LEASES_CLEANED, cleanup_id, facts, now=now)
+    results = [row.result for row, _, _ in rows]
+    audit.record(
+        session,
+        person.id,
+        "cleanup.apply",
+        cleanup_id,
+        now=now,
+        reason=cleanup.reason,
+        hash=cleanup.sha256,
+        removed=results.count(RowResult.REMOVED),
+        skipped=results.count(RowResult.SKIPPED),
+    )
+
+
+def _restore(
+    session: Session, cleanup_id: str, position: int, person: Person, *, now: datetime
+) -> None:
+    row = _locked_row(session, cleanup_id, position)
+    if row.result is not RowResult.REMOVED:
+        return
+    old = session.get_one(Lease, row.lease_id)
+    lock_user(session, old.user_id)
+    if old.hold_start <= now or old.state is not LeaseState.CANCELLED:
+        row.result, row.outcome = RowResult.LOST, "It has begun, or would have: too late."
+        return
+    node = session.get_one(Node, old.node_id)
+    terms = Terms(
+        timetable=Timetable(
+            checkpoint_s=old.checkpoint_s,
+            stop_s=old.grace_s,
+            kill_after_stop_s=old.kill_after_s,
+        ),
+        lab_id=old.lab_id,
+        policy_id=old.policy_id,
+        policy_version=old.policy_version,
+        verdict=old.verdict,
+    )
+    try:
+        new = leases.take(
+            session,
+            user_id=old.user_id,
+            node=node,
+            kind=old.kind,
+            start=old.hold_start,
+            end=old.hold_end,
+            grace_s=old.grace_s,
+            now=now,
+            actor=person.id,
+            message=f"Restored by {person.name}: the clean-up was undone.",
+            terms=terms,
+        )
+    except HourTaken as error:
+        row.result, row.outcome = RowResult.LOST, error.message
+        return
+    new.tags = old.tags
+    old.counts, old.settled_as = False, "restored"
+    leases.follow(session, old.id, new.id)
+    row.result, row.restored_as = RowResult.RESTORED, new.id
+    session.flush()
+    audit.record(
+        session,
+        person.id,
+        "cleanup.restore",
+        new.id,
+        now=now,
+        cleanup=cleanup_id,
+        before=_facts(old),
+        after=_facts(new),
+    )
+    end = usable_end(new.hold_end, new.grace_s)
+    facts: dict[str, object] = {
+        "message": "A lease that staff had removed is yours again.",
+        "hold_start": new.hold_start.isoformat(),
+        "usable_end": end.isoformat(),
+        "node": node.name,
+        "lease": new.id,
+    }
+    notify(session, new.user_id, NoticeKind.LEASE_RESTORED, new.id, facts, now=now)
+
+
+def _locked(session: Session, cleanup_id: str) -> Cleanup:
+    return session.scalars(select(Cleanup).where(Cleanup.id == cleanup_id).with_for_update()).one()
+
+
+def _locked_row(session: Session, cleanup_id: str, position: int) -> CleanupRow:
+    return session.scalars(
+        select(CleanupRow)
+        .where(CleanupRow.cleanup_id == cleanup_id, CleanupRow.position == position)
+        .with_for_update()
+    ).one()
+
+
+def _facts(lease: Lease) -> dict[str, object]:
+    return {
+        "state": str(lease.state),
+        "node": lease.node_id,
+        "hold_start": lease.hold_start.isoformat(),
+        "hold_end": lease.hold_end.isoformat(),
+        "counts": lease.counts,
+    }

@@ -1,0 +1,370 @@
+"""Finds the leases that a clean-up is about, and says of each what is wrong with it."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from api.admin.cleanup_schemas import Selector, Wrong
+from api.people.users import find_lab, find_user
+from core.active_policies import active_policies
+from core.cleaning import Removed, fewest
+from core.errors import NotFound
+from core.leases import no_shows
+from core.policy.document import Policy, policy_for
+from core.policy.evaluate import evaluate
+from core.policy.grid import HOUR
+from core.policy.verdict import Member, Reason, Request, Situation
+from core.settlement import Settlement, of_staff_delete
+from core.situation import counted_since, exceptions_of, lease_facts, member_of, ref_of
+from core.states import LeaseState, NodeState
+from core.tables.jobs import Part
+from core.tables.kinds import LeaseKind
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+from core.tables.people import User
+
+OPEN = (LeaseState.BOOKED, LeaseState.ACTIVE)
+CAPS = frozenset({"lab_cap", "user_cap", "too_many_open", "overlaps_own", "distinct_times"})
+# What is no fault of a lease that was booked already: the time that has passed since, and itself.
+PASSING = frozenset(
+    {"in_the_past", "too_soon", "outside_horizon", "not_open_yet", "churn", "node_taken",
+     "node_down", "leaves_gap"}
+)  # fmt: skip
+VIOLATIONS = frozenset({Wrong.OVER_QUOTA, Wrong.UNFIT, Wrong.NO_SHOW, Wrong.IDLE})
+IDLE_AFTER = timedelta(minutes=30)  # without a job, of an active lease
+UNUSED_WITHIN = timedelta(days=7)
+UNUSED = 2  # leases of so many days that were left unused
+NO_SHOWS = 3  # strikes, where the policy names no number
+SELECTED = "selected"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A lease, and what is wrong with it."""
+
+    lease: Lease
+    user: User
+    node: Node
+    code: str
+    rule: str
+    message: str
+    spared: str
+    """Why it is not to be touched, in a sentence; empty if it is to be removed."""
+    settlement: Settlement
+
+    @property
+    def hours(self) -> int:
+        return -(-(self.lease.hold_end - self.lease.hold_start) // HOUR)
+
+    @property
+    def refund_hours(self) -> int:
+        return 0 if self.settlement.counts or self.spared else self.hours
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a lease."""
+
+    code: str
+    rule: str
+    message: str
+
+
+def find(
+    session: Session,
+    selector: Selector,
+    *,
+    why: str,
+    now: datetime,
+    user_ids: Iterable[str] | None = None,
+) -> list[Found]:
+    """The leases that the selector names, the newest first; with `user_ids` only these people's."""
+    rows = _named(session, selector, user_ids)
+    faults = _Faults(session, selector, now)
+    found = []
+    wrong = faults.of([(lease, user, node) for lease, user, node in rows])
+    for lease, user, node in rows:
+        fault = wrong.get(lease.id)
+        if fault is None:
+            continue
+        found.append(
+            Found(
+                lease=lease,
+                user=user,
+                node=node,
+                code=fault.code,
+                rule=fault.rule,
+                message=fault.message,
+                spared=_spared(lease, selector),
+                settlement=of_staff_delete(
+                    rule=fault.rule if fault.code in VIOLATIONS else None,
+                    rules=faults.policy(user.id, node).cancel,
+                    why=why,
+                ),
+            )
+        )
+    return found
+
+
+def version_of(lease: Lease) -> str:
+    """Changes with everything of a lease that a preview shows or decides by."""
+    seen = [
+        lease.id,
+        lease.state,
+        lease.user_id,
+        lease.node_id,
+        lease.hold_start.isoformat(),
+        lease.hold_end.isoformat(),
+        lease.lab_id,
+        lease.protected,
+        sorted(lease.tags),
+    ]
+    return sha256(json.dumps(seen).encode()).hexdigest()
+
+
+def hash_of(versions: Iterable[tuple[str, str, bool]]) -> str:
+    """One hash over (lease id, row version, is to be removed) of all rows."""
+    lines = [f"{lease_id} {version} {removed}\n" for lease_id, version, removed in versions]
+    return sha256("".join(lines).encode()).hexdigest()
+
+
+def _named(
+    session: Session, selector: Selector, user_ids: Iterable[str] | None
+) -> list[tuple[Lease, User, Node]]:
+    where: list[ColumnElement[bool]] = [Lease.state.in_(OPEN)]
+    if user_ids is not None:
+        where.append(Lease.user_id.in_(list(user_ids)))
+    if selector.user is not None:
+        where.append(Lease.user_id == find_user(session, selector.user, param="selector.user").id)
+    if selector.lab is not None:
+        where.append(Lease.lab_id == find_lab(session, selector.lab).id)
+    if selector.node is not None:
+        where.append(Lease.node_id == _node_id(session, selector.node))
+    if selector.starts_from is not None:
+        where.append(Lease.hold_start >= selector.starts_from)
+    if selector.starts_before is not None:
+        where.append(Lease.hold_start < selector.starts_before)
+    rows = session.execute(
+        select(Lease, User, Node)
+        .join(User, User.id == Lease.user_id)
+        .join(Node, Node.id == Lease.node_id)
+        .where(*where)
+        .order_by(Lease.created_at.desc(), Lease.id.desc())
+    )
+    return [
+        (lease, user, node)
+        for lease, user, node in rows
+        if selector.tag is None or selector.tag in lease.tags
+    ]
+
+
+def _node_id(session: Session, name: str) -> str:
+    found = session.scalars(select(Node.id).where((Node.id == name) | (Node.name == name))).first()
+    if found is None:
+        raise NotFound(f"There is no node {name!r}.", param="selector.node")
+    return found
+
+
+def _spared(lease: Lease, selector: Selector) -> str:
+    if lease.protected:
+        return "It is protected."
+    if lease.state is LeaseState.ACTIVE and not selector.include_active:
+        return "It is active; active leases are spared unless you include them."
+    return ""
+
+
+Row = tuple[Lease, User, Node]
+
+
+class _Faults:
+    """Judges leases, reading each person's situation once."""
+
+    def __init__(self, session: Session, selector: Selector, now: datetime) -> None:
+        self._session = session
+        self._selector = selector
+        self._now = now
+        self._policies = active_policies(session)
+        self._members: dict[str, Member] = {}
+        self._situations: dict[tuple[str, str], Situation] = {}
+
+    def of(self, rows: Sequence[Row]) -> dict[str, Fault]:
+        """The first thing that is wrong with each lease, by its id."""
+        wrong = self._selector.wrong
+        if not wrong:
+            return {lease.id: Fault(SELECTED, SELECTED, "Named by staff.") for lease, _, _ in rows}
+        faults: dict[str, Fault] = {}
+        if Wrong.OVER_QUOTA in wrong:
+            faults |= self._over_quota(rows)
+        for lease, user, node in rows:
+            found = next(self._single(lease, user, node), None)
+            if found is not None and (lease.id not in faults or found.code == Wrong.ORPHAN):
+                faults[lease.id] = found
+        return faults
+
+    def policy(self, user_id: str, node: Node) -> Policy:
+        """The policy that judges this person on that node."""
+        return policy_for(self._member(user_id), ref_of(node), self._policies)
+
+    def _single(self, lease: Lease, user: User, node: Node) -> Iterator[Fault]:
+        wrong = self._selector.wrong
+        if Wrong.ORPHAN in wrong:
+            if user.disabled:
+                yield Fault(Wrong.ORPHAN, "user_deactivated", f"{user.name} is deactivated.")
+            if node.state is NodeState.RETIRED:
+                yield Fault(Wrong.ORPHAN, "node_retired", f"{node.name} is retired.")
+        if lease.kind is LeaseKind.BOOKED and wrong & {Wrong.EXPIRED_WINDOW, Wrong.UNFIT}:
+            for reason in self._reasons(lease, node, frozenset()):
+                if reason.code == "outside_window":
+                    if Wrong.EXPIRED_WINDOW in wrong:
+                        yield Fault(Wrong.EXPIRED_WINDOW, reason.code, reason.message)
+                elif Wrong.UNFIT in wrong and not _is_cap(reason.code):
+                    yield Fault(Wrong.UNFIT, reason.code, reason.message)
+        if Wrong.NO_SHOW in wrong:
+            yield from self._no_show(lease, user, node)
+        if Wrong.IDLE in wrong:
+            yield from self._idle(lease, user)
+
+    def _over_quota(self, rows: Sequence[Row]) -> dict[str, Fault]:
+        """Of each person the fewest that are too many, then of each lab."""
+        faults: dict[str, Fault] = {}
+        for of_lab in (False, True):
+            groups: dict[str | None, list[Row]] = defaultdict(list)
+            for row in rows:
+                if row[0].kind is LeaseKind.BOOKED and row[0].id not in faults:
+                    groups[row[0].lab_id if of_lab else row[0].user_id].append(row)
+            for key, group in groups.items():
+                if key is not None:
+                    gone = frozenset(faults)
+                    faults |= self._too_many(group, gone, of_lab=of_lab)
+        return faults
+
+    def _too_many(self, group: Sequence[Row], gone: Removed, *, of_lab: bool) -> dict[str, Fault]:
+        by_id = {lease.id: (lease, user, node) for lease, user, node in group}
+        may_go = [lease for lease, _, _ in group if not _spared(lease, self._selector)]
+        # Future ones before active ones; each the newest first, as they come.
+        may_go.sort(key=lambda lease: lease.state is LeaseState.ACTIVE)
+        order = [lease.id for lease in may_go]
+
+        def reason(lease_id: str, removed: Removed) -> Reason | None:
+            lease, _, node = by_id[lease_id]
+            codes = (
+                found
+                for found in self._reasons(lease, node, removed | gone)
+                if _is_cap(found.code) and (found.code == "lab_cap") == of_lab
+            )
+            return next(codes, None)
+
+        def is_fine(removed: Removed) -> bool:
+            return all(
+                reason(lease_id, removed) is None for lease_id in order if lease_id not in removed
+            )
+
+        faults = {}
+        for lease_id in fewest(order, is_fine):
+            broken = reason(lease_id, frozenset())
+            code = broken.code if broken else "quota"
+            message = broken.message if broken else "Too many with the others."
+            faults[lease_id] = Fault(Wrong.OVER_QUOTA, code, message)
+        for lease_id in by_id:  # what is spared although it is too many is shown as well
+            if lease_id not in order and not is_fine(frozenset()):
+                broken = reason(lease_id, frozenset())
+                if broken is not None:
+                    faults[lease_id] = Fault(Wrong.OVER_QUOTA, broken.code, broken.message)
+        return faults
+
+    def _no_show(self, lease: Lease, user: User, node: Node) -> Iterator[Fault]:
+        rules = self.policy(user.id, node).no_show
+        after = timedelta(minutes=rules.reclaim_after_min or IDLE_AFTER / timedelta(minutes=1))
+        if lease.state is LeaseState.ACTIVE:
+            waited = self._now - lease.hold_start
+            if node.unreachable_since is None and waited >= after and not self._has_run(lease):
+                minutes = int(waited / timedelta(minutes=1))
+                yield Fault(
+                    Wrong.NO_SHOW, "no_show", f"No job in it, {minutes} minutes after its start."
+                )
+            return
+        since = self._now - timedelta(days=rules.within_days)
+        strikes = len(no_shows(self._session, user.id, since=since))
+        if strikes >= (rules.strikes or NO_SHOWS):
+            yield Fault(Wrong.NO_SHOW, "strikes", f"{user.name} did not show up {strikes} times.")
+
+    def _idle(self, lease: Lease, user: User) -> Iterator[Fault]:
+        if lease.state is LeaseState.ACTIVE:
+            if self._now - self._last_work(lease) >= IDLE_AFTER:
+                minutes = int(IDLE_AFTER / timedelta(minutes=1))
+                yield Fault(
+                    Wrong.IDLE, "idle", f"Nothing has run in it for {minutes} minutes or more."
+                )
+            return
+        used = select(Part.lease_id).where(Part.lease_id == Lease.id).exists()
+        unused = (
+            self._session.scalar(
+                select(func.count())
+                .select_from(Lease)
+                .where(
+                    Lease.user_id == user.id,
+                    Lease.kind == LeaseKind.BOOKED,
+                    Lease.state == LeaseState.ENDED,
+                    Lease.counts,
+                    Lease.hold_end > self._now - UNUSED_WITHIN,
+                    ~used,
+                )
+            )
+            or 0
+        )
+        if unused >= UNUSED:
+            yield Fault(
+                Wrong.IDLE, "left_unused", f"{user.name} left {unused} leases unused in 7 days."
+            )
+
+    def _reasons(self, lease: Lease, node: Node, removed: Removed) -> Iterator[Reason]:
+        """The rules that a lease breaks today, if those in `removed` are no longer there."""
+        policy = self.policy(lease.user_id, node)
+        request = Request(
+            member=self._member(lease.user_id),
+            node=ref_of(node),
+            start=lease.hold_start,
+            end=lease.hold_end,
+            replaces=removed | {lease.id},
+        )
+        verdict = evaluate(request, self._situation(lease.user_id, policy), policy, offers=0)
+        return (reason for reason in verdict.reasons if reason.code not in PASSING)
+
+    def _situation(self, user_id: str, policy: Policy) -> Situation:
+        key = (user_id, policy.id)
+        if key not in self._situations:
+            member = self._member(user_id)
+            since = counted_since(policy, self._now)
+            self._situations[key] = Situation(
+                now=self._now,
+                own=lease_facts(self._session, Lease.user_id == user_id, since=since),
+                lab=lease_facts(self._session, Lease.lab_id.in_(member.lab_ids), since=since),
+                exceptions=exceptions_of(self._session, user_id),
+            )
+        return self._situations[key]
+
+    def _member(self, user_id: str) -> Member:
+        if user_id not in self._members:
+            self._members[user_id] = member_of(self._session, user_id)
+        return self._members[user_id]
+
+    def _has_run(self, lease: Lease) -> bool:
+        return (
+            self._session.scalar(select(Part.attempt_id).where(Part.lease_id == lease.id).limit(1))
+            is not None
+        )
+
+    def _last_work(self, lease: Lease) -> datetime:
+        """When a job last ran in it: now, or when the last one ended, or its own start."""
+        ends = self._session.scalars(select(Part.ended_at).where(Part.lease_id == lease.id)).all()
+        return max([lease.hold_start, *(ended_at or self._now for ended_at in ends)])
+
+
+def _is_cap(code: str) -> bool:
+    return code in CAPS or code.startswith("quota_")

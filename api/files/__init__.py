@@ -1,0 +1,1 @@
+"""Files that users bring and jobs leave, and how long they are kept."""

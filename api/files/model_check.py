@@ -1,0 +1,231 @@
+"""An uploaded Hugging Face model: a tar archive of its folder, checked while it streams by.
+
+Every file goes into the store by itself, once all of them are right. Only names that are known are
+taken, so no path and no pickle ever reaches a disk; weights must be whole safetensors of a model
+that can be trained here.
+"""
+
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import PurePosixPath
+
+from api.files.store import IncomingFile
+from core.errors import BadRequest
+from strategies.fine_tuning.hf_config import (
+    CONFIG,
+    INDEX,
+    OTHER_FILES,
+    TOKENIZER,
+    WEIGHT_FILE,
+    HfConfig,
+    UnsupportedModel,
+    parse_config,
+)
+from strategies.fine_tuning.hf_names import codes_name, hf_weights
+from strategies.spec import ModelSpec
+
+BLOCK = 512  # bytes; a tar archive's unit
+MAX_FILES = 300
+MAX_OTHER_BYTES = 64 << 20  # of a file that is no weights: tokenizers have some 10 MB
+MAX_HEADER_BYTES = 100 << 20  # safetensors' own limit
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+NAMES_TOLD = 3
+
+
+def wrong(code: str, message: str) -> BadRequest:
+    """What is wrong with the archive."""
+    return BadRequest(message, code=code, param="body")
+
+
+class ModelCheck:
+    """Feed it the body, piece by piece, then `finish`; `files` are then ready to be kept.
+
+    Close it at the end: what was not kept is removed.
+    """
+
+    def __init__(self, new_file: Callable[[], IncomingFile]) -> None:
+        self.new_file = new_file
+        self.files: dict[str, IncomingFile] = {}
+        self.weights: set[str] = set()
+        self.config: HfConfig | None = None
+        self.config_text = ""
+        self._pending = bytearray()
+        self._open: _Member | None = None
+        self._padding = 0
+        self._ended = False
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes. BadRequest where they are wrong."""
+        self._pending += piece
+        while not self._ended and self._step():
+            pass
+        if self._ended:
+            self._pending.clear()
+
+    def _step(self) -> bool:
+        """Take one part of the archive; False where more bytes are needed first."""
+        if self._open is not None:
+            taken = self._open.write(self._pending)
+            del self._pending[:taken]
+            if not self._open.is_complete:
+                return False
+            self._finish_file(self._open)
+            self._open = None
+            return True
+        if self._padding:
+            skipped = min(self._padding, len(self._pending))
+            del self._pending[:skipped]
+            self._padding -= skipped
+            return self._padding == 0
+        if len(self._pending) < BLOCK:
+            return False
+        header = bytes(self._pending[:BLOCK])
+        del self._pending[:BLOCK]
+        if not any(header):  # two empty blocks end an archive; one is as good
+            self._ended = True
+        else:
+            self._begin_file(header)
+        return True
+
+    def _begin_file(self, header: bytes) -> None:
+        try:
+            info = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
+        except (tarfile.HeaderError, UnicodeDecodeError) as error:
+            raise wrong(
+                "not_tar", f"The body is no tar archive that can be read: {error}"
+            ) from error
+        name = info.name.removeprefix("./")
+        if info.type == tarfile.DIRTYPE:
+            return
+        if not info.isreg():
+            raise wrong("not_a_file", f"{name[:100]!r} is no plain file; links are not taken.")
+        require_known(name)
+        if name in self.files:
+            raise wrong("twice", f"{name} is there twice.")
+        if len(self.files) >= MAX_FILES:
+            raise wrong("too_many", f"There are more than {MAX_FILES:,} files.")
+        is_weights = WEIGHT_FILE.match(name) is not None
+        if not is_weights and info.size > MAX_OTHER_BYTES:
+            raise wrong(
+                "too_large",
+                f"{name} has {info.size:,} bytes; at most {MAX_OTHER_BYTES:,} are taken.",
+            )
+        self.files[name] = self.new_file()
+        self._open = _Member(name, info.size, self.files[name], is_weights=is_weights)
+
+    def _finish_file(self, member: "_Member") -> None:
+        self._padding = -member.size % BLOCK
+        if member.name == CONFIG:
+            try:
+                self.config = parse_config(bytes(member.content))
+                self.config.model()
+            except UnsupportedModel as error:
+                raise wrong("unsupported_model", str(error)) from error
+            self.config_text = member.content.decode()
+        elif member.header is not None:
+            self.weights |= set(member.header)
+
+    def finish(self) -> ModelSpec:
+        """That was all: the network. BadRequest where something is missing."""
+        if self._open is not None:
+            raise wrong(
+                "torn",
+                f"The archive ends inside {self._open.name}, {self._open.missing:,} bytes too "
+                "early. Send it again.",
+            )
+        if self._pending:
+            raise wrong("not_tar", "The archive ends in the middle of a header. Send it again.")
+        if self.config is None:
+            raise wrong("no_config", f"There is no {CONFIG}. Upload the folder of a model.")
+        model = self.config.model()
+        missing = [
+            name for name in hf_weights(model) if not {name, codes_name(name)} & self.weights
+        ]
+        if missing:
+            raise wrong(
+                "weights_missing",
+                f"{len(missing):,} weights are missing from the safetensors files, such as "
+                f"{', '.join(missing[:NAMES_TOLD])}. Upload all of them.",
+            )
+        if "model.safetensors" not in self.files and INDEX not in self.files:
+            raise wrong("no_index", f"The weights are in several files, but there is no {INDEX}.")
+        return model
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return TOKENIZER in self.files
+
+    def close(self) -> None:
+        """Remove what was not kept."""
+        for file in self.files.values():
+            file.__exit__()
+
+
+class _Member:
+    """A file that is coming in."""
+
+    def __init__(self, name: str, size: int, file: IncomingFile, *, is_weights: bool) -> None:
+        self.name, self.size, self.missing, self.file = name, size, size, file
+        self.content = bytearray()  # of a small file; of weights, their header
+        self.header: dict[str, object] | None = None
+        self._is_weights = is_weights
+
+    @property
+    def is_complete(self) -> bool:
+        return self.missing == 0
+
+    def write(self, pending: bytearray) -> int:
+        """Take what belongs to this file; how many bytes."""
+        piece = bytes(pending[: self.missing])
+        self.file.write(piece)
+        self.missing -= len(piece)
+        if not self._is_weights:
+            self.content += piece
+        elif self.header is None:
+            self.content += piece
+            self._read_header()
+        if self.is_complete and self._is_weights and self.header is None:
+            raise self._torn()
+        return len(piece)
+
+    def _read_header(self) -> None:
+        """The header of safetensors: its length, then JSON with every tensor's place."""
+        if len(self.content) < 8:
+            return
+        length = int.from_bytes(self.content[:8], "little")
+        if length > min(MAX_HEADER_BYTES, self.size - 8):
+            raise self._torn()
+        if len(self.content) < 8 + length:
+            return
+        try:
+            header = json.loads(self.content[8 : 8 + length])
+            header.pop("__metadata__", None)
+            ends = [tensor["data_offsets"][1] for tensor in header.values()]
+            whole = max(ends, default=0) == self.size - 8 - length
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+            raise self._torn() from None
+        if not whole:
+            raise self._torn()
+        self.header = header
+        self.content.clear()
+
+    def _torn(self) -> BadRequest:
+        return wrong("torn", f"{self.name} is torn or no safetensors file. Fetch or save it again.")
+
+
+def require_known(name: str) -> None:
+    """BadRequest for a file that a model does not need, or must not have."""
+    if WEIGHT_FILE.match(name) or name in OTHER_FILES:
+        return
+    if PurePosixPath(name).suffix in PICKLES:
+        raise wrong(
+            "pickle",
+            f"{name[:100]} can run code when it is opened, and is not taken. Save the model as "
+            "safetensors: model.save_pretrained(DIR, safe_serialization=True).",
+        )
+    raise wrong(
+        "unknown_file",
+        f"{name[:100]!r} is no file of a model. Known are model.safetensors (or its parts) and "
+        f"{', '.join(OTHER_FILES)}.",
+    )

@@ -1,0 +1,29 @@
+"""What a person has uploaded, by its id or by the name they gave it."""
+
+from typing import TypeVar
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from api.identity import Person
+from core.errors import NotFound
+from core.tables.files import Dataset, Model
+
+Owned = TypeVar("Owned", Dataset, Model)
+
+
+def find_owned(session: Session, kind: type[Owned], person: Person, key: str) -> Owned:
+    """Raises NotFound, for what is somebody else's or deleted too."""
+    found = session.scalars(
+        select(kind)
+        .where(
+            kind.user_id == person.id,
+            kind.deleted_at.is_(None),
+            (kind.id == key) | (kind.name == key),
+        )
+        .order_by(func.length(kind.name))
+        .limit(1)
+    ).first()
+    if found is None:
+        raise NotFound(f"You have no {kind.__name__.lower()} {key!r}.")
+    return found

@@ -1,0 +1,321 @@
+"""Forgetting: what has become too old or too much, and files that nobody names any more.
+
+Every deletion is a transaction of its own together with its event, so that a process that dies half
+way has forgotten a little and told of all of it. `core.retention` decides.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+from sqlalchemy import ColumnElement, CursorResult, delete, exists, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from api.admin import audit
+from api.files.storage_use import holders
+from api.files.store import Store
+from core import read_only
+from core.claims import claim
+from core.database import Database
+from core.notices import NoticeKind, notify
+from core.retention import (
+    Ended,
+    Expired,
+    Limits,
+    StoredCheckpoint,
+    Surplus,
+    Thing,
+    expired,
+    size_text,
+    surplus,
+    warning,
+)
+from core.settings import ApiSettings
+from core.states import TERMINAL_JOB
+from core.tables.files import Artifact, Checkpoint, CheckpointPart, Dataset, Model, StoredFile
+from core.tables.jobs import Attempt, Job
+from core.tables.notices import Notice
+from core.tables.scripts import CodeArchive
+from core.tables.telemetry import LogChunk, MetricChunk
+from core.transitions import note
+
+ACTOR = "retention"
+CHORE = "retention"
+EVERY = timedelta(hours=5)  # each API looks every 6 hours
+JOBS_AT_ONCE = 200
+UNNAMED = timedelta(days=1)  # a file may come long before what names it: a large upload's first
+WARN_EVERY = timedelta(days=7)
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What the chore needs."""
+
+    database: Database
+    store: Store
+    settings: ApiSettings
+    holder: str
+    """Which process this is."""
+
+    def run(self, now: datetime) -> bool:
+        """Forget what is due; False if another process did so in the last hours."""
+        with self.database.write() as session:
+            if read_only.state(session, now=now) is not None:
+                return False
+            if not claim(session, CHORE, holder=self.holder, now=now, lasts=EVERY):
+                return False
+        limits = limits_of(self.settings)
+        for thing in Thing:
+            self._forget_old(thing, limits, now)
+        self._make_room(now)
+        self._sweep(now)
+        return True
+
+    def _forget_old(self, thing: Thing, limits: Limits, now: datetime) -> None:
+        age = limits.ages.get(thing)
+        if age is None:
+            return
+        while True:
+            with self.database.read() as session:
+                jobs = list(_ended_with(session, thing, before=now - age))
+            due = list(expired(jobs, limits, now))
+            for one in due:
+                with self.database.write() as session:
+                    forget(session, one, now=now)
+            if len(jobs) < JOBS_AT_ONCE:
+                return
+
+    def _make_room(self, now: datetime) -> None:
+        with self.database.read() as session:
+            everybody = holders(session, self.settings)
+            checkpoints = _checkpoints_of_ended(session)
+        gone: set[str] = set()
+        for holder in everybody:
+            left = [c for c in checkpoints if c.id not in gone]
+            for one in surplus(holder, left):
+                with self.database.write() as session:
+                    drop_checkpoint(session, one, now=now)
+                gone.add(one.checkpoint.id)
+            sentence = warning(holder)
+            if sentence is not None:
+                with self.database.write() as session:
+                    for user_id in sorted(holder.user_ids):
+                        _warn(session, user_id, holder.name, sentence, now=now)
+
+    def _sweep(self, now: datetime) -> None:
+        """Remove files that nothing has named for a day, and uploads that were cut short."""
+        cutoff = now - UNNAMED
+        with self.database.read() as session:
+            named = named_files(session)
+            old = set(session.scalars(select(StoredFile.sha256).where(_unnamed_since(cutoff))))
+        files = size = 0
+        for sha256 in sorted(old - named):
+            # Whoever names the file meanwhile has touched its row in that transaction: then this
+            # changes nothing. Removed before the commit: an upload of the same bytes that comes
+            # after it finds no file, and keeps its own.
+            with self.database.write() as session:
+                gone = session.scalar(
+                    update(StoredFile)
+                    .where(StoredFile.sha256 == sha256, _unnamed_since(cutoff))
+                    .values(gone_at=now)
+                    .returning(StoredFile.size)
+                )
+                if gone is not None:
+                    self.store.remove(sha256)
+                    files, size = files + 1, size + gone
+        if files:
+            with self.database.write() as session:
+                audit.record(
+                    session, ACTOR, "store.sweep", "store", now=now, files=files, bytes=size
+                )
+            log.info("store_swept", files=files, bytes=size)
+        self._sweep_incoming()
+
+    def _sweep_incoming(self) -> None:
+        with suppress(FileNotFoundError):
+            for path in self.store.incoming.iterdir():
+                # By the disk's clock, which is time.time's.
+                if time.time() - path.stat().st_mtime > UNNAMED.total_seconds():
+                    path.unlink(missing_ok=True)
+
+
+def limits_of(settings: ApiSettings) -> Limits:
+    """The limits that the settings ask for; 0 is for ever."""
+    days = {
+        Thing.LOGS: settings.keep_logs_days,
+        Thing.METRICS: settings.keep_metrics_days,
+        Thing.CHECKPOINTS: settings.keep_checkpoints_days,
+        Thing.ARTIFACTS: settings.keep_artifacts_days,
+    }
+    return Limits({thing: timedelta(days=age) if age else None for thing, age in days.items()})
+
+
+def forget(session: Session, due: Expired, *, now: datetime) -> None:
+    """Delete one kind of thing of one job, and say so in its events."""
+    attempts = select(Attempt.id).where(Attempt.job_id == due.job_id)
+    if due.thing is Thing.LOGS:
+        _changed(session, delete(LogChunk).where(LogChunk.attempt_id.in_(attempts)))
+    elif due.thing is Thing.METRICS:
+        _changed(session, delete(MetricChunk).where(MetricChunk.attempt_id.in_(attempts)))
+    elif due.thing is Thing.ARTIFACTS:
+        _changed(session, delete(Artifact).where(Artifact.job_id == due.job_id))
+    else:
+        _changed(
+            session,
+            update(Checkpoint)
+            .where(Checkpoint.job_id == due.job_id, Checkpoint.deleted_at.is_(None))
+            .values(deleted_at=now, files=[]),
+        )
+    note(
+        session,
+        due.job_id,
+        f"{due.thing}_deleted",
+        now=now,
+        message=f"Its {due.thing} were deleted. {due.why}",
+        actor=ACTOR,
+        reason_code="age",
+    )
+
+
+def drop_checkpoint(session: Session, one: Surplus, *, now: datetime) -> None:
+    """Delete a checkpoint to make room, and say so."""
+    checkpoint = one.checkpoint
+    dropped = _changed(
+        session,
+        update(Checkpoint)
+        .where(Checkpoint.id == checkpoint.id, Checkpoint.deleted_at.is_(None))
+        .values(deleted_at=now, files=[]),
+    )
+    if not dropped:
+        return
+    note(
+        session,
+        checkpoint.job_id,
+        "checkpoints_deleted",
+        now=now,
+        message=f"A checkpoint of {size_text(checkpoint.size)} was deleted. {one.why}",
+        actor=ACTOR,
+        reason_code="storage",
+    )
+
+
+def named_files(session: Session) -> set[str]:
+    """Hashes of every file that something still needs."""
+    waiting = Job.state.not_in(TERMINAL_JOB)
+    datasets = session.scalars(
+        select(Dataset.sha256).where(
+            or_(
+                Dataset.deleted_at.is_(None),
+                exists().where(Job.dataset_id == Dataset.id, waiting),
+            )
+        )
+    )
+    models = session.scalars(
+        select(Model.files).where(
+            or_(Model.deleted_at.is_(None), exists().where(Job.model_id == Model.id, waiting))
+        )
+    )
+    named = set(datasets) | set(session.scalars(select(Artifact.sha256)))
+    checkpoints = session.scalars(select(Checkpoint.files).where(Checkpoint.deleted_at.is_(None)))
+    named |= set(session.scalars(select(CodeArchive.sha256)))
+    parts = session.scalars(
+        select(CheckpointPart.files)
+        .join(Attempt, Attempt.id == CheckpointPart.attempt_id)
+        .where(Attempt.files_kept.is_(False))  # its other nodes may still bring theirs
+    )
+    for files in (*models, *checkpoints, *parts):
+        named |= {str(file["sha256"]) for file in files}
+    return named
+
+
+def _ended_with(session: Session, thing: Thing, *, before: datetime) -> Iterator[Ended]:
+    """Jobs that ended before, and have such things."""
+    rows = session.execute(
+        select(Job.id, Job.finished_at)
+        .where(Job.state.in_(TERMINAL_JOB), Job.finished_at <= before, _has(thing))
+        .order_by(Job.finished_at)
+        .limit(JOBS_AT_ONCE)
+    )
+    for job_id, ended_at in rows:
+        assert ended_at is not None
+        yield Ended(job_id, ended_at, frozenset({thing}))
+
+
+def _has(thing: Thing) -> ColumnElement[bool]:
+    if thing is Thing.ARTIFACTS:
+        return exists().where(Artifact.job_id == Job.id)
+    if thing is Thing.CHECKPOINTS:
+        return exists().where(Checkpoint.job_id == Job.id, Checkpoint.deleted_at.is_(None))
+    table = LogChunk if thing is Thing.LOGS else MetricChunk
+    return exists().where(Attempt.job_id == Job.id, table.attempt_id == Attempt.id)
+
+
+def _checkpoints_of_ended(session: Session) -> list[StoredCheckpoint]:
+    further = (
+        select(Checkpoint.job_id, func.max(Checkpoint.step).label("step"))
+        .where(Checkpoint.deleted_at.is_(None))
+        .group_by(Checkpoint.job_id)
+        .subquery()
+    )
+    rows = session.execute(
+        select(
+            Checkpoint.id,
+            Checkpoint.job_id,
+            Job.user_id,
+            Checkpoint.size,
+            Job.finished_at,
+            Checkpoint.step == further.c.step,
+        )
+        .join(Job, Job.id == Checkpoint.job_id)
+        .join(further, further.c.job_id == Job.id)
+        .where(
+            Checkpoint.deleted_at.is_(None),
+            Job.state.in_(TERMINAL_JOB),
+        )
+    )
+    return [
+        StoredCheckpoint(id, job_id, user_id, size, ended_at, is_last)
+        for id, job_id, user_id, size, ended_at, is_last in rows
+        if ended_at is not None
+    ]
+
+
+def _unnamed_since(cutoff: datetime) -> ColumnElement[bool]:
+    named = func.coalesce(StoredFile.named_at, StoredFile.created_at)
+    return StoredFile.gone_at.is_(None) & (named < cutoff)
+
+
+def _warn(session: Session, user_id: str, name: str, sentence: str, *, now: datetime) -> None:
+    """Tell a person once a week."""
+    told = session.scalar(
+        select(Notice.id)
+        .where(
+            Notice.user_id == user_id,
+            Notice.kind == NoticeKind.STORAGE_NEARLY_FULL,
+            Notice.subject == name,
+            Notice.created_at > now - WARN_EVERY,
+        )
+        .limit(1)
+    )
+    if told is None:
+        notify(
+            session,
+            user_id,
+            NoticeKind.STORAGE_NEARLY_FULL,
+            name,
+            {"message": sentence},
+            now=now,
+        )
+
+
+def _changed(session: Session, statement: object) -> int:
+    result = session.execute(
+        statement.execution_options(synchronize_session=False)  # type: ignore[attr-defined]
+    )
+    assert isinstance(result, CursorResult)
+    return result.rowcount

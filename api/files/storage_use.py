@@ -1,0 +1,100 @@
+"""How many bytes are kept for whom, and whether there is room for more.
+
+Counted is what is listed: two jobs with the same checkpoint both count it, though the store keeps
+it once.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from core.errors import Conflict
+from core.retention import GIB, Holder, warning
+from core.settings import ApiSettings
+from core.tables.files import Artifact, Checkpoint, Dataset, Model
+from core.tables.jobs import Job
+from core.tables.people import Lab, Membership, User
+
+
+class StorageFull(Conflict):
+    """More is kept for this person or lab than may be."""
+
+    code = "storage_full"
+    title = "Storage full"
+
+
+@dataclass
+class Use:
+    """Bytes of one person, by what holds them."""
+
+    by_kind: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_kind.values())
+
+
+def use_by_user(session: Session, user_ids: Collection[str] | None = None) -> dict[str, Use]:
+    """Of these people, or of everybody who has anything."""
+    of_job = (
+        ("checkpoints", Checkpoint, Checkpoint.deleted_at.is_(None)),
+        ("artifacts", Artifact, None),
+    )
+    own = (("datasets", Dataset), ("models", Model))
+    queries = []
+    for kind, table, where in of_job:
+        query = select(Job.user_id, func.sum(table.size)).join(table, table.job_id == Job.id)
+        query = query if where is None else query.where(where)
+        queries.append((kind, Job.user_id, query.group_by(Job.user_id)))
+    for kind, owned in own:
+        query = select(owned.user_id, func.sum(owned.size)).where(owned.deleted_at.is_(None))
+        queries.append((kind, owned.user_id, query.group_by(owned.user_id)))
+    found: dict[str, Use] = {}
+    for kind, user_id, query in queries:
+        if user_ids is not None:
+            query = query.where(user_id.in_(user_ids))
+        for user, size in session.execute(query):
+            found.setdefault(user, Use()).by_kind[kind] = int(size)
+    return found
+
+
+def holders(session: Session, settings: ApiSettings, *, of_user: str | None = None) -> list[Holder]:
+    """Everybody who has a limit, or one person and their labs, with what is kept for them."""
+    user_limit, lab_limit = settings.user_storage_gib, settings.lab_storage_gib
+    if not user_limit and not lab_limit:
+        return []
+    labs: dict[str, set[str]] = {}
+    for lab, member in session.execute(
+        select(Lab.name, Membership.user_id).join(Membership, Membership.lab_id == Lab.id)
+    ):
+        labs.setdefault(lab, set()).add(member)
+    people = select(User.id, User.name)
+    if of_user is not None:
+        labs = {lab: members for lab, members in labs.items() if of_user in members}
+        people = people.where(User.id == of_user)
+    use = use_by_user(session)
+    found = []
+    if user_limit:
+        found = [
+            _holder(name, [user_id], use, user_limit)
+            for user_id, name in session.execute(people)
+            if user_id in use
+        ]
+    if lab_limit:
+        found += [_holder(f"Lab {lab}", labs[lab], use, lab_limit) for lab in sorted(labs)]
+    return found
+
+
+def require_room(session: Session, settings: ApiSettings, user_id: str) -> None:
+    """Raises StorageFull where the person, or a lab of theirs, holds more than it may."""
+    for holder in holders(session, settings, of_user=user_id):
+        if holder.used > holder.limit:
+            raise StorageFull(warning(holder) or holder.name)
+
+
+def _holder(name: str, user_ids: Iterable[str], use: dict[str, Use], limit_gib: float) -> Holder:
+    ids = frozenset(user_ids)
+    used = sum(use[user].total for user in ids if user in use)
+    return Holder(name, ids, used, int(limit_gib * GIB))

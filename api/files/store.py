@@ -1,0 +1,131 @@
+"""The store: files by content, in one folder that every API process sees.
+
+A file is written aside, hashed while it is written, fsynced and renamed; a path is made from the
+SHA-256 alone, so no name that somebody sent ever reaches the disk.
+"""
+
+import os
+import re
+import uuid
+from dataclasses import dataclass
+from hashlib import sha256
+from io import BufferedWriter
+from pathlib import Path
+
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from core.clock import utc_now
+from core.errors import BadRequest, NotFound, Unavailable
+from core.tables.files import StoredFile
+from strategies.run_directory import fsync_directory
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A file that is in the store."""
+
+    sha256: str
+    size: int
+
+
+class Store:
+    """Files below `root`: `ab/abcdef...` by hash, `incoming/` while they are written."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.incoming = root / "incoming"
+
+    def create(self) -> None:
+        """Make the folders that are missing."""
+        self.incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def path(self, digest: str) -> Path:
+        """Where a file lies. `digest` must be a SHA-256."""
+        if not SHA256.fullmatch(digest):
+            raise ValueError(f"{digest!r} is no SHA-256")
+        return self.root / digest[:2] / digest
+
+    def has(self, digest: str) -> bool:
+        """Whether the file is here."""
+        return self.path(digest).is_file()
+
+    def remove(self, digest: str) -> None:
+        """Take the file away; nothing if it is not here."""
+        self.path(digest).unlink(missing_ok=True)
+
+    def open_path(self, digest: str) -> Path:
+        """The path of a file that must be here; NotFound where the disk lost it."""
+        path = self.path(digest)
+        if not path.is_file():
+            raise NotFound(f"The store has lost the file {digest}. Tell an administrator.")
+        return path
+
+    def incoming_file(self) -> "IncomingFile":
+        """A file to write into, nowhere to be seen until it is kept."""
+        self.create()
+        return IncomingFile(self)
+
+
+class IncomingFile:
+    """A file on its way into the store. Use it in a `with`: what is not kept is removed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._path = store.incoming / uuid.uuid4().hex
+        self._file: BufferedWriter = open(self._path, "xb")  # noqa: SIM115
+        self._hash = sha256()
+        self.size = 0
+
+    def __enter__(self) -> "IncomingFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def write(self, piece: bytes) -> None:
+        """Add bytes."""
+        self._file.write(piece)
+        self._hash.update(piece)
+        self.size += len(piece)
+
+    def written(self) -> Path:
+        """Where everything lies that was written so far."""
+        self._file.flush()
+        return self._path
+
+    def keep(self, *, expected_sha256: str | None = None) -> Kept:
+        """Move the file to its place. BadRequest if it is not what was promised."""
+        digest = self._hash.hexdigest()
+        if expected_sha256 not in (None, digest):
+            raise BadRequest(
+                f"The {self.size:,} bytes have the SHA-256 {digest}, not {expected_sha256}. "
+                "Send the file again.",
+                code="hash_mismatch",
+                param="sha256",
+            )
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        target = self._store.path(digest)
+        target.parent.mkdir(exist_ok=True, mode=0o700)
+        os.replace(self._path, target)
+        fsync_directory(target.parent)
+        return Kept(sha256=digest, size=self.size)
+
+
+def record(session: Session, store: Store, kept: Kept) -> None:
+    """The row of a stored file, named now. Unavailable if it was swept away in this very moment."""
+    now = utc_now()
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    session.execute(
+        insert(StoredFile)
+        .values(sha256=kept.sha256, size=kept.size, created_at=now, named_at=now)
+        .on_conflict_do_update(
+            index_elements=[StoredFile.sha256], set_={"named_at": now, "gone_at": None}
+        )
+    )
+    if not store.has(kept.sha256):
+        raise Unavailable("The file was removed while it arrived. Send it again.")

@@ -1,0 +1,228 @@
+"""/v1/agendas: an ordered list of jobs for one lease; whether all fits, and what is late."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from api.auth import SignedIn
+from api.files.storage_use import require_room
+from api.idempotency import IdempotencyKey, fingerprint, once
+from api.identity import Person
+from api.jobs.agenda_schemas import AgendaPlanView, AgendaView, NewAgenda
+from api.jobs.agenda_submission import (
+    Entry,
+    plan_agenda,
+    read_agenda,
+    room_in_block,
+    room_in_lease,
+)
+from api.jobs.agenda_views import agenda_views, agendas_with_context, find_agenda, plan_view
+from api.jobs.spec_body import EXAMPLE, SpecBody, body_of
+from api.jobs.steering import want
+from api.jobs.submission import check_queue, insert_job
+from api.leases.lease_schemas import Hours
+from api.process import ProcessDep
+from api.schemas import Page
+from api.text_types import After, Limit, PlainText
+from core.clock import utc_now
+from core.errors import BadRequest, Conflict
+from core.ids import Kind, new_id
+from core.states import TERMINAL_JOB, WAITING_JOB, Desired
+from core.tables.agendas import Agenda, AgendaJob
+from core.tables.jobs import Job
+from core.tables.people import User
+
+AGENDA = {
+    "name": "lab-1",
+    "common": {key: value for key, value in EXAMPLE.items() if key != "name"},
+    "jobs": [{"name": "first"}, {"name": "second", "resources": {"wall_time": "30min"}}],
+}
+AGENDA_BODY = body_of({"$ref": "#/components/schemas/NewAgenda"}, AGENDA)
+
+router = APIRouter(prefix="/v1/agendas", tags=["jobs"])
+
+
+@router.post(
+    "/plan", openapi_extra=AGENDA_BODY, summary="See whether jobs fit into a lease, before it"
+)
+def plan_jobs(
+    body: SpecBody,
+    person: SignedIn,
+    process: ProcessDep,
+    lease: Annotated[PlainText | None, Query(description="A booked lease of yours.")] = None,
+    hours: Annotated[Hours | None, Query(description="Instead: a block of so many hours,")] = None,
+    node_class: Annotated[PlainText | None, Query(description="on a node of this class.")] = None,
+) -> AgendaPlanView:
+    """When each job would start and end if every one used up its wall time, with the hand-over
+    between them, and whether that is in time. Nothing is submitted. The body is JSON or YAML.
+    """
+    text, _ = body
+    agenda = read_agenda(text)
+    now = utc_now()
+    with process.read() as session:
+        if lease is not None and hours is None and node_class is None:
+            room = room_in_lease(session, lease, user_id=person.id, now=now)
+        elif lease is None and hours is not None and node_class is not None:
+            room = room_in_block(session, hours, node_class, person, now=now)
+        else:
+            raise BadRequest(
+                "Say either lease, or hours and node_class, such as hours=3&node_class=a100x4.",
+                param="lease",
+            )
+        entries = plan_agenda(session, process.plans, agenda, room, text.lines, user_id=person.id)
+    return plan_view(agenda, entries, room, now=now)
+
+
+@router.post("", status_code=201, openapi_extra=AGENDA_BODY, summary="Submit an agenda")
+def create_agenda(
+    body: SpecBody,
+    request: Request,
+    person: SignedIn,
+    process: ProcessDep,
+    lease: Annotated[PlainText, Query(description="A booked lease of yours.")],
+    anyway: Annotated[
+        bool, Query(description="Submit it even if it does not fit: the rest goes on elsewhere.")
+    ] = False,
+    key: IdempotencyKey = None,
+) -> AgendaView:
+    """Queue jobs that run in the lease in their order. All are planned first: where one of them
+    cannot run, or not all end in time, none is submitted.
+    """
+    text, raw = body
+    agenda = read_agenda(text)
+    process.limits.count_submission(person.id, jobs=len(agenda.jobs))
+    now = utc_now()
+    with process.read() as session:
+        room = room_in_lease(session, lease, user_id=person.id, now=now)
+        entries = plan_agenda(session, process.plans, agenda, room, text.lines, user_id=person.id)
+    with process.write() as (session, bells):
+
+        def make() -> str:
+            check_queue(session, person.id, process.settings.max_queued_jobs, adding=len(entries))
+            require_room(session, process.settings, person.id)
+            room = room_in_lease(session, lease, user_id=person.id, now=now)  # it may have gone
+            _require_free(session, lease)
+            fit = plan_view(agenda, entries, room, now=now)
+            if not (fit.fits or anyway):
+                raise Conflict(
+                    f"Nothing was submitted. {fit.summary} With anyway=true what does not end in "
+                    "the lease goes on in your next one, or in the queue.",
+                    code="over_time",
+                )
+            bells.scheduler = True
+            return _insert(session, agenda, entries, lease, person, now)
+
+        agenda_id = once(
+            session,
+            user_id=person.id,
+            key=key,
+            body_sha256=fingerprint("POST", f"/v1/agendas?{request.url.query}", raw),
+            now=now,
+            make=make,
+        )
+        return _show(session, agenda_id, person, now)
+
+
+@router.get("", summary="List agendas")
+def list_agendas(
+    person: SignedIn,
+    process: ProcessDep,
+    lease: Annotated[PlainText | None, Query(description="Only of this lease.")] = None,
+    user: Annotated[
+        PlainText | None, Query(description="For staff: a person's name, or `all`.")
+    ] = None,
+    limit: Limit = 50,
+    after: After = None,
+) -> Page[AgendaView]:
+    """Your agendas as they stand now, the newest first."""
+    query = agendas_with_context().order_by(Agenda.id.desc()).limit(limit + 1)
+    if user is None or not person.is_staff:
+        query = query.where(Agenda.user_id == person.id)
+    elif user != "all":
+        query = query.where(User.name == user)
+    if lease:
+        query = query.where(Agenda.lease_id == lease)
+    if after:
+        query = query.where(Agenda.id < after)
+    with process.read() as session:
+        rows = session.execute(query).all()
+        views = agenda_views(session, rows[:limit], now=utc_now())
+    return Page[AgendaView](data=views, has_more=len(rows) > limit)
+
+
+@router.get("/{agenda_id}", summary="How an agenda stands")
+def get_agenda(agenda_id: PlainText, person: SignedIn, process: ProcessDep) -> AgendaView:
+    """Its jobs with their planned and their real times, what is late, and whether the rest still
+    fits."""
+    with process.read() as session:
+        return _show(session, agenda_id, person, utc_now())
+
+
+@router.post("/{agenda_id}/cancel", summary="Cancel the rest of an agenda")
+def cancel_agenda(agenda_id: PlainText, person: SignedIn, process: ProcessDep) -> AgendaView:
+    """Cancel the jobs of it that wait. One that runs goes on; it can be cancelled by itself."""
+    with process.write() as (session, bells):
+        agenda = find_agenda(session, agenda_id, person)[0]
+        waiting = (
+            select(Job)
+            .join(AgendaJob, AgendaJob.job_id == Job.id)
+            .where(AgendaJob.agenda_id == agenda.id, Job.state.in_(WAITING_JOB))
+            .order_by(Job.id)
+            .with_for_update(key_share=True, of=Job)
+        )
+        for job in session.scalars(waiting).all():
+            if job.state in WAITING_JOB:  # it may have started while its row was waited for
+                want(session, bells, job, Desired.CANCEL, person)
+        session.flush()
+        return _show(session, agenda_id, person, utc_now())
+
+
+def _require_free(session: Session, lease_id: str) -> None:
+    """Raises Conflict where another agenda of the lease is not over: their times would mix."""
+    other = session.scalar(
+        select(Agenda.id)
+        .join(AgendaJob, AgendaJob.agenda_id == Agenda.id)
+        .join(Job, Job.id == AgendaJob.job_id)
+        .where(Agenda.lease_id == lease_id, Job.state.not_in(TERMINAL_JOB))
+        .limit(1)
+    )
+    if other is not None:
+        raise Conflict(
+            f"{lease_id} has {other}, which is not over. Cancel what is left of it first: "
+            f"trainyard agenda cancel {other}.",
+            code="lease_has_agenda",
+            param="lease",
+        )
+
+
+def _insert(
+    session: Session,
+    agenda: NewAgenda,
+    entries: list[Entry],
+    lease_id: str,
+    owner: Person,
+    now: datetime,
+) -> str:
+    row = Agenda(
+        id=new_id(Kind.AGENDA),
+        user_id=owner.id,
+        name=agenda.name,
+        lease_id=lease_id,
+        side_by_side=agenda.side_by_side,
+        on_failure=agenda.on_failure,
+        created_at=now,
+    )
+    session.add(row)
+    session.flush()
+    for position, entry in enumerate(entries):
+        job = insert_job(session, entry.planned, entry.chosen, owner=owner, now=now)
+        values = {"job_id": job.id, "agenda_id": row.id, "position": position}
+        session.execute(insert(AgendaJob).values(**values))
+    return row.id
+
+
+def _show(session: Session, agenda_id: str, person: Person, now: datetime) -> AgendaView:
+    return agenda_views(session, [find_agenda(session, agenda_id, person)], now=now)[0]

@@ -1,0 +1,103 @@
+"""/v1/jobs/{id}/comparison: two jobs by the rule of certificates, after the fact."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.auth import SignedIn
+from api.errors import InvalidRequest
+from api.jobs.job_curves import curve_of
+from api.jobs.job_views import find_job
+from api.process import ProcessDep
+from api.schemas import ComparisonView, ProblemItem
+from api.text_types import PlainText
+from core.errors import BadRequest, Conflict
+from core.spec import AnyJobSpec, JobSpec, ScriptJobSpec, read_job_spec
+from core.tables.jobs import Job
+from strategies.planning.planner import Plan
+from strategies.spec import Precision, Strategy
+from strategies.trust.certificate import compare, differing_fields, promise_of
+from strategies.trust.promise import Promise
+
+router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
+
+# Nobody promises anything for a script; it is held to what data-parallel ranks reach in float32.
+SCRIPT_PROMISE = Promise("exact", Precision.FLOAT32, Strategy.DDP)
+
+
+@router.get("/{job_id}/comparison", summary="Whether two jobs took the same curve")
+def compare_jobs(
+    job_id: PlainText,
+    person: SignedIn,
+    process: ProcessDep,
+    other_id: Annotated[PlainText, Query(alias="with", description="Id of the other job.")],
+) -> ComparisonView:
+    """Their largest differences of loss and gradient norm, and whether the weaker of their promises
+    allows them. Both must train the same model on the same data with the same seed and schedule;
+    layout and precision may differ. Two scripts must be the same code with the same arguments and
+    variables; ranks and launcher may differ, and the curve is what they logged as loss and
+    grad_norm, held to what float32 reaches.
+    """
+    with process.read() as session:
+        job, other = find_job(session, job_id, person), find_job(session, other_id, person)
+        _require_comparable(job, other)
+        found, expected = curve_of(session, job), curve_of(session, other)
+    try:
+        comparison = compare(found, expected, _promise(job), _promise(other))
+    except ValueError:
+        raise Conflict(
+            f"{job.name} has {len(found.loss):,} steps with a loss and {other.name} has "
+            f"{len(expected.loss):,}; none of them is the same. Wait until both have trained.",
+            code="no_common_step",
+        ) from None
+    return ComparisonView(job=job.id, other=other.id, **dict(comparison))
+
+
+def _require_comparable(job: Job, other: Job) -> None:
+    if job.id == other.id:
+        raise BadRequest("Name another job to compare this one with.", param="with")
+    differing = _differing(_spec(job), _spec(other))
+    if differing:
+        raise InvalidRequest(
+            [
+                ProblemItem(
+                    param=name,
+                    code="differs",
+                    message=f"{name} is {one} in {job.name} and {two} in {other.name}",
+                )
+                for name, (one, two) in differing.items()
+            ],
+            code="not_comparable",
+            detail=f"{job.name} and {other.name} are not the same training: they differ in "
+            f"{', '.join(differing)}.",
+        )
+
+
+def _differing(one: AnyJobSpec, other: AnyJobSpec) -> dict[str, tuple[object, object]]:
+    if isinstance(one, JobSpec) and isinstance(other, JobSpec):
+        return differing_fields(one, other)
+    if isinstance(one, ScriptJobSpec) and isinstance(other, ScriptJobSpec):
+        ones, others = one.script.model_dump(), other.script.model_dump()
+        return {
+            f"script.{name}": (value, others[name])
+            for name, value in ones.items()
+            if value != others[name] and name != "launcher"
+        }
+    kinds = ("a script" if isinstance(spec, ScriptJobSpec) else "a recipe" for spec in (one, other))
+    return {"script": (next(kinds), next(kinds))}
+
+
+def _spec(job: Job) -> AnyJobSpec:
+    """The spec; its dataset by id, because one text may have been named in two ways."""
+    spec = read_job_spec(job.spec)
+    if job.dataset_id is None or not isinstance(spec, JobSpec):
+        return spec
+    data = spec.data.model_copy(update={"dataset": job.dataset_id})
+    return spec.model_copy(update={"data": data})
+
+
+def _promise(job: Job) -> Promise:
+    spec = read_job_spec(job.spec)
+    if isinstance(spec, ScriptJobSpec):
+        return SCRIPT_PROMISE
+    return promise_of(spec, Plan.model_validate(job.plan))

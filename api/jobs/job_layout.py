@@ -1,0 +1,50 @@
+"""/v1/jobs/{id}/layout: where a job's ranks sit, and what a step of its pipeline looks like."""
+
+from fastapi import APIRouter
+from sqlalchemy import select
+
+from api.auth import SignedIn
+from api.jobs.job_views import find_job
+from api.process import ProcessDep
+from api.schema_base import View
+from api.text_types import PlainText
+from core.spec import JobSpec
+from core.tables.jobs import Attempt, Part
+from core.tables.nodes import Node
+from strategies.planning.planner import Plan
+from strategies.planning.seats import Seat, TimeSlot, seats, time_slots
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+class LayoutView(View):
+    """Ranks on their nodes, and the passes of a pipeline."""
+
+    seats: list[Seat]
+    """Empty where there are more than can be drawn."""
+    timeline: list[TimeSlot]
+    """Empty where there is no pipeline, or one too long to draw."""
+    nodes: list[str]
+    """Names of the nodes of the newest attempt, as far as they are known."""
+
+
+@router.get("/{job_id}/layout", summary="Where a job's ranks sit")
+def get_layout(job_id: PlainText, person: SignedIn, process: ProcessDep) -> LayoutView:
+    """Each rank's place along every axis and on the nodes, and a step of the pipeline."""
+    with process.read() as session:
+        job = find_job(session, job_id, person)
+        nodes = session.scalars(
+            select(Node.name)
+            .join(Part, Part.node_id == Node.id)
+            .join(Attempt, Attempt.id == Part.attempt_id)
+            .where(Attempt.job_id == job.id, Attempt.epoch == job.epoch)
+            .order_by(Part.position)
+        ).all()
+    if job.code_sha256 is not None:  # only the script knows what its ranks do
+        return LayoutView(seats=[], timeline=[], nodes=list(nodes))
+    plan = Plan.model_validate(job.plan)
+    return LayoutView(
+        seats=seats(plan),
+        timeline=time_slots(JobSpec.model_validate(job.spec), plan),
+        nodes=list(nodes),
+    )

@@ -1,0 +1,235 @@
+"""Jobs, attempts and leases as the public API shows them."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import Row, Select, and_, select
+from sqlalchemy.orm import Session
+
+from api.identity import Person
+from api.schemas import AttemptView, JobView, PlaceView, PreflightCheck, PreflightView
+from core.errors import NotFound
+from core.messages import ExitRecord
+from core.policy.grid import usable_end
+from core.states import LIVE_ATTEMPT
+from core.tables.agendas import AgendaJob
+from core.tables.files import Checkpoint
+from core.tables.jobs import Attempt, Job, Part, StudyJob
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+from core.tables.people import User
+from core.touching import stopped_with
+from strategies.trust.preflight_report import Report
+
+
+def jobs_with_context() -> Select[Job, str, str, str, Attempt, str, Lease]:
+    """Each job with its owner's name and the ids of its study and agenda; while an attempt is live,
+    with it, its first node and its lease there."""
+    return (
+        select(Job, User.name, StudyJob.study_id, AgendaJob.agenda_id, Attempt, Node.name, Lease)
+        .join(User, User.id == Job.user_id)
+        .outerjoin(StudyJob, StudyJob.job_id == Job.id)
+        .outerjoin(AgendaJob, AgendaJob.job_id == Job.id)
+        .outerjoin(
+            Attempt,
+            and_(
+                Attempt.job_id == Job.id,
+                Attempt.epoch == Job.epoch,
+                Attempt.state.in_(LIVE_ATTEMPT),
+            ),
+        )
+        .outerjoin(Node, Node.id == Attempt.node_id)
+        .outerjoin(Lease, Lease.id == Attempt.lease_id)
+    )
+
+
+def job_views(
+    session: Session,
+    rows: Sequence[
+        Row[Job, str, str, str, Attempt, str, Lease]
+        | tuple[Job, str, str | None, str | None, Attempt | None, str | None, Lease | None]
+    ],
+) -> list[JobView]:
+    """Rows of `jobs_with_context`, as their owners see them."""
+    places = places_of(session, [attempt for _, _, _, _, attempt, _, _ in rows if attempt])
+    return [
+        _job_view(
+            job,
+            user,
+            study,
+            agenda,
+            attempt,
+            node,
+            stopped_with(session, lease) if lease else None,
+            places[attempt.id] if attempt else [],
+        )
+        for job, user, study, agenda, attempt, node, lease in rows
+    ]
+
+
+def places_of(session: Session, attempts: Sequence[Attempt]) -> dict[str, list[PlaceView]]:
+    """Where each of these attempts is or was, the first node first, by id."""
+    found: dict[str, list[PlaceView]] = {attempt.id: [] for attempt in attempts}
+    rows = session.execute(
+        select(Part, Node.name)
+        .join(Node, Node.id == Part.node_id)
+        .where(Part.attempt_id.in_(found))
+        .order_by(Part.attempt_id, Part.position)
+    )
+    for part, node in rows if found else ():
+        reason = part.lost or (part.exit or {}).get("reason", "")
+        first = part.position * len(part.slots)
+        ranks = list(range(first, first + len(part.slots)))
+        found[part.attempt_id].append(
+            PlaceView(node=node, lease=part.lease_id, slots=part.slots, ranks=ranks, reason=reason)
+        )
+    return found
+
+
+def _job_view(
+    job: Job,
+    user: str,
+    study: str | None,
+    agenda: str | None,
+    attempt: Attempt | None,
+    node: str | None,
+    lease: Lease | None,
+    places: Sequence[PlaceView],
+) -> JobView:
+    return JobView.model_validate(
+        {
+            "id": job.id,
+            "name": job.name,
+            "user": user,
+            "state": job.state,
+            "desired": job.desired,
+            "reason_code": job.reason_code,
+            "reason": job.reason,
+            "predicted_start": job.predicted_start,
+            "spec": job.spec,
+            "plan": job.plan,
+            "lease": job.lease_id,
+            "cloned_from": job.cloned_from,
+            "study": study,
+            "agenda": agenda,
+            "epoch": job.epoch,
+            "node": node,
+            "nodes": places,
+            "steps": job.steps,
+            "step": job.last_step,
+            "loss": finite(job.last_loss),
+            "tokens_per_s": finite(job.last_tokens_per_s),
+            "stops_at": stops_at(job, attempt, lease),
+            "wall_time_s": job.wall_time_s,
+            "used_s": job.used_s,
+            "certificate": job.certificate,
+            "result": job.result,
+            "created_at": job.created_at,
+            "started_at": job.started_at,
+            "finished_at": job.finished_at,
+        }
+    )
+
+
+def find_job(session: Session, job_id: str, person: Person) -> Job:
+    """A job that `person` may see. Somebody else's is NotFound, except for staff."""
+    job = session.get(Job, job_id)
+    if job is None or not (job.user_id == person.id or person.is_staff):
+        raise NotFound(f"You have no job {job_id!r}.")
+    return job
+
+
+def find_job_locked(session: Session, job_id: str, person: Person) -> Job:
+    """The same, with its row locked: nobody else writes about this job until the commit."""
+    session.execute(select(Job.id).where(Job.id == job_id).with_for_update(key_share=True))
+    return find_job(session, job_id, person)
+
+
+def show_job(session: Session, job_id: str, person: Person) -> JobView:
+    """The view of a job that `person` may see."""
+    row = session.execute(jobs_with_context().where(Job.id == job_id)).one_or_none()
+    if row is None or not (row[0].user_id == person.id or person.is_staff):
+        raise NotFound(f"You have no job {job_id!r}.")
+    return job_views(session, [row])[0]
+
+
+def attempt_views(session: Session, job: Job) -> Sequence[AttemptView]:
+    """All attempts of a job, the first one first."""
+    rows = session.execute(
+        select(Attempt, Node.name, Checkpoint.step)
+        .join(Node, Node.id == Attempt.node_id)
+        .outerjoin(Checkpoint, Checkpoint.id == Attempt.resume_checkpoint_id)
+        .where(Attempt.job_id == job.id)
+        .order_by(Attempt.epoch)
+    ).all()
+    places = places_of(session, [attempt for attempt, _, _ in rows])
+    return [_attempt_view(attempt, node, step, places[attempt.id]) for attempt, node, step in rows]
+
+
+def stops_at(job: Job, attempt: Attempt | None, lease: Lease | None) -> datetime | None:
+    """When the present attempt is stopped at the latest: usable end, or end of the wall time.
+
+    `lease`: the one with which it is stopped.
+    """
+    if attempt is None or lease is None:
+        return None
+    lease_stop = usable_end(lease.hold_end, lease.grace_s)
+    if attempt.started_at is None:
+        return lease_stop
+    return min(lease_stop, attempt.started_at + timedelta(seconds=job.wall_time_s - job.used_s))
+
+
+def finite(value: float | None) -> float | None:
+    """JSON has no nan and no infinity."""
+    return value if value is not None and abs(value) < float("inf") else None
+
+
+def _attempt_view(
+    attempt: Attempt, node: str, resumed_from_step: int | None, places: list[PlaceView]
+) -> AttemptView:
+    record = ExitRecord.model_validate(attempt.exit) if attempt.exit else None
+    return AttemptView(
+        id=attempt.id,
+        epoch=attempt.epoch,
+        node=node,
+        lease=attempt.lease_id,
+        nodes=places,
+        state=attempt.state,
+        outcome=attempt.outcome,
+        reason=attempt.reason,
+        launcher=attempt.launcher,
+        culprit_rank=record.culprit_rank if record else None,
+        signal=record.signal if record else None,
+        exit_code=record.code if record else None,
+        last_lines=record.last_lines if record else [],
+        resumed_from_step=resumed_from_step,
+        preflight=_preflight_view(attempt),
+        assigned_at=attempt.assigned_at,
+        started_at=attempt.started_at,
+        first_step_at=attempt.first_step_at,
+        ended_at=attempt.ended_at,
+    )
+
+
+def _preflight_view(attempt: Attempt) -> PreflightView | None:
+    if attempt.preflight is None:
+        return None
+    report = Report.model_validate(attempt.preflight)
+    return PreflightView(
+        seconds=report.seconds,
+        device=report.device,
+        backend=report.backend,
+        torch=report.torch,
+        ranks=len(report.ranks),
+        checks=[
+            PreflightCheck(
+                check=str(timing.check),
+                right=timing.right,
+                ms=timing.p50_ms,
+                bus_gb_per_s=timing.bus_gb_per_s,
+                slowest_rank=timing.slowest_rank,
+            )
+            for timing in report.timings
+        ],
+        findings=report.findings,
+    )

@@ -1,0 +1,75 @@
+"""/v1/jobs/plan/accuracy: how near plans were to what runs then needed, and learning from it."""
+
+import asyncio
+
+import anyio
+import structlog
+from fastapi import APIRouter
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from api.auth import SignedIn
+from api.jobs.plan_cache import PlanCache
+from api.process import ProcessDep
+from api.schemas import AccuracyView
+from core.database import Database
+from core.spec import JobSpec
+from core.states import JobState
+from core.tables.jobs import Job
+from strategies.planning.accuracy import AccuracyRow, learned, table, weighed
+from strategies.planning.planner import Plan
+from strategies.run_directory import Result
+
+RUNS = 500  # the newest: hardware, libraries and formulas change
+EVERY_S = 600.0
+
+log = structlog.get_logger()
+router = APIRouter(prefix="/v1/jobs/plan", tags=["jobs"])
+
+
+@router.get("/accuracy", summary="How near plans were")
+def accuracy(person: SignedIn, process: ProcessDep) -> AccuracyView:
+    """Planned against measured memory of the newest finished jobs of everybody here, by device,
+    model and strategy. No job is named."""
+    with process.read() as session:
+        return AccuracyView(rows=accuracy_table(session))
+
+
+def accuracy_table(session: Session) -> list[AccuracyRow]:
+    """One row for each kind of run among the newest RUNS finished jobs."""
+    rows = session.execute(
+        select(Job.spec, Job.plan, Job.result)
+        .where(
+            Job.state == JobState.SUCCEEDED,
+            Job.result.is_not(None),
+            Job.code_sha256.is_(None),  # of a script, nothing was planned
+        )
+        .order_by(Job.id.desc())
+        .limit(RUNS)
+    )
+    runs = (
+        weighed(
+            Plan.model_validate(plan),
+            JobSpec.model_validate(spec).model.name,
+            Result.model_validate(result).peak_gib,
+        )
+        for spec, plan, result in rows
+    )
+    return table(run for run in runs if run is not None)
+
+
+async def keep_learning(database: Database, plans: PlanCache) -> None:
+    """Plan with what runs here have needed, until cancelled."""
+    while True:
+        try:
+            await anyio.to_thread.run_sync(learn, database, plans)
+        except SQLAlchemyError as error:
+            log.warning("nothing_learned", error=str(error))
+        await asyncio.sleep(EVERY_S)
+
+
+def learn(database: Database, plans: PlanCache) -> None:
+    """Let plans from now on know what runs have needed until now."""
+    with database.read() as session:
+        plans.learn(learned(accuracy_table(session)))

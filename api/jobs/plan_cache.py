@@ -1,0 +1,115 @@
+"""Plans, computed once per (spec, node class, version of the class), outside every transaction."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from core.script import plan_script
+from core.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec
+from core.states import NodeState
+from core.tables.base import Document
+from core.tables.nodes import Node, NodeClass
+from strategies.hardware import Hardware
+from strategies.planning.planner import NOTHING_LEARNED, Learned, Plan, plan
+from strategies.spec import TrainSpec
+
+CAPACITY = 10_000
+USED_STATES = (NodeState.PENDING, NodeState.READY, NodeState.DRAINING, NodeState.MAINTENANCE)
+
+
+@dataclass(frozen=True)
+class ClassOnOffer:
+    """A node class with its hardware, how many of its nodes are ready, and how many there are."""
+
+    name: str
+    version: int
+    hardware: Hardware
+    ready_nodes: int
+    num_nodes: int
+
+
+@dataclass(frozen=True)
+class ClassPlanned:
+    """A plan on one node class, and the same as the JSON that a job's row holds."""
+
+    offer: ClassOnOffer
+    plan: AnyPlan
+    document: Document
+
+
+class PlanCache:
+    """The newest CAPACITY plans of this process."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[tuple[str, str, int], tuple[Plan, Document]] = OrderedDict()
+        self._learned = NOTHING_LEARNED
+        self._lock = threading.Lock()
+
+    def learn(self, learned: Learned) -> None:
+        """Plan with what runs here have needed from now on."""
+        with self._lock:
+            if learned != self._learned:
+                self._learned = learned
+                self._plans.clear()
+
+    def plan(self, spec: AnyJobSpec, offer: ClassOnOffer) -> ClassPlanned:
+        """The plan of `spec` on one node class."""
+        if isinstance(spec, ScriptJobSpec):
+            short = plan_script(
+                spec.script,
+                nodes=spec.resources.nodes,
+                ranks_per_node=spec.resources.ranks_per_node,
+                hardware=offer.hardware,
+            )
+            return ClassPlanned(offer, short, short.model_dump(mode="json"))
+        key = (training_key(spec), offer.name, offer.version)
+        with self._lock:
+            known = self._plans.get(key)
+            if known is not None:
+                self._plans.move_to_end(key)
+                return ClassPlanned(offer, *known)
+            learned = self._learned
+        made = plan(
+            spec,
+            nodes=spec.resources.nodes,
+            ranks_per_node=spec.resources.ranks_per_node,
+            hardware=offer.hardware,
+            learned=learned,
+        )
+        document = made.model_dump(mode="json")
+        with self._lock:
+            if learned is self._learned:
+                self._plans[key] = (made, document)
+            while len(self._plans) > CAPACITY:
+                self._plans.popitem(last=False)
+        return ClassPlanned(offer, made, document)
+
+
+def training_key(spec: JobSpec) -> str:
+    """Hash of all that a plan depends on: the training and the ranks, not name or wall time."""
+    fields = set(TrainSpec.model_fields)
+    ranks = f"{spec.resources.nodes} {spec.resources.ranks_per_node} "
+    return sha256((ranks + spec.model_dump_json(include=fields)).encode()).hexdigest()
+
+
+def classes_on_offer(session: Session, only: str | None = None) -> Sequence[ClassOnOffer]:
+    """The node classes that have nodes in use, smallest first; or only the one named."""
+    ready = func.count(Node.id).filter(Node.state == NodeState.READY)
+    query = (
+        select(NodeClass.name, NodeClass.version, NodeClass.hardware, ready, func.count(Node.id))
+        .join(Node, Node.class_name == NodeClass.name)
+        .where(Node.state.in_(USED_STATES))
+        .group_by(NodeClass.name)
+    )
+    if only is not None:
+        query = query.where(NodeClass.name == only)
+    offers = [
+        ClassOnOffer(name, version, Hardware.model_validate(hardware), ready_nodes, num_nodes)
+        for name, version, hardware, ready_nodes, num_nodes in session.execute(query)
+    ]
+    return sorted(offers, key=lambda o: (o.hardware.slots, o.hardware.memory_gib, o.name))

@@ -1,0 +1,107 @@
+"""A plan as it is answered: where each rank sits, what a pipeline does when, and when it ends."""
+
+from datetime import datetime, timedelta
+
+from api.jobs.plan_cache import ClassPlanned
+from api.jobs.submission import Planned
+from api.schemas import ClassPlan, PlanView
+from core.policy.grid import usable_end
+from core.script import ScriptPlan
+from core.spec import AnyJobSpec, AnyPlan, JobSpec, format_duration
+from core.tables.leases import Lease
+from strategies.planning.planner import Plan
+from strategies.planning.seats import seats, time_slots
+
+
+def plan_view(
+    planned: Planned, lease: Lease | None, last: Lease | None, *, now: datetime
+) -> PlanView:
+    """The plan on every class; for a spec that names a lease, held against the end of the `last`
+    of those with which it would run there without a break."""
+    chosen, starts, ends, finish = planned.chosen, None, None, None
+    reason = _verdict(planned)
+    if chosen is not None and lease is not None and last is not None:
+        starts = max(now, lease.hold_start)
+        ends = usable_end(last.hold_end, last.grace_s)
+        cost = None if isinstance(chosen.plan, ScriptPlan) else chosen.plan.cost
+        total_s = None if cost is None else cost.total_s
+        finish = None if total_s is None else starts + timedelta(seconds=total_s)
+        left_s = max(0.0, (ends - starts).total_seconds())
+        reason += " " + _against_lease(_steps(planned.spec), total_s, left_s)
+    return PlanView(
+        plans=[
+            class_plan(
+                planned.spec,
+                each.plan,
+                node_class=each.offer.name,
+                ready_nodes=each.offer.ready_nodes,
+            )
+            for each in planned.plans
+        ],
+        chosen=chosen.offer.name if chosen else None,
+        predicted_start=starts,
+        predicted_finish=finish,
+        lease_end=ends,
+        reason=reason,
+    )
+
+
+def class_plan(spec: AnyJobSpec, plan: AnyPlan, *, node_class: str, ready_nodes: int) -> ClassPlan:
+    """The plan of a spec on one node class."""
+    if not (isinstance(plan, Plan) and isinstance(spec, JobSpec)):
+        return ClassPlan(
+            node_class=node_class, plan=plan, ready_nodes=ready_nodes, seats=[], timeline=[]
+        )
+    return ClassPlan(
+        node_class=node_class,
+        plan=plan,
+        ready_nodes=ready_nodes,
+        seats=seats(plan),
+        timeline=time_slots(spec, plan),
+    )
+
+
+def _verdict(planned: Planned) -> str:
+    if not planned.plans:
+        return "No node is enrolled yet, so nothing can be planned."
+    chosen = planned.chosen
+    if chosen is None:
+        problem = planned.plans[0].plan.problems[0]
+        return f"It cannot run: {problem.param}: {problem.message}."
+    if not chosen.offer.ready_nodes:
+        return f"It fits on {chosen.offer.name}, but no node of that class is ready now."
+    return _fit(chosen)
+
+
+def _steps(spec: AnyJobSpec) -> int:
+    return spec.training.steps if isinstance(spec, JobSpec) else 0
+
+
+def _fit(chosen: ClassPlanned) -> str:
+    if isinstance(chosen.plan, ScriptPlan):
+        return f"It can run on {chosen.offer.name}; what it needs there, only the script knows."
+    return (
+        f"It fits on {chosen.offer.name}: {chosen.plan.needed_gib:.2f} of "
+        f"{chosen.plan.capacity_gib:.2f} GiB per rank."
+    )
+
+
+def _against_lease(steps: int, total_s: float | None, left_s: float) -> str:
+    """Whether a training ends before its lease does, and where it stands if it does not."""
+    left = _about(left_s)
+    if total_s is None:
+        return f"The lease has {left} of use; how long the job takes here is not known."
+    took = _about(total_s)
+    if total_s <= left_s:
+        return f"It takes about {took} of the lease's {left}."
+    reached = int(steps * left_s / total_s)
+    return (
+        f"It takes about {took}, but the lease has {left} of use: it would be stopped near step "
+        f"{reached:,} of {steps:,} with a checkpoint, and go on from there in the queue."
+    )
+
+
+def _about(seconds: float) -> str:
+    """`2h 13min`; seconds only where there are few minutes."""
+    grain = 60 if seconds >= 600 else 1
+    return format_duration(round(seconds / grain) * grain)

@@ -1,0 +1,91 @@
+"""What a report says, and what checking one answers."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from api.schema_base import Body, Moment, View
+from api.schemas import (
+    ArtifactView,
+    AttemptView,
+    CheckpointView,
+    EventView,
+    JobView,
+    LeaseView,
+    Series,
+)
+
+FORMAT: Literal["trainyard-report/1"] = "trainyard-report/1"
+MOST_JOBS = 50
+
+
+class NewReport(Body):
+    """Name jobs, or a lease for all jobs that ran in it."""
+
+    title: str = Field(default="", max_length=120)
+    jobs: list[str] = Field(default_factory=list, max_length=MOST_JOBS)
+    lease: str | None = Field(default=None, max_length=200)
+
+
+class ReportJob(View):
+    """One job, whole."""
+
+    job: JobView
+    attempts: list[AttemptView]
+    events: list[EventView]
+    checkpoints: list[CheckpointView]
+    artifacts: list[ArtifactView]
+    curves: list[Series]
+    """Of rank 0, at most 300 points each."""
+    gpu_hours: float
+    """Ranks times hours, over all attempts."""
+
+
+class ReportContent(View):
+    """Who, when, and what became of it."""
+
+    format: Literal["trainyard-report/1"] = FORMAT
+    title: str
+    platform: str
+    """Address of the platform that wrote it."""
+    made_by: str
+    made_at: Moment
+    lease: LeaseView | None
+    jobs: list[ReportJob]
+
+
+class ReportView(View):
+    """A report. `sha256` is that of `content` as JSON with sorted keys and no spaces, in UTF-8."""
+
+    sha256: str
+    content: ReportContent
+
+
+class ReportLine(View):
+    """A report in a list."""
+
+    sha256: str
+    title: str
+    user: str
+    made_at: Moment
+
+
+class ReportCheck(Body):
+    """A report as a file: what somebody handed in."""
+
+    sha256: str = Field(max_length=64)
+    content: dict[str, Any]
+
+
+class ReportVerdict(View):
+    """What became of a report since it left."""
+
+    intact: bool
+    """The content has the hash that stands beside it."""
+    known: bool
+    """This platform wrote exactly this content."""
+    sha256: str
+    """Of the content that was sent."""
+    made_by: str | None
+    made_at: Moment | None
+    message: str

@@ -1,0 +1,246 @@
+"""/v1/reports: what a job, a set of jobs or a lease came to, kept as it was told.
+
+A report is written once and named by the SHA-256 of its content, so whoever holds one can have it
+checked: was a digit changed since, and did this platform write it?
+"""
+
+import json
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from fastapi import APIRouter, Response
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.auth import SignedIn
+from api.identity import Person
+from api.jobs.job_views import attempt_views, find_job, show_job
+from api.jobs.report_schemas import (
+    NewReport,
+    ReportCheck,
+    ReportContent,
+    ReportJob,
+    ReportLine,
+    ReportVerdict,
+    ReportView,
+)
+from api.leases.lease_views import show_lease
+from api.process import ProcessDep
+from api.schemas import (
+    ArtifactView,
+    AttemptView,
+    CheckpointView,
+    EventView,
+    LeaseView,
+    Page,
+    Series,
+)
+from api.text_types import After, Limit, PlainText
+from api.watching import metric_store
+from api.watching.downsample import newest_of_each_step
+from api.watching.metric_store import Points
+from api.watching.metrics import series_view
+from core.clock import utc_now
+from core.errors import BadRequest, NotFound
+from core.tables.files import Artifact, Checkpoint, Report
+from core.tables.jobs import Attempt, Event, Job, Part
+from core.tables.people import User
+
+router = APIRouter(prefix="/v1/reports", tags=["reports"])
+
+CURVES = ("loss", "eval_loss", "grad_norm", "tokens_per_s", "max_active_gib", "lr")
+RESOLUTION = 300
+MOST_EVENTS = 1000
+
+
+@router.post("", status_code=201, response_model=ReportView, summary="Write a report")
+def make_report(body: NewReport, person: SignedIn, process: ProcessDep) -> Response:
+    """Say what jobs came to, for good: who, when, where, spec, plan, curves, certificate, end.
+
+    The answer is the report, to be handed in as it is; it also stays here under its hash.
+    """
+    if bool(body.jobs) == bool(body.lease):
+        raise BadRequest("Name jobs in `jobs`, or one lease in `lease`.", param="jobs")
+    now = utc_now()
+    with process.read() as session:
+        lease, jobs = _subject(session, body, person)
+        content = ReportContent(
+            title=body.title or _title(jobs, lease),
+            platform=process.url,
+            made_by=person.name,
+            made_at=now,
+            lease=lease,
+            jobs=[_report_job(session, job, person, now) for job in jobs],
+        )
+    text = canonical(content.model_dump(mode="json"))
+    report = Report(
+        sha256=digest(text), user_id=person.id, title=content.title, content=text, made_at=now
+    )
+    with process.write() as (session, _):
+        session.add(report)
+    return _answer(report, 201)
+
+
+@router.get("", summary="List reports")
+def list_reports(
+    person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
+) -> Page[ReportLine]:
+    """Your reports, the newest first."""
+    query = (
+        select(Report.sha256, Report.title, User.name, Report.made_at)
+        .join(User, User.id == Report.user_id)
+        .where(Report.user_id == person.id)
+        .order_by(Report.made_at.desc(), Report.sha256)
+        .limit(limit + 1)
+    )
+    with process.read() as session:
+        last = session.get(Report, after) if after else None
+        if last is not None:
+            query = query.where(Report.made_at < last.made_at)
+        rows = session.execute(query).all()
+    lines = [
+        ReportLine(sha256=hash_, title=title, user=name, made_at=made_at)
+        for hash_, title, name, made_at in rows[:limit]
+    ]
+    return Page[ReportLine](data=lines, has_more=len(rows) > limit)
+
+
+@router.post("/check", summary="Check a report")
+def check_report(body: ReportCheck, person: SignedIn, process: ProcessDep) -> ReportVerdict:
+    """Whether a report that somebody handed in is what this platform wrote."""
+    found = digest(canonical(body.content))
+    intact = found == body.sha256
+    with process.read() as session:
+        row = session.execute(
+            select(Report.made_at, User.name)
+            .join(User, User.id == Report.user_id)
+            .where(Report.sha256 == found)
+        ).one_or_none()
+    return _verdict(found, row.name if row else None, row.made_at if row else None, intact=intact)
+
+
+@router.get("/{sha256}", response_model=ReportView, summary="One report")
+def get_report(sha256: PlainText, person: SignedIn, process: ProcessDep) -> Response:
+    """The report with this hash."""
+    with process.read() as session:
+        report = session.get(Report, sha256)
+    if report is None or not (report.user_id == person.id or person.is_staff):
+        raise NotFound(f"There is no report with the hash {sha256!r}.")
+    return _answer(report, 200)
+
+
+def canonical(content: dict[str, Any]) -> str:
+    """The one text of a content that is hashed: keys sorted, no spaces, not escaped."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text in UTF-8."""
+    return sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _answer(report: Report, status: int) -> Response:
+    body = f'{{"sha256":"{report.sha256}","content":{report.content}}}'
+    return Response(body, status_code=status, media_type="application/json")
+
+
+def _verdict(
+    found: str, made_by: str | None, made_at: datetime | None, *, intact: bool
+) -> ReportVerdict:
+    if not intact:
+        message = "This report was changed: its content does not have the hash that it names."
+    elif made_by is None:
+        message = "Its hash is right, but this platform did not write it."
+    else:
+        message = f"This is exactly what this platform wrote for {made_by}."
+    return ReportVerdict(
+        intact=intact,
+        known=made_by is not None,
+        sha256=found,
+        made_by=made_by,
+        made_at=made_at,
+        message=message,
+    )
+
+
+def _subject(
+    session: Session, body: NewReport, person: Person
+) -> tuple[LeaseView | None, list[Job]]:
+    if body.lease is None:
+        return None, [find_job(session, job_id, person) for job_id in dict.fromkeys(body.jobs)]
+    lease = show_lease(session, body.lease, person)
+    jobs = session.scalars(
+        select(Job)
+        .where(
+            Job.id.in_(
+                select(Attempt.job_id)
+                .join(Part, Part.attempt_id == Attempt.id)
+                .where(Part.lease_id == lease.id)
+            )
+        )
+        .order_by(Job.id)
+    ).all()
+    if not jobs:
+        raise BadRequest("No job ran in this lease, so there is nothing to report.", param="lease")
+    return lease, [find_job(session, job.id, person) for job in jobs]
+
+
+def _title(jobs: list[Job], lease: LeaseView | None) -> str:
+    if lease is not None:
+        return f"Lease on {lease.node}"
+    return jobs[0].name if len(jobs) == 1 else f"{jobs[0].name} and {len(jobs) - 1} more"
+
+
+def _report_job(session: Session, job: Job, person: Person, now: datetime) -> ReportJob:
+    view = show_job(session, job.id, person)
+    attempts = list(attempt_views(session, job))
+    checkpoints = session.scalars(
+        select(Checkpoint).where(Checkpoint.job_id == job.id).order_by(Checkpoint.step)
+    )
+    artifacts = session.scalars(
+        select(Artifact).where(Artifact.job_id == job.id).order_by(Artifact.path)
+    )
+    events = session.scalars(
+        select(Event).where(Event.subject == job.id).order_by(Event.id).limit(MOST_EVENTS)
+    )
+    return ReportJob(
+        job=view,
+        attempts=attempts,
+        events=[EventView.model_validate(row) for row in events],
+        checkpoints=[
+            CheckpointView(
+                id=row.id,
+                epoch=row.epoch,
+                step=row.step,
+                size=row.size,
+                files=len(row.files),
+                created_at=row.created_at,
+            )
+            for row in checkpoints
+        ],
+        artifacts=[ArtifactView.model_validate(row) for row in artifacts],
+        curves=_curves(session, job),
+        gpu_hours=view.plan.world_size * _hours(attempts, now),
+    )
+
+
+def _hours(attempts: list[AttemptView], now: datetime) -> float:
+    spans = [(one.ended_at or now) - one.started_at for one in attempts if one.started_at]
+    return round(sum(span.total_seconds() for span in spans) / 3600, 6)
+
+
+def _curves(session: Session, job: Job) -> list[Series]:
+    attempts = session.scalars(
+        select(Attempt.id).where(Attempt.job_id == job.id).order_by(Attempt.epoch)
+    ).all()
+    found: dict[str, list[Points]] = {}
+    for attempt_id in attempts:
+        read = metric_store.read(session, attempt_id, keys=CURVES, rank=0)
+        for (key, _), points in read.items():
+            found.setdefault(key, []).append(points)
+    return [
+        series_view(key, 0, *newest_of_each_step(Points.joined(found[key])), RESOLUTION)
+        for key in CURVES
+        if key in found
+    ]

@@ -1,0 +1,59 @@
+"""The body of a request that is a job: JSON or YAML, read by our own loader."""
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from core.strict_text import SpecText, parse
+
+EXAMPLE = {
+    "name": "gpt-ddp",
+    "model": {"name": "gpt", "layers": 4, "width": 160, "heads": 4},
+    "data": {"dataset": "python-stdlib", "tokenizer": "bytes", "sequence_length": 128},
+    "training": {
+        "steps": 400,
+        "global_batch_size": 8,
+        "learning_rate": 0.002,
+        "warmup_steps": 20,
+        "schedule": "cosine",
+        "max_grad_norm": 1.0,
+        "seed": 1,
+    },
+    "parallelism": {"strategy": "ddp", "data_parallel_replicate_degree": 2},
+    "precision": "float32",
+    "checkpoint": {"every_steps": 200, "keep_last": 2},
+    "resources": {"nodes": 1, "ranks_per_node": 2, "wall_time": "20min"},
+}
+
+
+def body_of(schema: dict[str, Any], example: object) -> dict[str, Any]:
+    """OpenAPI of a body that is read by our own loader."""
+    content = {"schema": schema, "example": example}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": content,
+                "application/yaml": {"schema": {"type": "string"}},
+            },
+        }
+    }
+
+
+JOB_SPECS = [
+    {"$ref": "#/components/schemas/JobSpec"},
+    {"$ref": "#/components/schemas/ScriptJobSpec"},
+]
+JOB_BODY = body_of({"anyOf": JOB_SPECS}, EXAMPLE)
+PLAN_BODY = body_of(
+    {"anyOf": [{"$ref": "#/components/schemas/PlanRequest"}, *JOB_SPECS]}, {"spec": EXAMPLE}
+)
+
+
+async def spec_text(request: Request) -> tuple[SpecText, bytes]:
+    """The body as plain data and as it came."""
+    body = await request.body()
+    return parse(body, request.headers.get("content-type", "")), body
+
+
+SpecBody = Annotated[tuple[SpecText, bytes], Depends(spec_text)]

@@ -1,0 +1,111 @@
+"""What becomes of a job by its owner's word: cancelled, paused, or stopped to be queued again."""
+
+from sqlalchemy.orm import Session
+
+from api.admin import audit
+from api.bells import Bells
+from api.identity import Person
+from core.attempts import ask_to_stop, live_attempt, node_names
+from core.clock import utc_now
+from core.errors import Conflict
+from core.messages import Request, RequestAction
+from core.states import TERMINAL_JOB, WAITING_JOB, Desired, JobState, Outcome
+from core.tables.jobs import Job
+from core.transitions import advance, note
+
+WHAT: dict[RequestAction, str] = {"profile": "profile", "snapshot": "memory snapshot"}
+
+
+def want(session: Session, bells: Bells, job: Job, desired: Desired, person: Person) -> None:
+    """Cancel or pause: at once if it waits, else by asking its attempt to stop."""
+    outcome, state, word = {
+        Desired.CANCEL: (Outcome.CANCELLED, JobState.CANCELLED, "Cancelled"),
+        Desired.PAUSE: (Outcome.PAUSED, JobState.PAUSED, "Paused"),
+    }[desired]
+    message = f"{word} by {person.name}."
+    now = utc_now()
+    job.desired = desired
+    session.flush()
+    if job.state in WAITING_JOB:
+        final: dict[str, object] = {"finished_at": now} if desired is Desired.CANCEL else {}
+        advance(
+            session,
+            job,
+            state,
+            now=now,
+            reason_code=str(outcome),
+            message=message,
+            actor=person.id,
+            predicted_start=None,
+            **final,
+        )
+    elif job.state is not JobState.STOPPING:
+        stop(session, bells, job, outcome, message, person)
+    else:
+        note(
+            session,
+            job.id,
+            f"{desired}_asked",
+            now=now,
+            message=f"{word} by {person.name} while it was stopping.",
+            actor=person.id,
+            epoch=job.epoch,
+        )
+    _audit_others(session, job, person, f"job.{desired}")
+    bells.scheduler = True
+    bells.jobs.add(job.id)
+
+
+def stop(
+    session: Session, bells: Bells, job: Job, outcome: Outcome, message: str, person: Person
+) -> None:
+    """Ask the live attempt to stop with a checkpoint. Raises Conflict where there is none."""
+    now = utc_now()
+    if not ask_to_stop(session, job, outcome, now=now, message=message, actor=person.id):
+        raise Conflict(f"{job.name} has just changed. Look again.")
+    attempt = live_attempt(session, job)
+    if attempt is not None:
+        bells.nodes.update(node_names(session, attempt))
+    if outcome is Outcome.PREEMPTED:
+        _audit_others(session, job, person, "job.requeue")
+    bells.jobs.add(job.id)
+
+
+def request(
+    session: Session, bells: Bells, job: Job, action: RequestAction, person: Person
+) -> None:
+    """Ask the running attempt for something it leaves behind as an artifact. Raises Conflict where
+    there is none."""
+    if job.code_sha256 is not None:
+        raise Conflict(f"{job.name} is a script, which makes a {WHAT[action]} only by itself.")
+    attempt = live_attempt(session, job) if job.state is JobState.RUNNING else None
+    if attempt is None:
+        raise Conflict(
+            f"{job.name} is {job.state}; only a running job can be asked for a {WHAT[action]}."
+        )
+    number = Request.model_validate(attempt.request).number + 1 if attempt.request else 1
+    attempt.request = Request(number=number, action=action).model_dump()
+    note(
+        session,
+        job.id,
+        f"{action}_asked",
+        now=utc_now(),
+        message=f"{person.name} asked for a {WHAT[action]}; it is among the artifacts once this "
+        "attempt has ended.",
+        actor=person.id,
+        epoch=attempt.epoch,
+    )
+    _audit_others(session, job, person, f"job.{action}")
+    bells.nodes.update(node_names(session, attempt))
+    bells.jobs.add(job.id)
+
+
+def refuse_final(job: Job, what: str) -> None:
+    """Raises Conflict for a job that has ended."""
+    if job.state in TERMINAL_JOB:
+        raise Conflict(f"{job.name} has {job.state} and can't be {what}.", code="job_is_final")
+
+
+def _audit_others(session: Session, job: Job, person: Person, action: str) -> None:
+    if job.user_id != person.id:
+        audit.record(session, person.id, action, job.id, now=utc_now(), owner=job.user_id)

@@ -1,0 +1,419 @@
+"""From the text of a job to a queued job: read, plan, then write in one short transaction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from api.errors import InvalidRequest, validation_items
+from api.identity import Person
+from api.jobs.plan_cache import ClassPlanned, PlanCache, classes_on_offer
+from api.schemas import JobView, ProblemItem
+from core import tracing
+from core.errors import BadRequest, TooMany
+from core.ids import Kind, new_id
+from core.policy.grid import usable_end
+from core.spec import AnyJobSpec, JobSpec, ScriptJobSpec, read_job_spec
+from core.states import LIVE_JOB, WAITING_JOB, Desired, JobState, LeaseState
+from core.strict_text import Json, SpecText
+from core.tables.files import Dataset, Model
+from core.tables.jobs import Job
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+from core.tables.scripts import CodeArchive, Secret
+from core.transitions import enter_job
+from strategies.data.built_in import BUILT_IN
+from strategies.fine_tuning.hf_config import differences, parse_config
+from strategies.planning.planner import DOES_NOT_FIT, Plan
+from strategies.spec import HUB, ModelName
+
+OWN_SCRIPT = ("command", "entrypoint")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A spec, and its plan on every class it may run on, smallest first."""
+
+    spec: AnyJobSpec
+    dataset_id: str | None
+    model_id: str | None
+    plans: Sequence[ClassPlanned]
+
+    @property
+    def chosen(self) -> ClassPlanned | None:
+        """The smallest class on which it can run."""
+        return next((each for each in self.plans if each.plan.runnable), None)
+
+
+def read_spec(text: SpecText) -> AnyJobSpec:
+    """The job that a text asks for; every wrong field is named, with its line."""
+    for name in OWN_SCRIPT:
+        if name in text.value:
+            raise BadRequest(
+                f"{name}: a script of your own is named by `script`, with its entry and the code "
+                "it is in; `trainyard submit --script FILE` writes that for you.",
+                code="unknown_field",
+                param=name,
+            )
+    try:
+        spec = read_job_spec(text.value)
+    except ValidationError as error:
+        items = validation_items(error.errors(include_url=False), lines=text.lines)
+        raise InvalidRequest([_kinder(item) for item in items]) from error
+    return spec
+
+
+def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: str) -> Planned:
+    """Plan `spec` on every node class it may run on. Reads only.
+
+    Raises BadRequest where its dataset, model, node class or lease is not there.
+    """
+    dataset_id = model_id = None
+    if isinstance(spec, ScriptJobSpec):
+        require_code(session, spec, user_id=user_id)
+        require_secrets(session, spec, user_id=user_id)
+    else:
+        dataset_id = find_dataset(
+            session, spec.data.dataset, user_id=user_id, model=spec.model.name
+        )
+        model_id = find_model(session, spec, user_id=user_id)
+    wanted = spec.resources.node_class
+    if spec.named_leases:
+        leased = class_of_leases(session, spec, user_id=user_id)
+        if wanted not in (None, leased):
+            raise BadRequest(
+                f"resources.node_class is {wanted}, but the lease is on a {leased}. Leave "
+                "node_class out.",
+                code="lease_mismatch",
+                param="resources.node_class",
+            )
+        wanted = leased
+    offers = classes_on_offer(session, wanted)
+    if wanted is not None and not offers:
+        known = ", ".join(offer.name for offer in classes_on_offer(session)) or "none yet"
+        raise BadRequest(
+            f"resources.node_class: there is no node of class {wanted!r} here. Classes: {known}.",
+            code="unknown_node_class",
+            param="resources.node_class",
+        )
+    enough = [offer for offer in offers if offer.num_nodes >= spec.resources.nodes]
+    if offers and not enough:
+        most = max(offers, key=lambda offer: offer.num_nodes)
+        raise BadRequest(
+            f"resources.nodes: {spec.resources.nodes} nodes of one class are asked for, and the "
+            f"most there are is {most.num_nodes}, of class {most.name}. Take fewer.",
+            code="too_few_nodes",
+            param="resources.nodes",
+        )
+    plans = [cache.plan(spec, offer) for offer in enough]
+    return Planned(spec=spec, dataset_id=dataset_id, model_id=model_id, plans=plans)
+
+
+def require_runnable(planned: Planned) -> ClassPlanned:
+    """The plan the job gets; else an error that says why it fits nowhere and what would."""
+    if not planned.plans:
+        raise BadRequest(
+            "No node is enrolled yet, so nothing can be planned. An administrator adds one: "
+            "`trainyard admin enrol NAME`, then `trainyard worker` on the machine.",
+            code="no_nodes",
+            param="resources.node_class",
+        )
+    if planned.chosen is not None:
+        return planned.chosen
+    # The class that comes closest: the fewest problems, then the largest.
+    best = min(planned.plans, key=_distance)
+    plan = best.plan
+    items = [
+        ProblemItem(param=p.param, code=p.code, message=f"{p.param}: {p.message}")
+        for p in plan.problems
+    ]
+    if isinstance(plan, Plan) and all(one.code == DOES_NOT_FIT for one in plan.problems):
+        raise InvalidRequest(
+            items,
+            code="does_not_fit",
+            detail=f"The job needs {plan.needed_gib:.2f} GiB per rank; the largest class here, "
+            f"{best.offer.name}, has {plan.capacity_gib:.2f} GiB for each. {items[0].message}.",
+        )
+    raise InvalidRequest(items, code="cannot_run")
+
+
+def _distance(planned: ClassPlanned) -> tuple[int, float]:
+    plan = planned.plan
+    return len(plan.problems), -plan.capacity_gib if isinstance(plan, Plan) else 0.0
+
+
+def insert_job(
+    session: Session,
+    planned: Planned,
+    chosen: ClassPlanned,
+    *,
+    owner: Person,
+    cloned_from: str | None = None,
+    study: str | None = None,
+    now: datetime,
+) -> JobView:
+    """Queue the job. A study's or an agenda's own rows are its caller's."""
+    spec = planned.spec
+    steps = spec.training.steps if isinstance(spec, JobSpec) else 0
+    values: dict[str, Any] = {
+        "id": new_id(Kind.JOB),
+        "user_id": owner.id,
+        "name": spec.name,
+        "spec": spec.model_dump(mode="json"),
+        "plan": chosen.document,
+        "dataset_id": planned.dataset_id,
+        "model_id": planned.model_id,
+        "code_sha256": spec.script.code if isinstance(spec, ScriptJobSpec) else None,
+        "lease_id": next(iter(spec.named_leases), None),
+        "cloned_from": cloned_from,
+        "traceparent": tracing.here(),
+        "state": JobState.QUEUED,
+        "desired": Desired.RUN,
+        "epoch": 0,
+        "reason_code": "submitted",
+        "reason": "Submitted; waiting for the scheduler to look at it.",
+        "wall_time_s": spec.resources.wall_time,
+        "used_s": 0,
+        "infrastructure_failures": 0,
+        "interruptions": 0,
+        "steps": steps,
+        "last_step": 0,
+        "created_at": now,
+    }
+    tracing.note(job=values["id"])
+    enter_job(
+        session, values, now=now, reason_code="submitted", message="Submitted.", actor=owner.id
+    )
+    return JobView(
+        id=values["id"],
+        name=spec.name,
+        user=owner.name,
+        state=JobState.QUEUED,
+        desired=Desired.RUN,
+        reason_code=values["reason_code"],
+        reason=values["reason"],
+        predicted_start=None,
+        spec=spec,
+        plan=chosen.plan,
+        lease=next(iter(spec.named_leases), None),
+        cloned_from=cloned_from,
+        study=study,
+        agenda=None,
+        epoch=0,
+        node=None,
+        nodes=[],
+        steps=steps,
+        step=0,
+        loss=None,
+        tokens_per_s=None,
+        stops_at=None,
+        wall_time_s=spec.resources.wall_time,
+        used_s=0,
+        certificate=None,
+        result=None,
+        created_at=now,
+        started_at=None,
+        finished_at=None,
+    )
+
+
+def check_queue(session: Session, user_id: str, max_jobs: int, *, adding: int = 1) -> None:
+    """Raises TooMany where `adding` more make it over `max_jobs` waiting or running ones; 0 is no
+    limit. Under `lock_user`."""
+    if not max_jobs:
+        return
+    open_jobs = session.scalar(
+        select(func.count())
+        .select_from(Job)
+        .where(Job.user_id == user_id, Job.state.in_(LIVE_JOB + WAITING_JOB))
+    )
+    assert open_jobs is not None
+    if open_jobs + adding > max_jobs:
+        more = "" if adding == 1 else f", so {adding} more are too many"
+        raise TooMany(
+            f"You have {open_jobs} jobs waiting or running and may have {max_jobs}{more}. Cancel "
+            "some, or wait until some have ended.",
+            code="queue_full",
+        )
+
+
+def find_dataset(session: Session, name: str, *, user_id: str, model: ModelName) -> str | None:
+    """Id of the user's dataset with this name or id, which `model` can read; None for a built-in
+    one."""
+    if name in BUILT_IN:
+        return None
+    found = session.execute(
+        select(Dataset.id, Dataset.format).where(
+            Dataset.user_id == user_id,
+            Dataset.deleted_at.is_(None),
+            (Dataset.name == name) | (Dataset.id == name),
+        )
+    ).first()
+    if found is None:
+        raise BadRequest(
+            f"data.dataset: you have no dataset {name!r}. Upload it first, or take a built-in "
+            f"one: {', '.join(BUILT_IN)}.",
+            code="unknown_dataset",
+            param="data.dataset",
+        )
+    if (found.format == "npz") != model.reads_images:
+        holds, others = ("text", "gpt or llama") if model.reads_images else ("images", "mlp or cnn")
+        raise BadRequest(
+            f"data.dataset: {name!r} holds {holds}, which {model} does not read; take {others}.",
+            code="wrong_dataset",
+            param="data.dataset",
+        )
+    return str(found.id)
+
+
+def find_model(session: Session, spec: JobSpec, *, user_id: str) -> str | None:
+    """Id of the user's model with this name or id; None where the spec names none, or one of the
+    hub. BadRequest where the spec is of another shape."""
+    name = spec.model.checkpoint
+    if name is None or name.startswith(HUB) or spec.model.name is not ModelName.LLAMA:
+        return None  # a rule tells those who ask for a checkpoint of something else
+    found = session.execute(
+        select(Model.id, Model.config, Model.has_tokenizer).where(
+            Model.user_id == user_id,
+            Model.deleted_at.is_(None),
+            (Model.name == name) | (Model.id == name),
+        )
+    ).first()
+    if found is None:
+        raise BadRequest(
+            f"model.checkpoint: you have no model {name!r}. Upload it first (trainyard models "
+            "upload DIR), or name one of the hub, as hub:owner/name@revision.",
+            code="unknown_model",
+            param="model.checkpoint",
+        )
+    wrong = list(differences(parse_config(found.config.encode()), spec))
+    if wrong:
+        raise BadRequest(
+            f"model.checkpoint: {name} is of another shape: {'; '.join(wrong)}. `trainyard models "
+            f"show {name}` prints the fields.",
+            code="bad_checkpoint",
+            param="model.checkpoint",
+        )
+    if spec.data.tokenizer == "huggingface" and not found.has_tokenizer:
+        raise BadRequest(
+            f"data.tokenizer: {name} was uploaded without a tokenizer.json. Save it into its "
+            "folder with AutoTokenizer.from_pretrained(...).save_pretrained(DIR), and upload it.",
+            code="no_tokenizer",
+            param="data.tokenizer",
+        )
+    return str(found.id)
+
+
+def require_code(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None:
+    """Raises BadRequest where the user has not uploaded the code that the script is in."""
+    archive = session.get(CodeArchive, (user_id, spec.script.code))
+    if archive is None:
+        raise BadRequest(
+            f"script.code: you have uploaded no code {spec.script.code}. `trainyard submit "
+            "--script FILE` uploads a folder, POST /v1/code takes an archive.",
+            code="unknown_code",
+            param="script.code",
+        )
+    script = spec.script
+    for param, path in (("entry", script.entry), ("requirements", script.requirements)):
+        if path is not None and path not in archive.paths:
+            raise BadRequest(
+                f"script.{param}: the code holds no file {path!r}. It holds "
+                f"{', '.join(archive.paths[:5])}{' and more' if len(archive.paths) > 5 else ''}.",
+                code="not_in_code",
+                param=f"script.{param}",
+            )
+
+
+def require_secrets(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None:
+    """Raises BadRequest where the script names a secret that the user does not have."""
+    wanted = set(spec.script.secrets)
+    rows = session.scalars(
+        select(Secret.name).where(Secret.user_id == user_id, Secret.name.in_(wanted))
+    )
+    missing = sorted(wanted - set(rows))
+    if missing:
+        raise BadRequest(
+            f"script.secrets: you have no secret {missing[0]}. `trainyard secrets set "
+            f"{missing[0]}` asks for its value.",
+            code="unknown_secret",
+            param="script.secrets",
+        )
+
+
+def overridden(spec: dict[str, Any], changes: dict[str, Json]) -> dict[str, Json]:
+    """`spec` with `changes` laid over it, mapping by mapping; null removes a field."""
+    merged = dict(spec)
+    for name, value in changes.items():
+        before = merged.get(name)
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, dict) and isinstance(before, dict):
+            merged[name] = overridden(before, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def class_of_leases(session: Session, spec: AnyJobSpec, *, user_id: str) -> str:
+    """The node class of the leases that a job names. BadRequest where they will not do."""
+    named, nodes = spec.named_leases, spec.resources.nodes
+    param = "leases" if spec.leases else "lease"
+    if spec.leases and spec.lease is not None:
+        raise BadRequest("leases: name them all there, and leave lease out.", param="leases")
+    if len(set(named)) != nodes:
+        raise BadRequest(
+            f"{param}: a job on {nodes} nodes runs in {nodes} leases, one on each, and names "
+            f"{len(set(named))}. Name them all in leases.",
+            code="lease_mismatch",
+            param=param,
+        )
+    found = [_usable_lease(session, lease_id, param, user_id=user_id) for lease_id in named]
+    begins = max(lease.hold_start for lease, _ in found)
+    ends = min(usable_end(lease.hold_end, lease.grace_s) for lease, _ in found)
+    classes = sorted({class_name for _, class_name in found})
+    nodes_found = {lease.node_id for lease, _ in found}
+    if len(classes) > 1 or begins >= ends or len(nodes_found) < nodes:
+        why = "they do not overlap in time"
+        if len(classes) > 1:
+            why = f"they are of different classes: {', '.join(classes)}"
+        elif len(nodes_found) < nodes:
+            why = "two are on the same node"
+        raise BadRequest(
+            f"leases: these can't be used together, {why}.", code="lease_mismatch", param="leases"
+        )
+    return classes[0]
+
+
+def _usable_lease(
+    session: Session, lease_id: str, param: str, *, user_id: str
+) -> tuple[Lease, str]:
+    found = session.execute(
+        select(Lease, Node.class_name)
+        .join(Node, Lease.node_id == Node.id)
+        .where(Lease.id == lease_id, Lease.user_id == user_id)
+    ).one_or_none()
+    if found is None or found[0].state not in (LeaseState.BOOKED, LeaseState.ACTIVE):
+        why = "you have no such lease" if found is None else f"that lease is {found[0].state}"
+        raise BadRequest(
+            f"{param}: {lease_id} can't be used, {why}. Book one, or leave the field out.",
+            code="unknown_lease",
+            param=param,
+        )
+    return found[0], found[1]
+
+
+def _kinder(item: ProblemItem) -> ProblemItem:
+    if item.code == "missing" and item.param in ("resources", "resources.wall_time"):
+        return item.model_copy(
+            update={
+                "param": "resources.wall_time",
+                "message": "resources.wall_time: say how long the job may run at most, such as "
+                "20min or 1h 30min. It decides when the job can start.",
+            }
+        )
+    return item

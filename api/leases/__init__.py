@@ -1,0 +1,1 @@
+"""Bookings: wishes, verdicts, leases, waitlist, maintenance, calendars."""

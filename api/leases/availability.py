@@ -1,0 +1,121 @@
+"""Which nodes are free in which hour, and why the others are not."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.identity import Person
+from api.leases.lease_schemas import AvailabilityView, FreeHour, TakenView
+from core.errors import BadRequest
+from core.policy.grid import HOUR, hour_floor
+from core.situation import BOOKABLE, Judge
+from core.states import NodeState
+from core.tables.kinds import OccupancyKind
+from core.tables.leases import Lease, Occupancy
+from core.tables.nodes import Node
+
+WORDS = {
+    OccupancyKind.LEASE: "leased",
+    OccupancyKind.OFFER: "offered",
+    OccupancyKind.MAINTENANCE: "maintenance",
+    OccupancyKind.DOWN: "down",
+}
+MAX_JUDGED = 5000  # verdicts in one answer: half a second
+
+
+@dataclass(frozen=True)
+class Held:
+    """A node's hours that somebody has, and the word for it."""
+
+    start: datetime
+    end: datetime
+    why: str
+
+
+def availability(
+    session: Session,
+    person: Person,
+    *,
+    node_class: str | None,
+    start: datetime,
+    hours: int,
+    block_hours: int | None,
+    now: datetime,
+) -> AvailabilityView:
+    """The free nodes of every hour; with `block_hours` those on which such a block may start."""
+    query = select(Node).where(Node.state != NodeState.RETIRED).order_by(Node.name)
+    if node_class is not None:
+        query = query.where(Node.class_name == node_class)
+    nodes = session.scalars(query).all()
+    judge = Judge(session, person.id, now=now)
+    anchor = judge.policy_for_node(nodes[0]).grid.anchor if nodes else timedelta()
+    first = hour_floor(start, anchor)
+    starts = [first + number * HOUR for number in range(hours)]
+    held = _held(session, person, nodes, first, first + hours * HOUR)
+    why_refused = {}
+    if block_hours is not None:
+        if len(nodes) * hours > MAX_JUDGED:
+            raise BadRequest(
+                f"hours: {len(nodes)} nodes x {hours} hours are too many to judge at once; ask for "
+                f"{max(1, MAX_JUDGED // max(1, len(nodes)))} hours at most, or for a class.",
+                param="hours",
+            )
+        judge.look_at(nodes, first, first + (hours + block_hours) * HOUR)
+        for node in nodes:
+            for at in starts:
+                verdict = judge.verdict(node, at, at + block_hours * HOUR)
+                if not verdict.ok:
+                    why_refused[node.id, at] = verdict.reasons[0].code
+    shown = []
+    for at in starts:
+        taken = []
+        for node in nodes:
+            why = _why_not(node, held[node.id], at) or why_refused.get((node.id, at))
+            if why is not None:
+                taken.append(TakenView(node=node.name, why=why))
+        busy = {one.node for one in taken}
+        free = [node.name for node in nodes if node.name not in busy]
+        shown.append(FreeHour(start=at, free=len(free), nodes=free, taken=taken))
+    return AvailabilityView(node_class=node_class, nodes=len(nodes), hours=shown)
+
+
+def _held(
+    session: Session, person: Person, nodes: Sequence[Node], start: datetime, end: datetime
+) -> dict[str, list[Held]]:
+    rows = session.execute(
+        select(
+            Occupancy.node_id,
+            Occupancy.hold_start,
+            Occupancy.hold_end,
+            Occupancy.kind,
+            Lease.user_id,
+        )
+        .outerjoin(Lease, Lease.id == Occupancy.lease_id)
+        .where(
+            Occupancy.node_id.in_([node.id for node in nodes]),
+            Occupancy.live,
+            Occupancy.hold_start < end,
+            Occupancy.hold_end > start,
+        )
+    )
+    held: dict[str, list[Held]] = defaultdict(list)
+    for node_id, held_from, held_to, kind, user_id in rows:
+        is_own = kind is OccupancyKind.LEASE and user_id == person.id
+        held[node_id].append(Held(held_from, held_to, "yours" if is_own else WORDS[kind]))
+    return held
+
+
+def _why_not(node: Node, held: Sequence[Held], at: datetime) -> str | None:
+    return next(_whys(node, held, at), None)
+
+
+def _whys(node: Node, held: Sequence[Held], at: datetime) -> Iterator[str]:
+    if node.state not in BOOKABLE:
+        yield str(node.state)
+    for one in held:
+        if one.start < at + HOUR and one.end > at:
+            yield one.why

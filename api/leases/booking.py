@@ -1,0 +1,267 @@
+"""Leases on behalf of people: book, preview, swap, extend, give back, restore.
+
+Each runs in one transaction under the lock on the owner's row, so that what the policy is told of
+this person stays true until the commit; the nodes are locked when they are taken.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.bells import Bells
+from api.errors import InvalidRequest
+from api.idempotency import lock_user
+from api.identity import Person
+from api.leases.choosing import (
+    Choice,
+    choose,
+    is_taken,
+    next_starts,
+    taken_error,
+    with_next_starts,
+)
+from api.leases.lease_schemas import Block, VerdictView
+from api.leases.lease_views import find_lease, node_verdict
+from api.leases.wishes import Wish, wish_of
+from api.schemas import ProblemItem
+from core import leases, settlement
+from core.errors import Conflict, Forbidden, HourTaken
+from core.leases import Terms
+from core.policy.grid import hold_end
+from core.policy.verdict import RequestKind, Verdict
+from core.rebooking import refund_rebooked
+from core.settlement import Settlement
+from core.situation import BOOKABLE, Judge, rules_for
+from core.states import LeaseState
+from core.stopping import stop_jobs
+from core.tables.kinds import LeaseKind
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+
+TRIES = 3  # others may be faster at the nodes that were chosen
+
+
+def preview(session: Session, person: Person, block: Block, *, now: datetime) -> VerdictView:
+    """What booking this block would answer. Changes nothing."""
+    wish = wish_of(session, block, zone=person.zone, now=now)
+    judge = Judge(session, person.id, now=now)
+    choice = choose(judge, wish)
+    shown = [*choice.chosen, *with_next_starts(judge, wish, choice)]
+    return VerdictView(
+        ok=bool(choice.chosen),
+        chosen=[one.node.name for one in choice.chosen],
+        hold_start=choice.start,
+        hold_end=choice.end,
+        nodes=[node_verdict(one.node, choice.start, choice.end, one.verdict) for one in shown],
+    )
+
+
+def book(
+    session: Session,
+    person: Person,
+    block: Block,
+    *,
+    now: datetime,
+    replaces: Sequence[str] = (),
+) -> str:
+    """Take what the block asks for; the lease's id, of several the first. Call it under the user's
+    lock.
+
+    Raises BadRequest or Forbidden with the rules it breaks, or HourTaken with the nearest starts
+    that are free. `replaces` are leases whose place it takes: they are given back already.
+    """
+    wish = wish_of(session, block, zone=person.zone, now=now)
+    judge = Judge(session, person.id, now=now, lock=True)
+    for _ in range(TRIES):
+        choice = choose(judge, wish, replaces=replaces)
+        if not choice.chosen:
+            raise _refusal(judge, choice, wish)
+        try:
+            taken = _take(session, person, judge, choice)
+        except HourTaken:
+            continue  # somebody was faster: look again
+        for lease in taken:
+            refund_rebooked(session, lease, now=now)
+        return taken[0].together or taken[0].id
+    raise HourTaken(f"{wish.what} has just been taken. Try again.", param="start")
+
+
+def swap(
+    session: Session,
+    lease: Lease,
+    person: Person,
+    block: Block,
+    *,
+    now: datetime,
+) -> str:
+    """Give a booked lease for another block, or keep it: the new lease's id."""
+    if lease.state is not LeaseState.BOOKED:
+        raise Conflict(f"{lease.id} is {lease.state}; only a booked lease can be swapped.")
+    rules = rules_for(session, lease.user_id, session.get_one(Node, lease.node_id)).cancel
+    settled = settlement.of_cancel(lease.hold_start, now=now, rules=rules, by=person.name)
+    if settled.counts:
+        raise Conflict(f"It is too late to swap {lease.id}: {settled.message}", code="late_cancel")
+    message = f"Swapped for another block by {person.name}."
+    swapped = Settlement(counts=False, settled_as="swapped", message=message)
+    with session.begin_nested():
+        leases.cancel(session, lease, now=now, message=message, actor=person.id, settlement=swapped)
+        new_id = book(session, person, block, now=now, replaces=[lease.id])
+    leases.follow(session, lease.id, new_id)
+    return new_id
+
+
+def restore(session: Session, lease: Lease, person: Person, *, now: datetime) -> str:
+    """Book a cancelled block again, if it is still free: the new lease's id."""
+    if lease.state is not LeaseState.CANCELLED:
+        raise Conflict(f"{lease.id} is {lease.state}; only a cancelled lease can be restored.")
+    node = session.get_one(Node, lease.node_id)
+    block = Block(node=node.name, start=lease.hold_start, end=lease.hold_end)
+    message = f"Restored by {person.name}."
+    leases.refund(session, lease, why="restored", message=message, now=now)
+    lease.settled_as = "restored"
+    new_id = book(session, person, block, now=now, replaces=[lease.id])
+    leases.follow(session, lease.id, new_id)
+    return new_id
+
+
+def extend(
+    session: Session,
+    lease: Lease,
+    person: Person,
+    end: datetime,
+    *,
+    now: datetime,
+) -> None:
+    """Stretch a lease to `end`, if policy and neighbours allow it."""
+    judge = Judge(session, lease.user_id, now=now, lock=True)
+    leases.lock_nodes(session, [lease.node_id])
+    leases.lock_lease(session, lease)
+    if lease.kind is LeaseKind.WALK_IN or lease.state not in leases.CHANGEABLE:
+        raise Conflict(f"{lease.id} is a {lease.kind} that is {lease.state}: not to be extended.")
+    node = session.get_one(Node, lease.node_id, populate_existing=True)
+    rules = judge.policy_for_node(node).grid
+    end = hold_end(end, rules.grace_s, rules.anchor)
+    if end <= lease.hold_end:
+        raise Conflict(
+            f"{lease.id} ends at {lease.hold_end.isoformat()}; an extension ends later. "
+            "To give hours back, release it."
+        )
+    verdict = judge.verdict(
+        node, lease.hold_start, end, kind=RequestKind.EXTENSION, replaces=[lease.id]
+    )
+    if not verdict.ok:
+        raise refusal_of(verdict)
+    message = f"Extended to {end.isoformat()} by {person.name}."
+    leases.extend(session, lease, end=end, now=now, message=message, actor=person.id)
+    terms = judge.terms(node, verdict)
+    lease.policy_id, lease.policy_version = terms.policy_id, terms.policy_version
+    lease.verdict = terms.verdict
+    if lease.state is LeaseState.ACTIVE:
+        bound_for = f"{lease.hold_end:%H:%M} UTC"
+        lease.reason = f"{node.name} is yours; the lease was extended to {bound_for}."
+
+
+def give_back(
+    session: Session,
+    lease: Lease,
+    person: Person,
+    bells: Bells,
+    *,
+    now: datetime,
+) -> None:
+    """Cancel a booked lease, or end an active one early; over ones are left as they are."""
+    if lease.kind is LeaseKind.WALK_IN and lease.state is LeaseState.ACTIVE:
+        raise Conflict("This walk-in ends by itself when its job does. Cancel or pause the job.")
+    by = person.name
+    rules = rules_for(session, lease.user_id, session.get_one(Node, lease.node_id))
+    if lease.state is LeaseState.BOOKED:
+        settled = settlement.of_cancel(lease.hold_start, now=now, rules=rules.cancel, by=by)
+        leases.cancel(
+            session,
+            lease,
+            now=now,
+            message=settled.message,
+            actor=person.id,
+            settlement=settled,
+        )
+    elif lease.state is LeaseState.ACTIVE:
+        freed = settlement.freed_from(
+            max(now, lease.hold_start), grace_s=lease.grace_s, anchor=rules.grid.anchor
+        )
+        settled = settlement.of_release(lease.hold_end, freed_from=freed, rules=rules.cancel, by=by)
+        leases.release(session, lease, end=freed, settlement=settled, now=now, actor=person.id)
+        message = f"Saving and stopping: its lease was given back by {by}."
+        stopped = stop_jobs(session, lease, now=now, message=message, actor=person.id)
+        bells.nodes |= stopped.node_names
+        bells.jobs |= stopped.job_ids
+    bells.scheduler = True
+
+
+def owned(session: Session, lease_id: str, person: Person, *, lock: bool = False) -> Lease:
+    """A lease to change: `find_lease`, under the lock on its owner's row."""
+    lease = find_lease(session, lease_id, person)
+    lock_user(session, lease.user_id)
+    return find_lease(session, lease_id, person, lock=lock)
+
+
+def refusal_of(verdict: Verdict, *, choices: Sequence[datetime] = ()) -> Exception:
+    """The error that tells every rule a request breaks."""
+    items = [
+        ProblemItem(param=reason.param, code=reason.code, message=reason.message)
+        for reason in verdict.reasons
+    ]
+    codes = [item.code for item in items]
+    if "not_eligible" in codes:
+        first = items[codes.index("not_eligible")]
+        return Forbidden(first.message, code=first.code, param=first.param)
+    if codes == ["node_taken"]:
+        return HourTaken(items[0].message, param=items[0].param, choices=choices)
+    return InvalidRequest(items, code=items[0].code, choices=choices)
+
+
+def _refusal(judge: Judge, choice: Choice, wish: Wish) -> Exception:
+    starts = next_starts(judge, wish, choice)
+    if is_taken(choice):
+        codes = {reason.code for one in choice.refused for reason in one.verdict.reasons}
+        if codes == {"node_down"}:
+            states = ", ".join(f"{one.node.name} is {one.node.state}" for one in choice.refused)
+            return Conflict(f"No such node can be booked now: {states}.", code="node_not_ready")
+        return taken_error(choice, wish, starts)
+    return refusal_of(choice.refused[0].verdict, choices=starts)
+
+
+def _take(session: Session, person: Person, judge: Judge, choice: Choice) -> list[Lease]:
+    nodes = [one.node for one in choice.chosen]
+    _lock_bookable(session, nodes)
+    terms: list[Terms] = [judge.terms(one.node, one.verdict) for one in choice.chosen]
+    names = " and ".join(node.name for node in nodes)
+    return leases.take_together(
+        session,
+        nodes,
+        terms,
+        user_id=person.id,
+        kind=LeaseKind.BOOKED,
+        start=choice.start,
+        end=choice.end,
+        grace_s=judge.policy_for_node(nodes[0]).grid.grace_s,
+        now=judge.now,
+        actor=person.id,
+        message=f"Booked on {names}.",
+    )
+
+
+def _lock_bookable(session: Session, nodes: Sequence[Node]) -> None:
+    """Lock the nodes and read them again: one may have been taken out of service since it was
+    chosen. Raises HourTaken then."""
+    locked = session.scalars(
+        select(Node)
+        .where(Node.id.in_([node.id for node in nodes]))
+        .order_by(Node.id)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    for node in locked.all():
+        if node.state not in BOOKABLE:
+            raise HourTaken(f"{node.name} is {node.state} now.", param="node")

@@ -1,0 +1,113 @@
+"""Leases and verdicts as the API shows them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Row, Select, select
+from sqlalchemy.orm import Session
+
+from api.identity import Person
+from api.leases.lease_schemas import ChargeView, LeaseView, LeftView, NodeVerdict, ReasonView
+from core.errors import NotFound
+from core.policy.grid import usable_end
+from core.policy.verdict import Reason, Verdict
+from core.states import LIVE_ATTEMPT
+from core.tables.jobs import Attempt, Part
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+from core.tables.people import User
+
+
+def find_lease(session: Session, lease_id: str, person: Person, *, lock: bool = False) -> Lease:
+    """A lease that `person` may see; somebody else's is NotFound, except for staff."""
+    query = select(Lease).where(Lease.id == lease_id)
+    if lock:
+        query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
+    lease = session.scalars(query).one_or_none()
+    if lease is None or not (lease.user_id == person.id or person.is_staff):
+        raise NotFound(f"You have no lease {lease_id!r}.")
+    return lease
+
+
+def show_lease(session: Session, lease_id: str, person: Person) -> LeaseView:
+    """The view of a lease that `person` may see."""
+    find_lease(session, lease_id, person)
+    row = session.execute(leases_with_context().where(Lease.id == lease_id)).one()
+    return lease_views(session, [row])[0]
+
+
+def leases_with_context() -> Select[Lease, str, str, str]:
+    """Each lease with the names of its owner, node and node class."""
+    return (
+        select(Lease, User.name, Node.name, Node.class_name)
+        .join(User, User.id == Lease.user_id)
+        .join(Node, Node.id == Lease.node_id)
+    )
+
+
+def lease_views(session: Session, rows: Sequence[Row[Lease, str, str, str]]) -> list[LeaseView]:
+    """Rows of `leases_with_context`, with the jobs that run in them."""
+    jobs: dict[str, list[str]] = {lease.id: [] for lease, _, _, _ in rows}
+    running = session.execute(
+        select(Part.lease_id, Attempt.job_id)
+        .join(Attempt, Attempt.id == Part.attempt_id)
+        .where(Part.lease_id.in_(jobs), Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
+        .order_by(Attempt.assigned_at)
+    )
+    for lease_id, job_id in running:
+        jobs[lease_id].append(job_id)
+    return [_lease_view(*row, jobs[row[0].id]) for row in rows]
+
+
+def _lease_view(lease: Lease, user: str, node: str, node_class: str, jobs: list[str]) -> LeaseView:
+    charge = (lease.verdict or {}).get("charge")
+    return LeaseView(
+        id=lease.id,
+        user=user,
+        node=node,
+        node_class=node_class,
+        kind=lease.kind,
+        state=lease.state,
+        reason=lease.reason,
+        hold_start=lease.hold_start,
+        hold_end=lease.hold_end,
+        usable_end=usable_end(lease.hold_end, lease.grace_s),
+        job=jobs[0] if jobs else None,
+        jobs=jobs,
+        together=lease.together,
+        counts=lease.counts,
+        settled_as=lease.settled_as,
+        charge=ChargeView.model_validate(charge) if charge else None,
+        policy=lease.policy_id,
+        policy_version=lease.policy_version,
+        protected=lease.protected,
+        unusable_s=lease.unusable_s,
+        created_at=lease.created_at,
+    )
+
+
+def node_verdict(node: Node, start: datetime, end: datetime, verdict: Verdict) -> NodeVerdict:
+    """What the policy says to [start, end) on a node."""
+    return NodeVerdict(
+        node=node.name,
+        node_class=node.class_name,
+        ok=verdict.ok,
+        hold_start=start,
+        hold_end=end,
+        reasons=[_reason(reason) for reason in verdict.reasons],
+        warnings=[_reason(warning) for warning in verdict.warnings],
+        charge=ChargeView.model_validate(verdict.charge),
+        left=[LeftView.model_validate(left) for left in verdict.left],
+        next_starts=list(verdict.next_starts),
+        policy=verdict.policy_id,
+        policy_version=verdict.policy_version,
+    )
+
+
+def _reason(reason: Reason) -> ReasonView:
+    return ReasonView(
+        code=reason.code,
+        param=reason.param,
+        message=reason.message,
+        numbers=dict(reason.numbers),
+    )

@@ -1,0 +1,265 @@
+"""/v1/leases: preview, book, swap, extend, release, give back."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import AwareDatetime
+from sqlalchemy.orm import Session
+
+from api.admin import audit
+from api.auth import SignedIn
+from api.bells import Bells
+from api.idempotency import IdempotencyKey, fingerprint, once
+from api.identity import Person
+from api.leases import booking
+from api.leases.availability import availability as availability_of
+from api.leases.clock_times import moment_of
+from api.leases.lease_schemas import (
+    AvailabilityView,
+    Block,
+    Extension,
+    LeaseChange,
+    LeaseView,
+    NewLease,
+    VerdictView,
+)
+from api.leases.lease_views import lease_views, leases_with_context, show_lease
+from api.process import ProcessDep
+from api.schemas import Page
+from api.text_types import After, Limit, PlainText
+from core.clock import utc_now
+from core.database import database_time
+from core.errors import BadRequest, Forbidden
+from core.policy.grid import HOUR
+from core.states import LeaseState
+from core.tables.leases import Lease
+from core.tables.people import User
+
+router = APIRouter(prefix="/v1/leases", tags=["leases"])
+
+MAX_HOURS_SHOWN = 24 * 22
+
+
+@router.post("", status_code=201, summary="Book a block")
+def book_lease(
+    wanted: NewLease,
+    person: SignedIn,
+    process: ProcessDep,
+    key: IdempotencyKey = None,
+) -> LeaseView:
+    """Hours on free nodes of a class, or on named ones, from a start or at the best start of a day.
+
+    Of several who ask for an hour, one wins. Several nodes are booked all or none; the answer is
+    the first of their leases, and the others name it as `together`.
+    """
+    body_sha256 = fingerprint("POST", "/v1/leases", wanted.model_dump_json().encode())
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        def make() -> str:
+            now = database_time(session)
+            return booking.book(session, person, wanted, now=now)
+
+        lease_id = once(
+            session, user_id=person.id, key=key, body_sha256=body_sha256, now=utc_now(), make=make
+        )
+        bells.scheduler = True
+        return show_lease(session, lease_id, person)
+
+    return process.transact(work)
+
+
+@router.get("", summary="List leases")
+def list_leases(
+    person: SignedIn,
+    process: ProcessDep,
+    state: Annotated[list[LeaseState] | None, Query(description="Only in these states.")] = None,
+    user: Annotated[
+        PlainText | None, Query(description="For staff: a person's name, or `all`.")
+    ] = None,
+    limit: Limit = 50,
+    after: After = None,
+) -> Page[LeaseView]:
+    """Your leases, the last made first."""
+    query = leases_with_context().order_by(Lease.id.desc()).limit(limit + 1)
+    if user is None or not person.is_staff:
+        query = query.where(Lease.user_id == person.id)
+    elif user != "all":
+        query = query.where(User.name == user)
+    if state:
+        query = query.where(Lease.state.in_(state))
+    if after:
+        query = query.where(Lease.id < after)
+    with process.read() as session:
+        rows = session.execute(query).all()
+        data = lease_views(session, rows[:limit])
+    return Page[LeaseView](data=data, has_more=len(rows) > limit)
+
+
+@router.post("/verdict", summary="Preview a booking")
+def judge_block(wanted: Block, person: SignedIn, process: ProcessDep) -> VerdictView:
+    """Whether the block would be booked now, what it would be charged to, what would be left, and
+    for every node that will not do: why, with its numbers and the next starts. Changes nothing."""
+    with process.read() as session:
+        return booking.preview(session, person, wanted, now=utc_now())
+
+
+@router.get("/availability", summary="When nodes are free")
+def availability(
+    person: SignedIn,
+    process: ProcessDep,
+    start: Annotated[AwareDatetime, Query(description="RFC 3339, with its offset.")],
+    hours: Annotated[int, Query(ge=1, le=MAX_HOURS_SHOWN)] = 24,
+    node_class: Annotated[PlainText | None, Query(description="Default: every class.")] = None,
+    block_hours: Annotated[
+        int | None,
+        Query(ge=1, le=168, description="Ask where a block of so many hours may start for you."),
+    ] = None,
+) -> AvailabilityView:
+    """For every hour from `start` on, the nodes that could be booked for it, and why not others."""
+    start = moment_of(start, None, param="start")
+    with process.read() as session:
+        return availability_of(
+            session,
+            person,
+            node_class=node_class,
+            start=start,
+            hours=hours,
+            block_hours=block_hours,
+            now=utc_now(),
+        )
+
+
+@router.get("/{lease_id}", summary="One lease")
+def get_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
+    """A lease and what runs in it."""
+    with process.read() as session:
+        return show_lease(session, lease_id, person)
+
+
+@router.patch("/{lease_id}", summary="Change a lease")
+def change_lease(
+    lease_id: PlainText, change: LeaseChange, person: SignedIn, process: ProcessDep
+) -> LeaseView:
+    """A later end, judged like an extension. Staff may protect it from clean-ups."""
+    if change.protected is not None and not person.is_staff:
+        raise Forbidden("protected: only staff protect a lease from clean-ups.", param="protected")
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        lease = booking.owned(session, lease_id, person)
+        now = database_time(session)
+        if change.protected is not None and change.protected is not lease.protected:
+            lease.protected = change.protected
+            audit.record(
+                session, person.id, "lease.protect", lease.id, now=now, protected=change.protected
+            )
+        if change.hold_end is not None:
+            end = moment_of(change.hold_end, None, param="hold_end")
+            booking.extend(session, lease, person, end, now=now)
+            _record(session, lease, person, "lease.extend")
+            bells.scheduler = True
+        session.flush()
+        return show_lease(session, lease_id, person)
+
+    return process.transact(work)
+
+
+@router.post("/{lease_id}/extend", summary="Extend a lease")
+def extend_lease(
+    lease_id: PlainText, wanted: Extension, person: SignedIn, process: ProcessDep
+) -> LeaseView:
+    """Prolong it by whole hours, if the node is free and the policy allows it."""
+    if (wanted.hours is None) == (wanted.end is None):
+        raise BadRequest("hours: give either hours or an end.", param="hours")
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        lease = booking.owned(session, lease_id, person)
+        if wanted.end is not None:
+            end = moment_of(wanted.end, wanted.zone, param="end")
+        else:
+            end = lease.hold_end + (wanted.hours or 0) * HOUR
+        booking.extend(session, lease, person, end, now=database_time(session))
+        _record(session, lease, person, "lease.extend")
+        bells.scheduler = True
+        session.flush()
+        return show_lease(session, lease_id, person)
+
+    return process.transact(work)
+
+
+@router.post("/{lease_id}/release", summary="Give hours back early")
+def release_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
+    """Cancel it before it starts, or end it early: its jobs save and go back to the queue, and its
+    hours are free from the next one on that leaves room for cleaning up."""
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        _give_back(session, lease_id, person, bells)
+        session.flush()
+        return show_lease(session, lease_id, person)
+
+    return process.transact(work)
+
+
+@router.post("/{lease_id}/swap", status_code=201, summary="Swap for another block")
+def swap_lease(
+    lease_id: PlainText, wanted: Block, person: SignedIn, process: ProcessDep
+) -> LeaseView:
+    """Give a booked lease for another block. It stops counting only if the new one is granted;
+    otherwise it stays as it is. Its waiting jobs go along."""
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        lease = booking.owned(session, lease_id, person, lock=True)
+        _require_own(lease, person)
+        now = database_time(session)
+        new_id = booking.swap(session, lease, person, wanted, now=now)
+        bells.scheduler = True
+        session.flush()
+        return show_lease(session, new_id, person)
+
+    return process.transact(work)
+
+
+@router.post("/{lease_id}/restore", status_code=201, summary="Book a cancelled block again")
+def restore_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
+    """Book what was cancelled once more, if it is still free, and let the cancelled one not count.
+    The answer is a new lease; jobs that named the old one go along."""
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        lease = booking.owned(session, lease_id, person, lock=True)
+        _require_own(lease, person)
+        now = database_time(session)
+        new_id = booking.restore(session, lease, person, now=now)
+        bells.scheduler = True
+        session.flush()
+        return show_lease(session, new_id, person)
+
+    return process.transact(work)
+
+
+@router.delete("/{lease_id}", status_code=204, summary="Give a lease back")
+def delete_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
+    """The same as `release`."""
+
+    def work(session: Session, bells: Bells) -> None:
+        _give_back(session, lease_id, person, bells)
+
+    process.transact(work)
+    return Response(status_code=204)
+
+
+def _give_back(session: Session, lease_id: str, person: Person, bells: Bells) -> None:
+    lease = booking.owned(session, lease_id, person, lock=True)
+    now = database_time(session)
+    booking.give_back(session, lease, person, bells, now=now)
+    _record(session, lease, person, "lease.give_back")
+
+
+def _record(session: Session, lease: Lease, person: Person, action: str) -> None:
+    if lease.user_id != person.id:
+        audit.record(
+            session, person.id, action, lease.id, now=database_time(session), owner=lease.user_id
+        )
+
+
+def _require_own(lease: Lease, person: Person) -> None:
+    if lease.user_id != person.id:
+        raise Forbidden(f"{lease.id} is not yours: only its owner books anew in its place.")

@@ -1,0 +1,220 @@
+"""/v1/waitlist: wait for hours that are not free, take up or decline what is offered."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.auth import SignedIn
+from api.bells import Bells
+from api.idempotency import IdempotencyKey, fingerprint, lock_user, once
+from api.identity import Person
+from api.leases.booking import refusal_of
+from api.leases.lease_schemas import LeaseView, NewWait, OfferView, WaitView
+from api.leases.lease_views import show_lease
+from api.leases.wishes import nodes_named, range_of, require_class
+from api.process import ProcessDep
+from api.schemas import Page
+from api.text_types import After, Limit, PlainText
+from core import waitlist
+from core.clock import utc_now
+from core.database import database_time
+from core.errors import BadRequest, Conflict, NotFound
+from core.tables.kinds import OfferState, WaitState
+from core.tables.leases import Offer, Wait
+from core.tables.nodes import Node
+from core.tables.people import User
+
+router = APIRouter(prefix="/v1/waitlist", tags=["leases"])
+
+MAX_WISHES = 10  # of one person, in line at a time
+
+
+@router.post("", status_code=201, summary="Join the waitlist")
+def join_waitlist(
+    wanted: NewWait, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
+) -> WaitView:
+    """Wait for so many hours on a node, or on any node of a class, with any start in a range.
+
+    What becomes free is held for the first in line for ten minutes.
+    """
+    body_sha256 = fingerprint("POST", "/v1/waitlist", wanted.model_dump_json().encode())
+
+    def work(session: Session, bells: Bells) -> WaitView:
+        def make() -> str:
+            return _join(session, person, wanted)
+
+        wait_id = once(
+            session, user_id=person.id, key=key, body_sha256=body_sha256, now=utc_now(), make=make
+        )
+        bells.scheduler = True
+        return _view(session, session.get_one(Wait, wait_id))
+
+    return process.transact(work)
+
+
+@router.get("", summary="Your wishes")
+def list_waitlist(
+    person: SignedIn,
+    process: ProcessDep,
+    state: Annotated[list[WaitState] | None, Query(description="Only in these states.")] = None,
+    user: Annotated[PlainText | None, Query(description="For staff: `all`.")] = None,
+    limit: Limit = 50,
+    after: After = None,
+) -> Page[WaitView]:
+    """What you wait for or have waited for, the newest first."""
+    query = select(Wait).order_by(Wait.id.desc()).limit(limit + 1)
+    if not (person.is_staff and user == "all"):
+        query = query.where(Wait.user_id == person.id)
+    if state:
+        query = query.where(Wait.state.in_(state))
+    if after:
+        query = query.where(Wait.id < after)
+    with process.read() as session:
+        rows = session.scalars(query).all()
+        data = [_view(session, wait) for wait in rows[:limit]]
+    return Page[WaitView](data=data, has_more=len(rows) > limit)
+
+
+@router.get("/{wait_id}", summary="One wish")
+def get_wait(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> WaitView:
+    """A wish, its place in line and what was offered."""
+    with process.read() as session:
+        return _view(session, _find(session, wait_id, person))
+
+
+@router.delete("/{wait_id}", status_code=204, summary="Leave the waitlist")
+def leave_waitlist(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
+    """Take a wish back; a block that is held for it is free again."""
+
+    def work(session: Session, bells: Bells) -> None:
+        wait = _locked(session, wait_id, person)
+        waitlist.leave(session, wait, now=database_time(session))
+        bells.scheduler = True
+
+    process.transact(work)
+    return Response(status_code=204)
+
+
+@router.post("/{wait_id}/accept", status_code=201, summary="Take up an offer")
+def accept_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
+    """Book the block that is held for this wish. It works once, until the offer expires."""
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        made = _open_offer(session, _locked(session, wait_id, person))
+        now = database_time(session)
+        lease, verdict = waitlist.accept(session, made, actor=person.id, now=now)
+        if lease is None:
+            raise refusal_of(verdict)
+        bells.scheduler = True
+        session.flush()
+        return show_lease(session, lease.id, person)
+
+    return process.transact(work)
+
+
+@router.post("/{wait_id}/decline", summary="Decline an offer")
+def decline_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> WaitView:
+    """Let others have the block. The wish goes on at the end of the line."""
+
+    def work(session: Session, bells: Bells) -> WaitView:
+        wait = _locked(session, wait_id, person)
+        made = _open_offer(session, wait)
+        waitlist.let_pass(session, made, OfferState.DECLINED, now=database_time(session))
+        bells.scheduler = True
+        session.flush()
+        return _view(session, wait)
+
+    return process.transact(work)
+
+
+def _join(session: Session, person: Person, wanted: NewWait) -> str:
+    now = database_time(session)
+    if (wanted.node is None) == (wanted.node_class is None):
+        raise BadRequest("node_class: wait for a class or for a node.", param="node_class")
+    node_id = None
+    if wanted.node is not None:
+        node_id = nodes_named(session, [wanted.node], param="node")[0].id
+    else:
+        require_class(session, wanted.node_class or "")
+    first, last = range_of(wanted, zone=person.zone, hours=wanted.hours)
+    if last < now:
+        raise BadRequest("last_start: it is over.", param="last_start", code="in_the_past")
+    waiting = session.scalars(
+        select(Wait.id).where(
+            Wait.user_id == person.id, Wait.state.in_((WaitState.WAITING, WaitState.OFFERED))
+        )
+    ).all()
+    if len(waiting) >= MAX_WISHES:
+        raise Conflict(
+            f"You have {len(waiting)} wishes on the waitlist and may have {MAX_WISHES}. "
+            "Leave one first.",
+            code="too_many_wishes",
+        )
+    return waitlist.join(
+        session,
+        person.id,
+        node_class=wanted.node_class,
+        node_id=node_id,
+        first_start=first,
+        last_start=last,
+        hours=wanted.hours,
+        now=now,
+    ).id
+
+
+def _find(session: Session, wait_id: str, person: Person) -> Wait:
+    wait = session.get(Wait, wait_id)
+    if wait is None or not (wait.user_id == person.id or person.is_staff):
+        raise NotFound(f"You have no wish {wait_id!r}.")
+    return wait
+
+
+def _locked(session: Session, wait_id: str, person: Person) -> Wait:
+    wait = _find(session, wait_id, person)
+    if wait.user_id != person.id:
+        raise NotFound(f"You have no wish {wait_id!r}.")
+    lock_user(session, wait.user_id)
+    return wait
+
+
+def _open_offer(session: Session, wait: Wait) -> Offer:
+    made = waitlist.open_offer(session, wait.id)
+    if made is None:
+        raise Conflict(f"No offer is open for {wait.id}.", code="no_offer")
+    return made
+
+
+def _view(session: Session, wait: Wait) -> WaitView:
+    last = session.scalars(
+        select(Offer).where(Offer.wait_id == wait.id).order_by(Offer.id.desc()).limit(1)
+    ).first()
+    node = session.get(Node, wait.node_id) if wait.node_id else None
+    return WaitView(
+        id=wait.id,
+        user=session.get_one(User, wait.user_id).name,
+        node_class=wait.node_class,
+        node=node.name if node else None,
+        first_start=wait.first_start,
+        last_start=wait.last_start,
+        hours=wait.hours,
+        priority=wait.priority,
+        state=wait.state,
+        reason=wait.reason,
+        ahead=waitlist.ahead_of(session, wait),
+        offer=_offer_view(session, last) if last else None,
+        created_at=wait.created_at,
+    )
+
+
+def _offer_view(session: Session, made: Offer) -> OfferView:
+    return OfferView(
+        id=made.id,
+        node=session.get_one(Node, made.node_id).name,
+        hold_start=made.hold_start,
+        hold_end=made.hold_end,
+        state=made.state,
+        lease=made.lease_id,
+        expires_at=made.expires_at,
+    )

@@ -1,0 +1,164 @@
+"""What a request for a block asks for: which nodes, which starts, how long. Not judged yet."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.leases.clock_times import day_of, moment_of, zone_of
+from api.leases.lease_schemas import Block, NewWait, Prefer
+from core.errors import BadRequest
+from core.policy.grid import HOUR, hour_ceiling
+from core.states import NodeState
+from core.tables.nodes import Node
+
+MAX_RANGE = timedelta(days=31)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A block that somebody would like to have."""
+
+    what: str
+    """Of which nodes, in words."""
+    nodes: Sequence[Node]
+    """Those that would do, by name."""
+    count: int
+    """So many of them at once."""
+    starts: Sequence[datetime]
+    """Any of these, in UTC; the earliest first."""
+    length: timedelta
+    is_flexible: bool
+    prefer: Prefer = Prefer.EARLIEST
+
+
+def wish_of(session: Session, block: Block, *, zone: str, now: datetime) -> Wish:
+    """Read a request. `zone` is the person's, for a day without one. Raises BadRequest."""
+    nodes, count, what = _nodes(session, block)
+    if block.start is not None:
+        if block.on or block.first_start or block.last_start:
+            raise BadRequest("start: give a start, a day or a range of starts.", param="start")
+        start = moment_of(block.start, block.zone, param="start")
+        return Wish(what, nodes, count, [start], _length(block, start), False, block.prefer)
+    if block.hours is None:
+        raise BadRequest("hours: say how many, for any start will do.", param="hours")
+    length = block.hours * HOUR
+    first, last = range_of(block, zone=zone, hours=block.hours)
+    starts = []
+    at = hour_ceiling(max(first, now))
+    while at <= last:
+        starts.append(at)
+        at += HOUR
+    if not starts:
+        raise BadRequest(
+            f"first_start: no full hour is left between {first.isoformat()} and "
+            f"{last.isoformat()}.",
+            param="on" if block.on else "first_start",
+            code="in_the_past",
+        )
+    return Wish(what, nodes, count, starts, length, True, block.prefer)
+
+
+def range_of(wanted: Block | NewWait, *, zone: str, hours: int) -> tuple[datetime, datetime]:
+    """The first and the last start that will do, in UTC. Raises BadRequest."""
+    if wanted.on is not None:
+        if not 2000 <= wanted.on.year <= 9000:
+            raise BadRequest(f"on: the year {wanted.on.year} is not one to book in.", param="on")
+        first, end = day_of(wanted.on, zone_of(wanted.zone or zone))
+        return first, end - hours * HOUR
+    if wanted.first_start is None or wanted.last_start is None:
+        raise BadRequest(
+            "start: say when: a start, a day as `on`, or first_start and last_start.",
+            param="start",
+        )
+    first = moment_of(wanted.first_start, wanted.zone, param="first_start")
+    last = moment_of(wanted.last_start, wanted.zone, param="last_start")
+    if not first <= last <= first + MAX_RANGE:
+        raise BadRequest(
+            f"last_start: it must be at most {MAX_RANGE.days} days after first_start.",
+            param="last_start",
+        )
+    return first, last
+
+
+def nodes_named(session: Session, names: Sequence[str], *, param: str) -> list[Node]:
+    """The nodes of these names or ids, in that order; retired ones are not there any more."""
+    found = []
+    for name in names:
+        node = session.scalars(
+            select(Node).where(
+                (Node.name == name) | (Node.id == name), Node.state != NodeState.RETIRED
+            )
+        ).first()
+        if node is None:
+            raise _unknown(session, param, name)
+        found.append(node)
+    if len({node.id for node in found}) < len(found):
+        raise BadRequest(f"{param}: a node is named twice.", param=param)
+    return found
+
+
+def require_class(session: Session, name: str) -> None:
+    """Raise BadRequest unless there is a node of that class."""
+    query = select(Node.id).where(Node.class_name == name, Node.state != NodeState.RETIRED)
+    if session.scalars(query).first() is None:
+        raise _unknown(session, "node_class", name)
+
+
+def _nodes(session: Session, block: Block) -> tuple[list[Node], int, str]:
+    if block.nodes:
+        if block.node or block.node_class or block.count != 1:
+            raise BadRequest("nodes: give names, one node, or a class.", param="nodes")
+        nodes = nodes_named(session, block.nodes, param="nodes")
+        return nodes, len(nodes), " and ".join(node.name for node in nodes)
+    if block.node is not None:
+        (node,) = nodes_named(session, [block.node], param="node")
+        if block.node_class not in (None, node.class_name):
+            raise BadRequest(
+                f"node_class: {node.name} is of class {node.class_name}.", param="node_class"
+            )
+        if block.count != 1:
+            raise BadRequest("count: is for a class, not for one node.", param="count")
+        return [node], 1, node.name
+    if block.node_class is None:
+        raise BadRequest(
+            "node_class: say on what to book, by node_class or by node.", param="node_class"
+        )
+    found = session.scalars(
+        select(Node)
+        .where(Node.class_name == block.node_class, Node.state != NodeState.RETIRED)
+        .order_by(Node.name)
+    ).all()
+    if not found:
+        raise _unknown(session, "node_class", block.node_class)
+    if block.count > len(found):
+        raise BadRequest(
+            f"count: there are {len(found)} nodes of class {block.node_class}.", param="count"
+        )
+    return list(found), block.count, f"every {block.node_class}"
+
+
+def _length(block: Block, start: datetime) -> timedelta:
+    if (block.hours is None) == (block.end is None):
+        raise BadRequest("hours: give either hours or an end.", param="hours")
+    if block.hours is not None:
+        return block.hours * HOUR
+    assert block.end is not None
+    end = moment_of(block.end, block.zone, param="end")
+    if end <= start:
+        raise BadRequest("end: it must be after the start.", param="end")
+    return end - start
+
+
+def _unknown(session: Session, param: str, asked: str) -> BadRequest:
+    column = Node.class_name if param == "node_class" else Node.name
+    known = session.scalars(
+        select(column).where(Node.state != NodeState.RETIRED).distinct().order_by(column)
+    )
+    return BadRequest(
+        f"{param}: there is no {asked!r} here. There is: {', '.join(known) or 'none yet'}.",
+        code="unknown_node",
+        param=param,
+    )

@@ -1,0 +1,1 @@
+"""Nodes, and the protocol that their workers speak."""

@@ -1,0 +1,91 @@
+"""Nodes join: staff make a single-use token, the node trades it for its identity."""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from api.admin import audit
+from api.nodes.node_classes import join_class
+from api.people.credentials import issue_link, issue_token, use_link
+from core.errors import Conflict
+from core.ids import Kind, new_id
+from core.messages import Enrolled, Enrolment
+from core.states import NodeState
+from core.tables.kinds import LinkKind, TokenKind
+from core.tables.nodes import Node
+from core.tables.people import Token
+from core.transitions import enter, note
+
+TOKEN_LIFETIME = timedelta(minutes=15)
+
+
+def invite(
+    session: Session, *, name: str, node_class: str | None, actor: str, now: datetime
+) -> tuple[str, datetime]:
+    """A token with which a machine may join as `name`, and when it expires."""
+    known = session.scalars(select(Node).where(Node.name == name)).one_or_none()
+    if known is not None and known.state is NodeState.RETIRED:
+        raise Conflict(f"name: {name} was retired for good. Choose another name.", param="name")
+    link, secret = issue_link(
+        session,
+        kind=LinkKind.ENROL,
+        now=now,
+        lifetime=TOKEN_LIFETIME,
+        node_name=name,
+        node_class=node_class,
+    )
+    audit.record(session, actor, "node.invite", name, now=now, node_class=node_class)
+    return secret, link.expires_at
+
+
+def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
+    """Trade the token for an identity. A node of that name gets a new token, and its old one ends.
+
+    Raises Unauthenticated if the token is unknown, used or expired.
+    """
+    link = use_link(session, request.token, LinkKind.ENROL, now=now)
+    assert link.node_name is not None
+    node = session.scalars(select(Node).where(Node.name == link.node_name)).one_or_none()
+    if node is not None and node.state is NodeState.RETIRED:
+        raise Conflict(f"{node.name} was retired for good. Ask for a token for another name.")
+    inventory = request.inventory.model_dump(mode="json")
+    if node is None:
+        node = Node(
+            id=new_id(Kind.NODE),
+            name=link.node_name,
+            class_name=join_class(session, request.inventory, named=link.node_class),
+            state=NodeState.PENDING,
+            reason="Enrolled; waiting for its first heartbeat.",
+            inventory=inventory,
+            boot_id="",
+            incarnation="",
+            clean=False,
+            created_at=now,
+        )
+        enter(
+            session,
+            node,
+            now=now,
+            reason_code="enrolled",
+            message=f"{node.name} was enrolled as {node.class_name}.",
+            actor=node.id,
+        )
+    else:
+        session.execute(
+            update(Token)
+            .where(Token.node_id == node.id, Token.revoked_at.is_(None))
+            .values(revoked_at=now)
+        )
+        node.inventory = inventory
+        note(
+            session,
+            node.id,
+            "enrolled_again",
+            now=now,
+            message=f"{node.name} was enrolled again; its former token has ended.",
+            actor=node.id,
+        )
+    _, secret = issue_token(session, kind=TokenKind.NODE, name=node.name, now=now, node_id=node.id)
+    audit.record(session, node.id, "node.enrol", node.id, now=now, name=node.name)
+    return Enrolled(node_id=node.id, name=node.name, node_token=secret)

@@ -1,0 +1,331 @@
+"""A heartbeat: the node says all that it observes; what follows from it is written down.
+
+Every attempt that a node tells about is one of (job, epoch), and the node has a part in it; the
+job's row is locked before anything about it is written, so that its nodes, its owner and the
+scheduler take turns.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.bells import Bells
+from api.clean_text import clean_text, cleaned
+from api.identity import NodeIdentity
+from api.nodes.node_classes import hardware_of, join_class, judge_gangs, refit, same_kind
+from core import attempts
+from core.gang_exit import PartEnd
+from core.messages import ExitRecord, Heartbeat, Observed, Phase
+from core.policy.grid import usable_end
+from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.leases import Lease
+from core.tables.nodes import Node, NodeClass
+from core.touching import stopped_with
+from core.transitions import advance, note
+from strategies.hardware import Hardware
+from strategies.trust.certificate import Certificate
+
+SLACK = timedelta(seconds=30)  # between the node's clock and ours
+
+
+def newly_kept(session: Session, node_id: str, beat: Heartbeat) -> list[tuple[str, str]]:
+    """Job and attempt of what this heartbeat is the first to call kept."""
+    told = {(seen.job_id, seen.epoch) for seen in beat.attempts if seen.kept}
+    if not told:
+        return []
+    rows = session.execute(
+        select(Attempt.job_id, Attempt.epoch, Attempt.id)
+        .join(Part, Part.attempt_id == Attempt.id)
+        .where(
+            Part.node_id == node_id,
+            Part.files_kept.is_(False),
+            Attempt.job_id.in_({job_id for job_id, _ in told}),
+        )
+    )
+    return [(job_id, attempt_id) for job_id, epoch, attempt_id in rows if (job_id, epoch) in told]
+
+
+def take_in(
+    session: Session,
+    identity: NodeIdentity,
+    beat: Heartbeat,
+    *,
+    now: datetime,
+    bells: Bells,
+) -> Node:
+    """Write down what a node observes; the node's row."""
+    node = session.get(Node, identity.id)
+    assert node is not None
+    observed = {(seen.job_id, seen.epoch): seen for seen in beat.attempts}
+    unwanted = {key for key, seen in observed.items() if seen.phase is not Phase.EXITED}
+    for job, attempt, part in _parts_on(session, node, beat.attempts):
+        seen = observed.get((job.id, attempt.epoch))
+        if seen is None:
+            if _is_live(attempt, part) and part.missing_since is None:
+                part.missing_since = now
+        else:
+            part.missing_since = None
+            _take_part(session, node, beat, job, attempt, part, seen, now=now, bells=bells)
+        rebooted = bool(part.boot_id) and part.boot_id != beat.boot_id
+        if rebooted and part.phase is not None and _is_live(attempt, part):
+            end = PartEnd(None, lost=f"{node.name} was restarted under it.")
+            _end_part(session, node, job, attempt, part, end, now=now, bells=bells)
+        if _is_live(attempt, part):
+            unwanted.discard((job.id, attempt.epoch))
+    # What was given up here may still be running there: then the node is not clean yet.
+    _take_node(session, node, beat, is_clean=beat.clean and not unwanted, now=now, bells=bells)
+    return node
+
+
+def _is_live(attempt: Attempt, part: Part) -> bool:
+    return attempt.state in LIVE_ATTEMPT and part.ended_at is None
+
+
+def _parts_on(
+    session: Session, node: Node, seen: Sequence[Observed]
+) -> Sequence[tuple[Job, Attempt, Part]]:
+    """The attempts that are live on the node or that it tells about, their jobs locked."""
+    job_ids = {one.job_id for one in seen} | set(
+        session.scalars(
+            select(Attempt.job_id)
+            .join(Part, Part.attempt_id == Attempt.id)
+            .where(
+                Part.node_id == node.id,
+                Part.ended_at.is_(None),
+                Attempt.state.in_(LIVE_ATTEMPT),
+            )
+        )
+    )
+    if not job_ids:
+        return []
+    session.execute(
+        select(Job.id).where(Job.id.in_(job_ids)).order_by(Job.id).with_for_update(key_share=True)
+    ).all()
+    rows = session.execute(
+        select(Job, Attempt, Part)
+        .join(Attempt, Attempt.job_id == Job.id)
+        .join(Part, Part.attempt_id == Attempt.id)
+        .where(Part.node_id == node.id, Job.id.in_(job_ids))
+        .order_by(Job.id, Attempt.epoch)
+        .execution_options(populate_existing=True)
+    )
+    return [(job, attempt, part) for job, attempt, part in rows]
+
+
+def _take_part(
+    session: Session,
+    node: Node,
+    beat: Heartbeat,
+    job: Job,
+    attempt: Attempt,
+    part: Part,
+    seen: Observed,
+    *,
+    now: datetime,
+    bells: Bells,
+) -> None:
+    if seen.launcher is not None and attempt.launcher != seen.launcher:
+        attempt.launcher = str(seen.launcher)
+    if seen.certificate is not None and attempt.epoch == job.epoch:
+        _take_certificate(session, node, job, seen.certificate, now=now, bells=bells)
+    if seen.preflight is not None and attempt.preflight is None:
+        attempt.preflight = cleaned(seen.preflight.model_dump(mode="json"))
+        session.flush()  # an exit in the same heartbeat reads the row again
+        bells.jobs.add(job.id)
+    if seen.phase is Phase.EXITED:
+        _take_exit(session, node, job, attempt, part, seen, now=now, bells=bells)
+        return
+    if not _is_live(attempt, part) or attempt.epoch != job.epoch:
+        return  # it is over here; the node is told so by not being asked for it
+    before = attempt.state
+    if part.phase is None:
+        part.boot_id = beat.boot_id
+    if part.phase is not seen.phase:
+        part.phase = seen.phase
+        _together(session, attempt, part, node, now=now, bells=bells)
+    if seen.phase is Phase.RUNNING and attempt.state is AttemptState.STARTING:
+        attempts.run(session, job, attempt, now=now, actor=node.id)
+    if seen.phase is Phase.STOPPING and attempt.state is not AttemptState.STOPPING:
+        _stops_by_itself(session, node, job, attempt, part, now=now)
+    if attempt.state is not before:
+        bells.jobs.add(job.id)
+
+
+def _together(
+    session: Session, attempt: Attempt, part: Part, node: Node, *, now: datetime, bells: Bells
+) -> None:
+    """What follows once every node has taken the attempt up, and once every node is ready."""
+    parts = attempts.parts_of(session, attempt)
+    if attempt.state is AttemptState.ASSIGNED and all(each.phase is not None for each in parts):
+        attempts.start(session, attempt, now=now, actor=node.id)
+    waiting = (None, Phase.PREPARING)
+    if attempt.prepared_at is None and all(each.phase not in waiting for each in parts):
+        attempt.prepared_at = now
+        if len(parts) > 1:
+            bells.nodes.update(attempts.node_names(session, attempt))
+
+
+def _take_certificate(
+    session: Session,
+    node: Node,
+    job: Job,
+    certificate: Certificate,
+    *,
+    now: datetime,
+    bells: Bells,
+) -> None:
+    document = cleaned(certificate.model_dump(mode="json"))
+    if job.certificate == document:
+        return
+    job.certificate = document
+    session.flush()  # an exit in the same heartbeat reads the row again
+    note(
+        session,
+        job.id,
+        "certified",
+        now=now,
+        message=clean_text(certificate.sentence),
+        actor=node.id,
+        epoch=job.epoch,
+        reason_code=certificate.verdict,
+    )
+    bells.jobs.add(job.id)
+
+
+def _take_exit(
+    session: Session,
+    node: Node,
+    job: Job,
+    attempt: Attempt,
+    part: Part,
+    seen: Observed,
+    *,
+    now: datetime,
+    bells: Bells,
+) -> None:
+    record = seen.exit
+    if record is not None and (record.job_id, record.epoch) == (job.id, attempt.epoch):
+        record = ExitRecord.model_validate(cleaned(record.model_dump(mode="json")))
+        if _is_live(attempt, part):
+            part.phase = Phase.EXITED
+            _end_part(session, node, job, attempt, part, PartEnd(record), now=now, bells=bells)
+        elif part.exit is None:
+            part.exit = record.model_dump(mode="json")
+            attempt.exit = attempt.exit or part.exit
+            note(
+                session,
+                job.id,
+                "late_exit_reported",
+                now=now,
+                message=f"{node.name} told later how attempt {attempt.epoch} ended: "
+                f"{record.reason}",
+                actor=node.id,
+                epoch=attempt.epoch,
+                reason_code=str(record.outcome),
+            )
+            bells.jobs.add(job.id)
+    if seen.kept and not part.files_kept:
+        part.files_kept = True
+        session.flush()
+        attempt.files_kept = all(each.files_kept for each in attempts.parts_of(session, attempt))
+        bells.scheduler = True  # the job may wait for its checkpoint
+        bells.jobs.add(job.id)
+
+
+def _end_part(
+    session: Session,
+    node: Node,
+    job: Job,
+    attempt: Attempt,
+    part: Part,
+    end: PartEnd,
+    *,
+    now: datetime,
+    bells: Bells,
+) -> None:
+    attempts.end_part(session, job, attempt, part, end, now=now, actor=node.id)
+    if attempt.state in LIVE_ATTEMPT:  # the others are to hear that they must stop
+        bells.nodes.update(attempts.node_names(session, attempt))
+    bells.scheduler = True
+    bells.jobs.add(job.id)
+
+
+def _stops_by_itself(
+    session: Session, node: Node, job: Job, attempt: Attempt, part: Part, *, now: datetime
+) -> None:
+    """The node's own deadline has come before anybody here asked."""
+    lease = session.get(Lease, part.lease_id)
+    assert lease is not None
+    lease = stopped_with(session, lease)
+    lease_is_over = usable_end(lease.hold_end, lease.grace_s) <= now + SLACK
+    reason = Outcome.LEASE_ENDED if lease_is_over else Outcome.TIME_LIMIT
+    message = "Its lease ends." if lease_is_over else "Its wall time is over."
+    attempts.ask_to_stop(
+        session, job, reason, now=now, message=f"Saving and stopping: {message}", actor=node.id
+    )
+
+
+def _take_node(
+    session: Session, node: Node, beat: Heartbeat, *, is_clean: bool, now: datetime, bells: Bells
+) -> None:
+    if beat.boot_id != node.boot_id and node.boot_id:
+        note(
+            session,
+            node.id,
+            "rebooted",
+            now=now,
+            message=f"{node.name} was restarted.",
+            actor=node.id,
+        )
+    if is_clean and not node.clean:
+        bells.scheduler = True
+    node.boot_id = beat.boot_id
+    node.incarnation = beat.incarnation
+    node.clean = is_clean
+    node.peer_address = clean_text(beat.peer_address)
+    node.telemetry = beat.telemetry.model_dump(mode="json")
+    node.last_seen_at = now
+    inventory = cleaned(beat.inventory.model_dump(mode="json"))
+    if inventory != node.inventory:
+        node.inventory = inventory
+        _take_inventory(session, node, beat, now=now)
+        bells.scheduler = True
+    if node.state is NodeState.PENDING:
+        advance(
+            session,
+            node,
+            NodeState.READY,
+            now=now,
+            reason_code="first_heartbeat",
+            message="Ready.",
+            actor=node.id,
+        )
+        bells.scheduler = True
+
+
+def _take_inventory(session: Session, node: Node, beat: Heartbeat, *, now: datetime) -> None:
+    """Changed hardware is a new version of the class, or another class if others share it."""
+    known = session.get(NodeClass, node.class_name, with_for_update={"key_share": True})
+    assert known is not None
+    hardware = hardware_of(beat.inventory, known.name)
+    if same_kind(Hardware.model_validate(known.hardware), hardware):
+        judge_gangs(session, known)
+        return
+    others = session.scalars(
+        select(Node.id).where(Node.class_name == known.name, Node.id != node.id).limit(1)
+    ).first()
+    if others is None:
+        refit(known, hardware)
+    else:
+        node.class_name = join_class(session, beat.inventory, named=None)
+    note(
+        session,
+        node.id,
+        "hardware_changed",
+        now=now,
+        message=f"{node.name} has other hardware than before; it is of class {node.class_name}.",
+        actor=node.id,
+    )

@@ -1,0 +1,109 @@
+"""Which class a node belongs to: its hardware names it, unless its enrolment did."""
+
+import re
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from core.messages import Inventory
+from core.states import NodeState
+from core.tables.nodes import Node, NodeClass
+from strategies.hardware import Hardware
+
+BRANDS = ("nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct")
+SAME_MEMORY = 0.1  # relative: what firmware takes differs between equal machines
+
+
+def hardware_of(inventory: Inventory, class_name: str) -> Hardware:
+    """What the planner counts with."""
+    if inventory.gpus:
+        smallest = min(inventory.gpus, key=lambda gpu: gpu.memory_gib)
+        return Hardware(
+            class_name=class_name,
+            device="cuda",
+            slots=max(1, min(inventory.slots, len(inventory.gpus))),
+            memory_gib=smallest.memory_gib,
+            model=smallest.name,
+            no_sandbox=why_no_sandbox(inventory),
+            no_gang_sandbox=inventory.no_gang_sandbox,
+        )
+    return Hardware(
+        class_name=class_name,
+        device="cpu",
+        slots=max(1, inventory.slots),
+        memory_gib=inventory.memory_gib,
+        no_sandbox=why_no_sandbox(inventory),
+        no_gang_sandbox=inventory.no_gang_sandbox,
+    )
+
+
+def why_no_sandbox(inventory: Inventory) -> str:
+    """Why scripts can't be shut in there; empty where they can, or where that is not said."""
+    return inventory.no_sandbox or "it has no sandbox" if inventory.sandbox == "" else ""
+
+
+def derived_name(inventory: Inventory) -> str:
+    """Such as `a100x4` or `cpu2`."""
+    if not inventory.gpus:
+        return f"cpu{max(1, inventory.slots)}"
+    words = re.findall(r"[a-z0-9]+", inventory.gpus[0].name.lower())
+    telling = [word for word in words if word not in BRANDS]
+    num_words = 2 if telling[:1] in (["rtx"], ["gtx"]) else 1
+    return f"{''.join(telling[:num_words])[:40] or 'gpu'}x{len(inventory.gpus)}"
+
+
+def same_kind(a: Hardware, b: Hardware) -> bool:
+    """Whether two nodes are interchangeable for the planner."""
+    close = abs(a.memory_gib - b.memory_gib) <= SAME_MEMORY * max(a.memory_gib, b.memory_gib)
+    same = (a.device, a.slots, a.model) == (b.device, b.slots, b.model)
+    return close and same and bool(a.no_sandbox) == bool(b.no_sandbox)
+
+
+def judge_gangs(session: Session, known: NodeClass) -> None:
+    """Let a class run scripts on several nodes where each of its nodes can, and nowhere else."""
+    inventories = session.scalars(
+        select(Node.inventory)
+        .where(Node.class_name == known.name, Node.state != NodeState.RETIRED)
+        .order_by(Node.name)
+    )
+    reasons = [str(each["no_gang_sandbox"]) for each in inventories if each.get("no_gang_sandbox")]
+    hardware = Hardware.model_validate(known.hardware)
+    reason = reasons[0] if reasons else ""
+    if hardware.no_gang_sandbox != reason:
+        refit(known, hardware.model_copy(update={"no_gang_sandbox": reason}))
+
+
+def join_class(session: Session, inventory: Inventory, *, named: str | None) -> str:
+    """The name of the node's class, which is made where it is missing.
+
+    A class that no node uses any more takes the new hardware, as a new version. Where a class of
+    the derived name has other hardware, the memory is added to the name, then a number.
+    """
+    first = named or derived_name(inventory)
+    memory = round(hardware_of(inventory, first).memory_gib)
+    for name in [first, f"{first}-{memory}g", *(f"{first}-{memory}g-{n}" for n in range(2, 100))]:
+        hardware = hardware_of(inventory, name)
+        known = session.get(NodeClass, name, with_for_update={"key_share": True})
+        if known is None:
+            session.add(NodeClass(name=name, version=1, hardware=hardware.model_dump(mode="json")))
+            session.flush()
+            return name
+        here = Hardware.model_validate(known.hardware)
+        if same_kind(here, hardware):
+            reason = here.no_gang_sandbox or hardware.no_gang_sandbox
+            if reason != here.no_gang_sandbox:
+                refit(known, here.model_copy(update={"no_gang_sandbox": reason}))
+            return name
+        users = session.scalar(
+            select(func.count()).select_from(Node).where(Node.class_name == name)
+        )
+        if not users:
+            refit(known, hardware)
+            return name
+    raise AssertionError("a hundred classes of one name")
+
+
+def refit(known: NodeClass, hardware: Hardware) -> None:
+    """The hardware of a class has changed: plans for it are made anew."""
+    known.hardware = hardware.model_dump(mode="json")
+    known.version += 1

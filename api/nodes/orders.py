@@ -1,0 +1,221 @@
+"""What the platform wants of a node: every attempt that should live there, with its deadlines."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import cast
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.messages import (
+    AttemptRef,
+    Deadlines,
+    FileRef,
+    Gang,
+    Observed,
+    Order,
+    Orders,
+    Phase,
+    Rendezvous,
+    Request,
+    Resume,
+    StopOrder,
+)
+from core.policy.grid import usable_end
+from core.script import Script
+from core.spec import AnyJobSpec, JobSpec, Launcher, ScriptJobSpec, read_job_spec, read_plan
+from core.states import LIVE_ATTEMPT, AttemptState, Outcome
+from core.tables.files import Checkpoint, Dataset, Model, StoredFile
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.leases import Lease
+from core.touching import stopped_with
+from strategies.data.built_in import BUILT_IN, DatasetFormat
+from strategies.spec import TrainSpec
+
+DATASET_FILE = "dataset"
+CODE_FILE = "code.zip"
+# Seconds for the checkpoint before SIGTERM. A cancelled job is not waited for as long as one that
+# goes on later.
+STOP_GRACE_S = {Outcome.CANCELLED: 10.0}
+DEFAULT_STOP_GRACE_S = 60.0
+# Where a rank of another node is gone nothing can be saved: that needs all ranks.
+FELLOW_GONE_GRACE_S = 5.0
+
+
+def orders_for(
+    session: Session,
+    node_id: str,
+    seen: Sequence[Observed],
+    *,
+    now: datetime,
+) -> Orders:
+    """The full desired set of a node, and what it may wipe."""
+    rows = session.execute(
+        select(Attempt, Job, Part)
+        .join(Job, (Job.id == Attempt.job_id) & (Job.epoch == Attempt.epoch))
+        .join(Part, Part.attempt_id == Attempt.id)
+        .where(Part.node_id == node_id, Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
+        .order_by(Attempt.assigned_at)
+    ).all()
+    wanted = [_order(session, job, attempt, part, now=now) for attempt, job, part in rows]
+    return Orders(attempts=wanted, forget=_forgettable(session, node_id, seen))
+
+
+def deadlines(job: Job, attempt: Attempt, leases: Sequence[Lease], *, now: datetime) -> Deadlines:
+    """Seconds that remain, by the end of the lease or of the wall time, whichever is first.
+
+    `leases`: with which it is stopped, one on each of its nodes, each with the timetable of the
+    policy that it was granted under. What the first of them asks for happens everywhere.
+    """
+    to_lease_stop = min(_until(usable_end(one.hold_end, one.grace_s), now) for one in leases)
+    running = now - attempt.started_at if attempt.started_at else timedelta()
+    to_time_limit = job.wall_time_s - job.used_s - running.total_seconds()
+    stop_in_s = min(to_lease_stop, to_time_limit)
+    return Deadlines(
+        checkpoint_in_s=min(_until(one.hold_end, now) - one.checkpoint_s for one in leases),
+        stop_in_s=stop_in_s,
+        stop_reason=Outcome.LEASE_ENDED if to_lease_stop <= to_time_limit else Outcome.TIME_LIMIT,
+        # Its owner's next lease may be given back in the last minutes of this one: then it is late
+        # already, and has to save all the same.
+        kill_in_s=max(0.0, stop_in_s) + min(one.kill_after_s for one in leases),
+    )
+
+
+def _until(moment: datetime, now: datetime) -> float:
+    return (moment - now).total_seconds()
+
+
+def _order(
+    session: Session,
+    job: Job,
+    attempt: Attempt,
+    part: Part,
+    *,
+    now: datetime,
+) -> Order:
+    spec = read_job_spec(job.spec)
+    dataset = session.get(Dataset, job.dataset_id) if job.dataset_id else None
+    stop = None
+    if attempt.state is AttemptState.STOPPING:
+        stop = _stop(attempt)
+    return Order(
+        job_id=job.id,
+        epoch=attempt.epoch,
+        spec=_task(job, spec),
+        plan=read_plan(job.plan),
+        launcher=Launcher(spec.script.launcher)
+        if isinstance(spec, ScriptJobSpec)
+        else spec.launcher,
+        slots=part.slots,
+        gang=_gang(attempt, part),
+        threads_per_rank=spec.resources.threads_per_rank,
+        dataset=FileRef(path=DATASET_FILE, sha256=dataset.sha256, size=dataset.size)
+        if dataset
+        else None,
+        dataset_format=_format(dataset, spec),
+        model=_model_files(session, job),
+        code=_code(session, job),
+        resume=_resume(session, attempt),
+        deadlines=deadlines(job, attempt, _leases_of(session, attempt), now=now),
+        stop=stop,
+        request=attempt.request and Request.model_validate(attempt.request),
+        traceparent=job.traceparent,
+    )
+
+
+def _stop(attempt: Attempt) -> StopOrder:
+    if attempt.stop_reason is None:
+        return StopOrder(reason=Outcome.PREEMPTED, grace_s=FELLOW_GONE_GRACE_S)
+    grace_s = STOP_GRACE_S.get(attempt.stop_reason, DEFAULT_STOP_GRACE_S)
+    return StopOrder(reason=attempt.stop_reason, grace_s=grace_s)
+
+
+def _gang(attempt: Attempt, part: Part) -> Gang | None:
+    if attempt.rendezvous is None:
+        return None
+    return Gang(
+        position=part.position,
+        rendezvous=Rendezvous.model_validate(attempt.rendezvous),
+        start=attempt.prepared_at is not None,
+    )
+
+
+def _leases_of(session: Session, attempt: Attempt) -> list[Lease]:
+    """With which it has to stop: of each lease that it runs in the last of those through which its
+    owner has the node without a break."""
+    found = session.scalars(
+        select(Lease)
+        .join(Part, Part.lease_id == Lease.id)
+        .where(Part.attempt_id == attempt.id)
+        .order_by(Lease.id)
+    ).all()
+    return [stopped_with(session, lease) for lease in found]
+
+
+def _task(job: Job, spec: AnyJobSpec) -> TrainSpec | Script:
+    if isinstance(spec, ScriptJobSpec):
+        return spec.script
+    training = {name: job.spec[name] for name in TrainSpec.model_fields if name in job.spec}
+    return TrainSpec.model_validate(training)
+
+
+def _code(session: Session, job: Job) -> FileRef | None:
+    if job.code_sha256 is None:
+        return None
+    stored = session.get(StoredFile, job.code_sha256)
+    assert stored is not None
+    return FileRef(path=CODE_FILE, sha256=stored.sha256, size=stored.size)
+
+
+def _format(dataset: Dataset | None, spec: AnyJobSpec) -> DatasetFormat:
+    if not isinstance(spec, JobSpec):
+        return "text"
+    if dataset is None:
+        return BUILT_IN[spec.data.dataset]
+    return cast(DatasetFormat, dataset.format)  # as it was checked when it was uploaded
+
+
+def _model_files(session: Session, job: Job) -> list[FileRef]:
+    if job.model_id is None:
+        return []
+    model = session.get(Model, job.model_id)
+    assert model is not None
+    return [FileRef.model_validate(file) for file in model.files]
+
+
+def _resume(session: Session, attempt: Attempt) -> Resume | None:
+    if attempt.resume_checkpoint_id is None:
+        return None
+    checkpoint = session.get(Checkpoint, attempt.resume_checkpoint_id)
+    assert checkpoint is not None
+    files = [FileRef.model_validate(file) for file in checkpoint.files]
+    return Resume(step=checkpoint.step, files=files)
+
+
+def _forgettable(session: Session, node_id: str, seen: Sequence[Observed]) -> list[AttemptRef]:
+    """Exited attempts whose files are all here, or that a newer attempt has made worthless."""
+    exited = [one for one in seen if one.phase is Phase.EXITED]
+    if not exited:
+        return []
+    known = {
+        (attempt.job_id, attempt.epoch): (part, job_epoch)
+        for attempt, part, job_epoch in session.execute(
+            select(Attempt, Part, Job.epoch)
+            .join(Job, Job.id == Attempt.job_id)
+            .join(Part, Part.attempt_id == Attempt.id)
+            .where(
+                Part.node_id == node_id,
+                Part.ended_at.is_not(None),
+                Attempt.job_id.in_({one.job_id for one in exited}),
+            )
+        )
+    }
+    refs = []
+    for one in exited:
+        part, job_epoch = known.get((one.job_id, one.epoch), (None, 0))
+        if part is None:
+            continue
+        is_superseded = part.exit is None and job_epoch > one.epoch
+        if part.files_kept or is_superseded:
+            refs.append(AttemptRef(job_id=one.job_id, epoch=one.epoch))
+    return refs

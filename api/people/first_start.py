@@ -1,0 +1,42 @@
+"""The way in when there is nobody yet: a link that works once and makes the first administrator."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy import delete, func, select
+
+from api.people.credentials import issue_link
+from core.clock import utc_now
+from core.database import Database
+from core.tables.kinds import LinkKind
+from core.tables.people import Link, User
+
+LIFETIME = timedelta(hours=1)
+
+
+def ensure_link(database: Database, *, url: str, path: Path) -> str | None:
+    """A fresh first-start link, also written to `path` (mode 0600); None if there are users.
+
+    Earlier links that nobody used end: their secrets may have been seen since.
+    """
+    now = utc_now()
+    with database.write() as session:
+        if session.scalar(select(func.count()).select_from(User)):
+            path.unlink(missing_ok=True)
+            return None
+        session.execute(delete(Link).where(Link.kind == LinkKind.FIRST_START))
+        _, secret = issue_link(session, kind=LinkKind.FIRST_START, now=now, lifetime=LIFETIME)
+    link = f"{url}/first-start?secret={secret}"
+    _write_private(path, f"{link}\n")
+    return link
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace `path`; at no moment may anybody else read it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    os.replace(aside, path)

@@ -1,0 +1,167 @@
+"""/v1/sessions/oidc: signing in by an OpenID provider, there and back."""
+
+import hmac
+from datetime import timedelta
+from typing import Annotated
+
+import structlog
+from fastapi import APIRouter, Cookie, Request, Response
+from pydantic import Field
+from sqlalchemy import delete
+
+from api.admin import audit
+from api.auth import AdminOnly, Public, set_session_cookie
+from api.people.credentials import issue_link, use_link
+from api.people.oidc_accounts import account_of
+from api.people.oidc_provider import NotVouched, Provider, Trip
+from api.people.sessions import address_of, start_session
+from api.people.users import find_user
+from api.process import Process, ProcessDep
+from api.schema_base import Body, View
+from api.schemas import TokenMade
+from api.text_types import PlainText
+from core.clock import utc_now
+from core.errors import NotFound, ServiceError, Unauthenticated
+from core.tables.kinds import LinkKind
+from core.tables.people import Identity
+
+router = APIRouter(prefix="/v1", tags=["signing in"])
+
+TRIP_COOKIE = "trainyard_trip"
+TRIP_PATH = "/login/oidc"
+TRIP_LIFETIME = timedelta(minutes=10)
+
+log = structlog.get_logger()
+
+TripSecret = Annotated[str | None, Cookie(alias=TRIP_COOKIE, include_in_schema=False)]
+
+
+class OidcView(View):
+    """The provider with which people sign in here."""
+
+    name: str | None
+    """As the sign-in page calls it; none if there is none."""
+
+
+class OidcStart(View):
+    """Where to send the browser."""
+
+    url: str
+
+
+class OidcAnswer(Body):
+    """What the browser brought back: a code and the state; or an error in the code's place."""
+
+    state: str = Field(max_length=200)
+    code: str = Field(default="", max_length=4000)
+    error: PlainText = ""
+    error_description: str = Field(default="", max_length=2000)
+
+
+@router.get("/sessions/oidc", dependencies=[Public], summary="Is there a single sign-on?")
+def get_oidc(process: ProcessDep) -> OidcView:
+    """The name of the OpenID provider that the settings name."""
+    return OidcView(name=process.provider.name if process.provider else None)
+
+
+@router.post(
+    "/sessions/oidc/start", dependencies=[Public], summary="Begin to sign in by the provider"
+)
+def start_oidc(request: Request, response: Response, process: ProcessDep) -> OidcStart:
+    """The provider's address for this browser, which gets a cookie for ten minutes."""
+    provider = _provider(process)
+    process.limits.count_sign_in(address_of(request))
+    now = utc_now()
+    with process.write() as (session, _):
+        _, secret = issue_link(session, kind=LinkKind.OIDC, now=now, lifetime=TRIP_LIFETIME)
+    url = provider.address(Trip(secret), back_to=_back_to(process))
+    response.set_cookie(
+        TRIP_COOKIE,
+        secret,
+        max_age=int(TRIP_LIFETIME.total_seconds()),
+        httponly=True,
+        secure=process.is_https,
+        samesite="lax",  # the way back begins at another site
+        path=TRIP_PATH,
+    )
+    return OidcStart(url=url)
+
+
+@router.post(
+    "/sessions/oidc", status_code=201, dependencies=[Public], summary="Sign in by the provider"
+)
+def sign_in_by_oidc(
+    answer: OidcAnswer,
+    request: Request,
+    response: Response,
+    process: ProcessDep,
+    secret: TripSecret = None,
+) -> TokenMade:
+    """With the code that the provider gave to the browser, once, and only to that browser."""
+    provider = _provider(process)
+    process.limits.count_sign_in(address_of(request))
+    trip = Trip(secret or "")
+    if secret is None or not hmac.compare_digest(trip.state.encode(), answer.state.encode()):
+        raise Unauthenticated(
+            "This sign-in did not begin in this browser, or another one has begun since. Begin "
+            "again, in one window.",
+            code="oidc_state",
+        )
+    _use_up(process, trip)
+    if answer.error or not answer.code:
+        why = answer.error_description or answer.error or "it sent no code"
+        raise NotVouched(f"{provider.name} did not sign you in: {why}")
+    claims = provider.claims_of(answer.code, trip, back_to=_back_to(process))
+    now = utc_now()
+    try:
+        with process.write() as (session, _):
+            user = account_of(session, claims, process.settings, now=now)
+            made = start_session(session, user, request, now=now)
+    except ServiceError as error:
+        log.info("oidc_not_let_in", code=error.code, email=claims.email, subject=claims.subject)
+        raise
+    response.delete_cookie(TRIP_COOKIE, path=TRIP_PATH)
+    set_session_cookie(response, made.secret, process)
+    return made
+
+
+@router.delete(
+    "/users/{user_id}/identities", status_code=204, summary="Forget who a person is elsewhere"
+)
+def unlink_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> Response:
+    """The next one who signs in by the provider with their address is linked to their account."""
+    now = utc_now()
+    with process.write() as (session, _):
+        user = find_user(session, user_id)
+        gone = session.scalars(
+            delete(Identity).where(Identity.user_id == user.id).returning(Identity.subject)
+        ).all()
+        if gone:
+            audit.record(session, person.id, "user.unlink", user.id, now=now, subjects=sorted(gone))
+    return Response(status_code=204)
+
+
+def _provider(process: Process) -> Provider:
+    if process.provider is None:
+        raise NotFound(
+            "There is no single sign-on here. An administrator sets it up with "
+            "TRAINYARD_OIDC_ISSUER and its kin.",
+            code="no_oidc",
+        )
+    return process.provider
+
+
+def _back_to(process: Process) -> str:
+    return f"{process.url}{TRIP_PATH}/callback"
+
+
+def _use_up(process: Process, trip: Trip) -> None:
+    """Of two requests that come back from one trip, one goes on."""
+    try:
+        with process.write() as (session, _):
+            use_link(session, trip.secret, LinkKind.OIDC, now=utc_now())
+    except Unauthenticated as error:
+        raise Unauthenticated(
+            "This sign-in has been finished already, or took more than ten minutes. Begin again.",
+            code="oidc_over",
+        ) from error

@@ -1,0 +1,164 @@
+"""Reads a list of people as CSV and finds every mistake in it, by line and column. Pure.
+
+Columns: `name` is needed; `email`, `lab`, `zone` and `role` are known; every other column is an
+attribute of that name. An empty field says nothing: it neither sets nor clears.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from api.people.people_schemas import EMAIL
+from core.spec import NAME
+from core.tables.kinds import Role
+
+USER_NAME = r"^[a-z][a-z0-9_.-]{0,31}$"
+KNOWN = ("name", "email", "lab", "zone", "role")
+MAX_PEOPLE = 5000
+MAX_TEXT = 100
+MAX_ATTRIBUTES = 20
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A person as one line tells of them; None: the line says nothing of it."""
+
+    line: int
+    name: str
+    email: str | None
+    lab: str | None
+    zone: str | None
+    role: Role | None
+    attributes: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong, where, and what to do."""
+
+    line: int
+    column: str
+    message: str
+
+
+def read_people(text: str) -> tuple[list[Listed], list[Mistake]]:
+    """The people of a list, and its mistakes; with a mistake nothing of it should be used."""
+    reader = csv.reader(
+        io.StringIO(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")), strict=True
+    )
+    people: list[Listed] = []
+    mistakes: list[Mistake] = []
+    try:
+        heads = [head.strip() for head in next(reader, [])]
+        mistakes += _wrong_heads(heads)
+        if mistakes:
+            return [], mistakes
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(people) >= MAX_PEOPLE:
+                raise csv.Error(f"at most {MAX_PEOPLE} people in one list")
+            person, wrong = _person(reader.line_num, heads, cells)
+            mistakes += wrong
+            if person is not None:
+                people.append(person)
+    except csv.Error as error:
+        mistakes.append(Mistake(max(1, reader.line_num), "", f"This is no CSV: {error}."))
+    mistakes += _repeated(people)
+    return people, mistakes
+
+
+def _wrong_heads(heads: Sequence[str]) -> list[Mistake]:
+    if not heads or heads == [""]:
+        return [Mistake(1, "name", "The first line must name the columns; `name` is needed.")]
+    mistakes = []
+    if "name" not in heads:
+        mistakes.append(
+            Mistake(1, "name", f"There is no column `name`, only: {', '.join(heads)[:MAX_TEXT]}.")
+        )
+    for position, head in enumerate(heads):
+        if head in heads[:position]:
+            mistakes.append(Mistake(1, head, "This column is there twice."))
+        elif re.fullmatch(NAME, head) is None:
+            mistakes.append(
+                Mistake(1, head[:MAX_TEXT], "A column's name has letters, digits, . _ - or spaces.")
+            )
+    if len([head for head in heads if head not in KNOWN]) > MAX_ATTRIBUTES:
+        mistakes.append(Mistake(1, heads[-1], f"At most {MAX_ATTRIBUTES} attributes."))
+    return mistakes
+
+
+def _person(
+    line: int, heads: Sequence[str], cells: Sequence[str]
+) -> tuple[Listed | None, list[Mistake]]:
+    if len(cells) != len(heads):
+        sentence = f"This line has {len(cells)} fields; the first line names {len(heads)}."
+        return None, [Mistake(line, heads[min(len(cells), len(heads) - 1)], sentence)]
+    given = {head: cell.strip() for head, cell in zip(heads, cells, strict=True)}
+    mistakes = [
+        Mistake(line, column, message)
+        for column, value in given.items()
+        if (message := _wrong(column, value))
+    ]
+    if mistakes:
+        return None, mistakes
+    person = Listed(
+        line=line,
+        name=given["name"],
+        email=given.get("email", "").lower() or None,
+        lab=given.get("lab") or None,
+        zone=given.get("zone") or None,
+        role=Role(given["role"]) if given.get("role") else None,
+        attributes={head: value for head, value in given.items() if head not in KNOWN and value},
+    )
+    return person, []
+
+
+def _wrong(column: str, value: str) -> str:
+    """What is wrong with a field, in a sentence; empty if nothing is."""
+    if column == "name" and re.fullmatch(USER_NAME, value) is None:
+        return (
+            f"{value[:40]!r} is no name: a small letter, then at most 31 small letters, digits, "
+            "_ . or -."
+        )
+    if not value:
+        return ""
+    if len(value) > MAX_TEXT or not value.isprintable():
+        return f"At most {MAX_TEXT} printable characters."
+    if column == "email" and re.fullmatch(EMAIL, value) is None:
+        return f"{value!r} is no mail address."
+    if column == "role" and value not in list(Role):
+        return f"{value!r} is no role; there is: {', '.join(Role)}."
+    if column == "lab" and re.fullmatch(NAME, value) is None:
+        return f"{value!r} is no name of a lab: letters, digits, . _ - or spaces, 63 at most."
+    if column == "zone" and not _is_zone(value):
+        return f"{value!r} is no time zone; write it like Europe/Berlin or UTC."
+    return ""
+
+
+def _is_zone(zone: str) -> bool:
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+def _repeated(people: Sequence[Listed]) -> list[Mistake]:
+    mistakes = []
+    names: dict[str, int] = {}
+    emails: dict[str, int] = {}
+    for person in people:
+        if person.name in names:
+            sentence = f"{person.name} is on line {names[person.name]} already."
+            mistakes.append(Mistake(person.line, "name", sentence))
+        names.setdefault(person.name, person.line)
+        if person.email is not None and person.email in emails:
+            sentence = f"{person.email} is on line {emails[person.email]} already."
+            mistakes.append(Mistake(person.line, "email", sentence))
+        if person.email is not None:
+            emails.setdefault(person.email, person.line)
+    return mistakes

@@ -1,0 +1,387 @@
+"""/v1/me, /v1/users: people."""
+
+from datetime import timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from fastapi import APIRouter, Response
+from sqlalchemy import func, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from api.admin import audit
+from api.auth import AdminOnly, SignedIn, StaffOnly
+from api.idempotency import IdempotencyKey, fingerprint, once
+from api.leases.lease_views import lease_views, leases_with_context
+from api.people import deactivation
+from api.people.credentials import issue_link
+from api.people.passwords import hash_password, verify_password
+from api.people.people_schemas import Move, MoveView
+from api.process import Process, ProcessDep
+from api.schemas import LinkView, Me, MyChange, NewUser, Page, UserChange, UserView
+from api.scopes import MissingScope
+from api.text_types import After, Limit, PlainText
+from core.clock import utc_now
+from core.errors import BadRequest, Conflict, Forbidden, NotFound
+from core.ids import Kind, new_id
+from core.states import LIVE_JOB, WAITING_JOB, LeaseState
+from core.tables.jobs import Job
+from core.tables.kinds import LinkKind, Role, Scope
+from core.tables.leases import Lease
+from core.tables.people import Lab, Membership, Token, User
+
+router = APIRouter(prefix="/v1", tags=["people"])
+
+LINK_LIFETIME = timedelta(minutes=10)
+PASSWORD_LINK_LIFETIME = timedelta(days=1)
+
+
+@router.get("/me", summary="Who am I?")
+def get_me(person: SignedIn, process: ProcessDep) -> Me:
+    """You, your labs, your jobs in numbers, and your present or next lease."""
+    with process.read() as session:
+        user = session.get(User, person.id)
+        labs = session.scalars(
+            select(Lab.name)
+            .join(Membership, Membership.lab_id == Lab.id)
+            .where(Membership.user_id == person.id)
+            .order_by(Lab.name)
+        ).all()
+        counts: dict[str, int] = {
+            state: count
+            for state, count in session.execute(
+                select(Job.state, func.count())
+                .where(Job.user_id == person.id, Job.state.in_(LIVE_JOB + WAITING_JOB))
+                .group_by(Job.state)
+            )
+        }
+        next_lease = session.execute(
+            leases_with_context()
+            .where(
+                Lease.user_id == person.id,
+                Lease.state.in_((LeaseState.ACTIVE, LeaseState.BOOKED)),
+            )
+            .order_by(Lease.hold_start)
+            .limit(1)
+        ).all()
+        leases = lease_views(session, next_lease)
+    return Me(
+        user=UserView.model_validate(user),
+        labs=list(labs),
+        queued=sum(counts.get(state, 0) for state in WAITING_JOB),
+        running=sum(counts.get(state, 0) for state in LIVE_JOB),
+        lease=leases[0] if leases else None,
+    )
+
+
+@router.patch("/me", summary="Change my zone or password")
+def change_me(change: MyChange, person: SignedIn, process: ProcessDep) -> UserView:
+    """A new password needs the present one, where there is one."""
+    values: dict[str, object] = {}
+    if change.zone is not None:
+        values["zone"] = checked_zone(change.zone)
+    if change.password is not None:
+        if Scope.ALL not in person.scopes:
+            raise MissingScope(Scope.ALL, person.scopes)
+        with process.read() as session:
+            user = session.get(User, person.id)
+        assert user is not None
+        if user.password_hash is not None:
+            process.limits.count_password_change(person.id)
+            if not verify_password(change.current_password or "", user.password_hash):
+                raise Forbidden("current_password is wrong.", param="current_password")
+        values["password_hash"] = hash_password(change.password)
+    now = utc_now()
+    with process.write() as (session, _):
+        if values:
+            session.execute(update(User).where(User.id == person.id).values(**values))
+        if change.password is not None:
+            audit.record(session, person.id, "user.password", person.id, now=now)
+        return UserView.model_validate(session.get(User, person.id))
+
+
+@router.post("/me/login-link", status_code=201, summary="A link that signs me in elsewhere")
+def create_login_link(person: SignedIn, process: ProcessDep) -> LinkView:
+    """It works once and for ten minutes."""
+    with process.write() as (session, _):
+        return _login_link(session, process, user_id=person.id, actor=person.id)
+
+
+@router.get("/users", summary="List people")
+def list_users(
+    person: StaffOnly, process: ProcessDep, limit: Limit = 50, after: After = None
+) -> Page[UserView]:
+    """Everybody who has an account, the newest first."""
+    query = select(User).order_by(User.id.desc()).limit(limit + 1)
+    if after:
+        query = query.where(User.id < after)
+    with process.read() as session:
+        rows = session.scalars(query).all()
+    return Page[UserView](
+        data=[UserView.model_validate(row) for row in rows[:limit]], has_more=len(rows) > limit
+    )
+
+
+@router.post("/users", status_code=201, summary="Add a person")
+def create_user(
+    wanted: NewUser, person: AdminOnly, process: ProcessDep, key: IdempotencyKey = None
+) -> UserView:
+    """Without a password they sign in by a login link."""
+    password_hash = hash_password(wanted.password) if wanted.password else None
+    zone = checked_zone(wanted.zone)
+    now = utc_now()
+    body_sha256 = fingerprint("POST", "/v1/users", wanted.model_dump_json().encode())
+    with process.write() as (session, _):
+
+        def make() -> str:
+            user = User(
+                id=new_id(Kind.USER),
+                name=wanted.name,
+                role=wanted.role,
+                password_hash=password_hash,
+                zone=zone,
+                email=wanted.email,
+                attributes=wanted.attributes,
+                disabled=False,
+                created_at=now,
+            )
+            add_user(session, user)
+            audit.record(
+                session, person.id, "user.add", user.id, now=now, name=user.name, role=user.role
+            )
+            return user.id
+
+        user_id = once(
+            session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make
+        )
+        return UserView.model_validate(session.get(User, user_id))
+
+
+@router.get("/users/{user_id}", summary="One person")
+def get_user(user_id: PlainText, person: StaffOnly, process: ProcessDep) -> UserView:
+    """A person by id or name."""
+    with process.read() as session:
+        return UserView.model_validate(find_user(session, user_id))
+
+
+@router.patch("/users/{user_id}", summary="Change role, password, access, address, attributes")
+def change_user(
+    user_id: PlainText, change: UserChange, person: AdminOnly, process: ProcessDep
+) -> UserView:
+    """Disabling ends sessions and tokens at once, cancels booked leases and stops active ones.
+
+    What runs in an active lease saves a checkpoint first; jobs and files stay.
+    """
+    password_hash = hash_password(change.password) if change.password else None
+    now = utc_now()
+    with process.write() as (session, bells):
+        # Administrators are locked together: two who remove each other leave one.
+        session.execute(
+            select(User.id)
+            .where(User.role == Role.ADMIN)
+            .order_by(User.id)
+            .with_for_update(key_share=True)
+        ).all()
+        user = find_user(session, user_id)
+        loses = change.disabled is True or change.role not in (None, Role.ADMIN)
+        if user.role is Role.ADMIN and loses:
+            _require_other_admin(session, user)
+        if change.role is not None:
+            user.role = change.role
+        left: dict[str, object] = {}
+        if change.disabled and not user.disabled:
+            left = deactivation.give_back_leases(session, user, person, bells, now=now)
+        if change.disabled is not None:
+            user.disabled = change.disabled
+        if "email" in change.model_fields_set:
+            user.email = change.email
+        if change.attributes is not None:
+            user.attributes = change.attributes
+        if password_hash is not None:
+            user.password_hash = password_hash
+        if change.disabled or password_hash is not None:
+            session.execute(
+                update(Token)
+                .where(Token.user_id == user.id, Token.revoked_at.is_(None))
+                .values(revoked_at=now)
+            )
+        audit.record(
+            session,
+            person.id,
+            "user.change",
+            user.id,
+            now=now,
+            role=str(user.role),
+            disabled=user.disabled,
+            new_password=password_hash is not None,
+            changed=sorted(change.model_fields_set),
+            **left,
+        )
+        _flush(session, user)
+        return UserView.model_validate(user)
+
+
+@router.delete("/users/{user_id}", status_code=204, summary="Disable a person")
+def disable_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> Response:
+    """Their name, jobs and history stay; they can't sign in any more."""
+    change_user(user_id, UserChange(disabled=True), person, process)
+    return Response(status_code=204)
+
+
+@router.post("/users/{user_id}/login-link", status_code=201, summary="A login link for a person")
+def create_link_for_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> LinkView:
+    """For somebody without a password, or who has forgotten it. It works once, for ten minutes."""
+    with process.write() as (session, _):
+        user = find_user(session, user_id)
+        return _login_link(session, process, user_id=user.id, actor=person.id)
+
+
+@router.post(
+    "/users/{user_id}/password-link", status_code=201, summary="A link to set a new password"
+)
+def create_password_link(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> LinkView:
+    """For somebody who has forgotten theirs, or never had one. It works once, for a day."""
+    with process.write() as (session, _):
+        user = find_user(session, user_id)
+        return password_link(session, process, user, actor=person.id)
+
+
+@router.post("/users/{user_id}/move", summary="Move a person from one lab to another")
+def move_user(user_id: PlainText, move: Move, person: AdminOnly, process: ProcessDep) -> MoveView:
+    """Leases to come follow; past and active ones stay with the old lab, and so does their use."""
+    now = utc_now()
+    with process.write() as (session, _):
+        user = find_user(session, user_id, lock=True)
+        old, new = find_lab(session, move.from_lab), find_lab(session, move.to_lab)
+        if old.id == new.id:
+            raise BadRequest("to_lab: this is the lab to leave.", param="to_lab")
+        membership = session.get(Membership, (old.id, user.id))
+        if membership is None and session.get(Membership, (new.id, user.id)) is None:
+            raise Conflict(
+                f"from_lab: {user.name} is not in {old.name}.",
+                code="not_a_member",
+                param="from_lab",
+            )
+        if membership is not None:
+            session.delete(membership)
+        if session.get(Membership, (new.id, user.id)) is None:
+            session.add(Membership(lab_id=new.id, user_id=user.id))
+        moved = session.scalars(
+            update(Lease)
+            .where(
+                Lease.user_id == user.id,
+                Lease.lab_id == old.id,
+                Lease.state == LeaseState.BOOKED,
+            )
+            .values(lab_id=new.id)
+            .returning(Lease.id)
+        ).all()
+        if membership is not None or moved:  # else it has been done before
+            audit.record(
+                session,
+                person.id,
+                "user.move",
+                user.id,
+                now=now,
+                from_lab=old.name,
+                to_lab=new.name,
+                leases=sorted(moved),
+            )
+        session.flush()
+        return MoveView(
+            user=UserView.model_validate(user),
+            from_lab=old.name,
+            to_lab=new.name,
+            leases=sorted(moved),
+        )
+
+
+def add_user(session: Session, user: User) -> None:
+    """Insert a person. Raises Conflict for a name or address that is taken."""
+    session.add(user)
+    _flush(session, user)
+
+
+def password_link(
+    session: Session,
+    process: Process,
+    user: User,
+    *,
+    actor: str,
+    lifetime: timedelta = PASSWORD_LINK_LIFETIME,
+) -> LinkView:
+    """A link with which `user` sets a password, once."""
+    now = utc_now()
+    link, secret = issue_link(
+        session, kind=LinkKind.PASSWORD, now=now, lifetime=lifetime, user_id=user.id
+    )
+    audit.record(session, actor, "user.password_link", user.id, now=now)
+    return LinkView(
+        url=f"{process.url}/new-password?secret={secret}",
+        secret=secret,
+        expires_at=link.expires_at,
+    )
+
+
+def find_user(
+    session: Session, user_id: str, *, lock: bool = False, param: str | None = None
+) -> User:
+    """A person by id or name."""
+    query = select(User).where((User.id == user_id) | (User.name == user_id))
+    user = session.scalars(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    if user is None:
+        raise NotFound(f"There is no person {user_id!r}.", param=param)
+    return user
+
+
+def find_lab(session: Session, lab_id: str, *, lock: bool = False) -> Lab:
+    """A lab by id or name."""
+    query = select(Lab).where((Lab.id == lab_id) | (Lab.name == lab_id)).order_by(Lab.id).limit(1)
+    lab = session.scalars(query.with_for_update(key_share=True) if lock else query).first()
+    if lab is None:
+        raise NotFound(f"There is no lab {lab_id!r}.")
+    return lab
+
+
+def _flush(session: Session, user: User) -> None:
+    """Write now. A name or address that is taken is a Conflict, and ends the transaction."""
+    given = {"name": user.name, "email": user.email}
+    try:
+        session.flush()
+    except IntegrityError as error:
+        param = "email" if "email" in str(error.orig) else "name"
+        raise Conflict(
+            f"{param}: {given[param]} is taken. Choose another one.",
+            code=f"{param}_taken",
+            param=param,
+        ) from error
+
+
+def _login_link(session: Session, process: Process, *, user_id: str, actor: str) -> LinkView:
+    now = utc_now()
+    link, secret = issue_link(
+        session, kind=LinkKind.LOGIN, now=now, lifetime=LINK_LIFETIME, user_id=user_id
+    )
+    audit.record(session, actor, "user.login_link", user_id, now=now)
+    return LinkView(
+        url=f"{process.url}/login?link={secret}", secret=secret, expires_at=link.expires_at
+    )
+
+
+def _require_other_admin(session: Session, user: User) -> None:
+    others = session.scalar(
+        select(func.count())
+        .select_from(User)
+        .where(User.role == Role.ADMIN, User.disabled.is_(False), User.id != user.id)
+    )
+    if not others:
+        raise Conflict(f"{user.name} is the last administrator. Make another one first.")
+
+
+def checked_zone(zone: str) -> str:
+    """The zone's IANA name. Raises BadRequest for one that is not known."""
+    try:
+        return ZoneInfo(zone).key
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise BadRequest(
+            f"zone: {zone!r} is no time zone; write it like Europe/Berlin or UTC.", param="zone"
+        ) from error

@@ -1,0 +1,1 @@
+"""Booking rules as documents, their windows, and what quotas leave."""

@@ -1,0 +1,139 @@
+"""Which leases to come would new rules have refused, and what becomes of them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import select, true
+from sqlalchemy.orm import Session
+
+from api.policies.policy_schemas import AffectedLease
+from core import leases
+from core.notices import NoticeKind, notify
+from core.policy.document import Policy, policy_for
+from core.policy.evaluate import evaluate
+from core.policy.verdict import LeaseFact, Member, NodeRef, Request, Situation
+from core.situation import exceptions_of, lease_facts, member_of, ref_of
+from core.states import LeaseState
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+from core.tables.people import User
+
+SHOWN = 100
+EVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Affected:
+    """A lease to come, and what stands against it."""
+
+    lease: Lease
+    owner: str
+    node: NodeRef
+    codes: tuple[str, ...]
+    message: str
+
+    def view(self) -> AffectedLease:
+        """For the API."""
+        return AffectedLease(
+            id=self.lease.id,
+            user=self.owner,
+            node=self.node.name,
+            hold_start=self.lease.hold_start,
+            hold_end=self.lease.hold_end,
+            codes=list(self.codes),
+            message=self.message,
+        )
+
+
+def booked_ahead(session: Session, now: datetime) -> list[tuple[Lease, str, NodeRef]]:
+    """Every lease that has not begun, with its owner's name and its node, in order of booking."""
+    rows = session.execute(
+        select(Lease, User.name, Node)
+        .join(User, User.id == Lease.user_id)
+        .join(Node, Node.id == Lease.node_id)
+        .where(Lease.state == LeaseState.BOOKED, Lease.hold_start > now)
+        .order_by(Lease.created_at, Lease.id)
+    )
+    return [(lease, owner, ref_of(node)) for lease, owner, node in rows]
+
+
+def refused_under(
+    session: Session, policy: Policy, others: Sequence[Policy], *, now: datetime
+) -> list[Affected]:
+    """Leases to come that `policy` would have refused when they were booked.
+
+    Each is judged together with what its owner had booked before it: where there are too many, the
+    last ones are named.
+    """
+    by_user: dict[str, list[LeaseFact]] = defaultdict(list)
+    by_lab: dict[str | None, list[LeaseFact]] = defaultdict(list)
+    for fact in lease_facts(session, true(), since=EVER):
+        by_user[fact.user_id].append(fact)
+        by_lab[fact.lab_id].append(fact)
+    members: dict[str, Member] = {}
+    found = []
+    for lease, owner, node in booked_ahead(session, now):
+        if lease.user_id not in members:
+            members[lease.user_id] = member_of(session, lease.user_id)
+        member = members[lease.user_id]
+        if policy_for(member, node, (policy, *others)) is not policy:
+            continue
+        situation = Situation(
+            now=lease.created_at,
+            own=_before(lease, by_user[lease.user_id]),
+            lab=_before(lease, by_lab[member.lab_id]),
+            exceptions=exceptions_of(session, lease.user_id),
+        )
+        request = Request(member, node, lease.hold_start, lease.hold_end)
+        verdict = evaluate(request, situation, policy, offers=0)
+        if not verdict.ok:
+            codes = tuple(reason.code for reason in verdict.reasons)
+            message = " ".join(reason.message for reason in verdict.reasons)
+            found.append(Affected(lease, owner, node, codes, message))
+    return found
+
+
+def outside_windows(
+    session: Session, before: Policy, after: Policy, *, now: datetime
+) -> list[Affected]:
+    """Leases to come that lie in a window of `before` and in none of `after`."""
+    found = []
+    for lease, owner, node in booked_ahead(session, now):
+        start, end = lease.hold_start, lease.hold_end
+        if not before.judges(node) or not before.is_usable(node, start, end):
+            continue
+        if not after.is_usable(node, start, end):
+            message = f"It would lie outside the windows of {node.name}."
+            found.append(Affected(lease, owner, node, ("outside_window",), message))
+    return found
+
+
+def cancel_all(
+    session: Session, affected: Sequence[Affected], *, why: str, actor: str, now: datetime
+) -> int:
+    """Cancel and refund those that are still booked, and tell their owners; how many."""
+    cancelled = 0
+    for one in affected:
+        message = f"Cancelled and refunded: {why}"
+        if leases.cancel(session, one.lease, now=now, message=message, actor=actor):
+            cancelled += 1
+            tell(session, one, message, NoticeKind.LEASE_CANCELLED, now=now)
+    return cancelled
+
+
+def tell(session: Session, one: Affected, message: str, kind: NoticeKind, *, now: datetime) -> None:
+    """Have the owner told."""
+    facts: dict[str, object] = {
+        "message": f"Your lease on {one.node.name}: {message}",
+        "node": one.node.name,
+        "hold_start": one.lease.hold_start.isoformat(),
+        "hold_end": one.lease.hold_end.isoformat(),
+    }
+    notify(session, one.lease.user_id, kind, one.lease.id, facts, now=now)
+
+
+def _before(lease: Lease, facts: Sequence[LeaseFact]) -> tuple[LeaseFact, ...]:
+    mark = (lease.created_at, lease.id)
+    return tuple(fact for fact in facts if (fact.created_at, fact.id) < mark)

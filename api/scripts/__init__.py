@@ -1,0 +1,1 @@
+"""Users' own scripts: their code and their secrets."""

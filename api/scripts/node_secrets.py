@@ -1,0 +1,53 @@
+"""/v1/node/secrets: what a script's attempt gets beside its order, on its own node only."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from sqlalchemy import select
+
+from api.auth import NodeOnly
+from api.clean_text import clean_text
+from api.process import ProcessDep
+from api.text_types import PlainText
+from core.errors import NotFound
+from core.messages import Secrets
+from core.spec import ScriptJobSpec, read_job_spec
+from core.states import LIVE_ATTEMPT
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.scripts import Secret
+
+router = APIRouter(prefix="/v1/node/secrets", tags=["node protocol"])
+
+
+@router.get("/{job_id}/{epoch}", summary="Secrets of an attempt")
+def get_secrets(
+    job_id: PlainText,
+    epoch: Annotated[int, Path(ge=1, le=2**31 - 1)],
+    node: NodeOnly,
+    process: ProcessDep,
+) -> Secrets:
+    """Those that its script names, while it is this node's and has not ended."""
+    with process.read() as session:
+        job = session.scalars(
+            select(Job)
+            .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.epoch == Job.epoch))
+            .where(
+                Job.id == clean_text(job_id),
+                Attempt.epoch == epoch,
+                Attempt.id.in_(
+                    select(Part.attempt_id).where(Part.node_id == node.id, Part.ended_at.is_(None))
+                ),
+                Attempt.state.in_(LIVE_ATTEMPT),
+            )
+        ).one_or_none()
+        if job is None:
+            raise NotFound(f"{node.name} has no live attempt {epoch} of {job_id[:60]!r}.")
+        spec = read_job_spec(job.spec)
+        wanted = spec.script.secrets if isinstance(spec, ScriptJobSpec) else ()
+        sealed = {name: session.get(Secret, (job.user_id, name)) for name in wanted}
+    for name, secret in sealed.items():
+        if secret is None:
+            raise NotFound(f"its owner has no secret {name} any more")
+    return Secrets(
+        values={name: process.secrets.open(one.sealed) for name, one in sealed.items() if one}
+    )

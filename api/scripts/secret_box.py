@@ -1,0 +1,63 @@
+"""What users' secrets are encrypted with: Fernet keys in a file outside the database.
+
+The file holds one key a line. The first one seals, every one opens: a new key is put on top, then
+`python -m api.scripts.reseal_secrets` seals everything anew, then the old one may go.
+"""
+
+import os
+import uuid
+from pathlib import Path
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+
+from core.errors import Unavailable
+
+
+class SecretBox:
+    """Seals and opens with the keys in `path`; the file is made with a first key where it is
+    missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def seal(self, value: str) -> bytes:
+        """`value`, encrypted with the first key."""
+        return self._fernet().encrypt(value.encode())
+
+    def open(self, sealed: bytes) -> str:
+        """What was sealed. Unavailable where no key of the file opens it."""
+        try:
+            return self._fernet().decrypt(sealed).decode()
+        except InvalidToken as error:
+            raise Unavailable(
+                f"A secret can't be opened with any key in {self.path}. An administrator puts the "
+                "key back that it was sealed with, or its owner sets it again.",
+                code="secret_key_missing",
+            ) from error
+
+    def _fernet(self) -> MultiFernet:
+        self._make_first_key()
+        try:
+            keys = self.path.read_text("ascii").split()
+            return MultiFernet([Fernet(key) for key in keys])
+        except (OSError, ValueError) as error:
+            raise Unavailable(
+                f"The keys in {self.path} can't be read: {error}. An administrator must look.",
+                code="secret_key_missing",
+            ) from error
+
+    def _make_first_key(self) -> None:
+        if self.path.exists():
+            return
+        aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(Fernet.generate_key() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(aside, self.path)  # whole, and never over a key that another API has made
+        except FileExistsError:
+            return
+        finally:
+            aside.unlink()

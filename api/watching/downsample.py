@@ -1,0 +1,54 @@
+"""A series of any length as one that a screen can show. Pure."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from api.watching.metric_store import Floats, Integers, Points
+
+
+@dataclass(frozen=True)
+class Curve:
+    """At most so many points as were asked for. `low` and `high` are empty if none were merged."""
+
+    steps: Integers
+    values: Floats
+    low: Floats
+    high: Floats
+
+
+def newest_of_each_step(points: Points) -> tuple[Integers, Floats]:
+    """Steps in rising order; of a step that was run twice, the value that came last."""
+    steps, values = points.steps, points.values
+    if len(steps) < 2 or bool(np.all(np.diff(steps) > 0)):
+        return steps, values
+    order = np.argsort(steps, kind="stable")
+    steps, values = steps[order], values[order]
+    last = np.append(steps[1:] != steps[:-1], True)
+    return steps[last], values[last]
+
+
+def downsample(steps: Integers, values: Floats, resolution: int) -> Curve:
+    """`resolution` stretches of equal length: of each the last step, mean, lowest and highest.
+
+    What is not finite is left out of them; a stretch with nothing finite is nan.
+    """
+    nothing = np.empty(0, np.float64)
+    count = len(steps)
+    if count <= resolution:
+        return Curve(steps, values, nothing, nothing)
+    starts = np.arange(resolution, dtype=np.int64) * count // resolution
+    ends = np.append(starts[1:], count) - 1
+    finite = np.isfinite(values)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if bool(finite.all()):
+            sums, counts = np.add.reduceat(values, starts), ends - starts + 1
+            low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        else:
+            sums = np.add.reduceat(np.where(finite, values, 0.0), starts)
+            counts = np.add.reduceat(finite.astype(np.int64), starts)
+            low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
+            high = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
+        # Numbers near the largest have a sum that is none, but their mean lies between them.
+        mean = np.where(counts > 0, np.clip(sums / counts, low, high), np.nan)
+    return Curve(steps[ends], mean, low, high)

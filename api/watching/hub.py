@@ -1,0 +1,168 @@
+"""Live streams of one process: each watched job is read once, however many watch it.
+
+A Redis message (`live.<job id>`) wakes the job's feed, and so does a second of silence: with Redis
+away everything goes on, a second later. A feed keeps its last batches; a viewer who is too slow for
+them, or who comes back after a break, reads what is missing from the database and then joins again.
+Nothing is queued per viewer.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import suppress
+from functools import partial
+
+import anyio
+import redis.asyncio
+import structlog
+from redis.exceptions import RedisError
+
+from api.watching.feed import Feed
+from api.watching.news import Position, first_position, message, read_news
+from core.database import Database
+from core.doorbell import LIVE
+
+AWAY_S = 1.0  # between two tries to reach Redis
+PING_S = 15.0
+LONGEST_STREAM_S = 3600.0  # then the browser connects again, and is asked for its session again
+
+READERS = 4  # threads that read for streams
+
+PING = b": ping\n\n"
+RETRY = b"retry: 1000\n\n"
+
+log = structlog.get_logger()
+
+
+class Hub:
+    """All feeds of a process."""
+
+    def __init__(self, database: Database, redis_url: str) -> None:
+        self._database = database
+        self._redis_url = redis_url
+        self._feeds: dict[str, Feed] = {}
+        self._is_closing = False
+        self._limiter = anyio.CapacityLimiter(READERS)
+        self._listener: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin to listen. Call it in the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._listener = asyncio.create_task(self._listen())
+
+    def close_soon(self) -> None:
+        """End all streams; callable from a signal handler."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end_streams)
+
+    async def close(self) -> None:
+        """End all streams and stop listening."""
+        self._end_streams()
+        if self._listener is not None:
+            self._listener.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._listener
+        for feed in list(self._feeds.values()):
+            feed.stop()
+
+    @property
+    def num_viewers(self) -> int:
+        """Open streams."""
+        return sum(feed.num_viewers for feed in self._feeds.values())
+
+    async def stream(self, job_id: str, last_event_id: str) -> AsyncIterator[bytes]:
+        """The server-sent events of a job, from a position or from the start, until its end."""
+        feed = self._feeds.get(job_id)
+        if feed is None:
+            feed = self._feeds[job_id] = Feed(self._database, job_id, self._limiter)
+        feed.join()
+        try:
+            async for piece in self._follow(feed, Position.parse(last_event_id)):
+                yield piece
+        finally:
+            feed.leave()
+            if feed.num_viewers == 0:
+                feed.stop()
+                if self._feeds.get(job_id) is feed:
+                    del self._feeds[job_id]
+
+    async def _follow(self, feed: Feed, since: Position | None) -> AsyncIterator[bytes]:
+        yield RETRY
+        ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
+        if since is None:
+            payload, place = await feed.read(first_position)
+        else:
+            payload, place = b"", since
+        await feed.refresh()  # from here on the feed is not behind this viewer
+        shown = feed.job
+        yield message("job", shown) + payload
+        while not self._is_closing and asyncio.get_running_loop().time() < ends_at:
+            changed, target = feed.changed, feed.position
+            batch = feed.batch_after(place)
+            if batch is not None:
+                payload, place = batch.payload, batch.position
+            elif not place.is_at(target):
+                missed = await feed.read(partial(read_news, since=place, until=target))
+                payload, place = missed.payload, missed.position
+            else:
+                payload = b""
+            if place.is_at(feed.position) and feed.job != shown:
+                shown = feed.job
+                payload += message("job", shown)
+            if payload:
+                yield payload
+            elif not place.is_at(target):
+                continue
+            elif place.is_at(feed.position) and feed.is_over:
+                yield message("end", shown, place)
+                return
+            elif not await _told(changed, PING_S):
+                yield PING
+
+    def wake_soon(self, job_ids: Collection[str]) -> None:
+        """Wake the feeds of jobs that this process wrote about itself; from any thread."""
+        watched = [job_id for job_id in job_ids if job_id in self._feeds]
+        if watched and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake_all, watched)
+
+    async def _listen(self) -> None:
+        is_away = False
+        while True:
+            client = redis.asyncio.Redis.from_url(
+                self._redis_url, socket_timeout=None, socket_connect_timeout=2
+            )
+            try:
+                async with client, client.pubsub() as channel:
+                    await channel.psubscribe(f"{LIVE}*")
+                    if is_away:
+                        log.info("live_doorbell_back")
+                    is_away = False
+                    async for heard in channel.listen():
+                        name = heard.get("channel") or b""
+                        self._wake_all({name.decode("utf-8", "replace").removeprefix(LIVE)})
+            except (RedisError, OSError) as error:
+                if not is_away:
+                    log.warning("live_doorbell_away", error=str(error))
+                is_away = True
+            await asyncio.sleep(AWAY_S)
+
+    def _end_streams(self) -> None:
+        self._is_closing = True
+        for feed in self._feeds.values():
+            feed.tell()
+
+    def _wake_all(self, job_ids: Collection[str]) -> None:
+        for job_id in job_ids:
+            feed = self._feeds.get(job_id)
+            if feed is not None:
+                feed.wake()
+
+
+async def _told(changed: asyncio.Event, timeout_s: float) -> bool:
+    """Whether it was set in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await changed.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,180 @@
+"""What is new about a job since a position, read from the database: the content of its stream.
+
+A position says how far each kind of row has been read. It is the id of every message, so a reader
+that comes back with it misses nothing and gets nothing twice.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from pydantic import TypeAdapter
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.jobs.job_views import job_views, jobs_with_context
+from api.schemas import EventView, LiveLog, LiveMetrics
+from api.watching import log_store, metric_store
+from api.watching.log_store import LogCursor, LogFilter
+from core.errors import BadRequest
+from core.states import TERMINAL_JOB, AttemptState
+from core.tables.jobs import Attempt, Event, Job
+from core.tables.telemetry import StreamCursor
+
+POSITION = re.compile(r"^(\d{1,18})~((?:\d{1,9}\.\d{1,18}(?:,\d{1,9}\.\d{1,18}){0,999})?)~(.+)$")
+EVENTS_A_READ, LINES_A_READ = 500, 2000
+FIRST_METRIC_LINES, FIRST_LOG_LINES = 2000, 200  # of the past, for a reader without a position
+METRICS = "metrics/0"  # rank 0 writes the metrics of a job
+
+EVENT_JSON = TypeAdapter(EventView)
+
+
+@dataclass(frozen=True)
+class Position:
+    """The last event read, the next metrics line of each attempt, the place in the logs."""
+
+    event: int = 0
+    metrics: Mapping[int, int] = field(default_factory=dict)
+    """By epoch."""
+    log: LogCursor = field(default_factory=LogCursor)
+
+    @cached_property
+    def text(self) -> str:
+        """The id of the message after which a reader stands here."""
+        lines = ",".join(f"{epoch}.{line}" for epoch, line in sorted(self.metrics.items()))
+        return f"{self.event}~{lines}~{self.log}"
+
+    def __str__(self) -> str:
+        return self.text
+
+    def is_at(self, other: "Position") -> bool:
+        """Whether both have read the same."""
+        return self.text == other.text
+
+    @classmethod
+    def parse(cls, text: str) -> "Position | None":
+        """The position that `str` gave; None for anything else."""
+        match = POSITION.match(text)
+        if match is None:
+            return None
+        try:
+            log = LogCursor.parse(match[3])
+        except BadRequest:
+            return None
+        pairs = [pair.split(".") for pair in match[2].split(",") if pair]
+        return cls(int(match[1]), {int(epoch): int(line) for epoch, line in pairs}, log)
+
+
+@dataclass(frozen=True)
+class News:
+    """Messages ready to be sent, the position after them, and the job as it is now."""
+
+    payload: bytes
+    position: Position
+    job: str
+    """`JobView` as JSON."""
+    has_more: bool
+    is_over: bool
+    """The job is final and nothing more can come."""
+
+
+def message(event: str, data: str, position: Position | None = None) -> bytes:
+    """One server-sent event. `data` is JSON, so it has no line ends."""
+    place = f"id: {position}\n" if position is not None else ""
+    return f"event: {event}\n{place}data: {data}\n\n".encode()
+
+
+def first_position(session: Session, job_id: str) -> tuple[bytes, Position]:
+    """Where a reader without a position begins, and the last lines of the logs before it.
+
+    All events; of metrics the last FIRST_METRIC_LINES lines of each attempt.
+    """
+    page = log_store.tail(session, job_id, FIRST_LOG_LINES, wanted=LogFilter())
+    starts = {
+        epoch: max(0, line - FIRST_METRIC_LINES) for epoch, _, line in _metrics_of(session, job_id)
+    }
+    position = Position(0, starts, page.cursor)
+    if not page.lines:
+        return b"", position
+    return message("log", LiveLog(lines=page.lines).model_dump_json(), position), position
+
+
+def read_news(
+    session: Session, job_id: str, since: Position, *, until: Position | None = None
+) -> News:
+    """What came after `since`; with `until`, exactly what lies between the two."""
+    parts: list[bytes] = []
+    position = since
+    query = select(Event).where(Event.subject == job_id, Event.id > since.event)
+    if until is not None:
+        query = query.where(Event.id <= until.event)
+    events = session.scalars(query.order_by(Event.id).limit(EVENTS_A_READ)).all()
+    for event in events:
+        position = replace(position, event=event.id)
+        text = EVENT_JSON.dump_json(EventView.model_validate(event)).decode()
+        parts.append(message("event", text, position))
+    has_more = len(events) == EVENTS_A_READ
+
+    for epoch, attempt_id, stored in _metrics_of(session, job_id):
+        end = stored if until is None else until.metrics.get(epoch, 0)
+        start = position.metrics.get(epoch, 0)
+        while start < end:
+            stop = min(end, start + LINES_A_READ)
+            lines = metric_store.lines_between(session, attempt_id, rank=0, start=start, end=stop)
+            position = replace(position, metrics={**position.metrics, epoch: stop})
+            if lines:
+                news = LiveMetrics(epoch=epoch, rank=0, lines=lines)
+                parts.append(message("metrics", news.model_dump_json(), position))
+            start = stop
+
+    page = log_store.read(
+        session,
+        job_id,
+        position.log,
+        wanted=LogFilter(),
+        limit=LINES_A_READ,
+        until=until.log if until is not None else None,
+    )
+    position = replace(position, log=page.cursor)
+    if page.lines:
+        parts.append(message("log", LiveLog(lines=page.lines).model_dump_json(), position))
+    has_more = has_more or page.has_more
+    if until is not None and not has_more:
+        position = until
+
+    row = session.execute(jobs_with_context().where(Job.id == job_id)).one()
+    job = row[0]
+    return News(
+        payload=b"".join(parts),
+        position=position,
+        job=job_views(session, [row])[0].model_dump_json(),
+        has_more=has_more,
+        is_over=not has_more and _is_over(session, job),
+    )
+
+
+def _metrics_of(session: Session, job_id: str) -> list[tuple[int, str, int]]:
+    """Epoch, attempt and stored lines of every attempt that has metrics."""
+    rows = session.execute(
+        select(Attempt.epoch, Attempt.id, StreamCursor.position)
+        .join(StreamCursor, StreamCursor.attempt_id == Attempt.id)
+        .where(Attempt.job_id == job_id, StreamCursor.stream == METRICS)
+        .order_by(Attempt.epoch)
+    )
+    return [(epoch, attempt_id, position) for epoch, attempt_id, position in rows]
+
+
+def _is_over(session: Session, job: Job) -> bool:
+    """Nothing more can come: the job is final and its last attempt has handed everything over."""
+    if job.state not in TERMINAL_JOB:
+        return False
+    last = session.execute(
+        select(Attempt.state, Attempt.files_kept, Attempt.exit.is_(None))
+        .where(Attempt.job_id == job.id, Attempt.epoch == job.epoch)
+        .order_by(Attempt.epoch.desc())
+    ).first()
+    if last is None:
+        return True
+    state, files_kept, nobody_saw_the_end = last
+    return state is AttemptState.EXITED and (files_kept or nobody_saw_the_end)

@@ -1,0 +1,55 @@
+"""/v1/jobs/{id}/stream: everything new about a job, as server-sent events."""
+
+from typing import Annotated
+
+import anyio
+from fastapi import APIRouter, Header
+from fastapi.responses import StreamingResponse
+
+from api.auth import SignedIn
+from api.identity import Person
+from api.jobs.job_views import find_job
+from api.process import Process, ProcessDep
+from api.text_types import PlainText
+
+router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
+
+EVENTS = """Server-sent events until the job is over:
+
+- `job`: the job (`JobView`), at the start and whenever it changed
+- `event`: something happened (`EventView`)
+- `metrics`: new metrics lines of rank 0 (`LiveMetrics`)
+- `log`: new lines of any rank (`LiveLog`)
+- `end`: the job (`JobView`); nothing more comes
+
+A new stream begins with all events, the last 2,000 metrics lines of each attempt and the last 200
+log lines. A stream that goes on with `Last-Event-ID`, as browsers do by themselves, misses nothing
+and repeats nothing.
+"""
+
+
+@router.get(
+    "/{job_id}/stream",
+    summary="Watch a job",
+    description=EVENTS,
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def stream_job(
+    job_id: PlainText,
+    person: SignedIn,
+    process: ProcessDep,
+    last_event_id: Annotated[str | None, Header(max_length=30_000)] = None,
+) -> StreamingResponse:
+    """Follow a job live."""
+    await anyio.to_thread.run_sync(_require, process, job_id, person)
+    return StreamingResponse(
+        process.hub.stream(job_id, last_event_id or ""),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+    )
+
+
+def _require(process: Process, job_id: str, person: Person) -> None:
+    with process.read() as session:
+        find_job(session, job_id, person)
