@@ -5,35 +5,49 @@ that checks the term, that the row has not moved on, and lets the database refus
 a scheduler that dies, sleeps or meets another one between any two of them does no harm.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from random import Random, SystemRandom
 
 import structlog
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, load_only
 
-from core import leases
-from core.attempts import assign, lock
+from core import appointments, leases, tracing
+from core.agenda import Turn
+from core.attempts import Place, ask_to_stop, assign, lock
 from core.database import Database
 from core.errors import HourTaken
-from core.policy import Policy
-from core.states import JobState, LeaseState, NodeState
-from core.tables import Job, Lease, LeaseKind, Node
-from core.transitions import explain
-from scheduler import handover, reaper
+from core.messages import Rendezvous
+from core.policy.document import DEFAULT, Policy
+from core.policy.grid import walk_in_end
+from core.rebooking import refund_rebooked
+from core.states import LIVE_ATTEMPT, Desired, JobState, LeaseState, NodeState, Outcome
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.kinds import LeaseKind, OccupancyKind
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+from core.timekeeping import Timekeeper
+from core.transitions import advance, explain
+from scheduler import handover, offers, reaper, rescue, turns, walk_ins
+from scheduler.backfill import Rules
+from scheduler.borrowing import Clearing
 from scheduler.dispatch import Dispatcher
+from scheduler.fair_share import FairShare
 from scheduler.fitting import Fitting
 from scheduler.leadership import Leadership
-from scheduler.ordering import next_first
-from scheduler.placement import InLease, WalkIn, place
-from scheduler.sentences import Reason, clock, reason_for
+from scheduler.ordering import Standing, next_first
+from scheduler.placement import InLease, WalkIn, decide
+from scheduler.sentences import Reason, clock, node_names, reason_for
 from scheduler.snapshot import Snapshot, Waiting, take_snapshot
-from scheduler.timeline import build_timeline
 
 ACTOR = "scheduler"
+WAITLIST_EVERY = timedelta(seconds=5)
+MAX_IN_VAIN = 10
 HANDOVERS = 3  # stop, end, begin: what one cycle can bring about on one node
+PORTS = range(15_000, 32_768)  # below those that Linux takes for clients' connections
 TOLD_AT_ONCE = 200  # explanations in one transaction: some 20 ms without other writers on SQLite
 
 log = structlog.get_logger()
@@ -46,10 +60,19 @@ class Scheduler:
     database: Database
     leadership: Leadership
     dispatcher: Dispatcher
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = DEFAULT
+    rules: Rules = field(default_factory=Rules)
+    fair_share: FairShare = field(default_factory=FairShare)
     unreachable_after_s: float = 30.0
+    gang_start_s: float = 120.0
     fitting: Fitting = field(default_factory=Fitting)
     holiday: reaper.Holiday = field(default_factory=reaper.Holiday)
+    refusals: walk_ins.Refusals = field(default_factory=walk_ins.Refusals)
+    waitlist_looked_at: datetime | None = None
+    timekeeper: Timekeeper = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.timekeeper = Timekeeper(self.database)
 
 
 @dataclass(frozen=True)
@@ -72,32 +95,37 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
     world = read_world(scheduler, now)  # 1. read the world once
     if repair(scheduler, world):  # 2. mark what is silent, give up what is lost
         world = read_world(scheduler, now)
+    moved = 0
     for _ in range(HANDOVERS):  # 3. a lease that ends lets the next one begin
-        if not hand_over(scheduler, world):
+        tried = hand_over(scheduler, world)
+        if not tried:
             break
+        moved += tried
         world = read_world(scheduler, now)
-    timeline = build_timeline(world, scheduler.policy.grace_s)
+    if rescue_leases(scheduler, world):  # a lease whose node has failed moves or is refunded
+        world = read_world(scheduler, now)
+    serve_waitlist(scheduler, now, at_once=moved > 0)
     started: list[str] = []
     waiting: list[Told] = []
-    leases_taken: set[str] = set()
-    for job in next_first(world.waiting):  # 4. who is next (pure)
-        placement = place(  # 5. where it would run, and when (pure)
-            job,
-            world,
-            timeline,
-            grace_s=scheduler.policy.grace_s,
-            lease_is_taken=job.lease_id in leases_taken,
-        )
-        if isinstance(placement, WalkIn | InLease):
-            node_id = grant(scheduler, job, placement, now)  # 6. take the node
-            if isinstance(placement, InLease):
-                leases_taken.add(placement.lease.id)
-            if node_id is not None:
+    ready = hold_back(scheduler, world)
+    refused = {job.id: why for job in ready if (why := scheduler.refusals.of(job.id, now))}
+    waiting += [Told(job, refused[job.id]) for job in ready if job.id in refused]
+    queue = [job for job in ready if job.id not in refused]
+    order = next_first(queue, now, read_standings(scheduler, now))  # 4. who is next (pure)
+    decisions = decide(  # 5. where each would run, and when (pure)
+        order, world, rules=scheduler.rules, grace_s=scheduler.policy.grid.grace_s
+    )
+    for job, decision in decisions:
+        if isinstance(decision, WalkIn | InLease):
+            names = grant(scheduler, job, decision, now)  # 6. take the nodes
+            if names:
                 started.append(job.id)
-                scheduler.dispatcher.ring_nodes([world.nodes[node_id].name])  # 7. after the commit
+                scheduler.dispatcher.ring_nodes(names)  # 7. after the commit
         else:
+            if isinstance(decision, Clearing) and decision.victims:
+                preempt(scheduler, job, decision, world)  # who borrows gives the nodes back
             need = scheduler.fitting.need_of(job.id)
-            waiting.append(Told(job, reason_for(job, placement, world, need)))
+            waiting.append(Told(job, reason_for(job, decision, world, need)))
     scheduler.dispatcher.tell_viewers(started)
     scheduler.dispatcher.ring_again(world)
     tell(scheduler, waiting)  # 8. why the others wait: their owners see this sentence
@@ -115,6 +143,53 @@ def read_world(scheduler: Scheduler, now: datetime) -> Snapshot:
         )
 
 
+def read_standings(scheduler: Scheduler, now: datetime) -> Mapping[str, Standing]:
+    """What everybody has used lately."""
+    with scheduler.database.read() as session:
+        return scheduler.fair_share.standings(session, now)
+
+
+def hold_back(scheduler: Scheduler, world: Snapshot) -> list[Waiting]:
+    """Pause the jobs that get nowhere, cancel those that their agenda has called off; those that
+    go on waiting."""
+    ready: list[Waiting] = []
+    for job in world.waiting:
+        if job.turn is not None and job.turn.called_off_by is not None:
+            call_off(scheduler, job, job.turn, world.now)
+            continue
+        if job.in_vain < MAX_IN_VAIN:
+            ready.append(job)
+            continue
+        with scheduler.leadership.write() as session:
+            row = session.get_one(Job, job.id)
+            lock(session, row)
+            held = row.epoch == job.epoch and advance(
+                session,
+                row,
+                JobState.PAUSED,
+                now=world.now,
+                reason_code="held",
+                message=f"Held: it was stopped {job.in_vain} times in a row before it had saved a "
+                "checkpoint. Let it save more often (checkpoint.every_steps), or book it a longer "
+                "lease; then resume it.",
+                actor=ACTOR,
+                desired=Desired.PAUSE,
+            )
+        if held:
+            log.warning("job_held", job=job.id, in_vain=job.in_vain)
+            scheduler.dispatcher.tell_viewers([job.id])
+    return ready
+
+
+def call_off(scheduler: Scheduler, job: Waiting, turn: Turn, now: datetime) -> None:
+    """Cancel a job because another of its agenda has failed."""
+    with scheduler.leadership.write() as session:
+        done = turns.call_off(session, job.id, turn, epoch=job.epoch, now=now, actor=ACTOR)
+    if done:
+        log.info("job_called_off", job=job.id, agenda=turn.agenda_id)
+        scheduler.dispatcher.tell_viewers([job.id])
+
+
 def repair(scheduler: Scheduler, world: Snapshot) -> int:
     """Mark what is silent and give up what is lost; the number of changes."""
     changes = 0
@@ -123,7 +198,18 @@ def repair(scheduler: Scheduler, world: Snapshot) -> int:
             reaper.write_condition(session, node, world.now)
         log.info("node_heard_again" if node.heard else "node_unreachable", node=node.name)
         changes += 1
-    if not may_judge(scheduler, world):
+    since = scheduler.leadership.leader_since
+    verdicts = may_judge(scheduler, world)
+    patience = timedelta(seconds=scheduler.gang_start_s)
+    late_ones = reaper.late_starts(world, patience, since=since or world.now, verdicts=verdicts)
+    for late in late_ones:
+        with scheduler.leadership.write() as session:
+            freed = reaper.conclude_late(session, late, world.now)
+        if freed:
+            log.warning("start_given_up", job=late.attempt.job_id, why=late.why)
+            scheduler.dispatcher.tell_viewers([late.attempt.job_id])
+            changes += 1
+    if not verdicts:
         return changes
     for lost in reaper.lost_attempts(world):
         with scheduler.leadership.write() as session:
@@ -138,12 +224,18 @@ def repair(scheduler: Scheduler, world: Snapshot) -> int:
 def hand_over(scheduler: Scheduler, world: Snapshot) -> int:
     """Begin and end the leases whose time has come; the number of moves tried."""
     moves = list(handover.due(world, verdicts=may_judge(scheduler, world)))
+    planned = [due for move in moves if (due := handover.appointment_of(move)) is not None]
+    holder = scheduler.leadership.holder
+    if planned:
+        with scheduler.leadership.write() as session:
+            appointments.claim(session, [due.id for due in planned], holder=holder, now=world.now)
     for move in moves:
         try:
             with scheduler.leadership.write() as session:
-                job_ids = handover.carry_out(session, move, world.now)
+                job_ids = handover.carry_out(session, move, world.now, holder)
         except DBAPIError as error:  # one that fails must not keep the others from ending
             log.error("move_failed", move=handover.name_of(move), error=str(error.orig))
+            give_up_claim(scheduler, move)
             continue
         log.info("moved", move=handover.name_of(move))
         if job_ids:
@@ -151,6 +243,48 @@ def hand_over(scheduler: Scheduler, world: Snapshot) -> int:
             scheduler.dispatcher.ring_nodes(world.nodes[node_id].name for node_id in stopped)
             scheduler.dispatcher.tell_viewers(job_ids)
     return len(moves)
+
+
+def rescue_leases(scheduler: Scheduler, world: Snapshot) -> int:
+    """Move or refund what a fault has made useless; the number of changes."""
+    if not may_judge(scheduler, world):
+        return 0
+    changes = 0
+    if any(hold.kind is OccupancyKind.DOWN for hold in world.holds):
+        with scheduler.leadership.write() as session:
+            changes += rescue.let_go(session, world)
+    if next(rescue.troubles(world), None) is None:
+        return changes
+    with scheduler.database.read() as session:
+        patience = rescue.patience(session, world)
+    for step in rescue.due(world, patience):
+        lease_id = step.trouble.lease.id
+        try:
+            with scheduler.leadership.write() as session:
+                rescue.carry_out(session, step, world.now)
+        except HourTaken as error:
+            log.info("rescue_overtaken", lease=lease_id, why=str(error))
+            continue
+        log.info("lease_rescued", lease=lease_id, how=type(step).__name__)
+        changes += 1
+    return changes
+
+
+def serve_waitlist(scheduler: Scheduler, now: datetime, *, at_once: bool) -> None:
+    """Look every few seconds whether what is free can be offered to somebody who waits; at once
+    where a lease has just ended."""
+    looked_at = scheduler.waitlist_looked_at
+    if at_once or looked_at is None or not looked_at <= now < looked_at + WAITLIST_EVERY:
+        scheduler.waitlist_looked_at = now
+        offers.serve(scheduler.database, scheduler.leadership, now)
+
+
+def give_up_claim(scheduler: Scheduler, move: handover.Move) -> None:
+    """Let the next cycle try again at once, and not when the claim has expired."""
+    due = handover.appointment_of(move)
+    if due is not None:
+        with scheduler.leadership.write() as session:
+            appointments.put_back(session, due)
 
 
 def may_judge(scheduler: Scheduler, world: Snapshot) -> bool:
@@ -161,45 +295,150 @@ def may_judge(scheduler: Scheduler, world: Snapshot) -> bool:
 
 def grant(
     scheduler: Scheduler, job: Waiting, placement: WalkIn | InLease, now: datetime
-) -> str | None:
-    """Lease and attempt in one transaction; the node's id, None if somebody was faster."""
+) -> list[str]:
+    """Leases and attempt in one transaction, all or nothing; the names of the nodes, none if
+    somebody was faster."""
     try:
         with scheduler.leadership.write() as session:
             row = session.get_one(Job, job.id)
-            lock(session, row)  # before the node, as everybody does who wants both
+            if isinstance(placement, WalkIn):
+                walk_ins.lock_owner(session, row.user_id)
+            lock(session, row)  # before the nodes, as everybody does who wants both
             if row.epoch != job.epoch or row.state is not JobState.QUEUED:
                 raise Overtaken
-            node_id = (
-                placement.node_id if isinstance(placement, WalkIn) else placement.lease.node_id
-            )
-            leases.lock_nodes(session, [node_id])
-            node = session.get_one(Node, node_id)
-            if node.state is not NodeState.READY or not node.clean:
-                raise Overtaken
             if isinstance(placement, InLease):
-                lease = session.get_one(Lease, placement.lease.id, with_for_update=True)
-                if lease.state is not LeaseState.ACTIVE:
-                    raise Overtaken
+                places = places_in(session, placement)
             else:
-                lease = leases.take(
-                    session,
-                    user_id=row.user_id,
-                    node=node,
-                    kind=LeaseKind.WALK_IN,
-                    start=now,
-                    end=placement.hold_end,
-                    grace_s=scheduler.policy.grace_s,
-                    now=now,
-                    actor=ACTOR,
-                    message=f"Walk-in for {row.id}, to {clock(placement.hold_end, now)} at most.",
-                )
-            if assign(session, row, node, lease, now=now, actor=ACTOR) is None:
-                raise Overtaken
+                places = walk_in(scheduler, session, row, placement, now)
+            meeting_point = rendezvous(places, SystemRandom())
+            with tracing.span("place", parent=row.traceparent, job=row.id, epoch=row.epoch + 1):
+                if not assign(session, row, places, now=now, actor=ACTOR, rendezvous=meeting_point):
+                    raise Overtaken
     except (Overtaken, HourTaken) as error:
         log.info("placement_overtaken", job=job.id, why=str(error))
+        return []
+    except walk_ins.Refused as error:
+        scheduler.refusals.remember(job.id, error.reason, now)
+        return []
+    names = [place.node.name for place in places]
+    log.info("job_placed", job=job.id, nodes=names, epoch=job.epoch + 1)
+    return names
+
+
+def preempt(scheduler: Scheduler, job: Waiting, clearing: Clearing, world: Snapshot) -> bool:
+    """Ask the jobs that stand in the way of a claim to save and stop: all of them, or none if one
+    has moved on or the policy does not let the claim in."""
+    victims = {attempt.job_id: attempt for attempt in clearing.victims}
+    held = [attempt.lease_id for attempt in clearing.victims]
+    now = world.now
+    try:
+        with scheduler.leadership.write() as session:
+            row = session.get_one(Job, job.id)
+            walk_ins.lock_owner(session, row.user_id)
+            lock(session, row)
+            if row.epoch != job.epoch or row.state is not JobState.QUEUED:
+                raise Overtaken
+            nodes = [session.get_one(Node, node.id) for node in clearing.nodes]
+            end = walk_in_end(now, job.wall_left_s, scheduler.policy.grid.grace_s)
+            walk_ins.granted(session, row.user_id, nodes, end=end, now=now, replaces=held)
+            message = (
+                f"Preempted: {job.id} needs {node_names(clearing.nodes)}, which is within the "
+                f"share of {clearing.lab} and was only borrowed."
+            )
+            for job_id in sorted(victims):
+                victim = session.get_one(Job, job_id)
+                if victim.epoch != victims[job_id].epoch or not ask_to_stop(
+                    session, victim, Outcome.PREEMPTED, now=now, message=message, actor=ACTOR
+                ):
+                    raise Overtaken
+    except Overtaken:
+        log.info("preemption_overtaken", job=job.id)
+        return False
+    except walk_ins.Refused as error:
+        scheduler.refusals.remember(job.id, error.reason, now)
+        return False
+    log.info("preempted", job=job.id, victims=sorted(victims))
+    names = {world.nodes[attempt.node_id].name for attempt in clearing.victims}
+    scheduler.dispatcher.ring_nodes(sorted(names))
+    scheduler.dispatcher.tell_viewers(sorted(victims))
+    return True
+
+
+def places_in(session: Session, placement: InLease) -> list[Place]:
+    """The slots in active leases, under the locks of their nodes. Overtaken if one has gone."""
+    nodes = locked_nodes(session, [lease.node_id for lease in placement.leases])
+    places = []
+    for seen, slots in zip(placement.leases, placement.slots, strict=True):
+        lease = session.get_one(Lease, seen.id, with_for_update=True)
+        if lease.state is not LeaseState.ACTIVE or set(slots) & taken_slots(session, seen.node_id):
+            raise Overtaken
+        places.append(Place(nodes[seen.node_id], lease, slots))
+    return places
+
+
+def walk_in(
+    scheduler: Scheduler, session: Session, row: Job, placement: WalkIn, now: datetime
+) -> list[Place]:
+    """A walk-in lease on each node. Overtaken or HourTaken if one has gone, Refused
+    by the policy."""
+    nodes = locked_nodes(session, placement.node_ids)
+    until = clock(placement.hold_end, now)
+    how = "and goes on later" if placement.is_cut else "at most"
+    lent = " It is borrowed: a lab may take its share back." if placement.is_borrowed else ""
+    taken = leases.take_together(
+        session,
+        list(nodes.values()),
+        walk_ins.granted(
+            session, row.user_id, list(nodes.values()), end=placement.hold_end, now=now
+        ),
+        user_id=row.user_id,
+        kind=LeaseKind.WALK_IN,
+        start=now,
+        end=placement.hold_end,
+        grace_s=scheduler.policy.grid.grace_s,
+        now=now,
+        actor=ACTOR,
+        message=f"Walk-in for {row.id}, to {until} {how}.{lent}",
+    )
+    for lease in taken:
+        refund_rebooked(session, lease, now=now)
+    lease_on = {lease.node_id: lease for lease in taken}
+    return [
+        Place(nodes[node_id], lease_on[node_id], placement.slots) for node_id in placement.node_ids
+    ]
+
+
+def locked_nodes(session: Session, node_ids: Sequence[str]) -> dict[str, Node]:
+    """The nodes, locked in order of id. Overtaken unless each is ready and clean."""
+    leases.lock_nodes(session, node_ids)
+    nodes = {node_id: session.get_one(Node, node_id) for node_id in node_ids}
+    if any(node.state is not NodeState.READY or not node.clean for node in nodes.values()):
+        raise Overtaken
+    return nodes
+
+
+def taken_slots(session: Session, node_id: str) -> set[int]:
+    """The slots of a node that live attempts have. Its row must be locked."""
+    taken = session.scalars(
+        select(Part.slots)
+        .join(Attempt, Attempt.id == Part.attempt_id)
+        .where(Part.node_id == node_id, Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
+    )
+    return {slot for slots in taken for slot in slots}
+
+
+def rendezvous(places: Sequence[Place], random: Random) -> Rendezvous | None:
+    """Where the ranks of several nodes meet: on the first, at a port that is likely free there.
+
+    One that is not makes the start fail, and the next attempt has another.
+    """
+    if len(places) == 1:
         return None
-    log.info("job_placed", job=job.id, node=node.name, lease=lease.id, epoch=job.epoch + 1)
-    return node_id
+    return Rendezvous(
+        address=places[0].node.peer_address,
+        port=random.choice(PORTS),
+        key=f"{random.getrandbits(256):064x}",
+    )
 
 
 def tell(scheduler: Scheduler, waiting: Sequence[Told]) -> int:

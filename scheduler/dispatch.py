@@ -44,7 +44,7 @@ class Dispatcher:
         late = {
             world.nodes[attempt.node_id].name
             for attempt in world.attempts
-            if attempt.state is AttemptState.ASSIGNED
+            if attempt.phase is None and attempt.state is AttemptState.ASSIGNED
         }
         now = self._monotonic()
         self.ring_nodes(name for name in late if now - self._rung_at.get(name, now) >= AGAIN_S)

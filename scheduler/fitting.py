@@ -7,8 +7,10 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.spec import JobSpec
-from core.tables import Job
+from core.script import plan_script
+from core.spec import AnyJobSpec, ScriptJobSpec, read_job_spec, read_plan
+from core.tables.base import Document
+from core.tables.jobs import Job
 from strategies.hardware import Hardware
 from strategies.planning.planner import Plan, plan
 
@@ -24,13 +26,18 @@ class Need:
     needed_gib: float
     """Per rank."""
     device: str
+    nodes: int = 1
+    checkpointable: bool = True
+    """It can be stopped with a checkpoint and go on later."""
+    leases: tuple[str, ...] = ()
+    """Named by the job."""
     readable: bool = True
 
 
 @dataclass(frozen=True)
 class _Known:
     need: Need
-    spec: JobSpec | None
+    spec: AnyJobSpec | None
     classes: tuple[str, ...]
 
 
@@ -42,6 +49,7 @@ class Fitting:
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Known] = {}
+        self._others: dict[str, tuple[str, ...]] = {}
         self._hardware: dict[str, tuple[int, Hardware]] = {}
         self._order: list[str] = []
 
@@ -50,6 +58,7 @@ class Fitting:
         if hardware == self._hardware:
             return
         self._hardware = dict(hardware)
+        self._others = {}
         self._order = sorted(
             hardware, key=lambda name: (hardware[name][1].slots, hardware[name][1].memory_gib, name)
         )
@@ -59,9 +68,10 @@ class Fitting:
         }
 
     def learn(self, session: Session, job_ids: Sequence[str]) -> None:
-        """Read what is new among the waiting jobs, and forget those that wait no more."""
+        """Read what is new among these jobs, waiting ones mostly, and forget all others."""
         waiting = set(job_ids)
         self._jobs = {job_id: known for job_id, known in self._jobs.items() if job_id in waiting}
+        self._others = {job_id: of for job_id, of in self._others.items() if job_id in waiting}
         new = [job_id for job_id in job_ids if job_id not in self._jobs]
         for first in range(0, len(new), CHUNK):
             chunk = new[first : first + CHUNK]
@@ -73,20 +83,39 @@ class Fitting:
         """Names of the classes the job fits, smallest first."""
         return self._jobs[job_id].classes
 
+    def other_classes(self, job_id: str) -> tuple[str, ...]:
+        """Names of the classes that it would fit if it did not name one, smallest first."""
+        if job_id not in self._others:  # planned once: this is asked in every cycle
+            self._others[job_id] = self._fitting_others(self._jobs[job_id])
+        return self._others[job_id]
+
     def need_of(self, job_id: str) -> Need:
         """What the job asks for."""
         return self._jobs[job_id].need
 
-    def _fitting_classes(self, need: Need, spec: JobSpec | None) -> tuple[str, ...]:
+    def _fitting_classes(self, need: Need, spec: AnyJobSpec | None) -> tuple[str, ...]:
         if spec is None:
             return ()
         wanted = [name for name in self._order if need.node_class in (None, name)]
         return tuple(name for name in wanted if self._fits(name, need, spec))
 
-    def _fits(self, class_name: str, need: Need, spec: JobSpec) -> bool:
+    def _fitting_others(self, known: _Known) -> tuple[str, ...]:
+        if known.spec is None or known.need.node_class is None:
+            return ()
+        others = [name for name in self._order if name != known.need.node_class]
+        return tuple(name for name in others if self._fits(name, known.need, known.spec))
+
+    def _fits(self, class_name: str, need: Need, spec: AnyJobSpec) -> bool:
         _, hardware = self._hardware[class_name]
         if hardware.device != need.device:  # the node gets the plan that was made at submission
             return False
+        if isinstance(spec, ScriptJobSpec):
+            return plan_script(
+                spec.script,
+                nodes=spec.resources.nodes,
+                ranks_per_node=spec.resources.ranks_per_node,
+                hardware=hardware,
+            ).runnable
         return plan(
             spec,
             nodes=spec.resources.nodes,
@@ -95,16 +124,20 @@ class Fitting:
         ).runnable
 
 
-def _read(spec_document: object, plan_document: object) -> tuple[Need, JobSpec | None]:
+def _read(spec_document: Document, plan_document: Document) -> tuple[Need, AnyJobSpec | None]:
     try:
-        spec = JobSpec.model_validate(spec_document)
-        planned = Plan.model_validate(plan_document)
+        spec = read_job_spec(spec_document)
+        planned = read_plan(plan_document)
     except ValidationError:  # of an older or newer version: its owner is told
         return UNREADABLE, None
+    saves = spec.resources.checkpointable
     need = Need(
         node_class=spec.resources.node_class,
         ranks=spec.resources.ranks_per_node,
-        needed_gib=planned.needed_gib,
+        needed_gib=planned.needed_gib if isinstance(planned, Plan) else 0.0,
         device=planned.device,
+        nodes=spec.resources.nodes,
+        checkpointable=not isinstance(spec, ScriptJobSpec) if saves is None else saves,
+        leases=spec.named_leases,
     )
     return need, spec

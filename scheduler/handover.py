@@ -2,6 +2,8 @@
 
 `due` decides, purely, from a snapshot; `carry_out` writes one move in one transaction that looks
 again. A move that has become wrong meanwhile changes nothing and is decided anew in the next cycle.
+What happens at a certain time follows from an appointment of the lease, which is claimed before and
+kept with the move; what happens when a node is clean follows from the node.
 """
 
 from collections.abc import Iterator
@@ -11,10 +13,17 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core import leases
-from core.attempts import ask_to_stop
-from core.states import LIVE_ATTEMPT, JobState, LeaseState, NodeState, Outcome
-from core.tables import Attempt, Job, Lease, LeaseKind, Node
+from core import appointments, leases, settlement, touching
+from core.appointments import Due
+from core.notices import NoticeKind, notify
+from core.policy.sections import NoShow
+from core.situation import rules_for
+from core.states import LIVE_ATTEMPT, JobState, LeaseState, NodeState
+from core.stopping import stop_jobs
+from core.tables.jobs import Attempt, Part
+from core.tables.kinds import AppointmentKind, LeaseKind
+from core.tables.leases import Lease
+from core.tables.nodes import Node
 from core.transitions import advance, say
 from scheduler.sentences import clock, unavailable
 from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
@@ -28,6 +37,18 @@ class Begin:
     """booked -> active."""
 
     lease: LeaseSeen
+    appointment: Due
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """active -> ended, and its owner's lease that touches it booked -> active: nothing is stopped
+    between them."""
+
+    lease: LeaseSeen
+    following: LeaseSeen
+    appointment: Due
+    """The beginning of the one that follows."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +72,40 @@ class Stop:
 
     lease: LeaseSeen
     message: str
+    appointment: Due | None = None
+
+
+@dataclass(frozen=True)
+class Notify:
+    """Its owner is told that it ends soon."""
+
+    lease: LeaseSeen
+    appointment: Due
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Nothing runs in it: its owner is told when it will be taken back."""
+
+    lease: LeaseSeen
+    reclaim_at: datetime
+    appointment: Due
+
+
+@dataclass(frozen=True)
+class Reclaim:
+    """active -> ending: nobody has come, so its hours are for others."""
+
+    lease: LeaseSeen
+    appointment: Due
+
+
+@dataclass(frozen=True)
+class Dismiss:
+    """There is no need for what was planned, such as a warning: a job has run."""
+
+    lease: LeaseSeen
+    appointment: Due
 
 
 @dataclass(frozen=True)
@@ -81,22 +136,29 @@ class Drained:
     node: NodeSeen
 
 
-Move = Begin | NotYet | NeverBegan | Stop | End | GiveUp | Cleaned | Drained
+Planned = Begin | GoOn | Notify | Warn | Reclaim | Dismiss
+Move = Planned | Stop | NotYet | NeverBegan | End | GiveUp | Cleaned | Drained
 
 
 def due(world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
     """The moves that are due, ends first. No node is called dirty without `verdicts`."""
     order = sorted(world.leases.values(), key=lambda lease: (lease.hold_start, lease.id))
+    gone_on = set()
     for lease in order:
         if lease.state is LeaseState.ACTIVE:
-            yield from _active(lease, world)
+            for move in _active(lease, world, verdicts=verdicts):
+                if isinstance(move, GoOn):
+                    gone_on.add(move.following.id)
+                yield move
         elif lease.state is LeaseState.ENDING:
             yield from _ending(lease, world, verdicts=verdicts)
     for node in world.nodes.values():
         yield from _node(node, world)
     for lease in order:
-        if lease.state is LeaseState.BOOKED and lease.hold_start <= world.now:
-            yield from _booked(lease, world)
+        if lease.state is LeaseState.BOOKED and lease.id not in gone_on:
+            begin = world.due_of(lease.id, AppointmentKind.BEGIN)
+            if begin is not None:
+                yield from _booked(lease, begin, world)
 
 
 def name_of(move: Move) -> str:
@@ -105,11 +167,32 @@ def name_of(move: Move) -> str:
     return f"{type(move).__name__} {subject}"
 
 
-def carry_out(session: Session, move: Move, now: datetime) -> list[str]:
+def appointment_of(move: Move) -> Due | None:
+    """What has to be claimed before the move and is kept with it, if anything."""
+    return move.appointment if isinstance(move, Planned | Stop) else None
+
+
+def carry_out(session: Session, move: Move, now: datetime, holder: str) -> list[str]:
     """Write one move, if it is still right; the ids of the jobs that it concerned."""
+    appointment = appointment_of(move)
+    if isinstance(move, Begin) and not _may_begin(session, move.lease):
+        appointments.put_back(session, move.appointment)
+        return []
+    if isinstance(move, Planned | Stop) and appointment is not None:
+        _lock(session, move)
+        if not appointments.keep(session, appointment, holder=holder, now=now):
+            return []  # the lease has changed, or somebody else has done it
     match move:
         case Begin(seen):
-            return _begin(session, seen, now)
+            _begin(session, seen, now)
+        case GoOn(seen, following, begin):
+            _go_on(session, seen, following, begin, now)
+        case Notify(seen):
+            _notify(session, seen, now)
+        case Warn(seen, reclaim_at):
+            _warn(session, seen, reclaim_at, now)
+        case Reclaim(seen):
+            _reclaim(session, seen, now)
         case NotYet(seen, why):
             say(session, _lease(session, seen), why)
         case NeverBegan(seen):
@@ -137,15 +220,43 @@ def carry_out(session: Session, move: Move, now: datetime) -> list[str]:
     return []
 
 
-def _active(lease: LeaseSeen, world: Snapshot) -> Iterator[Move]:
-    if lease.usable_end <= world.now:
-        yield Stop(lease, f"The lease ends at {clock(lease.hold_end, world.now)}.")
-    elif (
+def _lock(session: Session, move: Planned | Stop) -> None:
+    """Nodes, then leases, and only then appointments: owners who change a lease do so too."""
+    if isinstance(move, GoOn):
+        leases.lock_nodes(session, [move.lease.node_id])
+        leases.lock_lease(session, _lease(session, move.following))
+    leases.lock_lease(session, _lease(session, move.lease))
+
+
+def _active(lease: LeaseSeen, world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
+    following = world.leases[lease.following] if lease.following else None
+    begin = world.due_of(following.id, AppointmentKind.BEGIN) if following else None
+    if following is not None and begin is not None and _can_go_on(lease, world):
+        yield GoOn(lease, following, begin)
+        return
+    stop = world.due_of(lease.id, AppointmentKind.STOP)
+    if stop is not None and (following is None or begin is not None):
+        yield Stop(lease, f"The lease ends at {clock(lease.hold_end, world.now)}.", stop)
+        return
+    for due in world.due.get(lease.id, ()):
+        if due.kind is AppointmentKind.NOTIFY and following is None:
+            yield Notify(lease, due)
+        elif due.kind in (AppointmentKind.WARN, AppointmentKind.RECLAIM) and verdicts:
+            yield from _unused(lease, due, world)
+    if (
         lease.kind is LeaseKind.WALK_IN
         and not world.attempts_in(lease.id)
         and world.verified_clean(lease)
     ):
         yield End(lease)
+
+
+def _can_go_on(lease: LeaseSeen, world: Snapshot) -> bool:
+    """Whether its owner's next lease takes the node over as it is: what runs there goes on, and
+    what has run has left nothing that somebody would have to clear away first."""
+    if not world.heard_since_exit(lease):
+        return False
+    return bool(world.attempts_in(lease.id)) or world.tidy(lease)
 
 
 def _ending(lease: LeaseSeen, world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
@@ -158,7 +269,27 @@ def _ending(lease: LeaseSeen, world: Snapshot, *, verdicts: bool) -> Iterator[Mo
         yield GiveUp(lease)
 
 
-def _booked(lease: LeaseSeen, world: Snapshot) -> Iterator[Move]:
+def _unused(lease: LeaseSeen, due: Due, world: Snapshot) -> Iterator[Move]:
+    """What is due if nothing has run since the start; hours without a node do not count."""
+    if world.has_run_in(lease.id):
+        yield Dismiss(lease, due)
+        return
+    began_at = lease.began_at or lease.hold_start
+    idle_s = (world.now - began_at).total_seconds() - lease.unusable_s
+    if not world.nodes[lease.node_id].heard or idle_s < _after_start_s(lease, due):
+        return  # later: its owner could not have come
+    if due.kind is AppointmentKind.RECLAIM:
+        yield Reclaim(lease, due)
+        return
+    left_s = world.reclaim_after_s.get(lease.id, idle_s) - idle_s
+    yield Warn(lease, world.now + timedelta(seconds=max(0.0, left_s)), due)
+
+
+def _after_start_s(lease: LeaseSeen, due: Due) -> float:
+    return (due.due_at - lease.hold_start).total_seconds()
+
+
+def _booked(lease: LeaseSeen, begin: Due, world: Snapshot) -> Iterator[Move]:
     node = world.nodes[lease.node_id]
     if lease.hold_end <= world.now:
         yield NeverBegan(lease)
@@ -181,7 +312,7 @@ def _booked(lease: LeaseSeen, world: Snapshot) -> Iterator[Move]:
     elif not node.clean:
         why = f"{node.name} {unavailable(node, world.now)}."
     if why is None:
-        yield Begin(lease)
+        yield Begin(lease, begin)
     elif lease.reason != f"Begins as soon as it can. {why}":
         yield NotYet(lease, f"Begins as soon as it can. {why}")
 
@@ -200,20 +331,85 @@ def _node(node: NodeSeen, world: Snapshot) -> Iterator[Move]:
             yield Drained(node)
 
 
-def _begin(session: Session, seen: LeaseSeen, now: datetime) -> list[str]:
+def _may_begin(session: Session, seen: LeaseSeen) -> bool:
     leases.lock_nodes(session, [seen.node_id])
     node = session.get_one(Node, seen.node_id)
-    if node.state is NodeState.READY and node.clean:
-        advance(
-            session,
-            _lease(session, seen),
-            LeaseState.ACTIVE,
-            now=now,
-            reason_code="began",
-            message=f"{node.name} is yours until {clock(seen.usable_end, now)}.",
-            actor=ACTOR,
-        )
-    return []
+    return node.state is NodeState.READY and node.clean
+
+
+def _begin(session: Session, seen: LeaseSeen, now: datetime) -> None:
+    node = session.get_one(Node, seen.node_id)
+    advance(
+        session,
+        _lease(session, seen),
+        LeaseState.ACTIVE,
+        now=now,
+        reason_code="began",
+        message=f"{node.name} is yours until {clock(seen.usable_end, now)}.",
+        actor=ACTOR,
+        began_at=now,
+    )
+
+
+def _go_on(
+    session: Session, seen: LeaseSeen, following: LeaseSeen, begin: Due, now: datetime
+) -> None:
+    lease, after = _lease(session, seen), _lease(session, following)
+    if not touching.go_on(session, lease, after, now=now, actor=ACTOR):
+        appointments.put_back(session, begin)
+
+
+def _notify(session: Session, seen: LeaseSeen, now: datetime) -> None:
+    node = session.get_one(Node, seen.node_id)
+    stops, ends = clock(seen.usable_end, now), clock(seen.hold_end, now)
+    facts: dict[str, object] = {
+        "message": f"Your lease on {node.name} ends at {ends}. What runs in it saves a checkpoint "
+        f"and stops at {stops}, and goes on later.",
+        "node": node.name,
+        "usable_end": seen.usable_end.isoformat(),
+        "hold_end": seen.hold_end.isoformat(),
+    }
+    notify(session, seen.user_id, NoticeKind.LEASE_ENDING, seen.id, facts, now=now)
+
+
+def _warn(session: Session, seen: LeaseSeen, reclaim_at: datetime, now: datetime) -> None:
+    node = session.get_one(Node, seen.node_id)
+    facts: dict[str, object] = {
+        "message": f"Nothing runs in your lease on {node.name}. It is taken back at "
+        f"{clock(reclaim_at, now)} unless a job starts in it.",
+        "node": node.name,
+        "reclaim_at": reclaim_at.isoformat(),
+    }
+    notify(session, seen.user_id, NoticeKind.LEASE_IDLE, seen.id, facts, now=now)
+
+
+def _reclaim(session: Session, seen: LeaseSeen, now: datetime) -> None:
+    lease = _lease(session, seen)
+    node = session.get_one(Node, lease.node_id)
+    rules = rules_for(session, lease.user_id, node)
+    settled = settlement.of_no_show(lease.hold_end, node_name=node.name)
+    freed = settlement.freed_from(now, grace_s=lease.grace_s, anchor=rules.grid.anchor)
+    if not leases.release(session, lease, end=freed, settlement=settled, now=now, actor=ACTOR):
+        return
+    since = now - timedelta(days=rules.no_show.within_days)
+    session.flush()
+    strikes = len(leases.no_shows(session, lease.user_id, since=since))
+    limit = f" of {rules.no_show.strikes}" if rules.no_show.strikes else ""
+    facts: dict[str, object] = {
+        "message": f"{settled.message} That is no-show {strikes}{limit} in "
+        f"{rules.no_show.within_days} days.{_penalty(rules.no_show, strikes)}",
+        "node": node.name,
+        "strikes": strikes,
+    }
+    notify(session, lease.user_id, NoticeKind.LEASE_RECLAIMED, lease.id, facts, now=now)
+
+
+def _penalty(rule: NoShow, strikes: int) -> str:
+    if rule.strikes is None or rule.penalty_days is None or strikes < rule.strikes:
+        return ""
+    days, ahead = rule.penalty_days, rule.penalty_horizon_days
+    may = f"book {ahead} days ahead" if ahead else "walk in, not book"
+    return f" For {days} days you may only {may}; staff can make an exception."
 
 
 def _stop(session: Session, seen: LeaseSeen, message: str, now: datetime) -> list[str]:
@@ -228,24 +424,16 @@ def _stop(session: Session, seen: LeaseSeen, message: str, now: datetime) -> lis
             message=f"{message} Its jobs save a checkpoint and stop.",
             actor=ACTOR,
         )
-    jobs = session.scalars(
-        select(Job)
-        .join(Attempt, Attempt.job_id == Job.id)
-        .where(Attempt.lease_id == seen.id, Attempt.state.in_(LIVE_ATTEMPT))
-        .order_by(Job.id)
-    ).all()
-    return [
-        job.id
-        for job in jobs
-        if ask_to_stop(
-            session,
-            job,
-            Outcome.LEASE_ENDED,
-            now=now,
-            message=f"{message} Saving a checkpoint, then back to the queue.",
-            actor=ACTOR,
-        )
-    ]
+    following = leases.pass_jobs_on(session, lease)
+    goes_on = f"goes on in {following}" if following else "back to the queue"
+    stopped = stop_jobs(
+        session,
+        lease,
+        now=now,
+        message=f"{message} Saving a checkpoint, then {goes_on}.",
+        actor=ACTOR,
+    )
+    return sorted(stopped.job_ids)
 
 
 def _give_up(session: Session, seen: LeaseSeen, now: datetime) -> None:
@@ -281,6 +469,8 @@ def _lease(session: Session, seen: LeaseSeen) -> Lease:
 
 def _has_live_attempt(session: Session, lease_id: str) -> bool:
     found = session.scalars(
-        select(Attempt.id).where(Attempt.lease_id == lease_id, Attempt.state.in_(LIVE_ATTEMPT))
+        select(Attempt.id)
+        .join(Part, Part.attempt_id == Attempt.id)
+        .where(Part.lease_id == lease_id, Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
     ).first()
     return found is not None

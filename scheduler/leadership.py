@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from core.clock import utc_now
 from core.database import Database
-from core.tables import Leadership as LeadershipRow
+from core.tables.processes import Leadership as LeadershipRow
 
 NAME = "scheduler"
 MARGIN_S = 1.0

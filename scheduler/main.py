@@ -13,6 +13,7 @@ import redis
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from core import read_only, tracing
 from core.clock import utc_now
 from core.database import Database
 from core.doorbell import SCHEDULER, Doorbell
@@ -20,6 +21,7 @@ from core.settings import SchedulerSettings
 from scheduler.cycle import Scheduler, run_cycle
 from scheduler.dispatch import Dispatcher
 from scheduler.leadership import Leadership, LeadershipLost
+from scheduler.sender import Sender
 
 RECONNECT_S = 1.0
 FOLLOWER_PAUSE_S = 1.0  # between two looks at the leader's row
@@ -30,8 +32,9 @@ log = structlog.get_logger()
 def main() -> None:
     """Run until SIGTERM or SIGINT."""
     log_as_json()
+    tracing.start("trainyard-scheduler")
     settings = SchedulerSettings()
-    database = Database(settings.database_url, pool_size=2)
+    database = Database(settings.database_url, pool_size=3)
     leadership = Leadership(
         database,
         holder=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
@@ -42,15 +45,20 @@ def main() -> None:
         leadership=leadership,
         dispatcher=Dispatcher(Doorbell(settings.redis_url)),
         unreachable_after_s=settings.unreachable_after_s,
+        gang_start_s=settings.gang_start_s,
     )
     ears = Ears(settings.redis_url)
     ears.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ears.close())
     log.info("scheduler_started", pid=os.getpid(), holder=leadership.holder)
+    sender = Sender(database, settings)
+    sender.start()
     run(scheduler, ears, settings.cycle_s)
     resign(leadership)
+    sender.close()
     database.close()
+    tracing.stop()
     log.info("scheduler_stopped")
 
 
@@ -127,9 +135,14 @@ def cycle(scheduler: Scheduler) -> bool:
     The database may be away for a while; and one bad row must not stop everything else for ever.
     """
     try:
+        scheduler.timekeeper.look()
+        with scheduler.database.read() as session:
+            if read_only.state(session, now=utc_now()) is not None:
+                return False
         if not scheduler.leadership.hold():
             return False
-        run_cycle(scheduler, utc_now())
+        with tracing.span("cycle"):
+            run_cycle(scheduler, utc_now())
     except LeadershipLost:
         return False
     except SQLAlchemyError as error:

@@ -1,29 +1,60 @@
-"""Where a waiting job would run, and whether it can start there now. Pure."""
+"""What becomes of every waiting job now: where it starts, or when it will. Pure."""
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
-from core.policy import walk_in_end
+from core.agenda import HANDOVER, Turn
+from core.policy.grid import walk_in_end
+from core.spec import format_duration
 from core.states import LeaseState
+from scheduler.backfill import Backfill, Forecast, Rules, Start, Want, earliest
+from scheduler.borrowing import Clearing, Lending
+from scheduler.slots import FreeSlots
 from scheduler.snapshot import AttemptSeen, LeaseSeen, Snapshot, Waiting
-from scheduler.timeline import Slot, Timeline
+from scheduler.timeline import (
+    CLEANING_S,
+    Slot,
+    Timeline,
+    build_timeline,
+    soft_nodes,
+    wall_room_s,
+)
 
+WORTH_A_CHANGE = timedelta(minutes=10)  # a start that is sooner by less is not told
 LEAST_USE = timedelta(seconds=60)  # less of a lease is not worth the start of a training
 
 
 @dataclass(frozen=True)
 class WalkIn:
-    """Start now on a free node, on a walk-in lease that holds it to a full hour."""
+    """Start now on free nodes, each on a walk-in lease that holds it to a full hour."""
 
-    node_id: str
+    node_ids: tuple[str, ...]
+    slots: tuple[int, ...]
+    """The same on each."""
     hold_end: datetime
+    is_cut: bool = False
+    """The hold ends before its wall time: it saves a checkpoint then and goes on later."""
+    is_borrowed: bool = False
+    """Its lab's share has no room for it, so it may have to give the nodes back."""
 
 
 @dataclass(frozen=True)
 class InLease:
-    """Start now in the active lease that the job names."""
+    """Start now in the active leases that the job names, or in walk-ins of its owner."""
 
-    lease: LeaseSeen
+    leases: tuple[LeaseSeen, ...]
+    """One for each node, mostly one."""
+    slots: tuple[tuple[int, ...], ...]
+    """What is free there, lease by lease."""
+
+
+@dataclass(frozen=True)
+class Sooner:
+    """A change of the spec with which it would start earlier."""
+
+    change: str
+    start: datetime
 
 
 @dataclass(frozen=True)
@@ -33,6 +64,11 @@ class Later:
     slot: Slot | None
     room_now_s: float = 0.0
     """The longest wall time with which it could start at once, in seconds."""
+    sooner: tuple[Sooner, ...] = ()
+    """Of the first of the line."""
+    gap_from_min: int | None = None
+    """It saves checkpoints and there is a gap in front of a lease, but here it would have to be so
+    long; 0: jobs are not cut here."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +77,14 @@ class AfterLease:
 
     lease: LeaseSeen
     ahead: AttemptSeen | None
+    predicted_start: datetime | None
+
+
+@dataclass(frozen=True)
+class NotItsTurn:
+    """Jobs before it in its agenda have not ended, or not started where they may run together."""
+
+    turn: Turn
     predicted_start: datetime | None
 
 
@@ -63,56 +107,224 @@ class Disabled:
     """Its owner's account is disabled."""
 
 
-Decision = WalkIn | InLease | Later | AfterLease | Postponed | Saving | Disabled
+Decision = (
+    WalkIn | InLease | Later | Clearing | AfterLease | NotItsTurn | Postponed | Saving | Disabled
+)
 
 
-def lease_of(job: Waiting, world: Snapshot) -> LeaseSeen | None:
-    """The lease the job is to run in; None if it names none, or one that is over."""
-    lease = world.leases.get(job.lease_id or "")
-    return lease if lease and lease.state in (LeaseState.BOOKED, LeaseState.ACTIVE) else None
+def decide(
+    order: Sequence[Waiting], world: Snapshot, *, rules: Rules, grace_s: int
+) -> list[tuple[Waiting, Decision]]:
+    """What becomes of each waiting job, in the order in which they are served."""
+    timeline = build_timeline(world, grace_s)
+    walk = Backfill(timeline.lanes, rules, soft_nodes(world, timeline))
+    lending = Lending(world, timeline)
+    claims = lending.claims([job for job in order if _asks_the_queue(job, world)])
+    order = sorted(order, key=lambda job: job.id not in claims)
+    decisions: dict[str, Decision] = {}
+    unplanned: dict[str, Later] = {}  # those that wait without a reservation
+    free = FreeSlots(world)
+    for job in order:
+        decision = _outside_the_queue(job, world, free)
+        if decision is None:
+            decision = _beside_own_jobs(job, world, free, timeline)
+        if decision is None:
+            decision = _start(job, walk, timeline, grace_s)
+        if decision is None and job.id in claims:
+            decision = lending.clear(job, claims[job.id])
+        if decision is None:
+            decision = _later(job, walk, world, timeline)
+        if isinstance(decision, WalkIn) and job.id not in claims:
+            is_borrowed = lending.lends_to(decision.node_ids)
+            decision = replace(decision, is_borrowed=is_borrowed)
+        if isinstance(decision, InLease):
+            for lease, slots in zip(decision.leases, decision.slots, strict=True):
+                free.take(lease.node_id, slots)
+        if isinstance(decision, Later) and decision.slot is None:
+            unplanned[job.id] = decision
+        decisions[job.id] = decision
+    forecast = Forecast(walk.lanes)
+    for job in order:
+        if job.id in unplanned:
+            slot = _forecast(job, forecast, timeline)
+            decisions[job.id] = replace(unplanned[job.id], slot=slot)
+    return [(job, decisions[job.id]) for job in order]
 
 
-def place(
-    job: Waiting, world: Snapshot, timeline: Timeline, *, grace_s: int, lease_is_taken: bool
-) -> Decision:
-    """What becomes of one waiting job now; its slot in the timeline is then taken.
+def leases_of(job: Waiting, world: Snapshot) -> tuple[LeaseSeen, ...]:
+    """The leases the job is to run in; none if it names none, or if one of them is over."""
+    found = tuple(world.leases[each] for each in job.lease_ids if each in world.leases)
+    still = (LeaseState.BOOKED, LeaseState.ACTIVE)
+    if len(found) != len(job.lease_ids) or any(lease.state not in still for lease in found):
+        return ()
+    return found
 
-    `lease_is_taken` says that an earlier job of this cycle starts in the same lease.
-    """
+
+def _asks_the_queue(job: Waiting, world: Snapshot) -> bool:
+    """Whether it wants to walk in now."""
+    postponed = job.not_before is not None and job.not_before > world.now
+    not_yet = job.turn is not None and bool(job.turn.ahead)
+    held_up = job.owner_disabled or postponed or job.saving_on is not None or not_yet
+    return not held_up and not leases_of(job, world)
+
+
+def _outside_the_queue(job: Waiting, world: Snapshot, free: FreeSlots) -> Decision | None:
+    """The decision for a job that asks nothing of the queue now."""
     if job.owner_disabled:
         return Disabled()
     if job.not_before is not None and job.not_before > world.now:
         return Postponed(job.not_before)  # later ones may pass: it is two minutes at most
     if job.saving_on is not None:
         return Saving(job.saving_on)
-    lease = lease_of(job, world)
-    if lease is not None:
-        return _place_in_lease(job, lease, world, is_taken=lease_is_taken)
-    slot = timeline.earliest(job.classes, job.wall_left_s)
-    if slot is None:
-        return Later(None)
-    room_now_s = timeline.room_now(job.classes, world.now)
-    timeline.reserve(slot, job.wall_left_s, job_id=job.id)
-    if slot.is_free_now:
-        return WalkIn(slot.gap.node_id, walk_in_end(world.now, job.wall_left_s, grace_s))
-    return Later(slot, room_now_s)
+    leases = leases_of(job, world)
+    if job.turn is not None and job.turn.ahead:
+        return NotItsTurn(job.turn, _turn_at(job.turn, leases, world))
+    return _place_in_leases(job, leases, world, free) if leases else None
 
 
-def _place_in_lease(
-    job: Waiting, lease: LeaseSeen, world: Snapshot, *, is_taken: bool
+def want_of(job: Waiting) -> Want:
+    """What a job needs of the queue."""
+    return Want(job.id, job.num_nodes, job.wall_left_s + CLEANING_S, job.classes, job.may_be_cut)
+
+
+def _start(job: Waiting, walk: Backfill, timeline: Timeline, grace_s: int) -> WalkIn | None:
+    """It starts, if that delays nobody before it."""
+    start = walk.start(want_of(job))
+    return _walk_in(job, start, timeline, grace_s) if start is not None else None
+
+
+def _later(job: Waiting, walk: Backfill, world: Snapshot, timeline: Timeline) -> Later:
+    """It waits, perhaps with a reservation."""
+    want = want_of(job)
+    room_now_s = wall_room_s(timeline, job.classes, job.num_nodes)
+    gap_from_min = _gap_from_min(job, walk, world, timeline)
+    variants = list(_variants(job, walk)) if walk.has_reservations else []
+    reservation = walk.reserve(want)
+    if reservation is None:
+        return Later(None, room_now_s, gap_from_min=gap_from_min)
+    name, nodes, begin, end = reservation
+    slot = timeline.slot(name, nodes, begin)
+    timeline.planned(name, nodes, end, job.id)
+    worth = slot.start - WORTH_A_CHANGE
+    sooner = tuple(each for each in variants if each.start <= worth)
+    return Later(slot, room_now_s, sooner, gap_from_min)
+
+
+def _gap_from_min(job: Waiting, walk: Backfill, world: Snapshot, timeline: Timeline) -> int | None:
+    """How long the gap that there is would have to be for the job to be cut at its end."""
+    gap = walk.gap_now(want_of(job)) if job.may_be_cut else None
+    if gap is None:
+        return None
+    class_name, nodes = gap
+    found = [world.scheduling_of(node_id) for node_id in timeline.node_ids(class_name, nodes)]
+    return max((rules.min_useful_min for rules in found if rules.soft_fit == "on"), default=0)
+
+
+def _variants(job: Waiting, walk: Backfill) -> Iterator[Sooner]:
+    """When it would start with fewer nodes, half the wall time, on other classes, or cut."""
+    want = want_of(job)
+    changes: list[tuple[str, Want]] = []
+    if job.num_nodes > 1:
+        fewer = job.num_nodes // 2
+        changes.append((f"resources.nodes: {fewer}", want._replace(num_nodes=fewer)))
+    half_s = job.wall_left_s // 120 * 60
+    if half_s >= 60:
+        shorter = want._replace(seconds=half_s + CLEANING_S)
+        changes.append((f"resources.wall_time: {format_duration(half_s)}", shorter))
+    changes += [
+        (f"resources.node_class: {name}", want._replace(classes=(name,)))
+        for name in job.other_classes
+    ]
+    for change, other in changes:
+        found = earliest(walk.lanes, other)
+        if found is not None:
+            yield Sooner(change, datetime.fromtimestamp(found.start, UTC))
+    if not job.may_be_cut and not job.in_vain and walk.could_be_cut(want):
+        now = next(iter(walk.lanes.values())).now
+        yield Sooner("resources.checkpointable: true", datetime.fromtimestamp(now, UTC))
+
+
+def _walk_in(job: Waiting, start: Start, timeline: Timeline, grace_s: int) -> WalkIn:
+    node_ids = timeline.node_ids(start.class_name, start.nodes)
+    timeline.planned(start.class_name, start.nodes, start.end, job.id)
+    if start.is_cut:
+        hold_end = datetime.fromtimestamp(start.end - CLEANING_S + grace_s, UTC)
+    else:
+        now = datetime.fromtimestamp(timeline.now, UTC)
+        hold_end = walk_in_end(now, job.wall_left_s, grace_s)
+    return WalkIn(node_ids, tuple(range(job.ranks)), hold_end, start.is_cut)
+
+
+def _forecast(job: Waiting, forecast: Forecast, timeline: Timeline) -> Slot | None:
+    planned = forecast.place(want_of(job))
+    if planned is None:
+        return None
+    name, nodes, begin, end = planned
+    slot = timeline.slot(name, nodes, begin)
+    timeline.planned(name, nodes, end, job.id)
+    return slot
+
+
+def _place_in_leases(
+    job: Waiting, leases: tuple[LeaseSeen, ...], world: Snapshot, free: FreeSlots
 ) -> InLease | AfterLease:
-    if lease.state is LeaseState.BOOKED:
-        start = lease.hold_start if lease.hold_start > world.now else None
-        return AfterLease(lease, None, start)
-    running = world.attempts_on(lease.node_id)
-    node = world.nodes[lease.node_id]
-    too_late = world.now > lease.usable_end - LEAST_USE
-    if running or is_taken:
-        ahead = running[0] if running else None
-        start = max(ahead.ends_at, world.now) if ahead else None  # its end may be overdue
-        return AfterLease(lease, ahead, start if start and start < lease.usable_end else None)
-    if too_late or not node.usable or not world.verified_clean(lease):
-        return AfterLease(lease, None, None)
-    if node.class_name not in job.classes:
-        return AfterLease(lease, None, None)
-    return InLease(lease)
+    """In all of the leases at once, beside what else runs in them, or after one of them."""
+    booked = [lease for lease in leases if lease.state is LeaseState.BOOKED]
+    if booked:
+        last = max(booked, key=lambda lease: lease.hold_start)
+        return AfterLease(last, None, last.hold_start if last.hold_start > world.now else None)
+    found = []
+    for lease in leases:
+        slots = free.lowest(lease.node_id, job.ranks)
+        node = world.nodes[lease.node_id]
+        running = world.attempts_on(lease.node_id)
+        fits = node.class_name in job.classes
+        if fits and slots is None and running:
+            ahead = min(running, key=lambda attempt: attempt.ends_at)
+            start = max(ahead.ends_at, world.now)  # its end may be overdue
+            return AfterLease(lease, ahead, start if start < lease.usable_end else None)
+        too_late = world.now > lease.usable_end - LEAST_USE
+        if slots is None or too_late or not fits or not node.usable or not world.tidy(lease):
+            return AfterLease(lease, None, None)
+        found.append(slots)
+    return InLease(leases, tuple(found))
+
+
+def _turn_at(turn: Turn, leases: tuple[LeaseSeen, ...], world: Snapshot) -> datetime | None:
+    """When the jobs before it have ended at the latest; None if that is not in its lease."""
+    if not leases:
+        return None
+    (lease,) = leases
+    running = [one.ends_at + HANDOVER for one in world.attempts if one.job_id in turn.ahead]
+    since = max([world.now, lease.hold_start, *running])
+    start = since + timedelta(seconds=turn.waiting_ahead_s)
+    return start if start < lease.usable_end else None
+
+
+def _beside_own_jobs(
+    job: Waiting, world: Snapshot, free: FreeSlots, timeline: Timeline
+) -> InLease | None:
+    """On nodes that its owner has walked in on and does not use up, if that delays nobody."""
+    until = world.now + timedelta(seconds=job.wall_left_s)
+    for class_name in job.classes:
+        found = []
+        for lease in free.walk_ins_of(job.user_id):
+            node = world.nodes[lease.node_id]
+            slots = free.lowest(node.id, job.ranks)
+            running = world.attempts_in(lease.id)
+            if (
+                slots is not None
+                and node.class_name == class_name
+                and running
+                and node.usable
+                and world.tidy(lease)
+                and until <= lease.usable_end
+                and timeline.is_unpromised(node, max(attempt.ends_at for attempt in running), until)
+            ):
+                found.append((lease, slots))
+        if len(found) >= job.num_nodes:
+            leases, slots_of = zip(*found[: job.num_nodes], strict=True)
+            for lease in leases:
+                timeline.lasts(world.nodes[lease.node_id], until, job.id)
+            return InLease(leases, slots_of)
+    return None

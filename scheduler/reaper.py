@@ -18,9 +18,13 @@ from datetime import datetime, timedelta
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from core.attempts import conclude
-from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome
-from core.tables import Attempt, Job, Node
+from core import leases
+from core.attempts import conclude, end_part
+from core.gang_exit import PartEnd
+from core.messages import Phase
+from core.states import LIVE_ATTEMPT, NodeState, Outcome
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.nodes import Node
 from core.transitions import note
 from scheduler.sentences import clock
 from scheduler.snapshot import AttemptSeen, NodeSeen, Snapshot
@@ -97,6 +101,8 @@ def write_condition(session: Session, node: NodeSeen, now: datetime) -> None:
     if changed is None:  # a heartbeat has come meanwhile
         return
     if since is None:
+        if node.unreachable_since is not None:
+            leases.log_outage(session, node.id, since=node.unreachable_since, until=now)
         note(session, node.id, "heard_again", now=now, message="Heard again.", actor=ACTOR)
         return
     note(
@@ -113,16 +119,58 @@ def conclude_lost(session: Session, lost: Lost, now: datetime) -> bool:
     """Write down that an attempt is lost, if nothing has been heard of it meanwhile."""
     job = session.get_one(Job, lost.attempt.job_id)
     attempt = session.get_one(Attempt, lost.attempt.id)
-    if attempt.state not in LIVE_ATTEMPT or attempt.missing_since != lost.attempt.missing_since:
+    part = session.get_one(Part, (attempt.id, lost.attempt.position))
+    if part.missing_since != lost.attempt.missing_since:
+        return False
+    end = PartEnd(None, lost=lost.why)
+    return end_part(session, job, attempt, part, end, now=now, actor=ACTOR)
+
+
+def late_starts(
+    world: Snapshot, patience: timedelta, *, since: datetime, verdicts: bool
+) -> Iterator[Lost]:
+    """Attempts over several nodes of which one has not started its ranks in time.
+
+    All their ranks start or none, and fetching may take as long as it takes. Until every node is
+    ready no rank has been started, so nothing is lost by giving up; later it takes `verdicts`,
+    because a node that we don't hear may train. `since` is when this leader began to listen.
+    """
+    given_up = set()
+    for attempt in world.attempts:
+        if attempt.id in given_up or not attempt.gang or not attempt.is_starting:
+            continue
+        node = world.nodes[attempt.node_id]
+        if attempt.prepared_at is None:
+            fetches = attempt.phase is Phase.PREPARING and node.heard
+            if fetches or attempt.phase is Phase.READY:
+                continue  # the latter waits for another node
+        elif not verdicts:
+            continue
+        waits_since = max(attempt.prepared_at or attempt.assigned_at, since)
+        if world.now - waits_since >= patience:
+            given_up.add(attempt.id)
+            yield Lost(
+                attempt,
+                f"{node.name} did not start its ranks within {patience.total_seconds():.0f} s, so "
+                "all nodes were freed.",
+            )
+
+
+def conclude_late(session: Session, late: Lost, now: datetime) -> bool:
+    """Free all nodes of an attempt whose ranks were not all started, if that is still so."""
+    job = session.get_one(Job, late.attempt.job_id)
+    attempt = session.get_one(Attempt, late.attempt.id)
+    part = session.get_one(Part, (attempt.id, late.attempt.position))
+    if attempt.state not in LIVE_ATTEMPT or part.phase is not late.attempt.phase:
         return False
     return conclude(
-        session, job, attempt, Outcome.NODE_LOST, message=lost.why, now=now, actor=ACTOR
+        session, job, attempt, Outcome.START_FAILED, message=late.why, now=now, actor=ACTOR
     )
 
 
 def _why_lost(attempt: AttemptSeen, world: Snapshot) -> str | None:
     node, now = world.nodes[attempt.node_id], world.now
-    taken_up = attempt.state is not AttemptState.ASSIGNED
+    taken_up = attempt.phase is not None
     if node.heard and taken_up and attempt.boot_id and node.boot_id != attempt.boot_id:
         return f"{node.name} was restarted while the job was on it."
     if node.heard:

@@ -4,16 +4,28 @@ Moments are rounded up, to the minute while they are near: a sentence that chang
 would be written, sent and read again for nothing.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from core.policy import HOUR
+from core.policy.grid import HOUR
 from core.spec import format_duration
 from core.states import INFRASTRUCTURE, MAX_INFRASTRUCTURE_FAILURES, LeaseState, NodeState
+from core.words import in_words
+from scheduler.borrowing import LEAVING_S, Clearing
 from scheduler.fitting import Need
-from scheduler.placement import AfterLease, Decision, Disabled, Later, Postponed, Saving
+from scheduler.placement import (
+    AfterLease,
+    Decision,
+    Disabled,
+    Later,
+    NotItsTurn,
+    Postponed,
+    Saving,
+    Sooner,
+)
 from scheduler.snapshot import NodeSeen, Snapshot, Waiting
-from scheduler.timeline import Slot
+from scheduler.timeline import Blocker, Slot
 
 QUEUED_AGAIN = "Queued again. "
 NAMED = 3  # nodes told one by one; of more only the number
@@ -52,13 +64,22 @@ def reason_for(job: Waiting, decision: Decision, world: Snapshot, need: Need) ->
                 f"Waits until its last checkpoint has been copied from {world.nodes[node_id].name} "
                 "to the store; then it goes on from there.",
             )
+        case NotItsTurn():
+            return _not_its_turn(decision, world.now)
         case AfterLease():
             return _after_lease(job, decision, world)
-        case Later(slot, room_now_s):
+        case Clearing():
+            return _clearing(decision, world.now)
+        case Later(slot, room_now_s, sooner, gap_from_min):
             reason = _later(job, slot, room_now_s, world, need)
-            if job.lease_id is None:
+            more = _soft_fit(gap_from_min) + _advice(sooner, world.now)
+            reason = reason._replace(message=reason.message + more)
+            if not job.lease_ids:
                 return reason
-            return reason._replace(message=f"Lease {job.lease_id} is over. {reason.message}")
+            over = "Lease" if len(job.lease_ids) == 1 else "One of the leases"
+            return reason._replace(
+                message=f"{over} {', '.join(job.lease_ids)} is over. {reason.message}"
+            )
         case _:
             raise AssertionError(f"{decision} starts now")
 
@@ -76,6 +97,14 @@ def clock(moment: datetime, now: datetime) -> str:
     """`15:00 UTC` today, `Sat 22 Nov 15:00 UTC` on another day."""
     moment, now = moment.astimezone(UTC), now.astimezone(UTC)
     return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%a %d %b %H:%M} UTC"
+
+
+def node_names(nodes: Sequence[NodeSeen]) -> str:
+    """`north-01`, `north-01 and north-02`, `4 nodes from north-01`."""
+    if len(nodes) > NAMED:
+        return f"{len(nodes)} nodes from {nodes[0].name}"
+    *others, last = [node.name for node in nodes]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def unavailable(node: NodeSeen, now: datetime) -> str:
@@ -104,6 +133,17 @@ def _postponed(job: Waiting, until: datetime, now: datetime) -> Reason:
     return Reason("back_off", again + cause, start)
 
 
+def _not_its_turn(decision: NotItsTurn, now: datetime) -> Reason:
+    turn, start = decision.turn, decision.predicted_start
+    start = rounded_up(start, now) if start else None
+    until = f", until {clock(start, now)} at the latest" if start else ""
+    return Reason(
+        "agenda_order",
+        f"Waits for its turn in {turn.agenda_id}, after {in_words(turn.ahead)}{until}.",
+        start,
+    )
+
+
 def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
     lease, now = decision.lease, world.now
     node = world.nodes[lease.node_id]
@@ -127,7 +167,7 @@ def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
             "lease_node_unavailable",
             f"Waits for {node.name} of {lease.id}: {unavailable(node, now)}.",
         )
-    if lease.state is LeaseState.BOOKED or not world.verified_clean(lease):
+    if lease.state is LeaseState.BOOKED or not world.tidy(lease):
         return Reason(
             "lease_node_not_clean",
             f"Waits until {node.name} of {lease.id} is free and clean; that takes seconds.",
@@ -147,6 +187,17 @@ def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
     return Reason("lease_busy", f"Waits for an earlier job in {lease.id} on {node.name}.")
 
 
+def _clearing(decision: Clearing, now: datetime) -> Reason:
+    leave = "leaves" if len(decision.leaving) == 1 else "leave"
+    left = f"{in_words(decision.leaving)} {leave} it" if decision.leaving else "it is clean"
+    return Reason(
+        "share_taken_back",
+        f"Starts on {node_names(decision.nodes)} as soon as {left}, saved first: it is within the "
+        f"share of {decision.lab}, which others had borrowed.",
+        rounded_up(now + timedelta(seconds=LEAVING_S), now),
+    )
+
+
 def _later(
     job: Waiting, slot: Slot | None, room_now_s: float, world: Snapshot, need: Need
 ) -> Reason:
@@ -154,11 +205,10 @@ def _later(
         return _nowhere(job, world, need)
     now = world.now
     start = rounded_up(slot.start, now)
-    where = f"Starts at {clock(start, now)} on {slot.gap.node_name}"
-    if slot.gap.cleaning:
+    where = f"Starts at {clock(start, now)} on {node_names(slot.nodes)}"
+    blocker = slot.after or Blocker()
+    if blocker.cleaning:
         return Reason("node_not_clean", f"{where}, once its clean check has passed.", start)
-    blocker = slot.gap.after
-    assert blocker is not None
     if room_now_s >= 60:
         fits = format_duration(int(room_now_s // 60) * 60)
         return Reason(
@@ -177,8 +227,33 @@ def _later(
         )
         return Reason("node_busy", message, start)
     if blocker.lease_id is not None:
-        return Reason("node_leased", f"{where}, when {blocker.lease_id} has ended.", start)
+        needed = format_duration(job.wall_left_s)
+        message = (
+            f"{where}, when {blocker.lease_id} has ended: no gap before that has its {needed}."
+        )
+        return Reason("node_leased", message, start)
     return Reason("node_held", f"{where}, when its maintenance is over.", start)
+
+
+def _soft_fit(gap_from_min: int | None) -> str:
+    """Why a job that saves checkpoints does not start in front of a lease."""
+    if gap_from_min is None:
+        return ""
+    if not gap_from_min:
+        return " In front of a lease that would stop it no job is started there (soft_fit is off)."
+    return (
+        " In front of a lease that would stop it, it is started there only if it has "
+        f"{format_duration(gap_from_min * 60)} or more."
+    )
+
+
+def _advice(sooner: Sequence[Sooner], now: datetime) -> str:
+    """What its owner could change: ` Sooner: resources.nodes: 1 (now).`"""
+    told = [
+        f"{each.change} ({'now' if each.start <= now else clock(rounded_up(each.start, now), now)})"
+        for each in sooner
+    ]
+    return f" Sooner with {'; '.join(told)}." if told else ""
 
 
 def _nowhere(job: Waiting, world: Snapshot, need: Need) -> Reason:

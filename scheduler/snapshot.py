@@ -5,20 +5,43 @@ writes it down.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from core.policy import usable_end
-from core.states import LIVE_ATTEMPT, LIVE_LEASE, AttemptState, JobState, LeaseState, NodeState
-from core.tables import Attempt, Job, Lease, LeaseKind, Node, NodeClass, Occupancy, User
-from scheduler.fitting import Fitting
+from core import appointments, touching
+from core.active_policies import active_policies
+from core.agenda import Turn
+from core.appointments import Due
+from core.messages import Phase
+from core.policy.document import DEFAULT, Policy, policy_of
+from core.policy.grid import usable_end
+from core.policy.sections import Scheduling
+from core.policy.verdict import NodeRef
+from core.states import (
+    INTERRUPTED,
+    LIVE_ATTEMPT,
+    LIVE_LEASE,
+    AttemptState,
+    JobState,
+    LeaseState,
+    NodeState,
+)
+from core.tables.files import Checkpoint
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.kinds import AppointmentKind, AppointmentState, LeaseKind, OccupancyKind
+from core.tables.leases import Appointment, Lease, Occupancy
+from core.tables.nodes import Node, NodeClass
+from core.tables.people import Lab, Membership, User
+from scheduler.fitting import Fitting, Need
+from scheduler.turns import read_turns
 from strategies.hardware import Hardware
 
 # A node that stays silent so long about the files of an attempt does not keep the job waiting.
 SAVING_PATIENCE = timedelta(minutes=10)
+CUTS_IN_VAIN = 2  # a job that saved nothing so often is not started in a gap again
 
 
 @dataclass(frozen=True)
@@ -56,11 +79,17 @@ class LeaseSeen:
     hold_start: datetime
     hold_end: datetime
     usable_end: datetime
+    """When what runs in it is stopped: where the last lease ends that follows without a break."""
+    counts: bool = True
+    began_at: datetime | None = None
+    unusable_s: int = 0
+    following: str | None = None
+    """Id of its owner's next lease on the node, which touches it: nothing stops between them."""
 
 
 @dataclass(frozen=True)
 class AttemptSeen:
-    """An attempt that has not exited."""
+    """An attempt on one of its nodes, where it has not ended."""
 
     id: str
     job_id: str
@@ -69,13 +98,33 @@ class AttemptSeen:
     lease_id: str
     state: AttemptState
     job_state: JobState
+    position: int
+    """Of the node among the attempt's nodes."""
+    slots: tuple[int, ...]
+    """What it has there."""
+    phase: Phase | None
+    """What the node last said; None before it has taken the attempt up."""
     boot_id: str
     assigned_at: datetime
+    prepared_at: datetime | None
+    """When all of its nodes were ready to start their ranks."""
     missing_since: datetime | None
     hold_end: datetime
-    """Of its lease, which may be over already: a node that is given up leaves its attempts."""
+    """Of its lease, or the last that follows without a break. It may be over already: a node that
+    is given up leaves its attempts."""
     ends_at: datetime
     """When its wall time is used up at the latest."""
+    gang: bool = False
+    """It has several nodes."""
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether its ranks have still to be started here."""
+        waiting = (None, Phase.PREPARING, Phase.READY)
+        return self.phase in waiting and self.state in (
+            AttemptState.ASSIGNED,
+            AttemptState.STARTING,
+        )
 
 
 @dataclass(frozen=True)
@@ -83,8 +132,12 @@ class Waiting:
     """A queued job."""
 
     id: str
+    user_id: str
     epoch: int
-    lease_id: str | None
+    lease_ids: tuple[str, ...]
+    """The leases it names: none, or one for each node."""
+    ranks: int
+    """On each node, with a slot for each."""
     owner_disabled: bool
     queued_at: datetime
     not_before: datetime | None
@@ -95,8 +148,17 @@ class Waiting:
     """Id of the node that still brings the last attempt's checkpoints to the store."""
     classes: tuple[str, ...]
     """Names of the node classes that it fits, smallest first."""
+    other_classes: tuple[str, ...]
+    """That it would fit as well if it did not name one."""
+    num_nodes: int
+    may_be_cut: bool
+    """It saves checkpoints, so it may be stopped for a lease and go on later."""
+    in_vain: int
+    """How often in a row it was stopped for others before it had saved anything new."""
     told: tuple[str, str, datetime | None]
     """Reason code, sentence and predicted start that its owner sees now."""
+    turn: Turn | None = None
+    """In its agenda, if it is in one."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +169,7 @@ class Hold:
     lease_id: str | None
     start: datetime
     end: datetime
+    kind: OccupancyKind = OccupancyKind.LEASE
 
 
 @dataclass(frozen=True)
@@ -122,6 +185,32 @@ class Snapshot:
     last_exit: Mapping[str, datetime]
     """When the last attempt in a lease exited, by lease id."""
     waiting: Sequence[Waiting]
+    due: Mapping[str, Sequence[Due]] = field(default_factory=dict)
+    """The appointments whose time has come and that nobody has claimed, by lease id."""
+    reclaim_after_s: Mapping[str, float] = field(default_factory=dict)
+    """After how many unused seconds a lease is taken back, of those that may be soon."""
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    """By node id the policy that says how the queue uses it, where one names it."""
+    labs: Mapping[str, str] = field(default_factory=dict)
+    """By user id the name of the lab, if policies promise labs shares."""
+    savers: frozenset[str] = frozenset()
+    """Ids of the jobs in walk-ins that can be stopped with a checkpoint, if so."""
+
+    def scheduling_of(self, node_id: str) -> Scheduling:
+        """How the queue uses a node."""
+        return self.policies.get(node_id, DEFAULT).scheduling
+
+    def due_of(self, lease_id: str, kind: AppointmentKind) -> Due | None:
+        """The first due appointment of this kind."""
+        return next((due for due in self.due.get(lease_id, ()) if due.kind is kind), None)
+
+    def has_run_in(self, lease_id: str) -> bool:
+        """Whether a job has run in a lease, runs in it, or waits for it."""
+        return (
+            lease_id in self.last_exit
+            or bool(self.attempts_in(lease_id))
+            or any(lease_id in job.lease_ids for job in self.waiting)
+        )
 
     def attempts_in(self, lease_id: str) -> list[AttemptSeen]:
         """The live attempts in a lease."""
@@ -132,13 +221,25 @@ class Snapshot:
         return [attempt for attempt in self.attempts if attempt.node_id == node_id]
 
     def verified_clean(self, lease: LeaseSeen) -> bool:
-        """Whether the node has said, after the lease's last attempt ended, that nothing is left."""
+        """Whether nothing runs in the lease on its node, and the node has said so since the last
+        exit.
+
+        What still runs on a node that the lease has moved away from is not looked at.
+        """
+        here = [one for one in self.attempts_in(lease.id) if one.node_id == lease.node_id]
+        return not here and self.tidy(lease)
+
+    def tidy(self, lease: LeaseSeen) -> bool:
+        """Whether the node has said, after the lease's last exit, that nothing of what has ended
+        is left on it."""
         node = self.nodes[lease.node_id]
-        if not node.heard or not node.clean or self.attempts_in(lease.id):
-            return False
+        return node.heard and node.clean and self.heard_since_exit(lease)
+
+    def heard_since_exit(self, lease: LeaseSeen) -> bool:
+        """Whether the node has said anything after the lease's last exit."""
         last_exit = self.last_exit.get(lease.id)
-        assert node.last_seen_at is not None
-        return last_exit is None or node.last_seen_at >= last_exit
+        seen_at = self.nodes[lease.node_id].last_seen_at
+        return last_exit is None or (seen_at is not None and seen_at >= last_exit)
 
 
 def take_snapshot(
@@ -154,16 +255,26 @@ def take_snapshot(
     }
     used = {node.class_name for node in nodes.values() if node.state is not NodeState.RETIRED}
     fitting.offer({name: hardware[name] for name in used})
-    leases = _leases(session)
+    leases = _leases(session, nodes)
+    attempts = _attempts(session, leases)
+    policies = _policies(session, nodes)
+    lends = any(policy.scheduling.shares for policy in policies.values())
+    walked_in = _in_walk_ins(attempts, leases) if lends else []
+    waiting = _waiting(session, now, fitting, also=walked_in)
     return Snapshot(
         now=now,
         nodes=nodes,
         classes={name: hardware[name][1] for name in used},
         holds=_holds(session, now),
         leases=leases,
-        attempts=_attempts(session),
+        attempts=attempts,
         last_exit=_last_exits(session, leases),
-        waiting=_waiting(session, now, fitting),
+        waiting=waiting,
+        due=_due(session, now),
+        reclaim_after_s=_reclaim_after(session, leases),
+        policies=policies,
+        labs=_labs(session) if lends else {},
+        savers=frozenset(one for one in walked_in if fitting.need_of(one).checkpointable),
     )
 
 
@@ -188,7 +299,13 @@ def _nodes(session: Session, now: datetime, patience: timedelta) -> dict[str, No
     return nodes
 
 
-def _leases(session: Session) -> dict[str, LeaseSeen]:
+def _policies(session: Session, nodes: Mapping[str, NodeSeen]) -> dict[str, Policy]:
+    policies = active_policies(session)
+    refs = (NodeRef(node.id, node.name, node.class_name) for node in nodes.values())
+    return {ref.id: policy_of(ref, policies) for ref in refs} if policies else {}
+
+
+def _leases(session: Session, nodes: Mapping[str, NodeSeen]) -> dict[str, LeaseSeen]:
     named = select(Job.lease_id).where(Job.state == JobState.QUEUED, Job.lease_id.is_not(None))
     rows = session.execute(
         select(
@@ -201,6 +318,9 @@ def _leases(session: Session) -> dict[str, LeaseSeen]:
             Lease.hold_start,
             Lease.hold_end,
             Lease.grace_s,
+            Lease.counts,
+            Lease.began_at,
+            Lease.unusable_s,
         ).where(or_(Lease.state.in_(LIVE_LEASE), Lease.id.in_(named)))
     )
     leases = {}
@@ -208,48 +328,97 @@ def _leases(session: Session) -> dict[str, LeaseSeen]:
         fields = dict(row._mapping)
         usable = usable_end(row.hold_end, fields.pop("grace_s"))
         leases[row.id] = LeaseSeen(**fields, usable_end=usable)
+    # Where a node is not ready the next lease could not begin.
+    ready = [one for one in leases.values() if nodes[one.node_id].state is NodeState.READY]
+    follower = touching.followers(ready)
+    for lease_id, after in follower.items():
+        last = touching.last_of(after, follower)
+        leases[lease_id] = replace(leases[lease_id], following=after.id, usable_end=last.usable_end)
     return leases
+
+
+def _due(session: Session, now: datetime) -> dict[str, list[Due]]:
+    by_lease: dict[str, list[Due]] = {}
+    for due in appointments.due(session, now):
+        by_lease.setdefault(due.lease_id, []).append(due)
+    return by_lease
+
+
+def _reclaim_after(session: Session, leases: Mapping[str, LeaseSeen]) -> dict[str, float]:
+    rows = session.execute(
+        select(Appointment.lease_id, Appointment.due_at).where(
+            Appointment.kind == AppointmentKind.RECLAIM,
+            Appointment.state.in_((AppointmentState.DUE, AppointmentState.CLAIMED)),
+        )
+    )
+    return {
+        lease_id: (due_at - leases[lease_id].hold_start).total_seconds()
+        for lease_id, due_at in rows
+        if lease_id in leases
+    }
 
 
 def _holds(session: Session, now: datetime) -> list[Hold]:
     rows = session.execute(
-        select(Occupancy.node_id, Occupancy.lease_id, Occupancy.hold_start, Occupancy.hold_end)
+        select(
+            Occupancy.node_id,
+            Occupancy.lease_id,
+            Occupancy.hold_start,
+            Occupancy.hold_end,
+            Occupancy.kind,
+        )
         .where(Occupancy.live, Occupancy.hold_end > now)
         .order_by(Occupancy.node_id, Occupancy.hold_start)
     )
     return [Hold(*row) for row in rows]
 
 
-def _attempts(session: Session) -> list[AttemptSeen]:
+def _attempts(session: Session, leases: Mapping[str, LeaseSeen]) -> list[AttemptSeen]:
     rows = session.execute(
         select(
             Attempt.id,
             Attempt.job_id,
             Attempt.epoch,
-            Attempt.node_id,
-            Attempt.lease_id,
+            Part.node_id,
+            Part.lease_id,
             Attempt.state,
             Job.state.label("job_state"),
-            Attempt.boot_id,
+            Part.position,
+            Part.slots,
+            Part.phase,
+            Part.boot_id,
             Attempt.assigned_at,
-            Attempt.missing_since,
+            Attempt.prepared_at,
+            Part.missing_since,
             Lease.hold_end,
             Attempt.started_at,
+            Attempt.rendezvous.is_not(None).label("gang"),
             Job.wall_time_s,
             Job.used_s,
         )
         .join(Job, Job.id == Attempt.job_id)
-        .join(Lease, Lease.id == Attempt.lease_id)
-        .where(Attempt.state.in_(LIVE_ATTEMPT))
-        .order_by(Attempt.assigned_at)
+        .join(Part, Part.attempt_id == Attempt.id)
+        .join(Lease, Lease.id == Part.lease_id)
+        .where(Attempt.state.in_(LIVE_ATTEMPT), Part.ended_at.is_(None))
+        .order_by(Attempt.assigned_at, Part.position)
     )
     attempts = []
     for row in rows:
         fields = dict(row._mapping)
         begun = fields.pop("started_at") or row.assigned_at
+        fields["slots"] = tuple(row.slots)
         left_s = fields.pop("wall_time_s") - fields.pop("used_s")
+        fields["hold_end"] = _held_until(row.lease_id, leases) or row.hold_end
         attempts.append(AttemptSeen(**fields, ends_at=begun + timedelta(seconds=left_s)))
     return attempts
+
+
+def _held_until(lease_id: str, leases: Mapping[str, LeaseSeen]) -> datetime | None:
+    """When a lease ends, or the last that follows it without a break; None if it is over."""
+    lease = leases.get(lease_id)
+    while lease is not None and lease.following is not None:
+        lease = leases[lease.following]
+    return None if lease is None else lease.hold_end
 
 
 def _last_exits(session: Session, leases: Mapping[str, LeaseSeen]) -> dict[str, datetime]:
@@ -257,15 +426,39 @@ def _last_exits(session: Session, leases: Mapping[str, LeaseSeen]) -> dict[str, 
         one.id for one in leases.values() if one.state in (LeaseState.ACTIVE, LeaseState.ENDING)
     ]
     rows = session.execute(
-        select(Attempt.lease_id, func.max(Attempt.ended_at))
-        .where(Attempt.lease_id.in_(held))
-        .group_by(Attempt.lease_id)
+        select(Part.lease_id, func.max(Part.ended_at))
+        .where(Part.lease_id.in_(held))
+        .group_by(Part.lease_id)
     )
     return {lease_id: ended_at for lease_id, ended_at in rows if ended_at is not None}
 
 
-def _waiting(session: Session, now: datetime, fitting: Fitting) -> list[Waiting]:
+def _in_walk_ins(attempts: Sequence[AttemptSeen], leases: Mapping[str, LeaseSeen]) -> list[str]:
+    """Ids of the jobs that run outside booked leases."""
+    found = []
+    for attempt in attempts:
+        lease = leases.get(attempt.lease_id)
+        if lease is not None and lease.kind is LeaseKind.WALK_IN:
+            found.append(attempt.job_id)
+    return list(dict.fromkeys(found))
+
+
+def _labs(session: Session) -> dict[str, str]:
+    """The lab's name by user id; of several labs the first by id."""
+    rows = session.execute(
+        select(Membership.user_id, Lab.name)
+        .join(Lab, Lab.id == Membership.lab_id)
+        .order_by(Lab.id.desc())
+    )
+    return {user_id: name for user_id, name in rows}
+
+
+def _waiting(
+    session: Session, now: datetime, fitting: Fitting, *, also: Sequence[str]
+) -> list[Waiting]:
+    """The queued jobs. `fitting` is to know the jobs in `also` as well."""
     disabled = set(session.scalars(select(User.id).where(User.disabled)))
+    saving = _saving(session, now)
     rows = session.execute(
         select(
             Job.id,
@@ -281,37 +474,83 @@ def _waiting(session: Session, now: datetime, fitting: Fitting) -> list[Waiting]
             Job.reason_code,
             Job.reason,
             Job.predicted_start,
-            Attempt.node_id,
-        )
-        .outerjoin(
-            Attempt,
-            and_(
-                Attempt.job_id == Job.id,
-                Attempt.epoch == Job.epoch,
-                Attempt.files_kept.is_(False),
-                Attempt.exit.is_not(None),
-                Attempt.ended_at > now - SAVING_PATIENCE,
-            ),
-        )
-        .where(Job.state == JobState.QUEUED)
+        ).where(Job.state == JobState.QUEUED)
     ).all()
-    fitting.learn(session, [row.id for row in rows])
+    fitting.learn(session, [*(row.id for row in rows), *also])
+    in_vain = _stopped_in_vain(session)
+    turns = read_turns(session)
     waiting = []
     for row in rows:
+        need = fitting.need_of(row.id)
         waiting.append(
             Waiting(
                 id=row.id,
+                user_id=row.user_id,
                 epoch=row.epoch,
-                lease_id=row.lease_id,
+                lease_ids=_leases_of(row.lease_id, need),
+                ranks=need.ranks,
                 owner_disabled=row.user_id in disabled,
                 queued_at=row.queued_at or row.created_at,
                 not_before=row.not_before,
                 wall_time_s=row.wall_time_s,
                 wall_left_s=max(1, row.wall_time_s - row.used_s),
                 failures=row.infrastructure_failures,
-                saving_on=row.node_id,
+                saving_on=saving.get(row.id),
                 classes=fitting.classes_for(row.id),
+                other_classes=fitting.other_classes(row.id),
+                num_nodes=need.nodes,
+                may_be_cut=need.checkpointable and in_vain.get(row.id, 0) < CUTS_IN_VAIN,
+                in_vain=in_vain.get(row.id, 0),
                 told=(row.reason_code, row.reason, row.predicted_start),
+                turn=turns.get(row.id),
             )
         )
     return waiting
+
+
+def _leases_of(lease_id: str | None, need: Need) -> tuple[str, ...]:
+    """The leases that a job names. One may have been swapped for another since."""
+    if len(need.leases) > 1:
+        return need.leases
+    return (lease_id,) if lease_id else ()
+
+
+def _saving(session: Session, now: datetime) -> dict[str, str]:
+    """Id of a node that still brings what the last attempt has saved, by the id of its job."""
+    rows = session.execute(
+        select(Job.id, Part.node_id)
+        .join(Attempt, and_(Attempt.job_id == Job.id, Attempt.epoch == Job.epoch))
+        .join(Part, Part.attempt_id == Attempt.id)
+        .where(
+            Job.state == JobState.QUEUED,
+            Part.files_kept.is_(False),
+            Part.exit.is_not(None),
+            Attempt.ended_at > now - SAVING_PATIENCE,
+        )
+        .order_by(Part.position.desc())
+    )
+    return {job_id: node_id for job_id, node_id in rows}
+
+
+def _stopped_in_vain(session: Session) -> dict[str, int]:
+    """By id of a queued job, its attempts since the newest checkpoint that the platform stopped."""
+    newest = (
+        select(func.max(Checkpoint.epoch))
+        .where(Checkpoint.job_id == Job.id)
+        .correlate(Job)
+        .scalar_subquery()
+    )
+    rows = session.execute(
+        select(Attempt.job_id, func.count())
+        .join(Job, Job.id == Attempt.job_id)
+        .where(
+            Job.state == JobState.QUEUED,
+            Job.interruptions >= CUTS_IN_VAIN,
+            Attempt.outcome.in_(INTERRUPTED),
+            Attempt.epoch > func.coalesce(newest, 0),
+            # Whoever resumes a job that was held gives it all its tries again.
+            or_(Job.queued_at.is_(None), Attempt.assigned_at >= Job.queued_at),
+        )
+        .group_by(Attempt.job_id)
+    )
+    return {job_id: count for job_id, count in rows}

@@ -1,0 +1,129 @@
+"""What everybody has used lately, as a multiple of their fair share.
+
+Used are the hours of a node's slots in leases, booked or walked in: so a job is charged by the
+lease it runs in, and a lease costs the same whether something ran in it. What was used a week ago
+counts half. A lab's fair share of all slots is its weight; a person's is an equal part of the
+lab's. Who is in no lab is a lab of weight 1.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from core.states import LeaseState, NodeState
+from core.tables.leases import Lease
+from core.tables.nodes import Node, NodeClass
+from core.tables.people import Lab, Membership
+from scheduler.ordering import Standing
+from strategies.hardware import Hardware
+
+HALF_LIFE = timedelta(days=7)
+HORIZON = 6 * HALF_LIFE  # older use counts less than a sixtieth
+KEPT_FOR = timedelta(minutes=5)  # reading six weeks of leases is not for every second
+MEAN_LIFE_H = HALF_LIFE.total_seconds() / 3600 / math.log(2)
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a person, as a member of a lab, has used: slot hours, decayed."""
+
+    user_id: str
+    lab_id: str | None
+    slot_h: float
+
+
+def decayed_h(start: datetime, end: datetime, now: datetime) -> float:
+    """The hours from `start` to `end`, those of a week ago counted half; none that are to come."""
+    end = min(end, now)
+    if end <= start:
+        return 0.0
+    left, used = (now - end) / HALF_LIFE, (now - start) / HALF_LIFE
+    return MEAN_LIFE_H * (math.exp2(-left) - math.exp2(-used))
+
+
+def standings(
+    accounts: list[Account], *, slots: float, lab_weights: Mapping[str, float]
+) -> dict[str, Standing]:
+    """How each person stands, by user id. `slots` is the size of the cluster.
+
+    The whole cluster, used all the time, comes to `slots` times the mean life. Somebody in several
+    labs stands as in the one that has used the least of its share.
+    """
+    used: dict[str, float] = {}
+    people: dict[str, int] = {}
+    for account in accounts:
+        lab = account.lab_id or account.user_id
+        used[lab] = used.get(lab, 0.0) + account.slot_h
+        people[lab] = people.get(lab, 0) + 1
+    weights = {lab: lab_weights.get(lab, 1.0) for lab in used}
+    total, heaviest = sum(weights.values()) or 1.0, max(weights.values(), default=1.0) or 1.0
+    found: dict[str, Standing] = {}
+    for account in accounts:
+        lab = account.lab_id or account.user_id
+        share_h = max(slots * MEAN_LIFE_H * weights[lab] / total, 1e-9)
+        of_lab = used[lab] / share_h
+        of_person = account.slot_h / (share_h / people[lab])
+        standing = Standing((of_lab + of_person) / 2, weights[lab] / heaviest)
+        before = found.get(account.user_id)
+        if before is None or standing.usage < before.usage:
+            found[account.user_id] = standing
+    return found
+
+
+@dataclass
+class FairShare:
+    """The standings of this process, read anew every few minutes."""
+
+    _read_at: datetime | None = None
+    _standings: dict[str, Standing] = field(default_factory=dict)
+
+    def standings(self, session: Session, now: datetime) -> Mapping[str, Standing]:
+        """How each person stands who is in a lab or has used anything, by user id."""
+        if self._read_at is None or not timedelta() <= now - self._read_at < KEPT_FOR:
+            self._standings = read_standings(session, now)
+            self._read_at = now
+        return self._standings
+
+
+def read_standings(session: Session, now: datetime) -> dict[str, Standing]:
+    """The standings by the leases of the last weeks and the labs as they are."""
+    hardware = {
+        name: float(Hardware.model_validate(document).slots)
+        for name, document in session.execute(select(NodeClass.name, NodeClass.hardware))
+    }
+    counts = session.execute(
+        select(Node.class_name, func.count())
+        .where(Node.state != NodeState.RETIRED)
+        .group_by(Node.class_name)
+    )
+    slots = sum(hardware[class_name] * count for class_name, count in counts)
+    members = session.execute(select(Membership.user_id, Membership.lab_id))
+    used: dict[tuple[str, str | None], float] = {(user, lab): 0.0 for user, lab in members}
+    mine = {user: lab for user, lab in used}
+    leases = session.execute(
+        select(
+            Lease.user_id,
+            Lease.lab_id,
+            Lease.hold_start,
+            Lease.hold_end,
+            Lease.ended_at,
+            Node.class_name,
+        )
+        .join(Node, Node.id == Lease.node_id)
+        .where(
+            Lease.state != LeaseState.CANCELLED,
+            Lease.hold_start < now,
+            Lease.hold_end > now - HORIZON,
+        )
+    )
+    for user, lab, start, hold_end, ended_at, class_name in leases:
+        key = (user, lab or mine.get(user))
+        hours = decayed_h(start, min(hold_end, ended_at or hold_end), now)
+        used[key] = used.get(key, 0.0) + hours * hardware[class_name]
+    accounts = [Account(user, lab, slot_h) for (user, lab), slot_h in used.items()]
+    weights = {lab: weight for lab, weight in session.execute(select(Lab.id, Lab.weight))}
+    return standings(accounts, slots=slots, lab_weights=weights)

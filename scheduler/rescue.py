@@ -1,0 +1,183 @@
+"""Leases whose node has failed: they go on on a free node of its class, or are refunded.
+
+A booked lease that cannot begin moves after two minutes if there is such a node. After the minutes
+that the policy names (15) a lease is refunded whole, and its owner is served first on the waitlist;
+it is not taken away: if its node comes back, what is left of it can be used. An active one whose
+node is silent moves then, if it can, and the silent node stays held: what ran there may still run.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core import leases, waitlist
+from core.notices import NoticeKind, notify
+from core.situation import rules_for
+from core.states import LeaseState, NodeState
+from core.tables.kinds import AppointmentKind, LeaseKind, OccupancyKind
+from core.tables.leases import Lease, Occupancy
+from core.tables.nodes import Node
+from scheduler.sentences import clock, unavailable
+from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
+
+ACTOR = "scheduler"
+MOVE_AFTER = timedelta(minutes=2)  # a node that is still being cleared needs seconds
+LEAST_LEFT = timedelta(minutes=10)  # less is not worth a move
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A lease that cannot be used, for how long, and why."""
+
+    lease: LeaseSeen
+    unusable: timedelta
+    why: str
+
+
+@dataclass(frozen=True)
+class Move:
+    """To another node, for what is left of its hours."""
+
+    trouble: Trouble
+    to: NodeSeen
+
+
+@dataclass(frozen=True)
+class Refund:
+    """It counts no longer."""
+
+    trouble: Trouble
+
+
+Rescue = Move | Refund
+
+
+def troubles(world: Snapshot) -> Iterator[Trouble]:
+    """Every lease that its owner cannot use because of its node."""
+    for lease in sorted(world.leases.values(), key=lambda one: (one.hold_start, one.id)):
+        node = world.nodes[lease.node_id]
+        if lease.kind is LeaseKind.WALK_IN or world.now >= lease.hold_end:
+            continue
+        if lease.state is LeaseState.BOOKED and world.due_of(lease.id, AppointmentKind.BEGIN):
+            why = f"{node.name} {unavailable(node, world.now)}."
+            yield Trouble(lease, world.now - lease.hold_start, why)
+        elif lease.state is LeaseState.ACTIVE and not node.heard:
+            began_at = lease.began_at or lease.hold_start
+            silent = world.now - max(began_at, node.last_seen_at or began_at)
+            total = timedelta(seconds=lease.unusable_s) + silent
+            yield Trouble(lease, total, f"{node.name} {unavailable(node, world.now)}.")
+        elif lease.state is LeaseState.ACTIVE and node.state is NodeState.QUARANTINED:
+            why = f"{node.name} {unavailable(node, world.now)}."
+            yield Trouble(lease, world.now - (lease.began_at or lease.hold_start), why)
+
+
+def due(world: Snapshot, patience: Mapping[str, timedelta]) -> Iterator[Rescue]:
+    """What is to be done now. `patience` is how long each troubled lease must have been unusable
+    before it is refunded; those without are never refunded."""
+    given: set[str] = set()
+    for trouble in troubles(world):
+        lease = trouble.lease
+        wait = patience.get(lease.id)
+        is_booked = lease.state is LeaseState.BOOKED
+        move_after = MOVE_AFTER if is_booked else (wait or timedelta.max)
+        if trouble.unusable >= move_after and lease.usable_end - world.now >= LEAST_LEFT:
+            spare = next(_spares(world, lease, given), None)
+            if spare is not None:
+                given.add(spare.id)
+                yield Move(trouble, spare)
+                continue
+        if wait is not None and lease.counts and trouble.unusable >= wait:
+            yield Refund(trouble)
+
+
+def patience(session: Session, world: Snapshot) -> dict[str, timedelta]:
+    """Of every troubled lease that its policy would refund."""
+    found = {}
+    for trouble in troubles(world):
+        lease = session.get_one(Lease, trouble.lease.id)
+        rules = rules_for(session, lease.user_id, session.get_one(Node, lease.node_id))
+        if rules.cancel.fault_refund.refund == "whole":
+            minutes = rules.cancel.fault_refund.unusable_min
+            found[lease.id] = timedelta(minutes=minutes)
+    return found
+
+
+def carry_out(session: Session, rescue: Rescue, now: datetime) -> None:
+    """Write one down, if the lease is still as it was seen. Raises HourTaken, with nothing."""
+    seen = rescue.trouble.lease
+    lease = session.get_one(Lease, seen.id)
+    nodes = {lease.node_id, rescue.to.id} if isinstance(rescue, Move) else {lease.node_id}
+    leases.lock_nodes(session, nodes)
+    leases.lock_lease(session, lease)
+    if (lease.state, lease.node_id, lease.counts) != (seen.state, seen.node_id, seen.counts):
+        return
+    if isinstance(rescue, Move):
+        _move(session, lease, rescue, now)
+    else:
+        _refund(session, lease, rescue.trouble, now)
+
+
+def let_go(session: Session, world: Snapshot) -> int:
+    """Free what leases that moved have left behind, where the node is heard and clean again."""
+    freed = 0
+    for hold in world.holds:
+        node = world.nodes[hold.node_id]
+        if hold.kind is not OccupancyKind.DOWN or not node.heard or not node.clean:
+            continue
+        if world.attempts_on(node.id):
+            continue
+        row = session.scalars(
+            select(Occupancy).where(
+                Occupancy.node_id == node.id,
+                Occupancy.kind == OccupancyKind.DOWN,
+                Occupancy.hold_start == hold.start,
+                Occupancy.live,
+            )
+        ).first()
+        if row is not None:
+            row.live = False
+            freed += 1
+    return freed
+
+
+def _spares(world: Snapshot, lease: LeaseSeen, given: set[str]) -> Iterator[NodeSeen]:
+    """Nodes of the same class that are free until the lease ends, by name."""
+    class_name = world.nodes[lease.node_id].class_name
+    start = max(world.now, lease.hold_start)
+    held = {
+        hold.node_id for hold in world.holds if hold.start < lease.hold_end and hold.end > start
+    }
+    for node in sorted(world.nodes.values(), key=lambda one: one.name):
+        fits = node.class_name == class_name and node.usable and node.clean
+        is_free = node.id not in held | given | {lease.node_id}
+        if fits and is_free and not world.attempts_on(node.id):
+            yield node
+
+
+def _move(session: Session, lease: Lease, rescue: Move, now: datetime) -> None:
+    node = session.get_one(Node, rescue.to.id)
+    if node.state is not NodeState.READY or not node.clean:
+        return
+    message = f"Moved to {node.name}: {rescue.trouble.why}"
+    leases.move(session, lease, node, now=now, message=message, actor=ACTOR)
+    facts: dict[str, object] = {
+        "message": f"Your lease of {clock(lease.hold_start, now)} has moved to {node.name}. "
+        f"{rescue.trouble.why}",
+        "node": node.name,
+    }
+    notify(session, lease.user_id, NoticeKind.LEASE_MOVED, lease.id, facts, now=now)
+
+
+def _refund(session: Session, lease: Lease, trouble: Trouble, now: datetime) -> None:
+    minutes = int(trouble.unusable / timedelta(minutes=1))
+    message = f"Refunded: not usable for {minutes} minutes. {trouble.why}"
+    leases.refund(session, lease, why="node_fault", message=message, now=now)
+    rules = rules_for(session, lease.user_id, session.get_one(Node, lease.node_id))
+    facts: dict[str, object] = {"message": message, "minutes": minutes}
+    if rules.cancel.fault_refund.priority_rebook:
+        wait = waitlist.join_after_fault(session, lease, now=now)
+        facts |= {"message": f"{message} You are served first on the waitlist.", "wait": wait.id}
+    notify(session, lease.user_id, NoticeKind.LEASE_REFUNDED, lease.id, facts, now=now)

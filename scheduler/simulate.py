@@ -1,0 +1,142 @@
+"""`python -m scheduler.simulate TRACE`: what the scheduler would have made of a workload."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from core.errors import ServiceError as TrainyardError
+from core.policy.document import load
+from scheduler.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
+from scheduler.course import STUDENTS, compare_gap_rules
+from scheduler.simulation import Measured, Simulation
+from scheduler.traces import BadTrace, read_workload
+
+POLICIES = {
+    "fcfs": partial(Simulation, rules=FIRST_COME),
+    "easy": partial(Simulation, rules=EASY),
+    "conservative": partial(Simulation, rules=CONSERVATIVE),
+    "ours": partial(Simulation, rules=Rules(), fair=True),
+}
+BAR = 30  # characters
+COLUMNS: Sequence[tuple[str, Callable[[Measured], str]]] = (
+    ("wait h", lambda m: f"{m.mean_wait_h:.2f}"),
+    ("median", lambda m: f"{m.median_wait_h:.2f}"),
+    ("p95", lambda m: f"{m.p95_wait_h:.2f}"),
+    ("slowdown 10 s", lambda m: f"{m.bounded_slowdown_10:.1f}"),
+    ("600 s", lambda m: f"{m.bounded_slowdown_600:.2f}"),
+    ("used", lambda m: f"{m.utilisation:.3f}"),
+    ("fairness", lambda m: f"{m.fairness:.3f}"),
+    ("accepted", lambda m: f"{m.accepted:.1%}" if m.leases else "-"),
+    ("cuts", lambda m: str(m.cuts)),
+    ("lost node h", lambda m: f"{m.lost_node_h:.0f}"),
+    ("makespan h", lambda m: f"{m.makespan_h:.1f}"),
+    ("hash", lambda m: m.hash),
+)
+
+
+def main() -> int:
+    """Replay and print a line for each policy; 2 if the trace can't be read."""
+    arguments = parse()
+    if arguments.trace.suffix in (".yaml", ".yml"):
+        return course(arguments)
+    try:
+        workload = read_workload(
+            arguments.trace, num_nodes=arguments.nodes, leases=arguments.leases
+        )
+    except BadTrace as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    measured = {}
+    for name in arguments.policy or POLICIES:
+        with Bar(name) as bar:
+            measured[name] = POLICIES[name](workload).run(bar.show)
+    if arguments.json:
+        found = {name: asdict(m) for name, m in measured.items()}
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    else:
+        sys.stdout.write(as_table(measured))
+    return 0
+
+
+def course(arguments: argparse.Namespace) -> int:
+    """How many students of a made-up course get their hours under a policy."""
+    try:
+        policy = load(arguments.trace.read_text())
+    except (OSError, TrainyardError) as error:
+        sys.stderr.write(f"{arguments.trace}: {error}\n")
+        return 2
+    found = compare_gap_rules(policy, range(1, arguments.seeds + 1))
+    if arguments.json:
+        sys.stdout.write(
+            json.dumps({name: asdict(a) for name, a in found.items()}, indent=2) + "\n"
+        )
+        return 0
+    sys.stdout.write("gaps  got their quota  of 191  notice p95 h  free hours lost to gaps\n")
+    for name, a in found.items():
+        sys.stdout.write(
+            f"{name:<4}  {a.got_quota:>15.1%}  {a.got_quota * STUDENTS:>6.0f}  "
+            f"{a.p95_notice_h:>12.0f}  {a.lost_to_gaps:>23.1%}\n"
+        )
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser("python -m scheduler.simulate", description=main.__doc__)
+    parser.add_argument(
+        "trace", type=Path, help="a .swf, .lwf or Alibaba .csv file, or a course's policy (.yaml)"
+    )
+    parser.add_argument("--nodes", type=int, help="nodes of the cluster, where the file is silent")
+    parser.add_argument("--leases", type=Path, help="a .lwf file of leases to add")
+    parser.add_argument(
+        "--policy", action="append", choices=POLICIES, help="one of them; repeatable; default: all"
+    )
+    parser.add_argument("--seeds", type=int, default=5, help="runs of a course; default: 5")
+    parser.add_argument("--json", action="store_true", help="every figure, as JSON")
+    return parser.parse_args()
+
+
+class Bar:
+    """A progress bar on a terminal; silence elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._shown = name, -1
+        self._is_seen = sys.stderr.isatty()
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_seen:
+            sys.stderr.write("\r\033[K")
+
+    def show(self, share: float) -> None:
+        """Draw it anew when it has grown by a percent."""
+        percent = int(share * 100)
+        if self._is_seen and percent != self._shown:
+            self._shown = percent
+            full = "#" * (BAR * percent // 100)
+            sys.stderr.write(f"\r{self._name:>12} [{full:<{BAR}}] {percent:3} %")
+            sys.stderr.flush()
+
+
+def as_table(measured: dict[str, Measured]) -> str:
+    """A line for each policy, under what they have in common."""
+    rows = [["", *(title for title, _ in COLUMNS)]]
+    rows += [[name, *(show(m) for _, show in COLUMNS)] for name, m in measured.items()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    one = next(iter(measured.values()))
+    head = f"{one.workload}: {one.jobs:,} jobs, {one.leases:,} leases"
+    return "\n".join([head, *(line.rstrip() for line in lines)]) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

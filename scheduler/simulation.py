@@ -1,0 +1,316 @@
+"""A workload replayed with a virtual clock through the code that places real jobs. Pure.
+
+A lease takes nodes that are free for the whole of it when it is booked, the lowest numbers first.
+A job that is stopped for one keeps what it had saved (every 10 minutes), and pays 2 minutes for its
+next start: these two figures stand for a slow checkpoint, ours also saves when it is stopped.
+"""
+
+import hashlib
+import heapq
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from scheduler.backfill import Backfill, Reservation, Rules, Start, Want
+from scheduler.fair_share import HALF_LIFE, MEAN_LIFE_H
+from scheduler.masks import Lane, lowest
+from scheduler.ordering import Standing, points
+from scheduler.traces import TracedJob, Workload
+
+CHECKPOINT_EVERY_S = 600.0
+RESTART_S = 120.0
+CUTS_IN_VAIN = 2  # a job that saved nothing so often is not started in a gap again
+
+Progress = Callable[[float], None]
+
+
+class Happening(IntEnum):
+    """What happens, and at one moment in which order."""
+
+    ENDED = 0
+    CUT = 1
+    FREED = 2
+    """A lease is over."""
+    BOOKED = 3
+    SUBMITTED = 4
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came out. Times in hours; a wait is all of the time in which a job did not advance."""
+
+    workload: str
+    jobs: int
+    mean_wait_h: float
+    median_wait_h: float
+    p95_wait_h: float
+    bounded_slowdown_10: float
+    bounded_slowdown_600: float
+    utilisation: float
+    """Of all node hours until the last job ends, those in leases and those of kept work."""
+    fairness: float
+    """Jain's index over the users' mean bounded slowdowns (600 s): 1 is the same for all."""
+    leases: int
+    accepted: float
+    """Share of the leases for which enough nodes were free."""
+    cuts: int
+    """How often a job was stopped for a lease."""
+    lost_node_h: float
+    """Work done again, and restarts."""
+    put_off: int
+    """How often the reservation of the first in the queue moved to later: only a lease booked
+    meanwhile may do that."""
+    makespan_h: float
+    hash: str
+    """Of every start and end: equal runs have equal ones."""
+
+
+@dataclass
+class Run:
+    """A job on its way."""
+
+    job: TracedJob
+    left_s: float
+    wall_left_s: float
+    starts: list[float] = field(default_factory=list)
+    in_vain: int = 0
+    ended_s: float = math.nan
+
+    @property
+    def restart_s(self) -> float:
+        return RESTART_S if self.starts else 0.0
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Nodes that a running job has."""
+
+    class_name: str
+    nodes: int
+    start: float
+    end: float
+    overhead_s: float
+
+
+class Simulation:
+    """One replay."""
+
+    def __init__(self, workload: Workload, rules: Rules, *, fair: bool = False) -> None:
+        """The rules are those of the live scheduler. `fair`: its order, too, not that of
+        submission."""
+        self._fair = fair
+        self._used: dict[str, tuple[float, float]] = {}
+        """By user node seconds, decayed, and up to when."""
+        self._workload, self._rules = workload, rules
+        begins = min((job.submitted_s for job in workload.jobs), default=0.0)
+        begins = min([begins, *(lease.booked_s for lease in workload.leases)])
+        self._begins = begins
+        self._lanes = {
+            name: Lane((1 << count) - 1, begins) for name, count in workload.nodes.items()
+        }
+        self.runs = [Run(job, job.run_s, job.wall_s) for job in workload.jobs]
+        self._queue: list[int] = []
+        self._held: dict[int, _Held] = {}
+        self._events: list[tuple[float, Happening, int]] = [
+            (job.submitted_s, Happening.SUBMITTED, number)
+            for number, job in enumerate(workload.jobs)
+        ]
+        self._events += [
+            (lease.booked_s, Happening.BOOKED, number)
+            for number, lease in enumerate(workload.leases)
+        ]
+        heapq.heapify(self._events)
+        self._accepted = self._cuts = 0
+        self._lost_node_s = self._leased_node_s = 0.0
+        self._put_off = 0
+        self._promised: tuple[int, float] = (-1, math.inf)
+        """The first that waits, and when it will start."""
+
+    def run(self, progress: Progress = lambda share: None) -> Measured:
+        """Replay everything; `progress` hears the share of jobs that have ended."""
+        ended = 0
+        while self._events:
+            now = self._events[0][0]
+            for lane in self._lanes.values():
+                lane.pass_to(now)
+            while self._events and self._events[0][0] <= now:
+                _, what, number = heapq.heappop(self._events)
+                ended += what is Happening.ENDED
+                self._happen(what, number, now)
+            if self._queue:
+                self._place(now)
+            progress(ended / max(1, len(self.runs)))
+        return self._measured()
+
+    def _happen(self, what: Happening, number: int, now: float) -> None:
+        match what:
+            case Happening.SUBMITTED:
+                self._queue.append(number)
+            case Happening.BOOKED:
+                self._book(number)
+            case Happening.ENDED:
+                held = self._held.pop(number)
+                self._lanes[held.class_name].give(held.nodes, now, held.end)
+                self._charge(number, held, now)
+                self.runs[number].ended_s = now
+                self._lost_node_s += held.overhead_s * held.nodes.bit_count()
+            case Happening.CUT:
+                self._cut(number, now)
+
+    def _book(self, number: int) -> None:
+        lease = self._workload.leases[number]
+        for lane in self._lanes.values():
+            free = lane.free(lease.start_s, lease.start_s + lease.seconds)
+            if free.bit_count() >= lease.num_nodes:
+                nodes = lowest(free, lease.num_nodes)
+                lane.take(nodes, lease.start_s, lease.start_s + lease.seconds)
+                end = lease.start_s + lease.seconds
+                heapq.heappush(self._events, (end, Happening.FREED, number))
+                self._accepted += 1
+                self._leased_node_s += lease.num_nodes * lease.seconds
+                return
+
+    def _cut(self, number: int, now: float) -> None:
+        """It goes on from its last checkpoint, at its old place in the queue."""
+        run, held = self.runs[number], self._held.pop(number)
+        self._charge(number, held, now)
+        ran_s = max(0.0, now - held.start - held.overhead_s)
+        kept_s = ran_s - ran_s % CHECKPOINT_EVERY_S
+        run.left_s -= kept_s
+        run.wall_left_s -= kept_s
+        run.in_vain = 0 if kept_s else run.in_vain + 1
+        self._cuts += 1
+        self._lost_node_s += (now - held.start - kept_s) * held.nodes.bit_count()
+        self._queue.append(number)
+
+    def _place(self, now: float) -> None:
+        """One walk over the queue, with the rules of the live scheduler."""
+        self._queue.sort(key=self._order(now))
+        walk = Backfill({name: lane.copy() for name, lane in self._lanes.items()}, self._rules)
+        started = set()
+        nobody_waits = True
+        for number in self._queue:
+            if walk.is_over:
+                break
+            placed = walk.place(self._want(number))
+            if isinstance(placed, Start):
+                self._start(number, placed, now)
+                started.add(number)
+            elif nobody_waits:
+                nobody_waits = False
+                self._promise(number, placed)
+        self._queue = [number for number in self._queue if number not in started]
+
+    def _order(self, now: float) -> Callable[[int], tuple[float, int]]:
+        if not self._fair:
+            return lambda number: (0.0, number)  # numbers are in order of submission
+        nodes = sum(self._workload.nodes.values())
+        share_s = nodes * MEAN_LIFE_H * 3600 / max(1, len(self._used))
+
+        def key(number: int) -> tuple[float, int]:
+            job = self.runs[number].job
+            standing = Standing(self._used_by(job.user, now) / share_s)
+            return -points(now - job.submitted_s, job.wall_s, standing), number
+
+        return key
+
+    def _used_by(self, user: str, now: float) -> float:
+        node_s, at = self._used.get(user, (0.0, now))
+        return node_s * math.exp2((at - now) / HALF_LIFE.total_seconds())
+
+    def _charge(self, number: int, held: _Held, now: float) -> None:
+        user = self.runs[number].job.user
+        node_s = (now - held.start) * held.nodes.bit_count()
+        self._used[user] = (self._used_by(user, now) + node_s, now)
+
+    def _want(self, number: int) -> Want:
+        run = self.runs[number]
+        return Want(
+            str(number),
+            run.job.num_nodes,
+            run.wall_left_s + run.restart_s,
+            run.job.classes,
+            may_be_cut=run.in_vain < CUTS_IN_VAIN,
+        )
+
+    def _promise(self, number: int, reservation: Reservation | None) -> None:
+        """The first of the queue shall never be put off by those behind it."""
+        start = reservation.start if reservation else math.inf
+        first, promised = self._promised
+        self._put_off += number == first and start > promised
+        self._promised = number, start
+
+    def _start(self, number: int, start: Start, now: float) -> None:
+        run = self.runs[number]
+        overhead_s = run.restart_s
+        run.starts.append(now)
+        self._held[number] = _Held(start.class_name, start.nodes, now, start.end, overhead_s)
+        self._lanes[start.class_name].take(start.nodes, now, start.end)
+        done = now + overhead_s + run.left_s
+        is_cut = start.is_cut and done > start.end
+        what, when = (Happening.CUT, start.end) if is_cut else (Happening.ENDED, done)
+        heapq.heappush(self._events, (when, what, number))
+
+    def _measured(self) -> Measured:
+        runs = self.runs
+        waits_h = sorted((run.ended_s - run.job.submitted_s - run.job.run_s) / 3600 for run in runs)
+        ends = [run.ended_s for run in runs] or [self._begins]
+        nodes = sum(self._workload.nodes.values())
+        makespan_s = max(max(ends) - self._begins, 1.0)
+        useful_node_s = sum(run.job.run_s * run.job.num_nodes for run in runs)
+        leases = len(self._workload.leases)
+        return Measured(
+            workload=self._workload.name,
+            jobs=len(runs),
+            mean_wait_h=_mean(waits_h),
+            median_wait_h=_quantile(waits_h, 0.5),
+            p95_wait_h=_quantile(waits_h, 0.95),
+            bounded_slowdown_10=_mean([_slowdown(run, 10.0) for run in runs]),
+            bounded_slowdown_600=_mean([_slowdown(run, 600.0) for run in runs]),
+            utilisation=(useful_node_s + self._leased_node_s) / (nodes * makespan_s),
+            fairness=_jain(_by_user(runs)),
+            leases=leases,
+            accepted=self._accepted / leases if leases else 1.0,
+            cuts=self._cuts,
+            lost_node_h=self._lost_node_s / 3600,
+            put_off=self._put_off,
+            makespan_h=makespan_s / 3600,
+            hash=_hash(runs),
+        )
+
+
+def _slowdown(run: Run, bound_s: float) -> float:
+    """How much longer it took than undisturbed; a job shorter than the bound counts as so long."""
+    took_s = run.ended_s - run.job.submitted_s
+    return max(1.0, took_s / max(run.job.run_s, bound_s))
+
+
+def _by_user(runs: Sequence[Run]) -> list[float]:
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        found.setdefault(run.job.user, []).append(_slowdown(run, 600.0))
+    return [statistics.fmean(values) for values in found.values()]
+
+
+def _jain(values: Sequence[float]) -> float:
+    """1 if all are equal, 1/n if one has everything. (Jain, Chiu, Hawe 1984.)"""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values) if values else 0.0
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that so large a share does not exceed."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
+
+
+def _hash(runs: Sequence[Run]) -> str:
+    digest = hashlib.sha256()
+    for run in runs:
+        digest.update(f"{[round(s, 3) for s in run.starts]} {run.ended_s:.3f}\n".encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,37 @@
+"""Which slots (GPUs, or CPU slots) of leased nodes are free while a cycle gives them out. Pure."""
+
+from collections.abc import Sequence
+
+from core.states import LeaseState
+from core.tables.kinds import LeaseKind
+from scheduler.snapshot import LeaseSeen, Snapshot
+
+
+class FreeSlots:
+    """Per node the indices that no live attempt has; jobs that start take theirs out."""
+
+    def __init__(self, world: Snapshot) -> None:
+        self._free = {
+            node.id: set(range(world.classes[node.class_name].slots))
+            for node in world.nodes.values()
+            if node.class_name in world.classes
+        }
+        for attempt in world.attempts:
+            self._free.get(attempt.node_id, set()).difference_update(attempt.slots)
+        self._walk_ins: dict[str, list[LeaseSeen]] = {}
+        for lease in sorted(world.leases.values(), key=lambda each: (each.hold_start, each.id)):
+            if lease.kind is LeaseKind.WALK_IN and lease.state is LeaseState.ACTIVE:
+                self._walk_ins.setdefault(lease.user_id, []).append(lease)
+
+    def walk_ins_of(self, user_id: str) -> Sequence[LeaseSeen]:
+        """The walk-ins that a person has now, the oldest first."""
+        return self._walk_ins.get(user_id, ())
+
+    def lowest(self, node_id: str, count: int) -> tuple[int, ...] | None:
+        """The `count` free slots with the lowest indices; None where there are fewer."""
+        free = sorted(self._free.get(node_id, ()))
+        return tuple(free[:count]) if len(free) >= count else None
+
+    def take(self, node_id: str, slots: Sequence[int]) -> None:
+        """They are given to a job that starts now."""
+        self._free[node_id].difference_update(slots)

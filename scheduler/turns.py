@@ -1,0 +1,77 @@
+"""Jobs of agendas: whose turn it is, and those that are not to run after all."""
+
+from datetime import datetime
+from itertools import groupby
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.agenda import Member, Turn, turns
+from core.attempts import lock
+from core.states import Desired, JobState
+from core.tables.agendas import Agenda, AgendaJob
+from core.tables.jobs import Job
+from core.transitions import advance
+
+
+def read_turns(session: Session) -> dict[str, Turn]:
+    """The turn of each queued job that is in an agenda, by its id."""
+    with_waiting = (
+        select(AgendaJob.agenda_id)
+        .join(Job, Job.id == AgendaJob.job_id)
+        .where(Job.state == JobState.QUEUED)
+    )
+    rows = session.execute(
+        select(
+            Agenda.id,
+            Agenda.side_by_side,
+            Agenda.on_failure,
+            Job.id.label("job_id"),
+            Job.state,
+            Job.reason_code,
+            Job.wall_time_s,
+            Job.used_s,
+        )
+        .join(AgendaJob, AgendaJob.agenda_id == Agenda.id)
+        .join(Job, Job.id == AgendaJob.job_id)
+        .where(Agenda.id.in_(with_waiting))
+        .order_by(Agenda.id, AgendaJob.position)
+    )
+    found: dict[str, Turn] = {}
+    for agenda_id, group in groupby(rows, key=lambda row: row.id):
+        members = list(group)
+        found |= turns(
+            agenda_id,
+            [
+                Member(row.job_id, row.state, row.reason_code, row.wall_time_s - row.used_s)
+                for row in members
+            ],
+            side_by_side=members[0].side_by_side,
+            on_failure=members[0].on_failure,
+        )
+    return found
+
+
+def call_off(
+    session: Session, job_id: str, turn: Turn, *, epoch: int, now: datetime, actor: str
+) -> bool:
+    """Cancel a job because another of its agenda has failed; False if it no longer waits."""
+    row = session.get_one(Job, job_id)
+    lock(session, row)
+    return (
+        row.epoch == epoch
+        and row.state is JobState.QUEUED
+        and advance(
+            session,
+            row,
+            JobState.CANCELLED,
+            now=now,
+            reason_code="agenda_stopped",
+            message=f"Not run: {turn.called_off_by} of {turn.agenda_id} has failed, and the agenda "
+            "says on_failure: stop. Clone it to run it all the same.",
+            actor=actor,
+            desired=Desired.CANCEL,
+            finished_at=now,
+            predicted_start=None,
+        )
+    )
