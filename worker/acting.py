@@ -8,11 +8,14 @@ from pathlib import Path
 
 import structlog
 
+from core import tracing
 from core.clock import boot_s
 from core.messages import Order, StopOrder
+from core.script import Script
 from core.states import INFRASTRUCTURE, Outcome
 from strategies.run_directory import Result, json_bytes, write_atomically
 from strategies.trust.certificate import Certificate
+from strategies.trust.preflight_report import Report
 from worker.api_client import ApiClient
 from worker.attempts import Attempt, Key, NodeFolder, Schedule, Start, read_model
 from worker.boot import boot_id, cores
@@ -30,8 +33,11 @@ from worker.decide import (
     StopUnwanted,
     Wipe,
 )
-from worker.judge import Verdict
+from worker.inventory import list_gpus
+from worker.judge import STOPPED_SENTENCES, Verdict
+from worker.peers import Peers
 from worker.preparing import Preparation
+from worker.preparing_script import ScriptHost
 from worker.process_tree import Cgroup, ProcessTree, cgroup_for
 from worker.proven import distrust
 from worker.shim import exit_record
@@ -51,6 +57,7 @@ class InMemory:
     spawned_at: float | None = None
     spawns: int = 0
     certificate: Certificate | None = None
+    preflight: Report | None = None
 
 
 @dataclass
@@ -63,6 +70,12 @@ class Actor:
     spawners: Spawners
     trainer: str
     """The module whose main is one rank: strategies.train."""
+    host: ScriptHost
+    slots: int | None
+    """CPU slots of a machine without GPUs, where they are not its cores."""
+    peers: Peers
+    log_bytes: int
+    """Of each stream of each rank that are kept."""
     wake: threading.Event
     spool: threading.Event
     """Wakes the spool: there is a new attempt to look after."""
@@ -122,6 +135,9 @@ class Actor:
         )
         if before is None or has_moved(before, schedule):
             attempt.write_schedule(schedule)
+        known = attempt.order()
+        if known is not None and known.gang != order.gang:
+            write_atomically(attempt.order_file, json_bytes(order))  # its ranks may start now
         if order.request is not None and order.request != attempt.request():
             write_atomically(attempt.request_file, json_bytes(order.request))
         preparation = self.memory.setdefault(attempt.key, InMemory()).preparation
@@ -142,7 +158,12 @@ class Actor:
         if order is None:
             return
         preparation = Preparation(
-            self.folder, attempt, order, new_client=self.new_client, done=self.wake.set
+            self.folder,
+            attempt,
+            order,
+            host=self.host,
+            new_client=self.new_client,
+            done=self.wake.set,
         )
         self.memory.setdefault(attempt.key, InMemory()).preparation = preparation
         preparation.start()
@@ -152,9 +173,10 @@ class Actor:
         if order is None:
             return
         known = self.memory.setdefault(attempt.key, InMemory())
-        launcher = self.spawners.choose(
-            order.launcher, device=order.plan.device, spawns=known.spawns
-        )
+        is_script = isinstance(order.spec, Script)
+        launcher = order.launcher
+        if not is_script:
+            launcher = self.spawners.choose(launcher, device=order.plan.device, spawns=known.spawns)
         start = Start(
             job_id=order.job_id,
             epoch=order.epoch,
@@ -162,17 +184,38 @@ class Actor:
             trainer=self.trainer,
             launcher=launcher,
             ranks=order.plan.ranks_per_node,
-            threads=order.threads_per_rank or max(1, cores() // order.plan.ranks_per_node),
+            threads=order.threads_per_rank or self.share_of_cores(order),
+            gpus=order.slots if order.plan.device == "cuda" else [],
+            nodes=order.plan.nodes,
+            position=0 if order.gang is None else order.gang.position,
+            rendezvous=None if order.gang is None else order.gang.rendezvous,
+            interface="" if order.gang is None else self.peers.interface,
+            script=is_script,
+            log_bytes=self.log_bytes,
         )
         write_atomically(attempt.start_file, json_bytes(start))
         known.spawns += 1
         known.spawned_at = time.monotonic()
-        if self.spawners.spawn(attempt.path, launcher):
+        with tracing.span(
+            "launch",
+            parent=order.traceparent,
+            job=order.job_id,
+            epoch=order.epoch,
+            node=self.node,
+            launcher=launcher,
+        ):
+            is_asked_for = self.spawners.spawn(attempt.path, launcher)
+        if is_asked_for:
             self.spool.set()
             log.info("shim_asked_for", attempt=attempt.path.name, launcher=launcher)
         else:
             known.spawned_at = None
             log.error("spawner_gone", attempt=attempt.path.name, launcher=launcher)
+
+    def share_of_cores(self, order: Order) -> int:
+        """The threads of one rank: others may come to have the slots that it has not."""
+        slots = len(list_gpus()) or self.slots or cores()
+        return max(1, cores() // max(slots, order.plan.ranks_per_node))
 
     def _end_tree(self, attempt: Attempt) -> bool:
         """Kill all that belongs to the attempt, its shim too; whether nothing is left."""
@@ -193,7 +236,7 @@ class Actor:
         same_boot = shim is not None and shim.boot_id == self.boot_id
         record = exit_record(
             attempt,
-            Verdict(outcome, reason),
+            Verdict(outcome, reason, guilt=None if outcome in STOPPED_SENTENCES else 0),
             boot=self.boot_id if shim is None else shim.boot_id,
             evidence=[],
             duration_s=boot_s() - shim.began_s if shim is not None and same_boot else 0.0,

@@ -19,6 +19,8 @@ from core.clock import boot_s
 from core.messages import Heartbeat, Observed, Orders, Phase
 from strategies.run_directory import Result
 from strategies.trust.certificate import Certificate
+from strategies.trust.preflight_report import Report
+from worker import cache
 from worker.acting import Actor, InMemory
 from worker.api_client import ApiClient, Refused, Unreachable
 from worker.attempts import Attempt, NodeFolder, read_model
@@ -47,6 +49,7 @@ class Agent:
     actor: Actor
     client: ApiClient
     slots: int | None
+    max_cache_bytes: int
     poll_s: float
     wake: threading.Event
     stop: threading.Event
@@ -58,7 +61,10 @@ class Agent:
     def run(self) -> None:
         """Rounds until `stop`."""
         self.telemetry = TelemetrySource(self.folder.path)
-        self.inventory, self.inventory_at = take_inventory(self.slots), time.monotonic()
+        self.inventory, self.inventory_at = (
+            take_inventory(self.slots, self.actor.host.sandbox),
+            time.monotonic(),
+        )
         next_beat = 0.0
         told: list[tuple[object, ...]] = []
         while not self.stop.is_set():
@@ -103,14 +109,17 @@ class Agent:
         result = read_model(attempt.result, Result) if started and not (lives or exited) else None
         preparation = known.preparation
         failure = None if preparation is None else preparation.failure
+        order = None if exited or started else attempt.order()
+        gang = None if order is None else order.gang
         return Seen(
             key=attempt.key,
             exited=exited,
             shim_lives=lives,
             started=started,
             shim=attempt.shim() if started else None,
-            has_order=exited or started or attempt.order() is not None,
+            has_order=exited or started or order is not None,
             prepared=attempt.plan.exists(),
+            may_start=gang is None or gang.start,
             preparing=preparation is not None and preparation.is_alive(),
             cannot_start=None if failure is None else (failure.outcome, failure.reason),
             spawn_pending=self._is_spawn_pending(attempt, known),
@@ -131,6 +140,8 @@ class Agent:
         attempt, known = self.folder.attempt(seen.key), self.actor.memory[seen.key]
         if known.certificate is None:
             known.certificate = read_model(attempt.certificate, Certificate)
+        if known.preflight is None:
+            known.preflight = read_model(attempt.preflight, Report)
         step, message = attempt.last_step(), ""
         start = attempt.start()
         record = attempt.exit_record() if seen.exited else None
@@ -143,6 +154,8 @@ class Agent:
             phase = Phase.STOPPING
         elif record is not None or seen.shim_lives:
             record, phase = None, Phase.RUNNING if step else Phase.STARTING
+        elif seen.prepared and not seen.may_start:
+            phase, message = Phase.READY, "Waiting for its other nodes."
         else:
             phase, message = Phase.PREPARING, "Waiting for the launcher."
             if known.preparation is not None and not seen.prepared:
@@ -155,6 +168,7 @@ class Agent:
             launcher=None if start is None else start.launcher,
             message=message,
             certificate=known.certificate,
+            preflight=known.preflight,
             exit=record,
             kept=kept,
         )
@@ -192,7 +206,11 @@ class Agent:
             except ProcessLookupError:
                 continue
         if time.monotonic() - self.inventory_at > INVENTORY_EVERY_S:
-            self.inventory, self.inventory_at = take_inventory(self.slots), time.monotonic()
+            self.inventory, self.inventory_at = (
+                take_inventory(self.slots, self.actor.host.sandbox),
+                time.monotonic(),
+            )
+            self.trim_cache()
         return Heartbeat(
             incarnation=self.incarnation,
             boot_id=self.actor.boot_id,
@@ -200,7 +218,15 @@ class Agent:
             telemetry=self.telemetry.measure(),
             attempts=observed,
             clean=not left,
+            peer_address=self.actor.peers.address,
         )
+
+    def trim_cache(self) -> None:
+        """Hold the cache to its size; a disk that refuses is asked again later."""
+        try:
+            cache.trim(self.folder, self.max_cache_bytes)
+        except OSError as error:
+            log.error("disk_error", action="trim_cache", error=str(error))
 
     def carry_on(self, seen: Sequence[Seen]) -> bool:
         """Carry every attempt one step on, without the API; True where anything was done."""

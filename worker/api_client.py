@@ -10,6 +10,7 @@ from typing import BinaryIO, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
+from core import tracing
 from core.messages import (
     ArtifactReport,
     CheckpointReport,
@@ -22,6 +23,7 @@ from core.messages import (
     MetricsAck,
     MetricsBatch,
     Orders,
+    Secrets,
 )
 from strategies.run_directory import fsync_directory, sha256_of
 
@@ -72,6 +74,14 @@ class ApiClient:
 
     def heartbeat(self, heartbeat: Heartbeat) -> Orders:
         return self._post("/v1/node/heartbeat", heartbeat, Orders)
+
+    def get_secrets(self, job_id: str, epoch: int) -> Secrets:
+        """What the script of a live attempt of this node gets beside its order."""
+        answer = self._request("GET", f"/v1/node/secrets/{job_id}/{epoch}")
+        try:
+            return Secrets.model_validate_json(answer.content)
+        except ValidationError as error:
+            raise Unreachable("the API answered what are no secrets") from error
 
     def send_metrics(self, batch: MetricsBatch) -> MetricsAck:
         return self._post("/v1/node/metrics", batch, MetricsAck)
@@ -152,8 +162,11 @@ class ApiClient:
         )
 
     def _request(self, method: str, path: str, **options: object) -> httpx2.Response:
+        above = tracing.here()
+        headers: dict[str, str] = {} if above is None else {tracing.HEADER: above}
+        headers.update(options.pop("headers", {}))  # type: ignore[call-overload]
         try:
-            answer = self.http.request(method, path, **options)  # type: ignore[arg-type]
+            answer = self.http.request(method, path, headers=headers, **options)  # type: ignore[arg-type]
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise Unreachable(_describe(error)) from error
         _require_success(answer)

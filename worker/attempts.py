@@ -18,13 +18,14 @@ from typing import NamedTuple, TypeVar
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from core.messages import ExitRecord, Order, Request
+from core.messages import ExitRecord, Order, Rendezvous, Request
 from core.spec import Launcher
 from core.states import Outcome
 from strategies.run_directory import RunDirectory, fsync_directory, json_bytes, write_atomically
 
 FOLDER_NAME = re.compile(r"^([A-Za-z0-9_-]{1,80})\.(\d{1,9})$")
 WIPED = "wiped.json"
+LOG_BYTES = 128 << 20  # of each stream of each rank, kept on the disk and sent to the API
 TAIL_BYTES = 16_384  # of metrics.jsonl, to find the last step: a line has some 300 bytes
 
 log = structlog.get_logger()
@@ -58,8 +59,27 @@ class Start(Kept):
     """The module whose main(argv) is one rank."""
     launcher: Launcher
     ranks: int = Field(ge=1)
+    """On this node."""
     threads: int = Field(ge=1)
     """Of each rank."""
+    script: bool = False
+    """plan.json is a script's; there is no trainer."""
+    gpus: list[int] = []
+    """Indices of the GPUs that the ranks may see, in order; empty without GPUs."""
+    nodes: int = Field(default=1, ge=1)
+    position: int = Field(default=0, ge=0)
+    """Of this node among them."""
+    rendezvous: Rendezvous | None = None
+    """Where the ranks of several nodes meet."""
+    interface: str = ""
+    """The network interface that leads to the other nodes, where there are any."""
+    log_bytes: int = Field(default=LOG_BYTES, ge=4096)
+    """Kept of each stream of each rank: of a longer one its first and its last half."""
+
+    @property
+    def global_ranks(self) -> range:
+        """Of the ranks on this node."""
+        return range(self.position * self.ranks, (self.position + 1) * self.ranks)
 
 
 class ShimState(Kept):
@@ -128,6 +148,11 @@ class Attempt(RunDirectory):
     @property
     def kept_file(self) -> Path:
         return self.path / "kept.json"
+
+    @property
+    def secrets_file(self) -> Path:
+        """Of a script, readable by the worker alone."""
+        return self.path / "secrets.json"
 
     @property
     def resume_folder(self) -> Path:

@@ -28,6 +28,8 @@ class Seen:
     shim: ShimState | None = None
     has_order: bool = True
     prepared: bool = False
+    may_start: bool = True
+    """False: the ranks wait until the other nodes are ready too."""
     preparing: bool = False
     cannot_start: tuple[Outcome, str] | None = None
     spawn_pending: bool = False
@@ -76,7 +78,7 @@ class EndTree:
 
 @dataclass(frozen=True)
 class Reschedule:
-    """Write down its deadlines, and whether it is to stop."""
+    """Write down its deadlines, whether it is to stop, and whether its ranks may start."""
 
     order: Order
 
@@ -124,7 +126,7 @@ def next_step(seen: Seen, *, now: float, boot_id: str) -> Action | None:
         return Conclude(seen.key, *seen.cannot_start)
     if not seen.prepared:
         return None if seen.preparing else Prepare(seen.key)
-    if seen.spawn_pending:
+    if seen.spawn_pending or not seen.may_start:
         return None
     if seen.spawns >= MAX_SPAWNS:
         return Conclude(

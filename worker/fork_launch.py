@@ -18,9 +18,8 @@ from strategies.run_directory import write_atomically
 from worker.attempts import Attempt, Start
 from worker.judge import RankEvidence
 from worker.launch import (
-    MASTER,
-    free_port,
     in_child,
+    meeting_point,
     rank_environment,
     read_error,
     trainer_arguments,
@@ -48,23 +47,25 @@ class ForkLauncher:
     lock: int
     """Descriptor of the shim's lock: a rank must not keep it."""
     ranks: list[ForkedRank] = field(default_factory=list)
+    hears_control: bool = True
+    breach: str = ""
 
     def start(self) -> None:
         self.ranks = []
-        port = free_port()
-        for rank in range(self.start_order.ranks):
+        address, port = meeting_point(self.start_order)
+        for rank in self.start_order.global_ranks:
             folder = self.attempt.rank_logs(rank)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "error.json").unlink(missing_ok=True)
             pid = os.fork()
             if pid == 0:
-                self._become_rank(rank, port)
+                self._become_rank(rank, address, port)
             self.ranks.append(ForkedRank(rank, pid))
 
-    def _become_rank(self, rank: int, port: int) -> NoReturn:
+    def _become_rank(self, rank: int, address: str, port: int) -> NoReturn:
         in_child(self.cgroup, signal.SIGKILL)
         os.close(self.lock)
-        run_rank(self.attempt, self.start_order, rank=rank, port=port)
+        run_rank(self.attempt, self.start_order, rank=rank, address=address, port=port)
 
     def ended(self, pid: int, code: int) -> None:
         for rank in self.ranks:
@@ -110,9 +111,12 @@ class ForkLauncher:
     def code(self) -> int | None:
         return None
 
+    def conclude(self, *, stopped: bool) -> None:
+        """Nothing: the ranks have left everything in its place."""
 
-def run_rank(attempt: Attempt, start: Start, *, rank: int, port: int) -> NoReturn:
-    """Become rank `rank`: the same environment, logs and error file as under torchrun."""
+
+def run_rank(attempt: Attempt, start: Start, *, rank: int, address: str, port: int) -> NoReturn:
+    """Become rank `rank` of all: the same environment, logs and error file as under torchrun."""
     code = 1
     folder = attempt.rank_logs(rank)
     try:
@@ -122,12 +126,12 @@ def run_rank(attempt: Attempt, start: Start, *, rank: int, port: int) -> NoRetur
         os.environ.update(
             rank_environment(attempt, start),
             RANK=str(rank),
-            LOCAL_RANK=str(rank),
-            GROUP_RANK="0",
+            LOCAL_RANK=str(rank - start.global_ranks[0]),
+            GROUP_RANK=str(start.position),
             ROLE_RANK=str(rank),
-            WORLD_SIZE=str(start.ranks),
+            WORLD_SIZE=str(start.nodes * start.ranks),
             LOCAL_WORLD_SIZE=str(start.ranks),
-            MASTER_ADDR=MASTER,
+            MASTER_ADDR=address,
             MASTER_PORT=str(port),
             TORCHELASTIC_RUN_ID=attempt.path.name,
             TORCHELASTIC_RESTART_COUNT="0",

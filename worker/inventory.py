@@ -2,6 +2,7 @@
 
 import platform
 import socket
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 import psutil
@@ -9,11 +10,12 @@ import pynvml
 
 from core.messages import Gpu, Inventory
 from worker.boot import cores
+from worker.sandbox import Found
 
 GIB = 1 << 30
 
 
-def take_inventory(slots: int | None) -> Inventory:
+def take_inventory(slots: int | None, sandbox: Found) -> Inventory:
     """The machine as it is now; `slots` overrides the number of CPU slots."""
     gpus = list_gpus()
     return Inventory(
@@ -24,6 +26,9 @@ def take_inventory(slots: int | None) -> Inventory:
         slots=len(gpus) or slots or cores(),
         python=platform.python_version(),
         torch=torch_version(),
+        sandbox="" if sandbox.level is None else str(sandbox.level),
+        no_sandbox=sandbox.reason,
+        no_gang_sandbox=sandbox.gang_reason,
     )
 
 
@@ -35,6 +40,16 @@ def list_gpus() -> list[Gpu]:
         return []
     try:
         return [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def gpu_device_numbers(indices: Iterable[int]) -> tuple[int, ...]:
+    """N of each /dev/nvidiaN; in a container they are not NVML's own indices."""
+    pynvml.nvmlInit()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
+        return tuple(pynvml.nvmlDeviceGetMinorNumber(handle) for handle in handles)
     finally:
         pynvml.nvmlShutdown()
 

@@ -23,6 +23,8 @@ PEER_TIMED_OUT = re.compile(r"Timed out waiting|monitoredBarrier|[Ss]ocket timeo
 NAMED_BY_PREFLIGHT = re.compile(r"^preflight: rank (\d+)\b")
 KILLERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 LONGEST_MESSAGE = 600
+OUT_OF_MEMORY_ERROR = re.compile(r"(^|\.)(OutOfMemoryError|MemoryError)$")
+SCRIPT_ENDED = "The script ended well."
 # An entry of the table that torchrun prints when ranks have failed.
 FAILURE = re.compile(
     r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(-?\d+) \(pid: \d+\)"
@@ -34,6 +36,7 @@ OUTCOME_OF_CODE: dict[int | None, Outcome] = {
     ExitCode.DIVERGED: Outcome.DIVERGED,
     ExitCode.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
     ExitCode.PREFLIGHT_FAILED: Outcome.START_FAILED,
+    ExitCode.NOT_EQUIPPED: Outcome.START_FAILED,
 }
 STOPPED_SENTENCES = {
     Outcome.CANCELLED: "Cancelled",
@@ -98,6 +101,10 @@ class Evidence:
     """Why no rank could be started."""
     launcher_code: int | None = None
     """Of torchrun itself; None where there is none."""
+    breach: str = ""
+    """What the ranks did that they may not, in a sentence without its end."""
+    is_script: bool = False
+    """A user's own: exit codes mean nothing beyond 0, and it need not make steps."""
 
 
 class Verdict(NamedTuple):
@@ -108,25 +115,46 @@ class Verdict(NamedTuple):
     culprit_rank: int | None = None
     signal: int | None = None
     code: int | None = None
+    guilt: int | None = None
+    """Of the culprit, against ranks on other nodes (`core.messages.ExitRecord.guilt`)."""
 
 
 def judge(evidence: Evidence) -> Verdict:
     """The outcome of an attempt, with a sentence for its owner."""
     failed = [rank for rank in evidence.ranks if rank.failed]
+    if evidence.breach:
+        return Verdict(Outcome.USER_ERROR, f"{evidence.breach}.")
     finished = evidence.result is not None and evidence.result.finished
     if finished and not failed:
         assert evidence.result is not None
-        return Verdict(Outcome.SUCCEEDED, f"Trained {evidence.result.step:,} steps.", code=0)
+        steps = f"{evidence.result.step:,} steps"
+        ended = f"The script ended well, after {steps}." if evidence.result.step else SCRIPT_ENDED
+        sentence = ended if evidence.is_script else f"Trained {steps}."
+        return Verdict(Outcome.SUCCEEDED, sentence, code=0)
     if evidence.stop is not None:
         return Verdict(evidence.stop.reason, _stopped_sentence(evidence))
     if evidence.launcher_failure:
         return Verdict(
             Outcome.START_FAILED,
             f"The ranks could not be started on {evidence.node}: {evidence.launcher_failure}",
+            guilt=0,
         )
     if not failed:
         return _nobody_failed(evidence)
+    texts = [rank.error.message for rank in failed if rank.error is not None]
+    if evidence.step == 0 and address_in_use(texts):
+        return Verdict(
+            Outcome.START_FAILED,
+            f"The ranks could not meet on {evidence.node}: another program has taken their port.",
+            guilt=0,
+        )
     culprit = min(failed, key=_guilt)
+    return _verdict_on(culprit, failed, evidence)._replace(guilt=_guilt(culprit)[0])
+
+
+def _verdict_on(
+    culprit: RankEvidence, failed: Sequence[RankEvidence], evidence: Evidence
+) -> Verdict:
     if culprit.error is not None and PEER_IS_GONE.search(culprit.error.message):
         told = next((rank.error for rank in failed if rank.error and rank.error.why), None)
         if told is not None:
@@ -172,14 +200,17 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> Verdict:
             outcome, why = Outcome.OUT_OF_MEMORY, ": the machine had run out of memory"
         sentence = f"{who} {verb} signal {number} ({signal_name(number)}){_where(evidence)}{why}."
         return Verdict(outcome, sentence, culprit.rank, number, code)
-    outcome = OUTCOME_OF_CODE.get(code, Outcome.USER_ERROR)
+    outcome = _outcome_of(culprit, evidence)
     if outcome in (Outcome.BAD_DATA, Outcome.BAD_CHECKPOINT, Outcome.DIVERGED) and error:
         return Verdict(outcome, f"{who}{said}", culprit.rank, None, code)
-    if code == ExitCode.PREFLIGHT_FAILED and error:
+    if code == ExitCode.PREFLIGHT_FAILED and error and not evidence.is_script:
         named = NAMED_BY_PREFLIGHT.match(error.message)
         rank = None if named is None else int(named[1])
         sentence = f"The ranks on {evidence.node} cannot be trusted: {_short(error.message)}"
         return Verdict(outcome, sentence, rank, None, code)
+    if code == ExitCode.NOT_EQUIPPED and error and not evidence.is_script:
+        sentence = f"The node {evidence.node} is not equipped for it: {_short(error.message)}"
+        return Verdict(outcome, sentence, None, None, code)
     if outcome is Outcome.OUT_OF_MEMORY:
         return Verdict(
             outcome, f"{who} ran out of memory{_where(evidence)}{said}", culprit.rank, None, code
@@ -188,6 +219,13 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> Verdict:
     return Verdict(
         outcome, f"{who} {ended}{_where(evidence)}{said or '.'}", culprit.rank, None, code
     )
+
+
+def _outcome_of(culprit: RankEvidence, evidence: Evidence) -> Outcome:
+    if not evidence.is_script:
+        return OUTCOME_OF_CODE.get(culprit.code, Outcome.USER_ERROR)
+    ran_out = culprit.error is not None and OUT_OF_MEMORY_ERROR.search(culprit.error.type)
+    return Outcome.OUT_OF_MEMORY if ran_out else Outcome.USER_ERROR
 
 
 def _nobody_failed(evidence: Evidence) -> Verdict:
@@ -206,6 +244,7 @@ def _nobody_failed(evidence: Evidence) -> Verdict:
             f"Rank {killed.rank} on {evidence.node} did not end with the others"
             f"{_where(evidence)} and was killed.",
             culprit_rank=killed.rank,
+            guilt=2,
         )
     code = evidence.launcher_code or 0
     how = f"was killed by signal {-code} ({signal_name(-code)})" if code < 0 else "ended"
@@ -214,6 +253,7 @@ def _nobody_failed(evidence: Evidence) -> Verdict:
         f"The launcher on {evidence.node} {how}{_where(evidence)}, and its ranks with it.",
         signal=-code if code < 0 else None,
         code=code,
+        guilt=0,
     )
 
 

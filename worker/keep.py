@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from core.messages import ArtifactReport, CheckpointReport, FileRef, RelativePath
 from strategies.run_directory import (
-    MANIFEST,
     BadCheckpoint,
     finished_checkpoints,
     json_bytes,
+    manifest_name,
     sha256_of,
-    verify_checkpoint,
+    verify_part,
     write_atomically,
 )
 from worker.api_client import ApiClient, Refused, Unreachable
@@ -114,12 +114,14 @@ class Keeper:
 
     def _keep_checkpoints(self, attempt: Attempt, state: KeptState) -> None:
         """Oldest first, so that a cut leaves the store with an earlier one at least."""
+        start = attempt.start()
+        node = 0 if start is None else start.position
         for folder in reversed(finished_checkpoints(attempt.checkpoints)):
             step = int(folder.name.rpartition("-")[2])
             if step in state.checkpoints or folder in self.unsendable:
                 continue
             try:
-                files = self._files_of(folder)
+                files = self._files_of(folder, node)
                 for file in files:
                     self._put(folder / file.path, file.sha256)
             except BadCheckpoint as error:
@@ -138,12 +140,13 @@ class Keeper:
             log.info("checkpoint_kept", attempt=attempt.path.name, step=step)
 
     @staticmethod
-    def _files_of(checkpoint: Path) -> list[FileRef]:
-        """All its files, the manifest too, once each has been read and has the right hash."""
-        manifest = verify_checkpoint(checkpoint)
-        path = checkpoint / MANIFEST
+    def _files_of(checkpoint: Path, node: int) -> list[FileRef]:
+        """Those that this node wrote, its manifest too, once each has been read and has the right
+        hash."""
+        manifest = verify_part(checkpoint, node)
+        path = checkpoint / manifest_name(node)
         files = [FileRef(path=f.path, sha256=f.sha256, size=f.size) for f in manifest.files]
-        own = FileRef(path=MANIFEST, sha256=sha256_of(path), size=path.stat().st_size)
+        own = FileRef(path=path.name, sha256=sha256_of(path), size=path.stat().st_size)
         return [*files, own]
 
     def _keep_artifacts(self, attempt: Attempt, state: KeptState) -> None:

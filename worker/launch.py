@@ -28,11 +28,17 @@ LOWEST_PORT, HIGHEST_PORT = 15_000, 60_000
 # What a rank may inherit. No TRAINYARD_*: a training has no business with the platform's secrets.
 PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
           "PYTHONPATH", "VIRTUAL_ENV", "XDG_CACHE_HOME")  # fmt: skip
+SOCKETS = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TORCH", "PYTORCH_", "MKL_", "KMP_")
 
 
 class Launcher(Protocol):
     """Starts ranks once; the shim reaps every process and tells the launcher of its own."""
+
+    hears_control: bool
+    """Its ranks read control.json; else they are told to stop by SIGTERM alone."""
+    breach: str
+    """What they did that they may not, in a sentence without its end; empty where nothing."""
 
     def start(self) -> None:
         """Start all ranks."""
@@ -64,6 +70,9 @@ class Launcher(Protocol):
     def code(self) -> int | None:
         """Of the launcher's own process, if it has one."""
 
+    def conclude(self, *, stopped: bool) -> None:
+        """After the last process has ended, before it is judged."""
+
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What the processes of a training inherit of `environment`."""
@@ -79,10 +88,25 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def rank_environment(attempt: Attempt, start: Start) -> dict[str, str]:
     """What both launchers add."""
     environment = {MARK: str(attempt.path), "OMP_NUM_THREADS": str(start.threads)}
-    if "GLOO_SOCKET_IFNAME" not in os.environ:
-        # All ranks are on this machine; its host name may lead anywhere.
-        environment["GLOO_SOCKET_IFNAME"] = "lo"
-    return environment
+    if start.gpus:
+        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts them
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, start.gpus))
+    # A host name may lead anywhere: all ranks are on this machine, or behind this interface.
+    interface = start.interface if start.rendezvous else "lo"
+    if interface:
+        environment["GLOO_SOCKET_IFNAME"] = interface
+    if start.rendezvous and interface:
+        environment["NCCL_SOCKET_IFNAME"] = f"={interface}"
+    # What the administrator has set for the whole machine holds.
+    set_here = {name: os.environ[name] for name in SOCKETS if name in os.environ}
+    return {**environment, **set_here}
+
+
+def meeting_point(start: Start) -> tuple[str, int]:
+    """Address and port of the first node; on one node alone a port that is free now."""
+    if start.rendezvous is None:
+        return MASTER, free_port()
+    return start.rendezvous.address, start.rendezvous.port
 
 
 def trainer_arguments(attempt: Attempt) -> list[str]:
@@ -165,6 +189,8 @@ class TorchrunLauncher:
     exit_code: int | None = None
     all_ranks_seen: bool = False
     killed_by_us: set[int] = field(default_factory=set)
+    hears_control: bool = True
+    breach: str = ""
     report_from: int = 0
     """Where in the launcher's stderr.log the report of this start begins."""
 
@@ -172,10 +198,10 @@ class TorchrunLauncher:
         self.exit_code, self.all_ranks_seen = None, False
         with contextlib.suppress(OSError):
             self.report_from = (self.attempt.launcher_logs / "stderr.log").stat().st_size
-        for rank in range(self.start_order.ranks):
+        for rank in self.start_order.global_ranks:
             with contextlib.suppress(FileNotFoundError):
                 self.attempt.rank_logs(rank).unlink()
-        command = self.command(free_port())
+        command = self.command(*meeting_point(self.start_order))
         environment = {
             **clean_environment(os.environ),
             **rank_environment(self.attempt, self.start_order),
@@ -184,15 +210,17 @@ class TorchrunLauncher:
         if self.pid == 0:
             self._become(command, environment)
 
-    def command(self, port: int) -> list[str]:
-        """torchrun's, with a static rendezvous on this machine."""
+    def command(self, address: str, port: int) -> list[str]:
+        """torchrun's, with a static rendezvous."""
+        start = self.start_order
         return [
             sys.executable, "-m", "torch.distributed.run",
-            "--nnodes", "1", "--node-rank", "0", "--nproc-per-node", str(self.start_order.ranks),
-            "--master-addr", MASTER, "--master-port", str(port), "--max-restarts", "0",
+            "--nnodes", str(start.nodes), "--node-rank", str(start.position),
+            "--nproc-per-node", str(start.ranks),
+            "--master-addr", address, "--master-port", str(port), "--max-restarts", "0",
             "--redirects", "3", "--log-dir", str(self.log_folder),
             "--shutdown-timeout", str(SHUTDOWN_TIMEOUT_S),
-            "-m", self.start_order.trainer, *trainer_arguments(self.attempt),
+            "-m", start.trainer, *trainer_arguments(self.attempt),
         ]  # fmt: skip
 
     @property
@@ -219,12 +247,13 @@ class TorchrunLauncher:
         """Give each rank's logs their usual name, as soon as torchrun has made its folders."""
         if len(self._ranks()) >= self.start_order.ranks:
             self.all_ranks_seen = True
-        for rank in range(self.start_order.ranks):
+        for local_rank, rank in enumerate(self.start_order.global_ranks):
             link = self.attempt.rank_logs(rank)
             if link.is_symlink():
                 continue
             folders = sorted(
-                self.log_folder.glob(f"*/attempt_0/{rank}"), key=lambda f: f.stat().st_mtime_ns
+                self.log_folder.glob(f"*/attempt_0/{local_rank}"),
+                key=lambda f: f.stat().st_mtime_ns,
             )
             if folders:
                 link.symlink_to(os.path.relpath(folders[-1], link.parent))
@@ -237,7 +266,7 @@ class TorchrunLauncher:
             return True
         return any(
             (self.attempt.rank_logs(rank) / "error.json").exists()
-            for rank in range(self.start_order.ranks)
+            for rank in self.start_order.global_ranks
         )
 
     def terminate(self) -> None:
@@ -256,7 +285,7 @@ class TorchrunLauncher:
         self.watch()
         codes = codes_in_report(self._report())
         found = []
-        for rank in range(self.start_order.ranks):
+        for rank in self.start_order.global_ranks:
             error = read_error(self.attempt.rank_logs(rank) / "error.json")
             code = 0 if self.exit_code == 0 else codes.get(rank)
             ours = rank in self.killed_by_us and code in (None, -signal.SIGKILL)
@@ -265,7 +294,11 @@ class TorchrunLauncher:
 
     def failure(self) -> str:
         self.watch()
-        if self.exit_code == 0 or self.all_ranks_seen or self.attempt.rank_logs(0).exists():
+        if (
+            self.exit_code == 0
+            or self.all_ranks_seen
+            or self.attempt.rank_logs(self.start_order.global_ranks[0]).exists()
+        ):
             return ""
         if self.exit_code is not None and self.exit_code < 0:
             return ""
@@ -274,6 +307,9 @@ class TorchrunLauncher:
 
     def code(self) -> int | None:
         return self.exit_code
+
+    def conclude(self, *, stopped: bool) -> None:
+        """Nothing: the ranks have left everything in its place."""
 
     def _ranks(self) -> set[int]:
         return {pid for pid in descendants(self.pid) if is_running(pid)}

@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import psutil
 import structlog
 from celery import Celery, signals
 from celery.worker import state as celery_state
 from pydantic import ValidationError
 
+from core import tracing
 from core.settings import WorkerSettings
 from worker import tasks
 from worker.acting import Actor
@@ -29,13 +31,19 @@ from worker.attempts import NodeFolder
 from worker.enrol import Identity, NotEnrolled, identify
 from worker.inventory import list_gpus, take_inventory
 from worker.keep import Keeper
+from worker.peers import find_peers
+from worker.preparing_script import ScriptHost
+from worker.sandbox import find_level
+from worker.script_run import Limits
 from worker.spawners import Spawners
 from worker.spool import Spool
 
 ENROL_TOKEN = "TRAINYARD_ENROL_TOKEN"
 TRAINER = "strategies.train"
+MIB, GIB = 1 << 20, 1 << 30
 FLUSH_WITHIN_S = 6.0  # less than a supervisor waits before SIGKILL
 CELERY_RETRY_S = 1.0
+MEMORY_SHARE = 0.9  # of the machine, for a script; the rest keeps the worker alive
 
 log = structlog.get_logger()
 
@@ -66,13 +74,14 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
         if not alone:
             sys.stderr.write(f"Another worker runs on {settings.data}.\n")
             return 3
+        host = script_host(settings)
         client = ApiClient(settings.api_url)
         try:
             identity = identify(
                 folder,
                 client,
                 token=enrol_token,
-                inventory=take_inventory(settings.slots),
+                inventory=take_inventory(settings.slots, host.sandbox),
                 stop=stop,
             )
         except NotEnrolled as error:
@@ -81,13 +90,15 @@ def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAIN
         finally:
             client.close()
         structlog.contextvars.bind_contextvars(node=identity.name)
-        return work(settings, folder, identity, trainer=trainer, stop=stop)
+        tracing.start("trainyard-worker")
+        return work(settings, folder, identity, host, trainer=trainer, stop=stop)
 
 
 def work(
     settings: WorkerSettings,
     folder: NodeFolder,
     identity: Identity,
+    host: ScriptHost,
     *,
     trainer: str,
     stop: threading.Event,
@@ -100,7 +111,19 @@ def work(
     wake = tasks.rung
     spool_nudge, keep_nudge = threading.Event(), threading.Event()
     spawners = Spawners(trainer, warm_allowed=settings.warm_launcher and not list_gpus())
-    actor = Actor(folder, identity.name, client, spawners, trainer, wake, spool_nudge)
+    actor = Actor(
+        folder,
+        identity.name,
+        client,
+        spawners,
+        trainer,
+        host,
+        settings.slots,
+        find_peers(settings.peer_address, settings.api_url),
+        round(settings.log_mib * MIB),
+        wake,
+        spool_nudge,
+    )
 
     def shipped() -> None:
         keep_nudge.set()
@@ -110,7 +133,17 @@ def work(
         spool_nudge.set()
         keep_nudge.set()
 
-    agent = Agent(folder, actor, client(), settings.slots, settings.poll_s, wake, stop, api_is_back)
+    agent = Agent(
+        folder,
+        actor,
+        client(),
+        settings.slots,
+        int(settings.cache_gib * GIB),
+        settings.poll_s,
+        wake,
+        stop,
+        api_is_back,
+    )
     spool = Spool(folder, client(), nudge=spool_nudge, stop=stop, shipped=shipped)
     keeper = Keeper(folder, client(), nudge=keep_nudge, stop=stop, kept=wake)
     threads = [
@@ -127,6 +160,7 @@ def work(
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         spawners.close()
+        tracing.stop()
         log.info("worker_left")
         # Celery's main loop may hang in a socket of a frozen broker.
         os._exit(0)
@@ -137,6 +171,24 @@ def work(
     listen(create_app(settings, identity.name), stop)
     stop.wait()
     return 0
+
+
+def script_host(settings: WorkerSettings) -> ScriptHost:
+    """What this node offers to scripts: the sandbox that can be built, tried once."""
+    found = find_level(settings.sandbox)
+    if found.level is None:
+        log.warning("no_sandbox", reason=found.reason)
+    limits = Limits(
+        disk_bytes=round(settings.script_disk_gib * GIB),
+        files=settings.script_files,
+        processes=settings.script_processes,
+        memory_bytes=round(
+            settings.script_memory_gib * GIB
+            if settings.script_memory_gib is not None
+            else MEMORY_SHARE * psutil.virtual_memory().total
+        ),
+    )
+    return ScriptHost(found, limits, settings.wheels)
 
 
 def listen(app: Celery, stop: threading.Event) -> None:

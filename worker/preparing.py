@@ -9,13 +9,17 @@ import threading
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
+from core import tracing
 from core.clock import boot_s
-from core.messages import FileRef, Order, Resume
+from core.messages import FileRef, Order, Resume, Secrets
+from core.script import Script
 from core.states import Outcome
 from strategies.data.built_in import prepare
+from strategies.planning.planner import Plan
 from strategies.run_directory import (
     BadCheckpoint,
     RunPlan,
@@ -25,24 +29,21 @@ from strategies.run_directory import (
     verify_checkpoint,
     write_atomically,
 )
+from strategies.spec import TrainSpec
 from worker.api_client import ApiClient, DamagedFile, Refused, Unreachable
 from worker.attempts import Attempt, NodeFolder
 from worker.boot import boot_id
+from worker.cache import touch
+from worker.preparing_script import CannotStart, ScriptHost, script_run
 from worker.proven import needs_preflight
+from worker.script_run import ScriptRun
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 FETCH_TRIES = 3  # of one file that arrives damaged
 GIB = 1 << 30
 
 log = structlog.get_logger()
-
-
-class CannotStart(Exception):
-    """The attempt can't be started here; the message tells its owner why."""
-
-    def __init__(self, outcome: Outcome, reason: str) -> None:
-        super().__init__(reason)
-        self.outcome, self.reason = outcome, reason
+Fetched = TypeVar("Fetched")
 
 
 class Preparation(threading.Thread):
@@ -54,12 +55,13 @@ class Preparation(threading.Thread):
         attempt: Attempt,
         order: Order,
         *,
+        host: ScriptHost,
         new_client: Callable[[], ApiClient],
         done: Callable[[], None],
     ) -> None:
         super().__init__(name=f"prepare-{attempt.path.name}", daemon=True)
         self.folder, self.attempt, self.order = folder, attempt, order
-        self.new_client, self.done = new_client, done
+        self.host, self.new_client, self.done = host, new_client, done
         self.client: ApiClient | None = None
         self.cancelled = threading.Event()
         self.message = "Preparing."
@@ -68,7 +70,13 @@ class Preparation(threading.Thread):
     def run(self) -> None:
         """Prepare; then wake the agent."""
         try:
-            self.prepare()
+            with tracing.span(
+                "prepare",
+                parent=self.order.traceparent,
+                job=self.order.job_id,
+                epoch=self.order.epoch,
+            ):
+                self.prepare()
         except CannotStart as failure:
             self.failure = failure
         except OSError as error:
@@ -82,10 +90,20 @@ class Preparation(threading.Thread):
 
     def prepare(self) -> None:
         """Leave plan.json in the attempt's folder. CannotStart, or OSError of the disk."""
-        plan = RunPlan(
-            spec=self.order.spec,
+        plan: RunPlan | ScriptRun
+        if isinstance(self.order.spec, Script):
+            plan = self._script()
+        else:
+            plan = self._training(self.order.spec)
+        if not self.cancelled.is_set():
+            write_atomically(self.attempt.plan, json_bytes(plan))
+
+    def _training(self, spec: TrainSpec) -> RunPlan:
+        assert isinstance(self.order.plan, Plan)
+        return RunPlan(
+            spec=spec,
             plan=self.order.plan,
-            dataset_path=str(self._dataset()),
+            dataset_path=str(self._dataset(spec)),
             dataset_format=self.order.dataset_format,
             model_path=self._model(),
             resume_from=self._checkpoint(),
@@ -93,18 +111,46 @@ class Preparation(threading.Thread):
                 self.folder, self.order.plan, now=boot_s(), boot_id=boot_id()
             ),
         )
-        if not self.cancelled.is_set():
-            write_atomically(self.attempt.plan, json_bytes(plan))
 
-    def _dataset(self) -> Path:
+    def _script(self) -> ScriptRun:
+        code = self.order.code
+        assert code is not None
+        archive = self.folder.cache / f"sha256-{code.sha256}"
+        if not archive.exists():
+            self.message = f"Fetching the code ({size_text(code.size)})."
+            self._fetch(code, archive)
+        touch(archive)
+        return script_run(
+            self.order,
+            self.attempt,
+            archive,
+            host=self.host,
+            cache=self.folder.cache,
+            resume_from=self._checkpoint(),
+            fetch_secrets=self._secrets,
+            tell=self._tell,
+            cancelled=self.cancelled.is_set,
+        )
+
+    def _tell(self, message: str) -> None:
+        self.message = message
+
+    def _secrets(self) -> Secrets:
+        def fetch(client: ApiClient) -> Secrets:
+            return client.get_secrets(self.order.job_id, self.order.epoch)
+
+        return self._patiently(fetch, "its secrets")
+
+    def _dataset(self, spec: TrainSpec) -> Path:
         """The text or the images on this disk; by content, so that it is fetched once per node."""
         file = self.order.dataset
         if file is None:
             try:
-                return prepare(self.order.spec.data.dataset, self.folder.cache)
+                return prepare(spec.data.dataset, self.folder.cache)
             except ValueError as error:
                 raise CannotStart(Outcome.BAD_DATA, str(error)) from error
         cached = self.folder.cache / f"sha256-{file.sha256}"
+        touch(cached)
         if not cached.exists():
             self.message = f"Fetching the dataset ({size_text(file.size)})."
             self._fetch(file, cached)
@@ -118,6 +164,7 @@ class Preparation(threading.Thread):
         told = sorted((file.path, file.sha256) for file in files)
         folder = self.folder.cache / f"model-{sha256(repr(told).encode()).hexdigest()}"
         folder.mkdir(exist_ok=True)
+        touch(folder)
         total, ready = sum(file.size for file in files), 0
         for file in files:
             self.message = f"Fetching the model: {size_text(ready)} of {size_text(total)}."
@@ -173,22 +220,25 @@ class Preparation(threading.Thread):
 
     def _fetch(self, file: FileRef, target: Path) -> None:
         """Fetch a file, for as long as the attempt is wanted."""
+        self._patiently(lambda client: client.get_file(file, target), file.path)
+
+    def _patiently(self, fetch: Callable[[ApiClient], Fetched], what: str) -> Fetched:
+        """What `fetch` gets, tried again for as long as the attempt is wanted."""
         client = self.client = self.client or self.new_client()
         pause_s, damaged = FIRST_PAUSE_S, 0
         while True:
             try:
-                client.get_file(file, target)
-                return
+                return fetch(client)
             except Refused as refusal:
                 raise CannotStart(
-                    Outcome.START_FAILED, f"The store does not give {file.path}: {refusal.detail}"
+                    Outcome.START_FAILED, f"The store does not give {what}: {refusal.detail}"
                 ) from refusal
             except DamagedFile as error:
                 damaged += 1
                 if damaged >= FETCH_TRIES:
                     raise CannotStart(Outcome.START_FAILED, str(error)) from error
             except Unreachable as error:
-                log.info("fetch_interrupted", file=file.path, error=str(error))
+                log.info("fetch_interrupted", file=what, error=str(error))
                 self.message = f"The store cannot be reached; trying again: {error}"[:300]
             if self.cancelled.wait(pause_s):
                 raise CannotStart(Outcome.CANCELLED, "It was stopped before it was started.")

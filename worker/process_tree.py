@@ -39,16 +39,21 @@ def _prctl(option: int, value: int) -> None:
 
 
 class Cgroup:
-    """A cgroup (v2) of one attempt: the shim in it, the ranks in its `ranks`."""
+    """A cgroup (v2) of one attempt: the shim in its `shim`, the ranks in its `ranks`.
+
+    None is in the cgroup itself, or it could not pass limits down.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.shim = path / "shim"
         self.ranks = path / "ranks"
 
     def create(self) -> None:
         """Make it and move this process in. OSError where that is not allowed."""
-        self.ranks.mkdir(parents=True, exist_ok=True)
-        self.join(self.path)
+        for folder in (self.shim, self.ranks):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.join(self.shim)
 
     @staticmethod
     def join(path: Path) -> None:
@@ -57,7 +62,7 @@ class Cgroup:
 
     def pids(self) -> set[int]:
         """All of it, the shim too."""
-        return {pid for folder in (self.path, self.ranks) for pid in _pids_of(folder)}
+        return {pid for folder in (self.path, self.shim, self.ranks) for pid in _pids_of(folder)}
 
     def kill_ranks(self) -> None:
         """SIGKILL to every rank at once; children forked meanwhile die too."""
@@ -69,7 +74,7 @@ class Cgroup:
 
     def remove(self) -> None:
         """Take the empty cgroup away, and the node's with the last one; others stay."""
-        for folder in (self.ranks, self.path, self.path.parent):
+        for folder in (self.ranks, self.shim, self.path, self.path.parent):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 

@@ -39,6 +39,9 @@ def note_end(attempt: Attempt, outcome: Outcome, *, began_s: float, boot_id: str
     if outcome in INFRASTRUCTURE:
         distrust(attempt)
         return
+    start = attempt.start()
+    if start is None or start.script:
+        return
     path = file_of(attempt)
     run_plan = read_model(attempt.plan, RunPlan)
     if run_plan is None or not run_plan.preflight or attempt.last_step() == 0:

@@ -28,9 +28,12 @@ from worker.deadlines import Due, due
 from worker.fork_launch import ForkLauncher
 from worker.judge import Evidence, RankEvidence, Stop, Verdict, address_in_use, judge
 from worker.launch import Launcher, TorchrunLauncher
+from worker.log_cap import LogCap
 from worker.oom import oom_kills
 from worker.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup_for
 from worker.proven import note_end
+from worker.script_launch import ScriptLauncher
+from worker.script_run import masks_of
 
 LOOK_EVERY_S = 0.2  # between two looks at deadlines and result.json; a child's end wakes at once
 FAIL_GRACE_S = 5.0  # for the other ranks to say what they saw, after the first has failed
@@ -85,10 +88,13 @@ class Shim:
         self.cgroup = cgroup
         self.tree = ProcessTree(attempt.path, self.cgroup)
         self.launcher: Launcher
-        if start.launcher is LauncherName.WARM:
+        if start.script:
+            self.launcher = ScriptLauncher(attempt, start, cgroup)
+        elif start.launcher is LauncherName.WARM:
             self.launcher = ForkLauncher(attempt, start, cgroup, lock)
         else:
             self.launcher = TorchrunLauncher(attempt, start, cgroup)
+        self.logs = LogCap(attempt.launcher_logs.parent, start.log_bytes, tell=say)
         self.oom_kills = oom_kills()
         self.schedule: Schedule | None = None
         self.schedule_seen: tuple[int, int] | None = None
@@ -121,6 +127,7 @@ class Shim:
             if self.stop_reason is not None or not self._lost_its_port(evidence, failure):
                 break
         gone = self.tree.kill(within_s=GONE_WITHIN_S, spare=os.getpid(), reap=self.reap)
+        self.launcher.conclude(stopped=self.stop_reason is not None)
         self.write_exit(evidence, failure, gone=gone)
         if self.cgroup is not None:
             with contextlib.suppress(OSError):
@@ -133,6 +140,8 @@ class Shim:
         while True:
             self.reap()
             self.launcher.watch()
+            with contextlib.suppress(OSError):  # a log that torchrun has just replaced
+                self.logs.trim()
             if not self.launcher.is_running():
                 return
             self.obey_deadlines()
@@ -162,8 +171,8 @@ class Shim:
         what = due(self.schedule, now)
         if what >= Due.STOP and self.stop_reason is None:
             self._ask_to_stop(self.schedule.reason)
-        elif what is Due.CHECKPOINT and self.done < Due.CHECKPOINT and self.stop_reason is None:
-            self._ask(Action.CHECKPOINT)
+        elif what is Due.CHECKPOINT and self.done < what and self.stop_reason is None:
+            self._ask_for_checkpoint()
         if what >= Due.TERM and self.done < Due.TERM:
             say(f"The ranks did not stop within their grace: SIGTERM ({self.stop_reason}).")
             self.launcher.terminate()
@@ -203,6 +212,8 @@ class Shim:
                 ran_out_of_memory=oom_kills() > self.oom_kills,
                 launcher_failure=failure,
                 launcher_code=self.launcher.code(),
+                breach=self.launcher.breach,
+                is_script=self.start.script,
             )
         )
         reason = verdict.reason
@@ -229,8 +240,8 @@ class Shim:
         )
 
     def _lost_its_port(self, evidence: list[RankEvidence], failure: str) -> bool:
-        if self.attempt.last_step():
-            return False
+        if self.attempt.last_step() or self.start.rendezvous is not None:
+            return False  # other nodes' ranks come to that port: only another attempt has another
         return address_in_use([failure, *(r.error.message for r in evidence if r.error)])
 
     def _read_schedule(self) -> None:
@@ -253,9 +264,16 @@ class Shim:
         self.obeyed = request.number
         self._ask(Action(request.action))
 
+    def _ask_for_checkpoint(self) -> None:
+        if self.launcher.hears_control:
+            self._ask(Action.CHECKPOINT)
+
     def _ask_to_stop(self, reason: Outcome) -> None:
         self.stop_reason = reason
-        if not self._ask(Action.STOP):
+        if not self.launcher.hears_control:
+            say(f"SIGTERM: the script is to save and stop ({reason}).")
+            self.launcher.terminate()
+        elif not self._ask(Action.STOP):
             say("SIGTERM instead.")
             self.launcher.terminate()
 
@@ -286,26 +304,28 @@ def exit_record(
     result: Result | None = None,
 ) -> ExitRecord:
     """exit.json."""
+    mask = masks_of(attempt).apply
     ranks = [
         RankExit(
             rank=rank.rank,
             code=rank.code,
-            error=f"{rank.error.type}: {rank.error.message}"[:2000] if rank.error else "",
+            error=mask(f"{rank.error.type}: {rank.error.message}")[:2000] if rank.error else "",
         )
         for rank in evidence
     ]
     lines: list[str] = []
     if verdict.outcome is not Outcome.SUCCEEDED:
-        lines = last_lines(attempt, verdict.culprit_rank)
+        lines = [mask(line) for line in last_lines(attempt, verdict.culprit_rank)]
     return ExitRecord(
         job_id=attempt.key.job_id,
         epoch=attempt.key.epoch,
         boot_id=boot,
         outcome=verdict.outcome,
-        reason=verdict.reason,
+        reason=mask(verdict.reason),
         culprit_rank=verdict.culprit_rank,
         signal=verdict.signal,
         code=verdict.code,
+        guilt=verdict.guilt,
         ranks=ranks,
         last_lines=lines,
         duration_s=max(0.0, duration_s),

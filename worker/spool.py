@@ -19,8 +19,12 @@ import structlog
 from pydantic import BaseModel, ConfigDict
 
 from core.messages import LogBatch, MetricsBatch
+from strategies.run_directory import METRICS, RANK_METRICS_NAME
 from worker.api_client import ApiClient, Refused, Unreachable
-from worker.attempts import Attempt, Key, NodeFolder, read_model
+from worker.attempts import LOG_BYTES, Attempt, Key, NodeFolder, read_model
+from worker.log_cap import gap_of, note_of
+from worker.masking import Masks
+from worker.script_run import masks_of
 
 FIRST_LINE_EVERY_S = 0.05  # somebody waits for the first step
 STARTING_S = 30.0
@@ -33,10 +37,19 @@ MAX_LOG_BYTES = 1 << 17  # a byte may become six in JSON, and an API takes a mil
 LONGEST_PAUSE_S = 15.0
 ROUNDS = 20  # of one attempt in a row: the others are to have their turn
 RANK_FOLDER = "rank-"
-LAUNCHER = -1
+LAUNCHER = -1  # of the first node; -2 of the second
 STREAMS = ("stdout", "stderr")
+UNMASKED = Masks()
 
 log = structlog.get_logger()
+
+
+class Place(BaseModel):
+    """How far the API has the lines of one file of metrics."""
+
+    line: int = 0
+    at: int = 0
+    """The byte at which that line begins."""
 
 
 class Shipped(BaseModel):
@@ -44,9 +57,8 @@ class Shipped(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    line: int = 0
-    line_at: int = 0
-    """The byte of metrics.jsonl at which that line begins."""
+    metrics: dict[int, Place] = {}
+    """By rank."""
     logs: dict[str, int] = {}
     """Bytes by `<rank>.<stream>`."""
     complete: bool = False
@@ -62,10 +74,29 @@ class Backlog:
     saved_at: float = field(default_factory=time.monotonic)
     refused_until: float = 0.0
     refusals: int = 0
+    known_masks: Masks | None = None
+    known_log_cap: int | None = None
 
     @property
     def key(self) -> Key:
         return self.attempt.key
+
+    def masks(self) -> Masks:
+        """What must not be seen of a script's output; read once, before there is any."""
+        if self.known_masks is None:
+            if not self.attempt.start_file.exists():
+                return UNMASKED
+            self.known_masks = masks_of(self.attempt)
+        return self.known_masks
+
+    def log_cap(self) -> int:
+        """Bytes of one log that are kept; read once, the shim holds it to the same."""
+        if self.known_log_cap is None:
+            start = self.attempt.start()
+            if start is None:
+                return LOG_BYTES
+            self.known_log_cap = start.log_bytes
+        return self.known_log_cap
 
     def ship(self, client: ApiClient) -> bool:
         """Send what is there; True when something was sent."""
@@ -109,34 +140,41 @@ class Backlog:
 
     def _ship_metrics(self, client: ApiClient) -> bool:
         sent = False
-        for batch in read_lines(self.attempt.metrics, self.shipped.line_at):
+        for rank, path in metrics_files(self.attempt):
+            place = self.shipped.metrics.setdefault(rank, Place())
+            sent |= self._ship_lines(client, rank, path, place)
+        return sent
+
+    def _ship_lines(self, client: ApiClient, rank: int, path: Path, place: Place) -> bool:
+        sent = False
+        for batch in read_lines(path, place.at):
             if batch.lines:
                 acknowledged = client.send_metrics(
                     MetricsBatch(
                         job_id=self.key.job_id,
                         epoch=self.key.epoch,
-                        rank=0,
-                        first_line=self.shipped.line,
+                        rank=rank,
+                        first_line=place.line,
                         lines=batch.lines,
                     )
                 ).next_line
                 sent = True
-                if acknowledged != self.shipped.line + len(batch.lines):
-                    self._seek(acknowledged)
+                if acknowledged != place.line + len(batch.lines):
+                    self._seek(rank, path, acknowledged)
                     return True
-            self.shipped.line += len(batch.lines)
-            self.shipped.line_at = batch.end
+            place.line += len(batch.lines)
+            place.at = batch.end
         return sent
 
-    def _seek(self, line: int) -> None:
+    def _seek(self, rank: int, path: Path, line: int) -> None:
         """Go on at `line`, because the API has more, or less, than shipped.json says."""
-        log.info("spool_repositioned", attempt=self.attempt.path.name, line=line)
-        self.shipped.line, self.shipped.line_at = 0, 0
-        for batch in read_lines(self.attempt.metrics, 0, max_lines=1):
-            if self.shipped.line + len(batch.lines) > line:
+        log.info("spool_repositioned", attempt=self.attempt.path.name, rank=rank, line=line)
+        place = self.shipped.metrics[rank] = Place()
+        for batch in read_lines(path, 0, max_lines=1):
+            if place.line + len(batch.lines) > line:
                 return
-            self.shipped.line += len(batch.lines)
-            self.shipped.line_at = batch.end
+            place.line += len(batch.lines)
+            place.at = batch.end
 
     def _ship_logs(self, client: ApiClient, *, exited: bool) -> bool:
         sent = False
@@ -144,7 +182,7 @@ class Backlog:
             for stream in STREAMS:
                 name = f"{rank}.{stream}"
                 at = self.shipped.logs.get(name, 0)
-                piece = read_piece(folder / f"{stream}.log", at, last=exited)
+                piece = self._next_piece(folder / f"{stream}.log", at, exited=exited)
                 if piece is None:
                     continue
                 size, content = piece
@@ -162,6 +200,22 @@ class Backlog:
                 self.shipped.logs[name] = acknowledged
                 sent = True
         return sent
+
+    def _next_piece(self, path: Path, at: int, *, exited: bool) -> tuple[int, str] | None:
+        """(bytes, text) of a log from byte `at` on; for what is left out of it, a note."""
+        cap = self.log_cap()
+        gap = gap_of(path, cap, is_final=exited)
+        if gap is None:
+            piece = read_piece(path, at, last=exited, masks=self.masks())
+            # If it has become too long meanwhile, what was read may have been given back.
+            return piece if gap_of(path, cap, is_final=exited) is None else None
+        if at < gap.start:
+            return read_piece(path, at, until=gap.start, last=exited, masks=self.masks())
+        if gap.end is None:
+            return None
+        if at < gap.end:
+            return gap.end - at, note_of(gap.end - at, cap)
+        return read_piece(path, at, last=exited, masks=self.masks())
 
 
 @dataclass(frozen=True)
@@ -223,33 +277,53 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     return values
 
 
-def read_piece(path: Path, start: int, *, last: bool) -> tuple[int, str] | None:
+def read_piece(
+    path: Path, start: int, *, last: bool, until: int | None = None, masks: Masks = UNMASKED
+) -> tuple[int, str] | None:
     """(bytes, text) of the next piece of a log from byte `start` on; None where there is none.
 
-    A character whose last bytes are not written yet waits, unless this is the `last` piece.
+    A character whose last bytes are not written yet waits, unless this is the `last` piece; and so
+    does what may be the beginning of a secret. What comes from byte `until` on is not read.
     """
+    longest = MAX_LOG_BYTES if until is None else min(MAX_LOG_BYTES, until - start)
     try:
         with path.open("rb") as file:
             file.seek(start)
-            found = file.read(MAX_LOG_BYTES)
+            found = file.read(longest)
     except FileNotFoundError:
         return None
+    last = start + len(found) == until or (last and len(found) < MAX_LOG_BYTES)
+    if not last:
+        found = found[: len(found) - masks.begun_at_end(found)]
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     text = decoder.decode(found)
     waiting = len(decoder.getstate()[0])
-    if waiting and last and len(found) < MAX_LOG_BYTES:
+    if waiting and last:
         text += decoder.decode(b"", final=True)
         waiting = 0
     size = len(found) - waiting
     if size == 0:
         return None
     # PostgreSQL's text cannot hold NUL.
-    return size, text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return size, masks.apply(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def metrics_files(attempt: Attempt) -> list[tuple[int, Path]]:
+    """(rank, file) of the metrics of each rank of this node that has written any."""
+    try:
+        names = os.listdir(attempt.path)
+    except FileNotFoundError:
+        return []
+    others = [(int(found[1]), name) for name in names if (found := RANK_METRICS_NAME.match(name))]
+    first = [(0, METRICS)] if METRICS in names else []
+    return [(rank, attempt.path / name) for rank, name in [*first, *sorted(others)]]
 
 
 def log_folders(attempt: Attempt) -> list[tuple[int, Path]]:
-    """(rank, folder) of each rank's logs, and of the launcher's as rank -1."""
-    found = [(LAUNCHER, attempt.launcher_logs)]
+    """(rank, folder) of each rank's logs, and of the launcher's as a rank below 0."""
+    start = attempt.start()
+    position = 0 if start is None else start.position
+    found = [(LAUNCHER - position, attempt.launcher_logs)]
     try:
         names = os.listdir(attempt.path / "logs")
     except FileNotFoundError:
@@ -322,6 +396,6 @@ class Spool:
                     continue
             except OSError as error:  # of the disk: this attempt waits, the others go on
                 log.warning("disk_error", attempt=attempt.path.name, error=str(error))
-            eager = backlog.shipped.line == 0 and is_starting(attempt)
+            eager = not backlog.shipped.metrics and is_starting(attempt)
             pause_s = min(pause_s, FIRST_LINE_EVERY_S if eager else SHIP_EVERY_S)
         return pause_s

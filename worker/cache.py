@@ -1,0 +1,92 @@
+"""The node's cache of datasets, models and environments, held to a size: the longest unused goes.
+
+What an attempt that is here trains on stays, however much it is.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from strategies.run_directory import RunPlan
+from worker.attempts import NodeFolder, read_model
+from worker.script_run import ScriptRun
+
+SETTLED_S = 3600.0  # what is younger may be on its way to an attempt that has no plan yet
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A dataset's or an archive's file, a model's folder, a script's environment."""
+
+    path: Path
+    size: int
+    used_at: float
+
+
+def touch(path: Path) -> None:
+    """Note that an entry is used now."""
+    if path.exists():
+        os.utime(path)
+
+
+def trim(folder: NodeFolder, max_bytes: int) -> int:
+    """Remove entries until the cache holds at most `max_bytes`; the bytes that were freed.
+
+    OSError of the disk.
+    """
+    entries = sorted(_entries(folder.cache), key=lambda entry: entry.used_at)
+    excess, freed = sum(entry.size for entry in entries) - max_bytes, 0
+    if excess <= 0:
+        return 0
+    needed = _needed(folder)
+    for entry in entries:
+        if freed >= excess:
+            break
+        if entry.path in needed or time.time() - entry.used_at < SETTLED_S:
+            continue
+        _remove(entry.path)
+        freed += entry.size
+        log.info("cache_trimmed", entry=entry.path.name, bytes=entry.size)
+    return freed
+
+
+def _entries(cache: Path) -> Iterator[Entry]:
+    for path in cache.iterdir():
+        try:
+            inside = [path, *path.rglob("*")] if path.is_dir() else [path]
+            sizes = [file.stat().st_size for file in inside if file.is_file()]
+            yield Entry(path, sum(sizes), path.stat().st_mtime)
+        except FileNotFoundError:
+            continue  # a fetch that was cut off has taken its own file away
+
+
+def _needed(folder: NodeFolder) -> set[Path]:
+    needed = set()
+    for attempt in folder.all_attempts():
+        if attempt.exit.exists() or not attempt.plan.exists():
+            continue
+        start = attempt.start()
+        if start is not None and start.script:
+            script = read_model(attempt.plan, ScriptRun)
+            if script is not None and script.environment_folder is not None:
+                needed.add(Path(script.environment_folder))
+            continue
+        plan = read_model(attempt.plan, RunPlan)
+        if plan is None:
+            continue
+        needed |= {Path(path) for path in (plan.dataset_path, plan.model_path) if path}
+    return needed
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,183 @@
+"""Virtual environments for scripts' requirements: built once per content, over the node's own.
+
+Only wheels are installed, so nothing of a package runs while it is installed; it runs in the
+sandbox. Paths, addresses and options in a requirements file are refused for the same reason. The
+node's packages are seen through the new environment, so torch is not fetched again; what a
+requirement asks for in another version is put in front of it.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+NOT_FOUND = re.compile(r"No matching distribution found for ([^\s;]+)")
+CONFLICT = re.compile(r"The conflict is caused by:\s*(.+?)(?:\n\n|\Z)", re.DOTALL)
+OUR_PATH = "trainyard_node.pth"
+COMPLETE = "complete"
+# Of pip's own settings, where packages come from is the node's to say.
+PASSED = ("PATH", "HOME", "LANG", "TMPDIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy",
+          "http_proxy", "no_proxy", "SSL_CERT_FILE")  # fmt: skip
+MAX_REQUIREMENTS = 500
+
+
+class CannotBuild(Exception):
+    """The environment can't be had; the message tells the job's owner why."""
+
+
+def requirements_of(path: Path) -> list[str]:
+    """The packages that a requirements.txt or pyproject.toml asks for, each checked, sorted."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotBuild(f"{path.name} can't be read: {error}") from error
+    if path.name.endswith(".toml"):
+        lines = _dependencies(text, path.name)
+    else:
+        joined = text.replace("\\\n", " ")
+        lines = [line.split(" #")[0].strip() for line in joined.splitlines()]
+        lines = [line for line in lines if line and not line.startswith("#")]
+    if len(lines) > MAX_REQUIREMENTS:
+        raise CannotBuild(f"{path.name} names {len(lines)} packages; at most {MAX_REQUIREMENTS}")
+    return sorted({str(_checked(line, path.name)) for line in lines})
+
+
+def _dependencies(text: str, name: str) -> list[str]:
+    try:
+        found = tomllib.loads(text).get("project", {}).get("dependencies", [])
+    except tomllib.TOMLDecodeError as error:
+        raise CannotBuild(f"{name} is no TOML: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(line, str) for line in found):
+        raise CannotBuild(f"{name}: project.dependencies is no list of texts")
+    return found
+
+
+def _checked(line: str, name: str) -> Requirement:
+    if line.startswith("-"):
+        raise CannotBuild(
+            f"{name}: {line!r} is an option; only packages with their versions are taken, such as "
+            "einops==0.8.1"
+        )
+    try:
+        requirement = Requirement(line)
+    except InvalidRequirement as error:
+        raise CannotBuild(f"{name}: {line!r} is no requirement: {error}") from error
+    if requirement.url is not None:
+        raise CannotBuild(
+            f"{name}: {line!r} names an address; only packages by name and version are taken"
+        )
+    return requirement
+
+
+def build(
+    requirements: Sequence[str],
+    cache: Path,
+    *,
+    wheels: Path | None,
+    say: Callable[[str], None],
+    cancelled: Callable[[], bool],
+) -> Path:
+    """The folder of an environment with `requirements`, built where it is not there yet.
+
+    `wheels`: a folder that packages come from instead of an index. `say` gets a line for the
+    attempt's log now and then. CannotBuild, and OSError of the disk.
+    """
+    folder = cache / f"environment-{_key(requirements)}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / f"{folder.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two attempts at once: the second finds it built
+        if (folder / COMPLETE).exists():
+            os.utime(folder)  # it is used: the node's cache gives up what was not for longest
+            say(f"The environment of {len(requirements)} requirement(s) is here already.")
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
+        say(f"Building the environment: {', '.join(requirements)}")
+        _run([sys.executable, "-I", "-m", "venv", "--without-pip", str(folder)], say, cancelled)
+        [site] = (folder / "lib").glob("python*/site-packages")
+        ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+        (site / OUR_PATH).write_text("".join(f"{path}\n" for path in sorted(ours)))
+        if requirements:
+            _install(requirements, folder, wheels=wheels, say=say, cancelled=cancelled)
+        (folder / COMPLETE).touch()
+    say("The environment is built.")
+    return folder
+
+
+def _key(requirements: Sequence[str]) -> str:
+    site = sysconfig.get_path("purelib")
+    told = [sys.version, sys.prefix, _installed(site), *requirements]
+    return sha256("\n".join(told).encode()).hexdigest()[:32]
+
+
+def _installed(site: str) -> str:
+    """What the node has, by name and version: another torch is another environment."""
+    return " ".join(sorted(name for name in os.listdir(site) if name.endswith(".dist-info")))
+
+
+def _install(
+    requirements: Sequence[str],
+    folder: Path,
+    *,
+    wheels: Path | None,
+    say: Callable[[str], None],
+    cancelled: Callable[[], bool],
+) -> None:
+    listed = folder / "requirements.txt"
+    listed.write_text("\n".join(requirements) + "\n")
+    command = [
+        sys.executable, "-I", "-m", "pip", "--python", str(folder / "bin" / "python"), "install",
+        "--only-binary", ":all:", "--no-input", "--disable-pip-version-check", "--no-compile",
+        "--progress-bar", "off", "--requirement", str(listed),
+    ]  # fmt: skip
+    if wheels is not None:
+        command += ["--no-index", "--find-links", str(wheels)]
+    code, said = _run(command, say, cancelled)
+    if code == 0:
+        return
+    missing = NOT_FOUND.search(said)
+    if missing is not None:
+        where = f"the node's folder of wheels ({wheels})" if wheels else "the package index"
+        raise CannotBuild(
+            f"the package {missing[1]} could not be had from {where}: there is none of that name "
+            "and version as a wheel for this Python"
+        )
+    clash = CONFLICT.search(said)
+    why = " ".join((clash[1] if clash else said).split())[-400:]
+    raise CannotBuild(f"pip could not install the requirements: {why}")
+
+
+def _run(
+    command: list[str], say: Callable[[str], None], cancelled: Callable[[], bool]
+) -> tuple[int, str]:
+    """(exit code, output) of a command whose lines are also told."""
+    environment = {name: value for name, value in os.environ.items() if name in PASSED}
+    environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    said: list[str] = []
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        cwd="/",
+        env=environment,
+        umask=0o022,  # scripts read it as another user
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said.append(line)
+            say(line.rstrip())
+            if cancelled():
+                process.kill()
+                raise CannotBuild("it was stopped while its environment was built")
+    return process.returncode, "".join(said)

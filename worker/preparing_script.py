@@ -1,0 +1,187 @@
+"""Getting a script's attempt ready: its code, its environment, its secrets, its folders.
+
+Nothing of the script runs here. What it will own is given to the user that it runs as.
+"""
+
+import importlib.util
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.code_archive import BadArchive, unpack
+from core.messages import Order, Secrets
+from core.script import Script
+from core.states import Outcome
+from strategies.run_directory import json_bytes
+from worker.attempts import Attempt
+from worker.environments import CannotBuild, build, requirements_of
+from worker.inventory import gpu_device_numbers
+from worker.sandbox import Found, uid_for
+from worker.script_launch import RANK
+from worker.script_run import ENVIRONMENT, Limits, ScriptFolders, ScriptRun
+
+
+class CannotStart(Exception):
+    """The attempt can't be started here; the message tells its owner why."""
+
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome, self.reason = outcome, reason
+
+
+@dataclass(frozen=True)
+class ScriptHost:
+    """What this node offers to scripts."""
+
+    sandbox: Found
+    limits: Limits
+    wheels: Path | None = None
+    """A folder that packages come from instead of an index."""
+
+
+def script_run(
+    order: Order,
+    attempt: Attempt,
+    archive: Path,
+    *,
+    host: ScriptHost,
+    cache: Path,
+    resume_from: str | None,
+    fetch_secrets: Callable[[], Secrets],
+    tell: Callable[[str], None],
+    cancelled: Callable[[], bool],
+) -> ScriptRun:
+    """plan.json of a script whose archive is on this disk. CannotStart, and OSError of the disk."""
+    assert isinstance(order.spec, Script)
+    script, found = order.spec, host.sandbox
+    level, reason = (
+        (found.level, found.reason) if order.gang is None else (found.gang_level, found.gang_reason)
+    )
+    if level is None:
+        with_network = "" if order.gang is None else " with a network to the other nodes"
+        raise CannotStart(
+            Outcome.START_FAILED,
+            f"sandbox_unavailable: this node can't shut a script in{with_network}: {reason}",
+        )
+    folders = ScriptFolders(attempt)
+    shutil.rmtree(folders.path, ignore_errors=True)
+    for folder in (*folders.own, folders.box):
+        folder.mkdir(parents=True)
+    try:
+        unpack(archive, folders.code)
+    except BadArchive as error:
+        raise CannotStart(Outcome.START_FAILED, f"The code is refused: {error}.") from error
+    _place_sdk(folders)
+    environment = None
+    if script.requirements is not None:
+        environment = _environment(
+            folders.code / script.requirements, attempt, host, cache, tell, cancelled
+        )
+    require_launcher(script, environment)
+    if script.secrets:
+        _write_secrets(attempt, fetch_secrets())
+    _hand_over(folders, uid_for(attempt.path.name))
+    if resume_from is not None:
+        _let_read(Path(resume_from))
+    return ScriptRun(
+        script=script,
+        ranks=order.plan.ranks_per_node,
+        level=level,
+        limits=host.limits,
+        python=sys.executable if environment is None else f"{ENVIRONMENT}/bin/python",
+        environment_folder=None if environment is None else str(environment),
+        resume_from=resume_from,
+        resume_step=0 if order.resume is None else order.resume.step,
+        gpus=_gpus(order),
+    )
+
+
+def _gpus(order: Order) -> tuple[int, ...]:
+    """The device files of the ranks' GPUs, by their numbers."""
+    if order.plan.device != "cuda":
+        return ()
+    return gpu_device_numbers(order.slots or range(order.plan.ranks_per_node))
+
+
+def _place_sdk(folders: ScriptFolders) -> None:
+    """The one file of ours that a script may import."""
+    package = folders.sdk / "trainyard"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    found = importlib.util.find_spec("trainyard")
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    shutil.copyfile(Path(found.submodule_search_locations[0]) / "run.py", package / "run.py")
+    folders.rank.write_text(RANK)
+    folders.rank.chmod(0o755)
+
+
+def _environment(
+    file: Path,
+    attempt: Attempt,
+    host: ScriptHost,
+    cache: Path,
+    tell: Callable[[str], None],
+    cancelled: Callable[[], bool],
+) -> Path:
+    attempt.launcher_logs.mkdir(parents=True, exist_ok=True)
+    with (attempt.launcher_logs / "stdout.log").open("a") as log:
+
+        def say(line: str) -> None:
+            log.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+            log.flush()
+            tell(f"Building the environment: {line}"[:300])
+
+        try:
+            return build(
+                requirements_of(file), cache, wheels=host.wheels, say=say, cancelled=cancelled
+            )
+        except CannotBuild as error:
+            say(str(error))
+            outcome = Outcome.CANCELLED if cancelled() else Outcome.START_FAILED
+            raise CannotStart(outcome, f"Its environment can't be built: {error}.") from error
+
+
+def require_launcher(script: Script, environment: Path | None) -> None:
+    """CannotStart where this node has not got what is to start the ranks."""
+    if script.launcher == "mpirun" and shutil.which("mpirun") is None:
+        raise CannotStart(
+            Outcome.START_FAILED, "This node has no MPI: there is no mpirun. Take torchrun."
+        )
+    needed = {"torchrun": "torch", "accelerate": "accelerate"}.get(script.launcher)
+    if needed is None or importlib.util.find_spec(needed) is not None:
+        return
+    if environment is None or not list(environment.glob(f"lib/python*/site-packages/{needed}")):
+        raise CannotStart(
+            Outcome.START_FAILED,
+            f"{script.launcher} is not installed on this node. Name {needed} in a requirements "
+            "file of the code.",
+        )
+
+
+def _write_secrets(attempt: Attempt, secrets: Secrets) -> None:
+    attempt.secrets_file.unlink(missing_ok=True)
+    descriptor = os.open(attempt.secrets_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(json_bytes(secrets))
+
+
+def _let_read(folder: Path) -> None:
+    """Let another user read it, whatever the worker's umask is."""
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _hand_over(folders: ScriptFolders, uid: int | None) -> None:
+    """Give the script what it may write to; let it read the rest, whatever the umask was."""
+    _let_read(folders.sdk)
+    for own in folders.own:
+        for path in [own, *own.rglob("*")]:
+            if path.is_dir():
+                path.chmod(0o755)
+            if uid is not None:
+                os.chown(path, uid, uid)

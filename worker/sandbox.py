@@ -1,0 +1,313 @@
+"""What shuts a user's script in, and which way of doing so this machine allows.
+
+Inside there is the system and Python, read-only; the job's own folders; the GPUs of its lease; a
+network of its own with nothing on it but loopback and, of a job on several nodes, its fellows
+(`worker.gang_network`). Outside stay everybody's files, other processes, the network, the platform.
+`bubblewrap` where it is installed, else `namespaces`: the same view, built by `worker.sandbox_init`
+under unshare(1). Either way that program is the first one inside.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from worker.gang_network import GO, INTERFACE, MTU, PREFIX, address_of
+
+INIT = Path(__file__).with_name("sandbox_init.py")
+PROBE_WITHIN_S = 20.0
+# Root's scripts run as one of these; no account has them (systemd.io/UIDS-GIDS: unused).
+FIRST_UID, NUM_UIDS = 60_578, 606
+OURS = ("api", "core", "dashboard", "migrations", "scheduler", "standalone", "strategies",
+        "trainyard", "worker")  # fmt: skip
+TOP_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # links into /usr, mostly
+ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "ssl/certs",
+       "ssl/openssl.cnf", "openmpi", "fonts", "mime.types")  # fmt: skip
+DEVICES = ("null", "zero", "full", "random", "urandom")
+TUN = "/dev/net/tun"
+GPU_CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
+
+
+class Level(StrEnum):
+    """What a sandbox is made with."""
+
+    BUBBLEWRAP = "bubblewrap"
+    NAMESPACES = "namespaces"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What this machine allows; a level that is None says why none."""
+
+    level: Level | None
+    reason: str = ""
+    gang_level: Level | None = None
+    """For a script on several nodes: it needs a network among them."""
+    gang_reason: str = ""
+
+
+@dataclass(frozen=True)
+class Fellows:
+    """The network of a sandbox with those on other nodes."""
+
+    address: str
+    """Its own."""
+    descriptor: int
+    """The socket, inherited, that takes the other end of its interface to the relay."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """One sandbox: what is seen in it beside the system, and what runs."""
+
+    folder: Path
+    """On the host, of this sandbox alone: for /etc, and for an empty folder to hide things with."""
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    working_folder: str
+    binds: Sequence[tuple[Path, str, bool]]
+    """(host path, path inside, writable)."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    shm_bytes: int = 1 << 30
+    gpus: Sequence[int] = ()
+    uid: int | None = None
+    """Whom it runs as where the worker is root; else the worker's own user, without rights."""
+    fellows: Fellows | None = None
+    """None: nobody is on its network."""
+
+    def launch(self, level: Level) -> tuple[list[str], bytes]:
+        """The command to start on the host, and what its standard input must be."""
+        self._write_etc()
+        # Parents first: a Python that itself lies under /tmp is laid into the script's own /tmp.
+        view = sorted(
+            [*system_view(), *self._etc(), *self.binds], key=lambda bind: PurePosixPath(bind[1])
+        )
+        devices = gpu_devices(self.gpus, os.listdir("/dev"))
+        first = [sys.executable, "-I", "-S"]
+        told: dict[str, object] = {
+            "mounts": None,
+            "network": self._network(),
+            "limits": dict(self.limits),
+            "uid": self.uid,
+            "gid": self.uid,
+            "command": list(self.command),
+            "environment": dict(self.environment),
+            "folder": self.working_folder,
+        }
+        if level is Level.BUBBLEWRAP:
+            inside = "/job/init.py"
+            outer = self._bubblewrap([*view, (INIT, inside, False)], devices)
+            command = [*outer, *first, inside]
+        else:
+            told["mounts"] = self._mounts(view, devices)
+            command = [*_unshare(), *first, str(INIT)]
+        return command, json.dumps(told).encode()
+
+    def _bubblewrap(self, view: Sequence[tuple[Path, str, bool]], devices: list[str]) -> list[str]:
+        found = _bwrap()
+        assert found is not None
+        command = [
+            found, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts",
+            "--unshare-cgroup-try", "--die-with-parent", "--as-pid-1", "--hostname", "sandbox",
+            "--cap-drop", "ALL",
+        ]  # fmt: skip
+        if os.geteuid() == 0:
+            for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
+                command += ["--cap-add", capability]
+            if self.fellows is not None:
+                command += ["--cap-add", "CAP_NET_ADMIN"]
+        else:
+            command += ["--unshare-user", "--disable-userns"]
+        for target, source in top_links():
+            command += ["--symlink", source, target]
+        command += ["--proc", "/proc", "--dev", "/dev"]
+        command += ["--size", str(self.shm_bytes), "--perms", "1777", "--tmpfs", "/dev/shm"]
+        for device in [*devices, TUN] if self.fellows is not None else devices:
+            command += ["--dev-bind", device, device]
+        made: set[str] = set()
+        for path, place, writable in view:
+            for above in folders_above(place):
+                if above not in made:
+                    command += ["--perms", "0755", "--dir", above]
+                    made.add(above)
+            command += ["--bind" if writable else "--ro-bind", str(path), place]
+        return [*command, "--remount-ro", "/", "--chdir", "/"]
+
+    def _mounts(
+        self, view: Sequence[tuple[Path, str, bool]], devices: list[str]
+    ) -> dict[str, object]:
+        root = self.folder / "root"
+        root.mkdir(exist_ok=True)
+        nodes = [f"/dev/{name}" for name in DEVICES] + devices
+        links = [(source, target) for target, source in top_links()]
+        links += [("/proc/self/fd", "/dev/fd"), ("/proc/self/fd/1", "/dev/stdout"),
+                  ("/proc/self/fd/2", "/dev/stderr")]  # fmt: skip
+        return {
+            "root": str(root),
+            "folders": ["/dev"],
+            "tmpfs": [("/dev", 1 << 20, "755"), ("/dev/shm", self.shm_bytes, "1777")],
+            "binds": [(node, node, True) for node in nodes]
+            + [(str(source), target, writable) for source, target, writable in view],
+            "links": links,
+            "own_user_namespace": os.geteuid() != 0,
+        }
+
+    def _network(self) -> dict[str, object] | None:
+        if self.fellows is None:
+            return None
+        return {
+            "interface": INTERFACE,
+            "address": self.fellows.address,
+            "prefix": PREFIX,
+            "mtu": MTU,
+            "descriptor": self.fellows.descriptor,
+        }
+
+    def _write_etc(self) -> None:
+        uid, gid = (self.uid, self.uid) if self.uid is not None else (os.getuid(), os.getgid())
+        etc = self.folder / "etc"
+        etc.mkdir(parents=True, exist_ok=True)
+        (self.folder / "empty").mkdir(exist_ok=True)
+        root = "root:x:0:0::/tmp:/bin/sh\n" if uid else ""
+        (etc / "passwd").write_text(f"{root}user:x:{uid}:{gid}::/tmp:/bin/sh\n")
+        (etc / "group").write_text(f"user:x:{gid}:\n")
+        (etc / "hosts").write_text("127.0.0.1 localhost sandbox\n")
+        (etc / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
+        for path in etc.iterdir():
+            path.chmod(0o644)  # whatever the worker's umask is
+
+    def _etc(self) -> list[tuple[Path, str, bool]]:
+        own = [
+            (path, f"/etc/{path.name}", False) for path in sorted((self.folder / "etc").iterdir())
+        ]
+        hidden = [(self.folder / "empty", place, False) for place in our_packages()]
+        return [*own, *hidden]
+
+
+def gpu_devices(gpus: Sequence[int], found: Collection[str]) -> list[str]:
+    """The device files to show of those `found` in /dev: of these GPUs, and what steers them."""
+    if not gpus:
+        return []
+    names = [*GPU_CONTROL, *(f"nvidia{number}" for number in gpus)]
+    return [f"/dev/{name}" for name in names if name in found]
+
+
+def uid_for(name: str) -> int | None:
+    """Whom the script of the attempt `name` runs as, where the worker is root."""
+    return FIRST_UID + zlib.crc32(name.encode()) % NUM_UIDS if os.geteuid() == 0 else None
+
+
+def system_view() -> list[tuple[Path, str, bool]]:
+    """The system and this Python, parents before what lies below them."""
+    roots = [
+        "/usr",
+        *(top for top in TOP_FOLDERS if os.path.isdir(top) and not os.path.islink(top)),
+    ]
+    for prefix in (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))):
+        if not any(prefix == root or prefix.startswith(f"{root}/") for root in roots):
+            roots.append(prefix)
+    roots += [f"/etc/{name}" for name in ETC if os.path.exists(f"/etc/{name}")]
+    if os.path.isdir("/sys"):
+        roots.append("/sys")
+    return [(Path(root), root, False) for root in roots]
+
+
+def folders_above(target: str) -> list[str]:
+    """What has to exist before `target` is mounted, outermost first."""
+    return [str(parent) for parent in reversed(PurePosixPath(target).parents)][1:]
+
+
+def top_links() -> list[tuple[str, str]]:
+    """(/bin, usr/bin) and its like."""
+    return [(top, os.readlink(top)) for top in TOP_FOLDERS if os.path.islink(top)]
+
+
+def our_packages() -> list[str]:
+    """Where this installation's own packages lie among what is seen inside."""
+    sites = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    return [
+        path for site in sorted(sites) for name in OURS if os.path.isdir(path := f"{site}/{name}")
+    ]
+
+
+def _unshare() -> list[str]:
+    command = [shutil.which("unshare") or "unshare", "--mount", "--pid", "--net", "--ipc", "--uts"]
+    if os.geteuid() != 0:
+        command += ["--user", "--map-root-user"]
+    return [*command, "--fork", "--kill-child", "--"]
+
+
+@cache
+def _bwrap() -> str | None:
+    return shutil.which("bwrap")
+
+
+def find_level(wanted: str = "auto") -> Found:
+    """The best that works here, found by trying it. `wanted` names one, or `none`."""
+    if wanted == "none":
+        reason = "TRAINYARD_SANDBOX is none on this node"
+        return Found(None, reason, None, reason)
+    levels = list(Level) if wanted == "auto" else [Level(wanted)]
+    level, reason = first_that_works(levels, in_gang=False)
+    return Found(level, reason, *first_that_works(levels, in_gang=True))
+
+
+def first_that_works(levels: Sequence[Level], *, in_gang: bool) -> tuple[Level | None, str]:
+    """The first level that can be built here, or why none can."""
+    reasons = []
+    for level in levels:
+        reason = why_not(level, in_gang=in_gang)
+        if not reason:
+            return level, ""
+        reasons.append(f"{level}: {reason}")
+    return None, "; ".join(reasons)
+
+
+def why_not(level: Level, *, in_gang: bool = False) -> str:
+    """Why a sandbox of this level can't be built here; empty where it can: one is.
+
+    `in_gang`: with a network to other nodes.
+    """
+    program = "bwrap" if level is Level.BUBBLEWRAP else "unshare"
+    if shutil.which(program) is None:
+        return f"{program} is not installed"
+    outside, inside = socket.socketpair()
+    with outside, inside, tempfile.TemporaryDirectory(prefix="trainyard-sandbox-") as folder:
+        os.chmod(folder, 0o755)
+        box = Box(
+            folder=Path(folder),
+            command=[sys.executable, "-I", "-c", "import socket; print('inside')"],
+            environment={"PATH": "/usr/bin:/bin"},
+            working_folder="/",
+            binds=[],
+            uid=uid_for(folder),
+            fellows=Fellows(address_of(0), inside.fileno()) if in_gang else None,
+        )
+        command, told = box.launch(level)
+        outside.sendall(GO)
+        try:
+            done = subprocess.run(
+                command,
+                input=told,
+                capture_output=True,
+                timeout=PROBE_WITHIN_S,
+                env={},
+                cwd="/",
+                pass_fds=[inside.fileno()] if in_gang else [],
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{program}: {error}"
+    if done.returncode == 0 and done.stdout.strip() == b"inside":
+        return ""
+    said = " ".join(done.stderr.decode(errors="replace").split())
+    return (said or f"{program} ended with code {done.returncode}")[:400]

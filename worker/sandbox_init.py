@@ -1,0 +1,334 @@
+"""The first process inside a sandbox: shuts the door behind itself, then starts the script.
+
+It is process 1 of the sandbox's PID namespace, so the kernel ends everything in it when it ends. It
+runs alone, with the standard library only (`python -I -S sandbox_init.py`), and reads what to do
+from its standard input: secrets stand in no argument list and in nobody's environment but the
+script's.
+
+    mounts     where there is no bubblewrap: what is seen inside, made here
+    limits     resource limits by name
+    network    of a script on several nodes its address, and the socket to its relay; else null
+    uid, gid   whom the script runs as, where the worker is root; else null
+    command, environment, folder
+"""
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import platform
+import resource
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+KEPT_FLAGS = {"nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC, "ro": MS_RDONLY}
+PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_CAP_AMBIENT = 24, 38, 22, 47
+PR_CAP_AMBIENT_CLEAR_ALL, SECCOMP_MODE_FILTER = 4, 2
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+SIOCSIFADDR, SIOCSIFNETMASK, SIOCSIFMTU = 0x8916, 0x891C, 0x8922
+TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 1, 0x1000
+CAPABILITY_VERSION = 0x20080522
+PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+CANNOT_START = 126  # as a shell's
+LINGER_S = 2.0  # for what was sent last to arrive on the other nodes
+
+# What no training needs and kernels have been broken with. By architecture, from
+# linux/arch/*/syscalls: ptrace mount umount2 pivot_root chroot unshare setns keyctl add_key
+# request_key bpf perf_event_open userfaultfd io_uring_setup kexec_load init_module finit_module
+# delete_module swapon reboot open_by_handle_at name_to_handle_at move_mount fsopen open_tree
+# mount_setattr
+DENIED = {
+    "x86_64": (101, 165, 166, 155, 161, 272, 308, 250, 248, 249, 321, 298, 323, 425, 246, 175, 313,
+               176, 167, 169, 304, 303, 429, 430, 428, 442),
+    "aarch64": (117, 40, 39, 41, 51, 97, 268, 219, 217, 218, 280, 241, 282, 425, 104, 105, 273,
+                106, 224, 142, 265, 264, 429, 430, 428, 442),
+}  # fmt: skip
+CLONE = {"x86_64": 56, "aarch64": 220}
+CLONE3 = 435
+AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone takes
+X32 = 0x40000000
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> int:
+    """Build, lock, run; the script's exit code, or 128 and the number of its signal."""
+    with os.fdopen(0, "rb", closefd=False) as told:
+        wanted = json.load(told)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    try:
+        network = wanted["network"]
+        interface = None if network is None else make_interface(network)
+        if wanted["mounts"] is not None:
+            build(wanted["mounts"])
+        if interface is not None:
+            meet(interface, network["descriptor"])
+        lock(wanted["limits"], wanted["uid"], wanted["gid"])
+        os.chdir(wanted["folder"])
+        child = start(wanted["command"], wanted["environment"])
+    except OSError as error:
+        sys.stderr.write(f"The sandbox can't be built: {error}\n")
+        return CANNOT_START
+    code = wait_for(child)
+    if network is not None:
+        linger()
+    return code
+
+
+# ------------------------------------------------------------------------------------- building
+
+
+def build(mounts: dict[str, Any]) -> None:
+    """Make a new root of `mounts` and go there. This process is alone in its mount namespace."""
+    new_root = mounts["root"]
+    own_umask = os.umask(0o022)  # whoever runs inside walks through the folders that are made here
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    mount("tmpfs", new_root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
+    for target in mounts["folders"]:
+        os.makedirs(new_root + target, mode=0o755, exist_ok=True)
+    for target, size, mode in mounts["tmpfs"]:
+        os.makedirs(new_root + target, exist_ok=True)
+        mount("tmpfs", new_root + target, "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode},size={size}")
+    for source, target, writable in mounts["binds"]:
+        bind(source, new_root + target, writable=writable)
+    for source, target in mounts["links"]:
+        os.symlink(source, new_root + target)
+    os.makedirs(new_root + "/proc", exist_ok=True)
+    mount("proc", new_root + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    old_root = new_root + "/.old"
+    os.makedirs(old_root)
+    if libc.syscall(PIVOT_ROOT[platform.machine()], new_root.encode(), old_root.encode()) != 0:
+        raise failure("pivot_root")
+    os.chdir("/")
+    if libc.umount2(b"/.old", MNT_DETACH) != 0:
+        raise failure("umount")
+    os.rmdir("/.old")
+    mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    os.umask(own_umask)
+    raise_interface("lo")
+    socket.sethostname("sandbox")
+    if mounts["own_user_namespace"]:  # no further one may be made in it
+        with open("/proc/sys/user/max_user_namespaces", "w") as file:
+            file.write("0")
+
+
+def bind(source: str, target: str, *, writable: bool) -> None:
+    """Show `source` at `target`, with all that is mounted below it, read-only unless `writable`."""
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_RDONLY, 0o600))
+    mount(source, target, None, MS_BIND | MS_REC)
+    if writable:
+        return
+    for place, flags in mounted_below(os.path.realpath(target)):
+        mount("none", place, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
+
+
+def mounted_below(target: str) -> list[tuple[str, int]]:
+    """Mount points at and below `target`, with the flags that a namespace may not take off."""
+    found = []
+    with open("/proc/self/mountinfo") as file:
+        for line in file:
+            fields = line.split()
+            place = fields[4].encode().decode("unicode_escape")
+            if place == target or place.startswith(target + "/"):
+                flags = sum(KEPT_FLAGS.get(option, 0) for option in fields[5].split(","))
+                found.append((place, flags & ~MS_RDONLY))
+    return found
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
+    done = libc.mount(
+        source.encode(),
+        target.encode(),
+        None if kind is None else kind.encode(),
+        ctypes.c_ulong(flags),
+        options.encode() or None,
+    )
+    if done != 0:
+        raise failure(f"mount {target}")
+
+
+def raise_interface(name: str) -> None:
+    """A new interface is down, loopback too."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        asked = struct.pack("16sh", name.encode(), 0)
+        flags = struct.unpack("16sh", fcntl.ioctl(any_socket, SIOCGIFFLAGS, asked))[1]
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", name.encode(), flags | IFF_UP))
+
+
+# ------------------------------------------------------------------------------- the other nodes
+
+
+def make_interface(network: dict[str, Any]) -> int:
+    """The interface that leads to the other nodes, of this network namespace; where its packets
+    come out."""
+    tun = os.open("/dev/net/tun", os.O_RDWR)
+    name = network["interface"].encode()
+    fcntl.ioctl(tun, TUNSETIFF, struct.pack("16sH22x", name, IFF_TUN | IFF_NO_PI))
+    netmask = (0xFFFFFFFF << (32 - network["prefix"]) & 0xFFFFFFFF).to_bytes(4, "big")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for request, address in (
+            (SIOCSIFADDR, socket.inet_aton(network["address"])),
+            (SIOCSIFNETMASK, netmask),
+        ):
+            asked = struct.pack("16sH2x4s8x", name, socket.AF_INET, address)
+            fcntl.ioctl(any_socket, request, asked)
+        fcntl.ioctl(any_socket, SIOCSIFMTU, struct.pack("16si", name, network["mtu"]))
+    raise_interface(network["interface"])
+    return tun
+
+
+def meet(interface: int, descriptor: int) -> None:
+    """Give the interface's other end to the relay outside, and wait until that has met the other
+    nodes."""
+    with socket.socket(fileno=descriptor) as outside:
+        socket.send_fds(outside, [b"t"], [interface])
+        os.close(interface)
+        if not outside.recv(1):
+            raise OSError(errno.ENOTCONN, "the other nodes were not reached")
+
+
+def linger() -> None:
+    """With this process the network ends: wait until the others have what was sent to them."""
+    deadline = time.monotonic() + LINGER_S
+    while time.monotonic() < deadline:
+        with open("/proc/net/tcp") as file:
+            queues = [line.split()[4].partition(":")[0] for line in file.readlines()[1:]]
+        if not any(int(waiting, 16) for waiting in queues):
+            return
+        time.sleep(0.02)
+
+
+# -------------------------------------------------------------------------------------- locking
+
+
+def lock(limits: dict[str, int], uid: int | None, gid: int | None) -> None:
+    """Give up all that this process may do beyond an ordinary one, for good."""
+    os.setsid()  # no terminal to push characters into
+    for name, value in limits.items():
+        number = getattr(resource, name)
+        hard = resource.getrlimit(number)[1]
+        bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (bounded, bounded))
+    drop_bounding_set()
+    if uid is not None and gid is not None:
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    drop_capabilities()
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    deny_system_calls()
+
+
+def drop_bounding_set() -> None:
+    """No file with capabilities gives any of them back. Without the right to do that there are
+    none to give."""
+    for capability in range(64):
+        if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            return
+
+
+def drop_capabilities() -> None:
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = struct.pack("Ii", CAPABILITY_VERSION, 0)
+    if libc.capset(header, bytes(24)) != 0:
+        raise failure("capset")
+
+
+def deny_system_calls() -> None:
+    """A seccomp filter: what DENIED lists fails with EPERM, and so do new namespaces."""
+    machine = platform.machine()
+    if machine not in DENIED:
+        raise OSError(errno.ENOSYS, f"no list of system calls for {machine}")
+    load, equal, at_least, any_of, answer = 0x20, 0x15, 0x35, 0x45, 0x06
+    allow, deny = 0x7FFF0000, 0x00050000 | errno.EPERM
+    absent = 0x00050000 | errno.ENOSYS
+    program = [
+        (load, 0, 0, 4),  # the architecture
+        (equal, 1, 0, AUDIT_ARCH[machine]),
+        (answer, 0, 0, deny),
+        (load, 0, 0, 0),  # the number of the call
+        (at_least, 0, 1, X32),
+        (answer, 0, 0, deny),
+        (equal, 0, 1, CLONE3),  # its flags can't be seen; the C library falls back to clone
+        (answer, 0, 0, absent),
+    ]
+    for number in DENIED[machine]:
+        program += [(equal, 0, 1, number), (answer, 0, 0, deny)]
+    program += [
+        (equal, 0, 3, CLONE[machine]),
+        (load, 0, 0, 16),  # the lower half of its first argument: flags
+        (any_of, 0, 1, NEW_NAMESPACES),
+        (answer, 0, 0, deny),
+        (answer, 0, 0, allow),
+    ]
+    code = b"".join(struct.pack("HBBI", *line) for line in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(buffer))
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.create_string_buffer(header, len(header)))
+
+
+def prctl(option: int, *arguments: Any) -> None:
+    padded = [a if not isinstance(a, int) else ctypes.c_ulong(a) for a in arguments]
+    padded += [ctypes.c_ulong(0)] * (4 - len(padded))
+    if libc.prctl(option, *padded) != 0:
+        raise failure(f"prctl {option}")
+
+
+def failure(what: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"{what}: {os.strerror(number)}")
+
+
+# -------------------------------------------------------------------------------------- running
+
+
+def start(command: list[str], environment: dict[str, str]) -> int:
+    """Start the script's launcher in a session of its own; its pid."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            os.execvpe(command[0], command, environment)
+        except OSError as error:
+            sys.stderr.write(f"{command[0]} can't be started: {error.strerror}\n")
+            sys.stderr.flush()
+        finally:
+            os._exit(CANNOT_START)
+    return child
+
+
+def wait_for(child: int) -> int:
+    """Pass signals on and bury the dead until `child` has ended; everything else ends with us."""
+
+    def forward(number: int, _: object) -> None:
+        try:
+            os.kill(child, number)
+        except ProcessLookupError:
+            return
+
+    for number in FORWARDED:
+        signal.signal(number, forward)
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
