@@ -1,11 +1,14 @@
 """`client.admin`: people, nodes and the audit log, for staff and administrators."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
-from trainyard.paging import all_pages
+from trainyard.node_views import InTheWay
+from trainyard.operation_views import ReadOnly, UnsafeSetting
+from trainyard.paging import all_pages, whole_list
 from trainyard.views import AuditEntry, Enrolment, Link, Node, User
 
 
@@ -45,6 +48,14 @@ class Admin:
         """A link with which a person can sign in once."""
         return decode(Link, self._connection.post(f"/v1/users/{segment(user)}/login-link"))
 
+    def unsafe_settings(self) -> list[UnsafeSetting]:
+        """What of the installation could be safer, the most dangerous first."""
+        return whole_list(self._connection, "/v1/admin/unsafe-settings", UnsafeSetting)
+
+    def unlink(self, user: str) -> None:
+        """Forget who a person is at the OpenID provider; their next sign-in links them anew."""
+        self._connection.delete(f"/v1/users/{segment(user)}/identities")
+
     # ------------------------------------------------------------------- nodes, by id or name
 
     def enrol(self, name: str, *, node_class: str | None = None) -> Enrolment:
@@ -55,6 +66,15 @@ class Admin:
     def drain(self, node: str) -> Node:
         """Start nothing new there; what runs goes on."""
         return self._act(node, "drain")
+
+    def maintenance(self, node: str) -> Node:
+        """Drain it if it is in use; it is in maintenance once nothing runs on it."""
+        return self._act(node, "maintenance")
+
+    def in_the_way(self, node: str) -> InTheWay:
+        """The jobs that run on it and the leases that are open on it."""
+        path = f"/v1/admin/nodes/{segment(node)}/in-the-way"
+        return decode(InTheWay, self._connection.get(path))
 
     def resume(self, node: str) -> Node:
         """Use it again."""
@@ -68,9 +88,37 @@ class Admin:
         """Take it out for good; its token stops working."""
         return self._act(node, "retire")
 
-    def audit(self, *, limit: int | None = None) -> Iterator[AuditEntry]:
-        """Who did what, newest first."""
-        return all_pages(self._connection, "/v1/admin/audit", AuditEntry, limit=limit)
+    def audit(
+        self,
+        *,
+        limit: int | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Iterator[AuditEntry]:
+        """Who did what, newest first. `action` is such as `node.drain`; `node.` is all of it."""
+        return all_pages(
+            self._connection,
+            "/v1/admin/audit",
+            AuditEntry,
+            limit=limit,
+            actor=actor,
+            action=action,
+            subject=subject,
+            since=since.isoformat() if since else None,
+            until=until.isoformat() if until else None,
+        )
+
+    def begin_read_only(self, *, minutes: int, reason: str) -> ReadOnly:
+        """Change nothing from now on, for so long at most. What runs goes on."""
+        body = {"minutes": minutes, "reason": reason}
+        return decode(ReadOnly, self._connection.post("/v1/admin/read-only", body))
+
+    def end_read_only(self) -> None:
+        """Changes are welcome again."""
+        self._connection.delete("/v1/admin/read-only")
 
     def _act(self, node: str, verb: str) -> Node:
         answer: Any = self._connection.post(f"/v1/admin/nodes/{segment(node)}/{verb}")

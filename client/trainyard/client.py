@@ -9,15 +9,26 @@ import httpx2
 
 from trainyard import config
 from trainyard.admin import Admin
+from trainyard.agendas import Agendas
+from trainyard.cleanups import Cleanups
+from trainyard.code_archives import CodeArchives
 from trainyard.connection import Connection, Patience
 from trainyard.datasets import Datasets
 from trainyard.decoding import decode
 from trainyard.jobs import Jobs
-from trainyard.leases import Leases
+from trainyard.leases import Calendars, Leases, MaintenanceHours, Waitlist
 from trainyard.models import Models
 from trainyard.nodes import Nodes
+from trainyard.notifications import Notifications
+from trainyard.people import People
+from trainyard.policies import Policies
+from trainyard.reports import Reports
+from trainyard.secret_values import Secrets
+from trainyard.sessions import Sessions
+from trainyard.storage_views import Storage
 from trainyard.studies import Studies
 from trainyard.tokens import Tokens
+from trainyard.usage import Usage
 from trainyard.views import Me
 
 
@@ -51,12 +62,25 @@ class Trainyard:
         )
         self.jobs = Jobs(self.connection)
         self.studies = Studies(self.connection)
+        self.agendas = Agendas(self.connection)
+        self.reports = Reports(self.connection)
         self.datasets = Datasets(self.connection)
         self.models = Models(self.connection)
         self.nodes = Nodes(self.connection)
         self.leases = Leases(self.connection)
+        self.waitlist = Waitlist(self.connection)
+        self.calendars = Calendars(self.connection)
+        self.maintenance = MaintenanceHours(self.connection)
+        self.code = CodeArchives(self.connection)
+        self.secrets = Secrets(self.connection)
         self.tokens = Tokens(self.connection)
+        self.sessions = Sessions(self.connection)
         self.admin = Admin(self.connection)
+        self.cleanups = Cleanups(self.connection)
+        self.notifications = Notifications(self.connection)
+        self.usage = Usage(self.connection)
+        self.people = People(self.connection)
+        self.policies = Policies(self.connection)
 
     @property
     def url(self) -> str:
@@ -66,6 +90,10 @@ class Trainyard:
     def me(self) -> Me:
         """Who is asking, and what of theirs waits and runs."""
         return decode(Me, self.connection.get("/v1/me"))
+
+    def storage(self) -> Storage:
+        """What is kept for you, how much it may be and for how long."""
+        return decode(Storage, self.connection.get("/v1/me/storage"))
 
     def close(self) -> None:
         """Close all connections."""

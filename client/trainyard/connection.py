@@ -99,6 +99,10 @@ class Connection:
         """The answer's JSON."""
         return self._json(self._exchange("GET", path, params=params))
 
+    def text(self, path: str, **params: Parameter | None) -> str:
+        """The answer as it is, whatever its type."""
+        return self._exchange("GET", path, params=params, headers={"Accept": "*/*"}).text
+
     def post(
         self,
         path: str,
@@ -134,6 +138,11 @@ class Connection:
         """The answer's JSON."""
         headers = {"Content-Type": JSON}
         return self._json(self._exchange("PATCH", path, headers=headers, content=encode(body)))
+
+    def put(self, path: str, body: object) -> Any:
+        """The answer's JSON."""
+        headers = {"Content-Type": JSON}
+        return self._json(self._exchange("PUT", path, headers=headers, content=encode(body)))
 
     def upload(self, path: str, body: Upload, **params: Parameter | None) -> Any:
         """Stream `body`; the answer's JSON."""

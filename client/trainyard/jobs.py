@@ -11,6 +11,7 @@ from trainyard.errors import BadInput
 from trainyard.paging import all_pages, whole_list
 from trainyard.stream import StreamEvent, follow_stream
 from trainyard.views import (
+    Accuracy,
     Artifact,
     Attempt,
     Checkpoint,
@@ -36,6 +37,10 @@ class Jobs:
         if isinstance(spec, Mapping):
             return decode(PlanAnswer, self._connection.post("/v1/jobs/plan", {"spec": dict(spec)}))
         return decode(PlanAnswer, self._connection.post_yaml("/v1/jobs/plan", spec_text(spec)))
+
+    def plan_accuracy(self) -> Accuracy:
+        """How near the plans of finished jobs were to the memory that they needed."""
+        return decode(Accuracy, self._connection.get("/v1/jobs/plan/accuracy"))
 
     def create(self, spec: Spec) -> Job:
         """Submit a job. Safe against lost answers: one idempotency key for all tries."""

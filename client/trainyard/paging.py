@@ -44,7 +44,8 @@ def _pages(
             yield decode(kind, document)
         if not page["has_more"] or not page["data"]:
             return
-        after = str(page["data"][-1]["id"])
+        last = page["data"][-1]
+        after = str(last["id"] if "id" in last else last["sha256"])  # a report's hash names it
 
 
 def _page(document: object, path: str) -> dict[str, list[dict[str, object]]]:

@@ -19,7 +19,7 @@ from trainyard.errors import ApiError
 from trainyard.inert import one_line
 from trainyard.stream import DISCONNECTED, END, RECONNECTED, StreamEvent
 from trainyard.views import Event, Job
-from trainyard.wording import clock_time, duration, moment, number, sparkline
+from trainyard.wording import clock_time, duration, moment, number, sparkline, steps_text
 
 PLAIN_EVERY_S = 5.0
 REFRESH_PER_S = 8
@@ -200,8 +200,8 @@ def _bar_line(job: Job, width: int) -> RenderableType:
         ProgressBar(
             total=max(1, job.steps), completed=job.step, width=max(10, min(48, width - 40))
         ),
-        Text(f"step {job.step:,}/{job.steps:,}"),
-        Text(f"{share:.0%}"),
+        Text(f"step {steps_text(job.step, job.steps, separator='/')}"),
+        Text(f"{share:.0%}" if job.steps else ""),
     )
     return grid
 
@@ -250,7 +250,9 @@ def plain_line(watched: Watched) -> str:
     job = watched.job
     if not job.step or job.state not in ("running", "stopping"):
         return one_line(f"{job.state}: {job.reason}" if job.reason else job.state)
-    share = job.step / job.steps if job.steps else 0.0
+    if not job.steps:
+        return one_line(f"{job.state}  step {job.step}  loss {number(job.loss)}")
+    share = job.step / job.steps
     return one_line(
         f"{job.state}  step {job.step}/{job.steps}  {share:.0%}  loss {number(job.loss)}  "
         f"{number(job.tokens_per_s and round(job.tokens_per_s))} {job.plan.unit}/s  "
@@ -262,7 +264,8 @@ def headline(job: Job) -> str:
     """What is followed, and in which zone its times are."""
     zone = datetime.now().astimezone().strftime("%z")
     layout = f"{job.plan.strategy} on {job.plan.world_size} rank(s)"
-    return one_line(f"{job.name}  {job.id}  {layout}, {job.steps:,} steps; times are UTC{zone}")
+    steps = f", {job.steps:,} steps" if job.steps else ""
+    return one_line(f"{job.name}  {job.id}  {layout}{steps}; times are UTC{zone}")
 
 
 def _utc_now() -> datetime:

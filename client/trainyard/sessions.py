@@ -1,8 +1,27 @@
-"""Signing in and out. Each way in gives a token with its secret."""
+"""Signing in and out, and `client.sessions`. Each way in gives a token with its secret."""
 
-from trainyard.connection import Connection
+from collections.abc import Iterator
+
+from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
+from trainyard.paging import all_pages
+from trainyard.people_views import Session
 from trainyard.views import Link, NewToken
+
+
+class Sessions:
+    """Where you are signed in."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def list(self) -> Iterator[Session]:
+        """Your sessions, the newest first."""
+        return all_pages(self._connection, "/v1/sessions", Session)
+
+    def end(self, session_id: str) -> None:
+        """Whoever uses it is signed out at once."""
+        self._connection.delete(f"/v1/sessions/{segment(session_id)}")
 
 
 def sign_in(connection: Connection, name: str, password: str) -> NewToken:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from trainyard.inert import inert, one_line
 from trainyard.views import Job
-from trainyard.wording import duration, number, sparkline
+from trainyard.wording import duration, number, sparkline, steps_text
 
 SAMPLE_LINES, SAMPLE_WIDTH = 12, 100
 NAME_WIDTH = 12
@@ -42,15 +42,16 @@ def facts(job: Job, losses: Sequence[float] = ()) -> list[tuple[str, str]]:
     found = [("job", one_line(job.id))]
     result = job.result
     if result is None:
-        found.append(("steps", f"{job.step:,} of {job.steps:,}"))
+        found.append(("steps", steps_text(job.step, job.steps)))
         return found
     curve = sparkline(losses)
     change = f"{number(result.loss_first)} → {number(result.loss_last)}"
     held_out = f", {number(result.eval_loss)} on what is held out" if result.eval_loss else ""
-    found.append(("loss", f"{change}{held_out}{'  ' + curve if curve else ''}"))
+    if result.loss_first is not None or result.loss_last is not None:
+        found.append(("loss", f"{change}{held_out}{'  ' + curve if curve else ''}"))
     if result.eval_accuracy is not None:
         found.append(("accuracy", f"{result.eval_accuracy:.1%} of the held-out images"))
-    found.append(("steps", f"{result.step:,} of {job.steps:,}"))
+    found.append(("steps", steps_text(result.step, job.steps)))
     if result.tokens_per_s is not None:
         found.append(("speed", f"{number(round(result.tokens_per_s))} {job.plan.unit}/s"))
     found.append(("time", times(job)))

@@ -1,6 +1,6 @@
 """`client.tokens`: API tokens of your own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
@@ -14,9 +14,14 @@ class Tokens:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def create(self, name: str, *, expires_in_days: int = 90) -> NewToken:
-        """A new token; its secret is shown this once."""
-        body = {"name": name, "expires_in_days": expires_in_days}
+    def create(
+        self, name: str, *, scopes: Sequence[str] = ("read",), expires_in_days: int = 90
+    ) -> NewToken:
+        """A new token; its secret is shown this once.
+
+        Scopes: `read`, `jobs`, `leases`, `account`, each with `read`; `all` is what you may do.
+        """
+        body = {"name": name, "scopes": list(scopes), "expires_in_days": expires_in_days}
         return decode(NewToken, self._connection.post("/v1/tokens", body))
 
     def list(self) -> Iterator[Token]:

@@ -3,11 +3,14 @@
 States and outcomes are plain strings, so that a server may know more of them than this client.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from trainyard.decoding import View
+from trainyard.lease_views import Availability as Availability
+from trainyard.lease_views import FreeHour as FreeHour
+from trainyard.lease_views import Lease as Lease
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -23,16 +26,19 @@ class User(View):
     name: str
     role: str
     zone: str
+    email: str | None
+    attributes: dict[str, str]
     disabled: bool
     created_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class Token(View):
-    """An API token, without its secret."""
+    """An API token, without its secret. `scopes` are read, jobs, leases, account, all."""
 
     id: str
     name: str
+    scopes: tuple[str, ...]
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
@@ -138,35 +144,42 @@ class Advice(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(View):
-    """A spec resolved against the hardware of one node class."""
+    """A spec resolved against the hardware of one node class.
+
+    Of a script only the ranks, the device and the problems are known; the rest is then 0 or empty.
+    """
 
     strategy: str
-    layout: dict[str, int]
+    layout: dict[str, int] = field(default_factory=dict)
     device: str
     world_size: int
     nodes: int
     ranks_per_node: int
-    micro_batch_size: int
-    gradient_accumulation_steps: int
-    global_batch_size: int
-    tokens_per_step: int
-    parameters: int
+    micro_batch_size: int = 0
+    gradient_accumulation_steps: int = 0
+    global_batch_size: int = 0
+    tokens_per_step: int = 0
+    parameters: int = 0
     trainable_parameters: int | None = None
     """None: all."""
-    memory: tuple[MemoryTerm, ...]
-    needed_gib: float
+    memory: tuple[MemoryTerm, ...] = ()
+    needed_gib: float = 0.0
     """Per rank."""
-    capacity_gib: float
+    capacity_gib: float = 0.0
     """Per rank."""
-    fits: bool
+    fits: bool = True
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
-    result_class: str
+    result_class: str = ""
     unit: str = "tokens"
     """What is counted where a name says tokens: tokens or images."""
     cost: Cost | None = None
+    learned_factor: float = 1.0
+    """By which estimated terms were multiplied, because runs of this kind needed more here."""
     host_memory: tuple[MemoryTerm, ...] = ()
     """Per GPU node: what is offloaded to its host."""
+    files: tuple[MemoryTerm, ...] = ()
+    """Per node: what is offloaded to files on its disk (nvme)."""
     needed_by_stage_gib: tuple[float, ...] = ()
     """Per rank, by its place along the pipeline."""
     advice: tuple[Advice, ...] = ()
@@ -224,7 +237,33 @@ class PlanAnswer(View):
     plans: tuple[ClassPlan, ...]
     chosen: str | None
     predicted_start: datetime | None
+    predicted_finish: datetime | None = None
+    """Where start and speed are known."""
+    lease_end: datetime | None = None
+    """When jobs in the lease that the spec names are stopped."""
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyRow(View):
+    """How near the plans of one kind of run were: planned over measured memory, less 1."""
+
+    device: str
+    model: str
+    strategy: str
+    runs: int
+    error_median: float
+    error_least: float
+    error_most: float
+    factor: float
+    """By which new plans' estimated terms are multiplied."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy(View):
+    """How near plans were to what runs then needed."""
+
+    rows: tuple[AccuracyRow, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +282,8 @@ class Result(View):
     checkpoint: str | None
     sample: str | None
     reason: str
+    peak_gib: tuple[float, ...] = ()
+    """The most that each rank's training held at a time; empty where that was not weighed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,6 +330,17 @@ class Comparison(Compared):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Place(View):
+    """An attempt on one of its nodes: which slots (GPUs) it has there, and its ranks."""
+
+    node: str
+    lease: str
+    slots: tuple[int, ...]
+    ranks: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job(View):
     """A job."""
 
@@ -305,8 +357,10 @@ class Job(View):
     lease: str | None
     cloned_from: str | None
     study: str | None
+    agenda: str | None
     epoch: int
     node: str | None
+    nodes: tuple[Place, ...]
     steps: int
     step: int
     loss: float | None
@@ -385,6 +439,30 @@ class StudyReport(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PreflightCheck(View):
+    """One collective, once, between all ranks."""
+
+    check: str
+    right: bool
+    ms: float
+    bus_gb_per_s: float
+    slowest_rank: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preflight(View):
+    """How the ranks proved themselves to each other before the first step."""
+
+    seconds: float
+    device: str
+    backend: str
+    torch: str
+    ranks: int
+    checks: tuple[PreflightCheck, ...]
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attempt(View):
     """One try at running a job."""
 
@@ -392,6 +470,7 @@ class Attempt(View):
     epoch: int
     node: str
     lease: str
+    nodes: tuple[Place, ...]
     state: str
     outcome: str | None
     reason: str
@@ -401,6 +480,7 @@ class Attempt(View):
     exit_code: int | None
     last_lines: tuple[str, ...]
     resumed_from_step: int | None
+    preflight: Preflight | None
     assigned_at: datetime
     started_at: datetime | None
     first_step_at: datetime | None
@@ -498,6 +578,16 @@ class Artifact(View):
     created_at: datetime
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobLayout(View):
+    """Where a job's ranks sit, and a step of its pipeline. `nodes` are those of its newest
+    attempt."""
+
+    seats: tuple[Seat, ...]
+    timeline: tuple[TimeSlot, ...]
+    nodes: tuple[str, ...]
+
+
 # --------------------------------------------------------------------- datasets, nodes and leases
 
 
@@ -564,6 +654,10 @@ class Hardware(View):
     slots: int
     memory_gib: float
     model: str | None = None
+    no_sandbox: str = ""
+    """Why no script runs there; empty where they do."""
+    no_gang_sandbox: str = ""
+    """Why none runs on several of these nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -594,6 +688,7 @@ class Node(View):
     unreachable_since: datetime | None
     user: str | None
     job: str | None
+    jobs: tuple[str, ...]
     free_at: datetime | None
 
 
@@ -607,42 +702,6 @@ class Enrolment(View):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lease(View):
-    """A lease. Jobs in it are stopped at `usable_end`; the node is free at `hold_end`."""
-
-    id: str
-    user: str
-    node: str
-    node_class: str
-    kind: str
-    state: str
-    reason: str
-    hold_start: datetime
-    hold_end: datetime
-    usable_end: datetime
-    job: str | None
-    created_at: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
-class FreeHour(View):
-    """One hour, and the names of the nodes that are free in it."""
-
-    start: datetime
-    free: int
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Availability(View):
-    """Which nodes of a class (None: of every class) are free, hour by hour."""
-
-    node_class: str | None
-    nodes: int
-    hours: tuple[FreeHour, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Me(View):
     """Who is asking."""
 
@@ -651,3 +710,63 @@ class Me(View):
     queued: int
     running: int
     lease: Lease | None
+
+
+# --------------------------------------------------------------------------------------- reports
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportJob(View):
+    """One job in a report, whole. `curves` are rank 0's, at most 300 points each."""
+
+    job: Job
+    attempts: tuple[Attempt, ...]
+    events: tuple[Event, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    artifacts: tuple[Artifact, ...]
+    curves: tuple[Series, ...]
+    gpu_hours: float
+    """Ranks times hours, over all attempts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportContent(View):
+    """Who, when, and what became of it."""
+
+    format: str
+    title: str
+    platform: str
+    made_by: str
+    made_at: datetime
+    lease: Lease | None
+    jobs: tuple[ReportJob, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(View):
+    """A report, named by the SHA-256 of its content."""
+
+    sha256: str
+    content: ReportContent
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportLine(View):
+    """A report in a list."""
+
+    sha256: str
+    title: str
+    user: str
+    made_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportVerdict(View):
+    """Whether a report is as it was written, and whether this platform wrote it."""
+
+    intact: bool
+    known: bool
+    sha256: str
+    made_by: str | None
+    made_at: datetime | None
+    message: str

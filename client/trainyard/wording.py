@@ -45,6 +45,11 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.1f} TiB"
 
 
+def steps_text(step: int, steps: int, *, separator: str = " of ") -> str:
+    """`120 of 400`; of a script, which does not say how many it makes, `120`."""
+    return f"{step:,}{separator}{steps:,}" if steps else f"{step:,}"
+
+
 def number(value: float | None, *, digits: int = 4) -> str:
     """`12,345`, `1.834`, `2.000e-05`; `-` for none."""
     if value is None:

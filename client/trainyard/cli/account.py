@@ -1,4 +1,4 @@
-"""`trainyard login`, `logout`, `whoami`, `tokens`."""
+"""`trainyard login`, `logout`, `whoami`, `storage`."""
 
 import sys
 from contextlib import closing
@@ -13,21 +13,18 @@ from trainyard.cli.output import (
     note,
     print_facts,
     print_json,
-    print_json_list,
-    print_table,
     say,
 )
 from trainyard.cli.session import PATIENCE, connect
 from trainyard.client import Trainyard
 from trainyard.connection import Connection
 from trainyard.errors import BadInput, NotSignedIn
+from trainyard.people import accept_invite, set_password_by_link
 from trainyard.sessions import sign_in, sign_in_by_link, sign_out, start_first
 from trainyard.views import NewToken
-from trainyard.wording import moment
+from trainyard.wording import moment, size
 
-FIRST_START = "/first-start"
-
-tokens_app = typer.Typer(no_args_is_help=True, help="API tokens of your own, for scripts.")
+FIRST_START, INVITE, PASSWORD = "/first-start", "/invite", "/new-password"
 
 
 def login(
@@ -37,7 +34,12 @@ def login(
     token: Annotated[
         str | None, typer.Option(help="Use this API token; `-` reads it from standard input.")
     ] = None,
-    link: Annotated[str | None, typer.Option(help="A login link or the first-start link.")] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(
+            help="A link to sign in, of an invitation, for a new password, or of the first start."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Sign in, and remember it for the next commands."""
@@ -98,57 +100,28 @@ def whoami(as_json: AsJson = False) -> None:
     )
 
 
-@tokens_app.command("list")
-def list_tokens(as_json: AsJson = False) -> None:
-    """Your tokens, without their secrets."""
+def storage(as_json: AsJson = False) -> None:
+    """What is kept for you, how much it may be and for how long."""
     with connect() as client:
-        tokens = list(client.tokens.list())
+        found = client.storage()
     if as_json:
-        print_json_list(token.raw for token in tokens)
+        print_json(found.raw)
         return
-    print_table(
-        ["id", "name", "expires", "last used", "state"],
-        (
-            (
-                token.id,
-                token.name,
-                moment(token.expires_at),
-                moment(token.last_used_at),
-                f"revoked {moment(token.revoked_at)}" if token.revoked_at else "valid",
-            )
-            for token in tokens
-        ),
-        empty="No tokens. Make one: trainyard tokens create NAME",
+    limits = [f"{h.name}: {size(h.used)} of {size(h.limit)}" for h in found.limits]
+    print_facts(
+        [
+            ("kept", size(found.used)),
+            *((kind, size(count)) for kind, count in found.by_kind.items()),
+            ("limits", ", ".join(limits) or "none"),
+            *((f"{what} kept", _days(days)) for what, days in found.keep_days.items()),
+        ]
     )
+    for warning in found.warnings:
+        note(warning)
 
 
-@tokens_app.command("create")
-def create_token(
-    name: str,
-    days: Annotated[int, typer.Option(min=1, max=366, help="How long it works.")] = 90,
-    as_json: AsJson = False,
-) -> None:
-    """Make a token and show its secret, this once."""
-    with connect() as client:
-        made = client.tokens.create(name, expires_in_days=days)
-    if as_json:
-        print_json(made.raw)
-        return
-    say(made.secret)
-    note(
-        f"Works until {moment(made.expires_at)}. It is not shown again; set TRAINYARD_TOKEN to it."
-    )
-
-
-@tokens_app.command("revoke")
-def revoke_token(token_id: Annotated[str, typer.Argument()], as_json: AsJson = False) -> None:
-    """Make a token stop working at once."""
-    with connect() as client:
-        client.tokens.revoke(token_id)
-    if as_json:
-        print_json({"id": token_id, "revoked": True})
-    else:
-        say(f"{token_id} no longer works.")
+def _days(days: int) -> str:
+    return f"{days} days after the job" if days else "for ever"
 
 
 def _end_session(url: str, token: str) -> None:
@@ -168,7 +141,8 @@ def _server_of(link: str) -> str:
 
 def _by_link(url: str, link: str) -> NewToken:
     parts = urlsplit(link)
-    secrets = parse_qs(parts.query).get("secret", [])
+    given = parse_qs(parts.query)
+    secrets = given.get("secret", []) + given.get("link", [])
     if len(secrets) != 1:
         raise BadInput(f"{link} has no secret in it; copy the whole link, up to its last letter.")
     is_first = parts.path.endswith(FIRST_START)
@@ -176,9 +150,18 @@ def _by_link(url: str, link: str) -> NewToken:
     if is_first:
         name = typer.prompt("Name of the first administrator", err=True)
         password = _new_password()
+    elif parts.path.endswith(INVITE):
+        name = typer.prompt("Your name here: small letters, digits, _ . -", err=True)
+        password = _password_of_ones_own()
+    elif parts.path.endswith(PASSWORD):
+        password = _password_of_ones_own()
     with closing(Connection(config.Access(url, None), patience=PATIENCE)) as connection:
         if is_first:
             return start_first(connection, secrets[0], name, password or None)
+        if parts.path.endswith(INVITE):
+            return accept_invite(connection, secrets[0], name, password)
+        if parts.path.endswith(PASSWORD):
+            return set_password_by_link(connection, secrets[0], password)
         return sign_in_by_link(connection, secrets[0])
 
 
@@ -188,6 +171,17 @@ def _new_password() -> str:
             "Password, 12 characters or more (empty: sign in by links only)",
             default="",
             show_default=False,
+            hide_input=True,
+            confirmation_prompt=True,
+            err=True,
+        )
+    )
+
+
+def _password_of_ones_own() -> str:
+    return str(
+        typer.prompt(
+            "Your new password, 12 characters or more",
             hide_input=True,
             confirmation_prompt=True,
             err=True,

@@ -1,9 +1,11 @@
 """`trainyard admin`: people and nodes."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 import typer
 
+from trainyard.cli import cleanups, maintenance, people, policies, usage
 from trainyard.cli.output import (
     AsJson,
     note,
@@ -21,6 +23,20 @@ NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")]
 UserName = Annotated[str, typer.Argument(metavar="USER", help="Name or id.")]
 
 app = typer.Typer(no_args_is_help=True, help="People and nodes, for staff and administrators.")
+app.add_typer(people.labs_app, name="labs")
+app.add_typer(people.grants_app, name="grants")
+app.add_typer(people.invites_app, name="invites")
+app.add_typer(policies.policy_app, name="policy")
+app.add_typer(policies.windows_app, name="windows")
+app.add_typer(cleanups.app, name="cleanup")
+app.add_typer(maintenance.app, name="maintenance")
+app.command("usage")(usage.admin_usage)
+app.command("tag-lease")(cleanups.tag_lease)
+app.command("force-release")(cleanups.force_release)
+app.command("invite")(people.invite)
+app.command("import")(people.import_list)
+app.command("describe")(people.describe)
+app.command("password-link")(people.password_link)
 
 
 @app.command("users")
@@ -32,12 +48,13 @@ def users(as_json: AsJson = False) -> None:
         print_json_list(user.raw for user in found)
         return
     print_table(
-        ["name", "id", "role", "zone", "since", "state"],
+        ["name", "id", "role", "email", "zone", "since", "state"],
         (
             (
                 user.name,
                 user.id,
                 user.role,
+                user.email,
                 user.zone,
                 moment(user.created_at),
                 "disabled" if user.disabled else "active",
@@ -104,6 +121,17 @@ def login_link(user: UserName, as_json: AsJson = False) -> None:
     say(link.url)
 
 
+@app.command("unlink")
+def unlink(user: UserName, as_json: AsJson = False) -> None:
+    """Forget who a person is at the single sign-on; their next sign-in there links them anew."""
+    with connect() as client:
+        client.admin.unlink(user)
+    if as_json:
+        print_json({"user": user, "unlinked": True})
+    else:
+        say(f"{user} is linked to nobody there now.")
+
+
 @app.command("enrol")
 def enrol(
     name: Annotated[str, typer.Argument(help="Small letters, digits and hyphens.")],
@@ -127,6 +155,26 @@ def drain(node: NodeName, as_json: AsJson = False) -> None:
     """Start nothing new on a node; what runs goes on."""
     with connect() as client:
         _answer_node(client.admin.drain(node), as_json)
+
+
+@app.command("in-the-way")
+def in_the_way(node: NodeName, as_json: AsJson = False) -> None:
+    """List the jobs and leases that keep a node from being retired."""
+    with connect() as client:
+        found = client.admin.in_the_way(node)
+    if as_json:
+        print_json(found.raw)
+        return
+    for job in found.jobs:
+        say(f"{job} runs on {found.node}.")
+    print_table(
+        ["lease", "owner", "state", "from", "to"],
+        (
+            (lease.id, lease.user, lease.state, moment(lease.hold_start), moment(lease.hold_end))
+            for lease in found.leases
+        ),
+        empty=f"No leases are open on {found.node}.",
+    )
 
 
 @app.command("resume")
@@ -153,11 +201,24 @@ def retire(node: NodeName, as_json: AsJson = False) -> None:
 @app.command("audit")
 def audit(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    actor: Annotated[
+        str | None, typer.Option(help="By this person, node or process: name or id.")
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Such as node.drain; `node.` is all that begin so.")
+    ] = None,
+    subject: Annotated[str | None, typer.Option(help="About this: name or id.")] = None,
+    days: Annotated[int | None, typer.Option(min=1, help="Of the last so many days.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Who did what, newest first."""
+    since = datetime.now(UTC) - timedelta(days=days) if days else None
     with connect() as client:
-        entries = list(client.admin.audit(limit=limit))
+        entries = list(
+            client.admin.audit(
+                limit=limit, actor=actor, action=action, subject=subject, since=since
+            )
+        )
     if as_json:
         print_json_list(entry.raw for entry in entries)
         return

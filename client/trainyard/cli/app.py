@@ -9,15 +9,24 @@ import typer
 from trainyard.cli import (
     account,
     admin,
+    agendas,
     datasets,
+    doctor,
     files,
     following,
     jobs,
     leases,
     models,
     nodes,
+    notifications,
+    operation,
     planning,
+    reports,
+    scripts,
+    sessions,
     studies,
+    tokens,
+    usage,
     verifying,
 )
 from trainyard.cli.group import Commands
@@ -28,7 +37,8 @@ HELP = """Train models on shared GPU nodes.
 
 Sign in with `trainyard login URL`, then `trainyard submit FILE --follow`.
 
-Exit codes: 0 done; 1 a followed job did not succeed, or the verified one is off its curve; 2
+Exit codes: 0 done; 1 a followed job did not succeed, a verified one is off its curve, a checked
+report is not genuine; 2
 wrong input; 3 not signed in or not allowed, or the planned job does not fit; 4 not found; 5
 conflict or over a limit; 6 no server, or it failed; 130 Ctrl-C.
 """
@@ -61,21 +71,35 @@ for panel, name, command in (
     (WATCH, "logs", following.logs),
     (WATCH, "metrics", following.metrics),
     (WATCH, "verify", verifying.verify),
+    (WATCH, "report", reports.report),
     (WATCH, "checkpoints", files.checkpoints),
     (WATCH, "artifacts", files.artifacts),
     (WATCH, "download", files.download),
+    (WATCH, "code", scripts.download_code),
     (HAVE, "nodes", nodes.nodes),
+    (HAVE, "usage", usage.usage),
     (ACCOUNT, "login", account.login),
     (ACCOUNT, "logout", account.logout),
     (ACCOUNT, "whoami", account.whoami),
+    (ACCOUNT, "storage", account.storage),
+    (ACCOUNT, "doctor", doctor.doctor),
 ):
     app.command(name, rich_help_panel=panel)(command)
 
 app.add_typer(studies.app, name="studies", rich_help_panel=JOBS)
+app.add_typer(agendas.app, name="agenda", rich_help_panel=JOBS)
+app.add_typer(reports.app, name="reports", rich_help_panel=WATCH)
 app.add_typer(leases.app, name="leases", rich_help_panel=HAVE)
 app.add_typer(datasets.app, name="datasets", rich_help_panel=HAVE)
 app.add_typer(models.app, name="models", rich_help_panel=HAVE)
-app.add_typer(account.tokens_app, name="tokens", rich_help_panel=ACCOUNT)
+app.add_typer(scripts.secrets_app, name="secrets", rich_help_panel=HAVE)
+app.add_typer(notifications.app, name="notifications", rich_help_panel=ACCOUNT)
+app.add_typer(tokens.app, name="tokens", rich_help_panel=ACCOUNT)
+app.add_typer(sessions.app, name="sessions", rich_help_panel=ACCOUNT)
+admin.app.command("backup")(operation.backup)
+admin.app.command("restore")(operation.restore)
+admin.app.command("read-only")(operation.read_only)
+admin.app.command("unsafe-settings")(operation.unsafe_settings)
 app.add_typer(admin.app, name="admin", rich_help_panel=ACCOUNT)
 
 

@@ -22,13 +22,15 @@ class ExitCode(IntEnum):
     OK = 0
     """Done. With `follow` or `submit --follow`: the job succeeded."""
     JOB_FAILED = 1
-    """A followed job failed or was cancelled. With `verify`: not the same curve."""
+    """A followed job failed or was cancelled. With `verify`: not the same curve. With `reports
+    check`: not what the server wrote."""
     BAD_INPUT = 2
     """Wrong usage, input that the server refused (400, 413, 422), or a plan that can't run."""
     NOT_ALLOWED = 3
     """Not signed in, or not permitted (401, 403)."""
     DOES_NOT_FIT = 3
-    """With `plan`: it needs more memory than any node class has."""
+    """With `plan`: it needs more memory than any node class has. With `agenda`: its jobs do not all
+    end in time."""
     NOT_FOUND = 4
     """No such job, node, lease or dataset (404)."""
     CONFLICT = 5
@@ -46,6 +48,8 @@ def code_for(error: TrainyardError) -> ExitCode:
         return ExitCode.NOT_ALLOWED
     if isinstance(error, NotFound):
         return ExitCode.NOT_FOUND
+    if isinstance(error, Conflict) and error.code == "over_time":
+        return ExitCode.DOES_NOT_FIT
     if isinstance(error, Conflict | TooMany):
         return ExitCode.CONFLICT
     if isinstance(error, ConnectionFailed | ServerFailed | UnexpectedAnswer):

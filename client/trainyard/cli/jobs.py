@@ -19,28 +19,112 @@ from trainyard.cli.output import (
     state_text,
 )
 from trainyard.cli.planning import read_job
+from trainyard.cli.scripts import ScriptOptions, script_facts, script_job
 from trainyard.cli.session import connect
 from trainyard.cli.verifying import VERDICTS
+from trainyard.errors import BadInput
 from trainyard.summary import show_summary
-from trainyard.views import Attempt, Job
-from trainyard.wording import duration, moment, number
+from trainyard.views import Attempt, Job, Place
+from trainyard.wording import duration, moment, number, steps_text
 
+SCRIPT = "A script of your own"
 File = Annotated[Path, typer.Argument(help="A job as YAML; `-` reads standard input.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
 
 
 def submit(
-    file: File,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE | -- ARGUMENT...]",
+            help="A job as YAML; `-` reads standard input. With --script: its arguments.",
+        ),
+    ] = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            help="Run this file of your own instead. Its folder is packed and uploaded.",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = None,
+    ranks: Annotated[
+        int, typer.Option(min=1, help="Processes on each node, one a GPU.", rich_help_panel=SCRIPT)
+    ] = 1,
+    nodes: Annotated[
+        int, typer.Option(min=1, help="Nodes of one class.", rich_help_panel=SCRIPT)
+    ] = 1,
+    wall_time: Annotated[
+        str | None,
+        typer.Option(help="How long it may run at most: 20min, 1h 30min.", rich_help_panel=SCRIPT),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="By default the file's.", rich_help_panel=SCRIPT)
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Pack this folder, which the file lies in.", rich_help_panel=SCRIPT),
+    ] = None,
+    launcher: Annotated[
+        str,
+        typer.Option(help="torchrun, accelerate, mpirun or python.", rich_help_panel=SCRIPT),
+    ] = "torchrun",
+    requirements: Annotated[
+        str | None,
+        typer.Option(
+            help="A requirements.txt or pyproject.toml of the folder.", rich_help_panel=SCRIPT
+        ),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VALUE; everybody who sees the job sees it.", rich_help_panel=SCRIPT
+        ),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(help="Name of a secret of yours.", rich_help_panel=SCRIPT),
+    ] = None,
+    node_class: Annotated[
+        str | None, typer.Option(help="Where to run.", rich_help_panel=SCRIPT)
+    ] = None,
+    lease: Annotated[
+        list[str] | None,
+        typer.Option(help="A booked lease to run in; one for each node.", rich_help_panel=SCRIPT),
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="Watch it to its end. Ctrl-C stops watching only."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a job. With --follow the exit code is 1 if it did not succeed."""
-    text = read_job(file)
+    """Submit a job: a file that describes a training, or with --script a program of your own.
+
+    With --follow the exit code is 1 if it did not succeed.
+    """
+    given = words or []
+    if script is None and len(given) != 1:
+        raise BadInput("Name one file that describes a job, or a program with --script FILE.")
+    text = read_job(Path(given[0])) if script is None else ""
     with connect() as client:
-        job = client.jobs.create(text)
+        if script is None:
+            job = client.jobs.create(text)
+        else:
+            options = ScriptOptions(
+                script=script,
+                folder=folder,
+                name=name,
+                ranks=ranks,
+                nodes=nodes,
+                wall_time=wall_time,
+                launcher=launcher,
+                requirements=requirements,
+                environment=env or [],
+                secrets=secret or [],
+                node_class=node_class,
+                leases=lease or [],
+                arguments=given,
+            )
+            job = client.jobs.create(script_job(client, options))
         if as_json and not follow:
             print_json(job.raw)
         elif as_json:
@@ -74,7 +158,7 @@ def list_jobs(
                 job.id,
                 job.name,
                 state_text(job.state),
-                f"{job.step:,}/{job.steps:,}",
+                steps_text(job.step, job.steps, separator="/"),
                 number(job.loss),
                 moment(job.created_at),
                 job.reason,
@@ -177,12 +261,13 @@ def _show_job(job: Job) -> None:
             ("state", state_text(job.state)),
             ("reason", job.reason),
             ("predicted start", predicted),
-            ("node", job.node),
+            ("node" if len(job.nodes) < 2 else "nodes", _places(job.nodes) or job.node),
             ("attempt", job.epoch or None),
-            ("progress", f"step {job.step:,} of {job.steps:,}"),
+            ("progress", f"step {steps_text(job.step, job.steps)}"),
             ("loss", None if job.loss is None else number(job.loss)),
             ("speed", job.tokens_per_s and f"{number(round(job.tokens_per_s))} {job.plan.unit}/s"),
             ("plan", f"{job.plan.strategy} on {job.plan.world_size} rank(s)"),
+            *script_facts(job.spec),
             ("certificate", job.certificate and VERDICTS.get(job.certificate.verdict)),
             ("wall time", f"{duration(job.used_s)} used of {duration(job.wall_time_s)}"),
             ("stops at", moment(job.stops_at) if job.stops_at else None),
@@ -195,13 +280,22 @@ def _show_job(job: Job) -> None:
     )
 
 
+def _places(nodes: Sequence[Place]) -> str:
+    """`north-01 (slots 0, 1), north-02 (slots 0, 1)`."""
+    return ", ".join(
+        f"{place.node} ({'slot' if len(place.slots) == 1 else 'slots'} "
+        f"{', '.join(map(str, place.slots))})"
+        for place in nodes
+    )
+
+
 def _show_attempts(attempts: Sequence[Attempt]) -> None:
     print_table(
         ["attempt", "node", "launcher", "state", "outcome", "first step", "ended", "reason"],
         (
             (
                 attempt.epoch,
-                attempt.node,
+                ", ".join(place.node for place in attempt.nodes) or attempt.node,
                 attempt.launcher,
                 attempt.state,
                 attempt.outcome,

@@ -1,10 +1,12 @@
 """`trainyard leases`."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated
 
 import typer
 
+from trainyard.cli import calendars, waitlist
+from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import (
     AsJson,
     print_facts,
@@ -15,10 +17,35 @@ from trainyard.cli.output import (
     state_text,
 )
 from trainyard.cli.session import connect
+from trainyard.lease_views import BlockVerdict
 from trainyard.views import Lease
 from trainyard.wording import as_moment, moment
 
 app = typer.Typer(no_args_is_help=True, help="Hours on a node that are yours alone.")
+app.add_typer(waitlist.app, name="waitlist")
+app.add_typer(calendars.app, name="calendar")
+
+Start = Annotated[
+    str,
+    typer.Argument(
+        help="14:00, '2026-11-22 14:00' (your zone) or RFC 3339; a day, 2026-11-22, for any time."
+    ),
+]
+Hours = Annotated[int, typer.Argument(min=1, help="How many whole hours.")]
+NodeClass = Annotated[str | None, typer.Option("--class", help="Any free node of this class.")]
+Nodes = Annotated[
+    list[str] | None, typer.Option("--node", help="This node; several: all of them or none.")
+]
+Count = Annotated[int, typer.Option(min=1, help="So many nodes of the class, all or none.")]
+Until = Annotated[
+    str | None,
+    typer.Option(help="Any start from START to this one; 14:00 is the first 14:00 after START."),
+]
+Snug = Annotated[
+    bool,
+    typer.Option("--snug", help="Of several starts the one that cuts free time up least."),
+]
+LeaseId = Annotated[str, typer.Argument(metavar="LEASE")]
 
 
 @app.command("list")
@@ -53,27 +80,28 @@ def list_leases(
 
 @app.command("book")
 def book(
-    start: Annotated[
-        str, typer.Argument(help="14:00, '2026-11-22 14:00' (your zone) or RFC 3339.")
-    ],
-    hours: Annotated[int, typer.Argument(min=1, help="How many whole hours.")],
-    node_class: Annotated[
-        str | None, typer.Option("--class", help="Any free node of this class.")
-    ] = None,
-    node: Annotated[str | None, typer.Option(help="This node.")] = None,
+    start: Start,
+    hours: Hours,
+    node_class: NodeClass = None,
+    node: Nodes = None,
+    count: Count = 1,
+    until: Until = None,
+    snug: Snug = False,
     as_json: AsJson = False,
 ) -> None:
-    """Book whole hours on a node."""
-    if (node_class is None) == (node is None):
-        raise typer.BadParameter("give either --class or --node; `trainyard nodes` lists them")
-    try:
-        at = as_moment(start, now=datetime.now().astimezone())
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{start!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
-        ) from error
+    """Book whole hours on a node, or on several at once."""
+    names = _where(node_class, node)
     with connect() as client:
-        lease = client.leases.book(at, hours, node_class=node_class, node=node)
+        lease = client.leases.book(
+            start_of(start),
+            hours,
+            node_class=node_class,
+            node=names[0] if len(names) == 1 else None,
+            nodes=names if len(names) > 1 else (),
+            count=count,
+            last_start=last_start_of(until, start),
+            prefer="snuggest" if snug else "earliest",
+        )
     if as_json:
         print_json(lease.raw)
     else:
@@ -82,10 +110,92 @@ def book(
         say(f"Put `lease: {lease.id}` into a job to run it there.")
 
 
-@app.command("cancel")
-def cancel(
-    lease_id: Annotated[str, typer.Argument(metavar="LEASE")], as_json: AsJson = False
+@app.command("verdict")
+def verdict(
+    start: Start,
+    hours: Hours,
+    node_class: NodeClass = None,
+    node: Nodes = None,
+    count: Count = 1,
+    until: Until = None,
+    snug: Snug = False,
+    as_json: AsJson = False,
 ) -> None:
+    """What booking would answer, and what would be left. Books nothing; exit code 2 if refused."""
+    names = _where(node_class, node)
+    with connect() as client:
+        told = client.leases.verdict(
+            start_of(start),
+            hours,
+            node_class=node_class,
+            node=names[0] if len(names) == 1 else None,
+            nodes=names if len(names) > 1 else (),
+            count=count,
+            last_start=last_start_of(until, start),
+            prefer="snuggest" if snug else "earliest",
+        )
+    if as_json:
+        print_json(told.raw)
+    else:
+        _show_verdict(told)
+    if not told.ok:
+        raise typer.Exit(ExitCode.BAD_INPUT)
+
+
+@app.command("extend")
+def extend(lease_id: LeaseId, hours: Hours, as_json: AsJson = False) -> None:
+    """Prolong a lease, if its node is free and the rules allow it."""
+    with connect() as client:
+        lease = client.leases.extend(lease_id, hours)
+    _answer(lease, f"{lease.id} is extended.", as_json)
+
+
+@app.command("release")
+def release(lease_id: LeaseId, as_json: AsJson = False) -> None:
+    """Cancel a booked lease, or end an active one early: its jobs save and go back to the queue."""
+    with connect() as client:
+        lease = client.leases.release(lease_id)
+    _answer(lease, lease.reason, as_json)
+
+
+@app.command("swap")
+def swap(
+    lease_id: LeaseId,
+    start: Start,
+    hours: Hours,
+    node_class: NodeClass = None,
+    node: Nodes = None,
+    until: Until = None,
+    snug: Snug = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a booked lease for another block; if that is refused, it stays as it is."""
+    names = _where(node_class, node)
+    if len(names) > 1:
+        raise typer.BadParameter("a lease is swapped for one node")
+    with connect() as client:
+        lease = client.leases.swap(
+            lease_id,
+            start_of(start),
+            hours,
+            node_class=node_class,
+            node=names[0] if names else None,
+            last_start=last_start_of(until, start),
+            prefer="snuggest" if snug else "earliest",
+        )
+    _answer(lease, f"{lease_id} was swapped for {lease.id} on {lease.node}.", as_json)
+
+
+@app.command("restore")
+def restore(lease_id: LeaseId, as_json: AsJson = False) -> None:
+    """Book a cancelled block again, if it is still free."""
+    with connect() as client:
+        lease = client.leases.restore(lease_id)
+    _answer(lease, f"{lease_id} is booked again, as {lease.id}.", as_json)
+
+
+@app.command("cancel")
+def cancel(lease_id: LeaseId, as_json: AsJson = False) -> None:
     """Give a booked lease back, or end an active one early."""
     with connect() as client:
         client.leases.cancel(lease_id)
@@ -93,6 +203,81 @@ def cancel(
         print_json({"id": lease_id, "cancelled": True})
     else:
         say(f"{lease_id} is given back.")
+
+
+@app.command("availability")
+def availability(
+    start: Annotated[str | None, typer.Argument(help="From when on; default: this hour.")] = None,
+    hours: Annotated[int, typer.Option(min=1, help="For so many hours.")] = 24,
+    node_class: NodeClass = None,
+    block: Annotated[
+        int | None, typer.Option(min=1, help="Where a block of so many hours may start for you.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which nodes are free in which hour, and why the others are not."""
+    now = datetime.now().astimezone()
+    first = _moment(start) if start else now
+    with connect() as client:
+        shown = client.leases.availability(first, hours, node_class=node_class, block_hours=block)
+    if as_json:
+        print_json(shown.raw)
+        return
+    print_table(
+        ["from", "free", "nodes", "not free"],
+        (
+            (
+                moment(hour.start),
+                hour.free,
+                ", ".join(hour.nodes),
+                ", ".join(f"{one.node}: {one.why}" for one in hour.taken),
+            )
+            for hour in shown.hours
+        ),
+        sentence=True,
+        empty="No hours.",
+    )
+
+
+def start_of(text: str) -> datetime | date:
+    """A moment, or a day for any time on it."""
+    try:
+        return date.fromisoformat(text.strip())
+    except ValueError:
+        return _moment(text)
+
+
+def last_start_of(until: str | None, start: str) -> datetime | None:
+    """The end of a range of starts."""
+    if until is None:
+        return None
+    first = start_of(start)
+    if not isinstance(first, datetime):
+        raise typer.BadParameter("--until goes with a first start, not with a day")
+    return _moment(until, on=first)
+
+
+def _moment(text: str, *, on: datetime | None = None) -> datetime:
+    try:
+        return as_moment(text, now=on or datetime.now().astimezone())
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+        ) from error
+
+
+def _where(node_class: str | None, nodes: list[str] | None) -> list[str]:
+    if (node_class is None) == (not nodes):
+        raise typer.BadParameter("give either --class or --node; `trainyard nodes` lists them")
+    return nodes or []
+
+
+def _answer(lease: Lease, sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(lease.raw)
+        return
+    say(sentence)
+    _show(lease)
 
 
 def _show(lease: Lease) -> None:
@@ -103,3 +288,23 @@ def _show(lease: Lease) -> None:
             ("node is free at", moment(lease.hold_end)),
         ]
     )
+
+
+def _show_verdict(told: BlockVerdict) -> None:
+    if told.ok:
+        say(f"Would be booked on {', '.join(told.chosen)}.")
+    else:
+        say("Would be refused.")
+    print_facts([("from", moment(told.hold_start)), ("to", moment(told.hold_end))])
+    for one in told.nodes:
+        if told.ok and one.node not in told.chosen:
+            continue
+        for reason in (*one.reasons, *one.warnings):
+            say(f"{one.node}: {reason.message}")
+        if one.ok:
+            quota = one.charge.quota or "no quota"
+            say(f"{one.node}: {one.charge.hours} h are charged to {quota}.")
+        for left in one.left:
+            say(f"  left of {left.quota}: {left.text}" + (" (by swap)" if left.by_swap else ""))
+        if one.next_starts:
+            say(f"  next starts: {', '.join(moment(at) for at in one.next_starts)}")

@@ -39,9 +39,13 @@ def nodes(as_json: AsJson = False) -> None:
 def has(node: Node) -> str:
     """Its slots and memory."""
     hardware = node.hardware
+    only = ", scripts on one node" if hardware.no_gang_sandbox else ""
+    if hardware.no_sandbox:
+        only = ", recipes only"
     if hardware.device == "cuda":
-        return f"{hardware.slots} x {hardware.model or 'GPU'}, {hardware.memory_gib:.0f} GiB each"
-    return f"{hardware.slots} CPU slots, {hardware.memory_gib:.0f} GiB"
+        model = hardware.model or "GPU"
+        return f"{hardware.slots} x {model}, {hardware.memory_gib:.0f} GiB each{only}"
+    return f"{hardware.slots} CPU slots, {hardware.memory_gib:.0f} GiB{only}"
 
 
 def use(node: Node) -> str | None:

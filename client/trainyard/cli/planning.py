@@ -26,11 +26,12 @@ SHOWN_RANKS = 64
 SHOWN_TIME = 160  # columns
 FORWARD, BACKWARD = "0123456789", "abcdefghij"
 
-File = Annotated[Path, typer.Argument(help="A job as YAML; `-` reads standard input.")]
+A_JOB = typer.Argument(help="A job as YAML; `-` reads standard input.", show_default=False)
+JobFile = Annotated[Path, A_JOB]
 
 
 def plan(
-    file: File,
+    file: Annotated[Path | None, A_JOB] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Plan here, for hardware that you describe.")
     ] = False,
@@ -47,12 +48,23 @@ def plan(
             "or a Hugging Face config.json."
         ),
     ] = None,
+    accuracy: Annotated[
+        bool,
+        typer.Option("--accuracy", help="Instead: how near the plans of finished jobs were."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """What a job would cost on every node class, and where it would run. Submits nothing.
 
     Exit code: 0 it fits, 3 it does not fit, 2 bad input or another reason why it can't run.
     """
+    if accuracy:
+        if file is not None or offline:
+            raise BadInput("--accuracy is about finished jobs: leave FILE and --offline out.")
+        show_accuracy(as_json=as_json)
+        return
+    if file is None:
+        raise BadInput("Name the FILE of a job, or ask for --accuracy.")
     text = read_job(file)
     if offline:
         hardware = {"node_class": node_class, "gpus_per_node": gpus_per_node, "nodes": nodes}
@@ -103,12 +115,41 @@ def read_job(file: Path) -> str:
         raise BadInput(f"Standard input is not UTF-8 text (byte {error.start}).") from error
 
 
+def show_accuracy(*, as_json: bool) -> None:
+    """Planned against measured memory, by kind of run."""
+    with connect() as client:
+        answer = client.jobs.plan_accuracy()
+    if as_json:
+        print_json(answer.raw)
+        return
+    print_table(
+        ["device", "model", "strategy", "runs", "planned too much", "from", "to", "learned"],
+        (
+            (
+                row.device,
+                row.model,
+                row.strategy,
+                str(row.runs),
+                *(f"{e:+.1%}" for e in (row.error_median, row.error_least, row.error_most)),
+                "-" if row.factor == 1 else f"x {row.factor:g}",
+            )
+            for row in answer.rows
+        ),
+        empty="No finished job has been weighed yet: that takes a run of at least 3 steps.",
+        right=["runs", "planned too much", "from", "to", "learned"],
+    )
+
+
 def show_answer(answer: PlanAnswer) -> None:
     for class_plan in answer.plans:
         show_plan(class_plan, is_chosen=class_plan.node_class == answer.chosen)
     say(answer.reason)
     if answer.predicted_start is not None:
         say(f"Predicted start: {moment(answer.predicted_start)}")
+    if answer.predicted_finish is not None:
+        say(f"Predicted finish: {moment(answer.predicted_finish)}")
+    if answer.lease_end is not None:
+        say(f"Jobs in the lease are stopped: {moment(answer.lease_end)}")
 
 
 def show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
@@ -133,6 +174,9 @@ def show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
     if made.host_memory:
         host = ", ".join(f"{term.name} {term.gib:.3g}" for term in made.host_memory)
         facts.append(("host memory", f"{host} GiB per node"))
+    if made.files:
+        files = ", ".join(f"{term.name} {term.gib:.3g}" for term in made.files)
+        facts.append(("disk", f"{files} GiB per node"))
     if made.cost is not None:
         facts += cost_facts(made.cost)
     print_facts(facts)

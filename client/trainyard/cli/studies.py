@@ -1,6 +1,6 @@
 """`trainyard scale` and `trainyard studies`: one training as several jobs, side by side."""
 
-import time
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -16,24 +16,23 @@ from trainyard.cli.output import (
     print_table,
     say,
 )
-from trainyard.cli.planning import File, read_job
+from trainyard.cli.patience import look_again
+from trainyard.cli.planning import JobFile, read_job
 from trainyard.cli.session import connect
 from trainyard.cli.study_display import jobs_table, show_report
 from trainyard.client import Trainyard
-from trainyard.errors import ConnectionFailed, ServerFailed
 from trainyard.inert import one_line
 from trainyard.views import Study, StudyReport
 from trainyard.wording import moment
 
 StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="Id of the study, study_...")]
 POLL_S = 2.0
-PATIENCE_S = 300.0  # for a server that is away: the jobs go on without it
 
 app = typer.Typer(no_args_is_help=True, help="Trainings at several sizes or in several schedules.")
 
 
 def scale(
-    file: File,
+    file: JobFile,
     ranks: Annotated[str | None, typer.Option(help="Sizes, such as 1,2,4.")] = None,
     weak: Annotated[
         bool, typer.Option("--weak", help="Let the batch grow with the ranks. Default: it stays.")
@@ -127,7 +126,8 @@ def _follow(client: Trainyard, study_id: str, as_json: bool) -> None:
 
 def _wait(client: Trainyard, study_id: str, *, quiet: bool) -> StudyReport:
     out = console()
-    report = client.studies.get(study_id)
+    look = partial(client.studies.get, study_id)
+    report = look()
     if quiet or not out.is_terminal:
         told: dict[str, str] = {}
         while True:
@@ -135,24 +135,12 @@ def _wait(client: Trainyard, study_id: str, *, quiet: bool) -> StudyReport:
                 _tell_changes(report, told)
             if report.is_final:
                 return report
-            report = _look_again(client, study_id)
+            report = look_again(client, look, after_s=POLL_S)
     with Live(jobs_table(report), console=out, auto_refresh=False, transient=True) as display:
         while not report.is_final:
-            report = _look_again(client, study_id)
+            report = look_again(client, look, after_s=POLL_S)
             display.update(jobs_table(report), refresh=True)
     return report
-
-
-def _look_again(client: Trainyard, study_id: str) -> StudyReport:
-    """The study after a while. Raises ConnectionFailed once the server was away for PATIENCE_S."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        client.connection.sleep(POLL_S)
-        try:
-            return client.studies.get(study_id)
-        except (ConnectionFailed, ServerFailed):
-            if time.monotonic() > deadline:
-                raise
 
 
 def _tell_changes(report: StudyReport, told: dict[str, str]) -> None:

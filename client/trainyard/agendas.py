@@ -1,0 +1,59 @@
+"""`client.agendas`: an ordered list of jobs for one lease."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainyard.agenda_views import Agenda, AgendaPlan
+from trainyard.connection import Connection, segment
+from trainyard.decoding import decode
+from trainyard.jobs import Spec, spec_text
+from trainyard.paging import all_pages
+
+
+class Agendas:
+    """Agendas of the signed-in user."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def plan(
+        self,
+        agenda: Spec,
+        *,
+        lease: str | None = None,
+        hours: int | None = None,
+        node_class: str | None = None,
+    ) -> AgendaPlan:
+        """Whether all fits into a lease of yours, or into `hours` on a node of `node_class`.
+        Submits nothing."""
+        asked = {"lease": lease, "hours": hours, "node_class": node_class}
+        return decode(AgendaPlan, self._post("/v1/agendas/plan", agenda, asked))
+
+    def create(self, agenda: Spec, *, lease: str, anyway: bool = False) -> Agenda:
+        """Submit its jobs, all or none. Raises Conflict with the code `over_time` where they do not
+        fit, unless `anyway`."""
+        asked = {"lease": lease, "anyway": "true" if anyway else None}
+        return decode(Agenda, self._post("/v1/agendas", agenda, asked))
+
+    def list(
+        self, *, lease: str | None = None, user: str | None = None, limit: int | None = None
+    ) -> Iterator[Agenda]:
+        """Your agendas, newest first, or those of one lease. Staff may name another `user`, or
+        `all`."""
+        return all_pages(
+            self._connection, "/v1/agendas", Agenda, limit=limit, lease=lease, user=user
+        )
+
+    def get(self, agenda_id: str) -> Agenda:
+        """An agenda as it stands now: what is late, and whether the rest still fits."""
+        return decode(Agenda, self._connection.get(f"/v1/agendas/{segment(agenda_id)}"))
+
+    def cancel(self, agenda_id: str) -> Agenda:
+        """Cancel the jobs of it that wait; one that runs goes on."""
+        return decode(Agenda, self._connection.post(f"/v1/agendas/{segment(agenda_id)}/cancel"))
+
+    def _post(self, path: str, agenda: Spec, asked: Mapping[str, object]) -> Any:
+        params = {name: str(value) for name, value in asked.items() if value is not None}
+        if isinstance(agenda, Mapping):
+            return self._connection.post(path, dict(agenda), params=params)
+        return self._connection.post_yaml(path, spec_text(agenda), params=params)

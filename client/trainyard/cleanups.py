@@ -1,0 +1,72 @@
+"""`client.cleanups`: find leases that are wrong, remove what was shown, undo; for staff."""
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+
+from trainyard.cleanup_views import Cleanup
+from trainyard.connection import Connection, segment
+from trainyard.decoding import decode
+from trainyard.leases import written
+from trainyard.paging import all_pages
+
+PATH = "/v1/admin/cleanups"
+
+
+class Cleanups:
+    """Preview, apply by the preview's hash, undo."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def preview(
+        self,
+        wrong: Sequence[str] = (),
+        *,
+        reason: str,
+        user: str | None = None,
+        lab: str | None = None,
+        node: str | None = None,
+        tag: str | None = None,
+        starts_from: datetime | None = None,
+        starts_before: datetime | None = None,
+        include_active: bool = False,
+    ) -> Cleanup:
+        """Look; nothing is removed. `reason` goes to the owners of what is removed later."""
+        selector = {
+            "wrong": list(wrong),
+            "user": user,
+            "lab": lab,
+            "node": node,
+            "tag": tag,
+            "starts_from": written(starts_from) if starts_from else None,
+            "starts_before": written(starts_before) if starts_before else None,
+            "include_active": include_active,
+        }
+        body = {"selector": selector, "reason": reason}
+        return decode(Cleanup, self._connection.post(PATH, body, keyed=False))
+
+    def list(self, *, limit: int | None = None) -> Iterator[Cleanup]:
+        """The newest first."""
+        return all_pages(self._connection, PATH, Cleanup, limit=limit)
+
+    def get(self, cleanup_id: str) -> Cleanup:
+        """One, with what became of each row."""
+        return decode(Cleanup, self._connection.get(f"{PATH}/{segment(cleanup_id)}"))
+
+    def apply(self, cleanup_id: str, hash: str, *, leave: Collection[str] = ()) -> Cleanup:
+        """Remove the rows of the preview with this hash, but those in `leave`. Safe to repeat."""
+        body = {"hash": hash, "leave": sorted(leave)}
+        return decode(Cleanup, self._connection.post(f"{PATH}/{segment(cleanup_id)}/apply", body))
+
+    def undo(self, cleanup_id: str) -> Cleanup:
+        """Book what was removed again, where it is still free. Safe to repeat."""
+        return decode(Cleanup, self._connection.post(f"{PATH}/{segment(cleanup_id)}/undo"))
+
+    def tag(self, lease_id: str, tags: Sequence[str], *, protected: bool) -> None:
+        """Set a lease's tags, and whether clean-ups pass it by."""
+        path = f"/v1/admin/leases/{segment(lease_id)}/tags"
+        self._connection.put(path, {"tags": list(tags), "protected": protected})
+
+    def force_release(self, lease_id: str) -> None:
+        """End somebody's active lease; its node is quarantined first."""
+        self._connection.post(f"/v1/admin/leases/{segment(lease_id)}/force-release")

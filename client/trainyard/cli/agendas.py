@@ -1,0 +1,180 @@
+"""`trainyard agenda`: an ordered list of jobs for one lease; does it fit, and what is late."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.live import Live
+
+from trainyard.agenda_views import Agenda
+from trainyard.cli.agenda_display import jobs_table, show_agenda
+from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.output import (
+    AsJson,
+    console,
+    note,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+)
+from trainyard.cli.patience import look_again
+from trainyard.cli.planning import read_job
+from trainyard.cli.session import connect
+from trainyard.client import Trainyard
+from trainyard.wording import moment
+
+AgendaFile = Annotated[
+    Path,
+    typer.Argument(help="An agenda as YAML; `-` reads standard input.", show_default=False),
+]
+AgendaId = Annotated[str, typer.Argument(metavar="AGENDA", help="Id of the agenda, agenda_...")]
+POLL_S = 2.0
+
+app = typer.Typer(no_args_is_help=True, help="An ordered list of jobs for one lease.")
+
+
+@app.command("plan")
+def plan(
+    file: AgendaFile,
+    lease: Annotated[str | None, typer.Option(help="Against this lease of yours.")] = None,
+    hours: Annotated[int | None, typer.Option(min=1, help="Or: a block of so many hours,")] = None,
+    node_class: Annotated[
+        str | None, typer.Option("--class", help="on a node of this class.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Whether all jobs fit, before the lease. Submits nothing.
+
+    Exit code: 0 they fit even if each uses up its wall time, 3 they do not, 2 bad input.
+    """
+    block = hours is not None and node_class is not None
+    if (lease is None) != block or (lease is not None and (hours or node_class)):
+        raise typer.BadParameter("give either --lease ID, or --hours 3 --class CLASS")
+    text = read_job(file)
+    with connect() as client:
+        answer = client.agendas.plan(text, lease=lease, hours=hours, node_class=node_class)
+    if as_json:
+        print_json(answer.raw)
+    else:
+        show_agenda(answer)
+    if not answer.fits:
+        raise typer.Exit(ExitCode.DOES_NOT_FIT)
+
+
+@app.command("submit")
+def submit(
+    file: AgendaFile,
+    lease: Annotated[str, typer.Option(help="Id of the lease to run in, lease_...")],
+    anyway: Annotated[
+        bool,
+        typer.Option("--anyway", help="Even if it does not fit: the rest goes on elsewhere."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Queue its jobs for a lease, in their order; all or none.
+
+    Exit code: 0 submitted, 3 they do not fit and nothing was submitted, 2 bad input.
+    """
+    text = read_job(file)
+    with connect() as client:
+        agenda = client.agendas.create(text, lease=lease, anyway=anyway)
+    if as_json:
+        print_json(agenda.raw)
+        return
+    say(f"Submitted {len(agenda.jobs)} jobs as {agenda.id}")
+    show_agenda(agenda)
+    say(f"Watch it: trainyard agenda follow {agenda.id}")
+
+
+@app.command("list")
+def list_agendas(
+    lease: Annotated[str | None, typer.Option(help="Only of this lease.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Your agendas, newest first."""
+    with connect() as client:
+        agendas = list(client.agendas.list(lease=lease, limit=limit))
+    if as_json:
+        print_json_list(agenda.raw for agenda in agendas)
+        return
+    print_table(
+        ["id", "name", "lease", "begins", "how it stands"],
+        ((one.id, one.name, one.lease, moment(one.begins), one.summary) for one in agendas),
+        sentence=True,
+        empty="No agendas here. Make one: trainyard agenda submit FILE --lease LEASE",
+    )
+
+
+@app.command("show")
+def show(agenda_id: AgendaId, as_json: AsJson = False) -> None:
+    """How an agenda stands: what has run, what is late, whether the rest still fits.
+
+    Exit code: 3 if it does not fit any more.
+    """
+    with connect() as client:
+        agenda = client.agendas.get(agenda_id)
+    if as_json:
+        print_json(agenda.raw)
+    else:
+        show_agenda(agenda)
+    if not (agenda.fits or agenda.is_final):
+        raise typer.Exit(ExitCode.DOES_NOT_FIT)
+
+
+@app.command("follow")
+def follow(agenda_id: AgendaId, as_json: AsJson = False) -> None:
+    """Watch an agenda to its end. Exit code 1: not all of its jobs succeeded."""
+    with connect() as client:
+        try:
+            agenda = _wait(client, agenda_id, quiet=as_json)
+        except KeyboardInterrupt as error:
+            note(f"Stopped watching; the jobs go on. Again: trainyard agenda follow {agenda_id}")
+            raise typer.Exit(ExitCode.INTERRUPTED) from error
+    if as_json:
+        print_json(agenda.raw)
+    else:
+        show_agenda(agenda)
+    if any(job.standing != "done" for job in agenda.jobs):
+        raise typer.Exit(ExitCode.JOB_FAILED)
+
+
+@app.command("cancel")
+def cancel(agenda_id: AgendaId, as_json: AsJson = False) -> None:
+    """Cancel the jobs of an agenda that wait. One that runs goes on."""
+    with connect() as client:
+        agenda = client.agendas.cancel(agenda_id)
+    if as_json:
+        print_json(agenda.raw)
+    else:
+        show_agenda(agenda)
+
+
+def _wait(client: Trainyard, agenda_id: str, *, quiet: bool) -> Agenda:
+    out = console()
+    look = partial(client.agendas.get, agenda_id)
+    agenda = look()
+    if quiet or not out.is_terminal:
+        told: dict[int, tuple[str, int]] = {}
+        while True:
+            if not quiet:
+                _tell_changes(agenda, told)
+            if agenda.is_final:
+                return agenda
+            agenda = look_again(client, look, after_s=POLL_S)
+    with Live(jobs_table(agenda), console=out, auto_refresh=False, transient=True) as display:
+        while not agenda.is_final:
+            agenda = look_again(client, look, after_s=POLL_S)
+            display.update(jobs_table(agenda), refresh=True)
+    return agenda
+
+
+def _tell_changes(agenda: Agenda, told: dict[int, tuple[str, int]]) -> None:
+    for job in agenda.jobs:
+        known = (job.standing, job.late_s // 60)
+        if told.get(job.position) != known:
+            told[job.position] = known
+            late = f", late by {known[1]} min" if known[1] else ""
+            say(f"{job.position} {job.name}: {job.standing}{late}. {job.reason}")

@@ -1,0 +1,207 @@
+"""`trainyard admin cleanup`, `tag-lease`, `force-release`."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from trainyard.cleanup_views import Cleanup
+from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.output import AsJson, note, print_json, print_json_list, print_table, say
+from trainyard.cli.session import connect
+from trainyard.wording import as_moment, moment
+
+app = typer.Typer(no_args_is_help=True, help="Find leases that are wrong, and remove them.")
+CleanupId = Annotated[str, typer.Argument(metavar="CLEANUP")]
+
+
+class Wrong(StrEnum):
+    """What can be looked for."""
+
+    ORPHAN = "orphan"
+    OVER_QUOTA = "over_quota"
+    EXPIRED_WINDOW = "expired_window"
+    UNFIT = "unfit"
+    NO_SHOW = "no_show"
+    IDLE = "idle"
+
+
+@app.command("preview")
+def preview(
+    reason: Annotated[str, typer.Option(help="Goes to the owners.")],
+    wrong: Annotated[
+        list[Wrong] | None, typer.Argument(help="None: all that the options name.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Only this person's.")] = None,
+    lab: Annotated[str | None, typer.Option(help="Only of this lab.")] = None,
+    node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="Only that start from then on.")
+    ] = None,
+    before: Annotated[str | None, typer.Option(help="Only that start before then.")] = None,
+    include_active: Annotated[
+        bool, typer.Option("--include-active", help="Active ones too: quarantines their nodes.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a clean-up would remove; it removes nothing."""
+    with connect() as client:
+        plan = client.cleanups.preview(
+            wrong or (),
+            reason=reason,
+            user=user,
+            lab=lab,
+            node=node,
+            tag=tag,
+            starts_from=_moment(since),
+            starts_before=_moment(before),
+            include_active=include_active,
+        )
+    if as_json:
+        print_json(plan.raw)
+        return
+    _show(plan)
+    if plan.removed:
+        say(f"Apply it before {moment(plan.expires_at)}:")
+        say(f"  trainyard admin cleanup apply {plan.id} --hash {plan.hash}")
+
+
+@app.command("apply")
+def apply(
+    cleanup_id: CleanupId,
+    hash: Annotated[str, typer.Option(help="Of the preview that you read.")],
+    leave: Annotated[
+        list[str] | None, typer.Option(help="A lease that stays all the same; may be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what the preview showed; exit code 5 if rows had changed and were skipped."""
+    with connect() as client:
+        done = client.cleanups.apply(cleanup_id, hash, leave=leave or ())
+    if as_json:
+        print_json(done.raw)
+    else:
+        _show(done)
+        if done.removed:
+            say(f"Undo it before {moment(done.undo_until)}: trainyard admin cleanup undo {done.id}")
+    left = set(leave or ())
+    if any(row.result == "skipped" and row.lease not in left for row in done.rows):
+        note("Some leases had changed since the preview and were skipped.")
+        raise typer.Exit(ExitCode.CONFLICT)
+
+
+@app.command("undo")
+def undo(cleanup_id: CleanupId, as_json: AsJson = False) -> None:
+    """Give back what was removed, where it is still free; exit code 5 if some was not."""
+    with connect() as client:
+        done = client.cleanups.undo(cleanup_id)
+    if as_json:
+        print_json(done.raw)
+    else:
+        _show(done)
+    if any(row.result == "lost" for row in done.rows):
+        note("Some hours were taken meanwhile and could not be given back.")
+        raise typer.Exit(ExitCode.CONFLICT)
+
+
+@app.command("list")
+def list_cleanups(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Clean-ups, the newest first."""
+    with connect() as client:
+        found = list(client.cleanups.list(limit=limit))
+    if as_json:
+        print_json_list(one.raw for one in found)
+        return
+    print_table(
+        ["id", "state", "by", "at", "removed", "spared", "skipped", "reason"],
+        (
+            (
+                one.id,
+                one.state,
+                one.made_by,
+                moment(one.applied_at or one.created_at),
+                one.removed,
+                one.spared,
+                one.skipped,
+                one.reason,
+            )
+            for one in found
+        ),
+        right=["removed", "spared", "skipped"],
+        sentence=True,
+        empty="No clean-ups.",
+    )
+
+
+def tag_lease(
+    lease_id: Annotated[str, typer.Argument(metavar="LEASE")],
+    tag: Annotated[list[str] | None, typer.Option(help="All its tags; may be repeated.")] = None,
+    protect: Annotated[
+        bool, typer.Option("--protect/--no-protect", help="Clean-ups pass it by.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set a lease's tags, and whether clean-ups pass it by."""
+    with connect() as client:
+        client.cleanups.tag(lease_id, tag or (), protected=protect)
+    if as_json:
+        print_json({"id": lease_id, "tags": tag or [], "protected": protect})
+    else:
+        tags = ", ".join(tag or ()) or "no tags"
+        say(f"{lease_id}: {tags}{', protected' if protect else ''}.")
+
+
+def force_release(
+    lease_id: Annotated[str, typer.Argument(metavar="LEASE")], as_json: AsJson = False
+) -> None:
+    """End somebody's active lease: its node is quarantined, its jobs save and stop."""
+    with connect() as client:
+        client.cleanups.force_release(lease_id)
+    if as_json:
+        print_json({"id": lease_id, "released": True})
+    else:
+        say(f"{lease_id} ends. Look at its node, then `trainyard admin resume NODE`.")
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return as_moment(text, now=datetime.now().astimezone())
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+        ) from error
+
+
+def _show(cleanup: Cleanup) -> None:
+    print_table(
+        ["lease", "owner", "start", "node", "hours", "rule", "refund", "what happens", "why"],
+        (
+            (
+                row.lease,
+                row.user,
+                moment(row.hold_start),
+                row.node,
+                row.hours,
+                row.rule,
+                row.refund_hours or "-",
+                row.result,
+                row.outcome or row.message,
+            )
+            for row in cleanup.rows
+        ),
+        right=["hours", "refund"],
+        sentence=True,
+        empty="Nothing found.",
+    )
+    say(
+        f"{cleanup.id} ({cleanup.state}): {cleanup.removed} removed, {cleanup.spared} spared, "
+        f"{cleanup.skipped} skipped; {cleanup.freed_node_hours} node-hours free, "
+        f"{cleanup.refunded_hours} h refunded to {cleanup.owners} people."
+    )

@@ -1,0 +1,175 @@
+"""`trainyard admin maintenance`: hours that staff keep, once or again and again."""
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.output import (
+    AsJson,
+    error_console,
+    note,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+)
+from trainyard.cli.session import connect
+from trainyard.lease_views import Maintenance
+from trainyard.wording import as_moment, moment
+
+app = typer.Typer(no_args_is_help=True, help="Keep hours on nodes for yourself, or stop using one.")
+
+
+@app.command("list")
+def list_maintenance(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """All maintenance, the newest first."""
+    with connect() as client:
+        found = list(client.maintenance.list(limit=limit))
+    if as_json:
+        print_json_list(one.raw for one in found)
+        return
+    print_table(
+        ["id", "first", "hours", "times", "nodes", "repeats", "state", "why"],
+        (
+            (
+                one.id,
+                moment(min(each.start for each in one.occurrences)) if one.occurrences else "",
+                one.hours,
+                len({each.start for each in one.occurrences}),
+                ", ".join(sorted({each.node for each in one.occurrences})),
+                f"{one.rule} ({one.zone})" if one.rule else "",
+                "kept" if one.cancelled_at is None else f"ended {moment(one.cancelled_at)}",
+                one.why,
+            )
+            for one in found
+        ),
+        right=["hours", "times"],
+        sentence=True,
+        empty="No maintenance.",
+    )
+
+
+@app.command("add")
+def add(
+    start: Annotated[str, typer.Argument(help="14:00, '2026-11-22 14:00' or RFC 3339.")],
+    hours: Annotated[int, typer.Argument(min=1, help="How many whole hours.")],
+    node: Annotated[list[str], typer.Option(help="On this node; may be repeated.")],
+    why: Annotated[str, typer.Option(help="Everybody can read it.")],
+    repeat: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="Of RFC 5545, such as FREQ=WEEKLY;BYDAY=SU;COUNT=10."),
+    ] = None,
+    zone: Annotated[
+        str | None,
+        typer.Option(help="Such as Europe/Berlin: it happens by the clock there. Default: yours."),
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(metavar="HASH", help="What may become of leases, as --dry-run said."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would become of leases; change nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Keep hours from bookings. Leases in the way are moved or refunded, if you name the plan; exit
+    code 5 if some were left, or if there are any and no plan is named."""
+    first = _start(start, zone)
+    with connect() as client:
+        planned = client.maintenance.plan(node, first, hours, why=why, rule=repeat, zone=zone)
+        if dry_run or (planned.displaced and plan is None):
+            _show(planned, as_json)
+            if planned.displaced:
+                note(f"To do this, repeat it with --plan {planned.plan}")
+            if not dry_run:
+                raise typer.Exit(ExitCode.CONFLICT)
+            return
+        with error_console().status(
+            f"Keeping {len(planned.occurrences)} times, {len(planned.displaced)} leases in the way"
+        ):
+            kept = client.maintenance.keep(
+                node, first, hours, why=why, rule=repeat, zone=zone, plan=plan
+            )
+    _show(kept, as_json)
+    left = [one for one in kept.occurrences if not one.held]
+    if left:
+        note(f"{len(left)} of {len(kept.occurrences)} are not kept: leases are still in the way.")
+        raise typer.Exit(ExitCode.CONFLICT)
+
+
+@app.command("cancel")
+def cancel(
+    maintenance_id: Annotated[str, typer.Argument(metavar="MAINTENANCE")], as_json: AsJson = False
+) -> None:
+    """Give its hours back, from now on; leases that were moved or refunded stay so."""
+    with connect() as client:
+        client.maintenance.end(maintenance_id)
+    if as_json:
+        print_json({"id": maintenance_id, "cancelled": True})
+    else:
+        say(f"{maintenance_id} has ended; its hours can be booked.")
+
+
+@app.command("begin")
+def begin(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Take a node out of service to work on it; it is drained first if it is in use."""
+    with connect() as client:
+        changed = client.admin.maintenance(node)
+    if as_json:
+        print_json(changed.raw)
+    else:
+        say(f"{changed.name} is {changed.state}. {changed.reason}".rstrip())
+
+
+def _show(shown: Maintenance, as_json: bool) -> None:
+    if as_json:
+        print_json(shown.raw)
+        return
+    kept = {True: "yes", False: "no"}
+    print_table(
+        ["node", "from", "to", "kept"],
+        (
+            (one.node, moment(one.start), moment(one.end), kept[one.held])
+            for one in shown.occurrences
+        ),
+        empty="It would never happen.",
+    )
+    if shown.displaced:
+        print_table(
+            ["lease", "owner", "node", "from", "to", "what becomes of it"],
+            (
+                (
+                    one.lease,
+                    one.user,
+                    one.node,
+                    moment(one.hold_start),
+                    moment(one.hold_end),
+                    one.result or (f"moves to {one.to_node}" if one.to_node else one.act),
+                )
+                for one in shown.displaced
+            ),
+            sentence=True,
+            empty="",
+        )
+    if shown.id is not None:
+        say(f"{shown.id} is kept; `trainyard admin maintenance cancel {shown.id}` ends it.")
+
+
+def _start(text: str, zone: str | None) -> datetime:
+    """Without an offset and with a zone it is a clock time there, for the server to understand."""
+    try:
+        if zone is not None:
+            return datetime.fromisoformat(text.strip())
+        return as_moment(text, now=datetime.now().astimezone())
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+        ) from error

@@ -1,0 +1,139 @@
+"""`trainyard notifications`."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from trainyard.cli.output import (
+    AsJson,
+    note,
+    print_facts,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+)
+from trainyard.cli.session import connect
+from trainyard.notice_views import NoticeChoices
+from trainyard.wording import moment
+
+app = typer.Typer(no_args_is_help=True, help="What you were told, and how you want to be told.")
+
+
+class Channel(StrEnum):
+    """How a notice reaches you."""
+
+    MAIL = "mail"
+    WEBHOOK = "webhook"
+    DIGEST = "digest"
+    OFF = "off"
+
+
+class Tested(StrEnum):
+    """What can be tested."""
+
+    MAIL = "mail"
+    WEBHOOK = "webhook"
+
+
+@app.command("list")
+def list_notices(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Your notices, the newest first, and whether they have left."""
+    with connect() as client:
+        notices = list(client.notifications.list(limit=limit))
+    if as_json:
+        print_json_list(notice.raw for notice in notices)
+        return
+    print_table(
+        ["at", "what", "by", "state", "message"],
+        (
+            (
+                moment(notice.created_at),
+                notice.title,
+                notice.channel,
+                notice.state,
+                f"{notice.message} ({notice.error})" if notice.error else notice.message,
+            )
+            for notice in notices
+        ),
+        sentence=True,
+        empty="Nothing yet.",
+    )
+
+
+@app.command("choices")
+def choices(as_json: AsJson = False) -> None:
+    """How you are told."""
+    with connect() as client:
+        _show(client.notifications.choices(), as_json)
+
+
+@app.command("choose")
+def choose(
+    every: Annotated[Channel, typer.Argument(help="Of every kind that --kind does not name.")],
+    kind: Annotated[
+        list[str] | None, typer.Option(help="KIND=CHANNEL, as block_offered=mail; may be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how you want to be told; replaces what you chose before."""
+    kinds = {}
+    for text in kind or ():
+        name, equals, channel = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{text!r} is not KIND=CHANNEL", param_hint="--kind")
+        kinds[name] = channel
+    with connect() as client:
+        _show(client.notifications.choose(every, kinds), as_json)
+
+
+@app.command("webhook")
+def webhook(
+    url: Annotated[str, typer.Argument(help="Begins with https://; '' forgets it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Set where notices are posted, and show the secret that signs them, this once."""
+    with connect() as client:
+        if not url:
+            client.notifications.forget_webhook()
+            if as_json:
+                print_json({"url": None})
+            else:
+                say("Nothing is posted any more.")
+            return
+        made = client.notifications.set_webhook(url)
+    if as_json:
+        print_json(made.raw)
+        return
+    note(f"Signs what is posted to {made.url}; it is not shown again:")
+    say(made.secret)
+
+
+@app.command("test")
+def send_test(channel: Tested, as_json: AsJson = False) -> None:
+    """Send yourself a notice; `notifications list` then says what became of it."""
+    with connect() as client:
+        notice = client.notifications.test(channel)
+    if as_json:
+        print_json(notice.raw)
+    else:
+        say(f"{notice.state}. {notice.error}".rstrip())
+
+
+def _show(chosen: NoticeChoices, as_json: bool) -> None:
+    if as_json:
+        print_json(chosen.raw)
+        return
+    print_facts(
+        [
+            ("every kind", chosen.every),
+            *chosen.kinds.items(),
+            ("mail goes to", chosen.email),
+            ("webhook", chosen.webhook),
+            ("digest", f"{chosen.digest_at}, {chosen.zone}"),
+        ]
+    )

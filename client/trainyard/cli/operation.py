@@ -1,0 +1,99 @@
+"""`trainyard admin backup`, `restore`, `read-only`: for whoever runs the platform."""
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.output import AsJson, note, print_json, print_json_list, print_table, say
+from trainyard.cli.session import connect
+from trainyard.errors import BadInput
+from trainyard.wording import moment
+
+PLATFORM = "trainyard.operation"  # the group in which the platform offers `backup` and `restore`
+
+Folder = Annotated[Path, typer.Argument(help="The backup's folder.")]
+
+
+def read_only(
+    minutes: Annotated[
+        int, typer.Option("--for", min=1, max=1440, help="At most so many minutes.")
+    ] = 30,
+    reason: Annotated[
+        str, typer.Option(help="A sentence that people read meanwhile.")
+    ] = "It is being backed up.",
+    off: Annotated[bool, typer.Option("--off", help="Let the platform change again.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Hold the platform still: changes answer 503 with the reason, what runs goes on."""
+    with connect() as client:
+        if off:
+            client.admin.end_read_only()
+            say("Changes are welcome again.")
+            return
+        found = client.admin.begin_read_only(minutes=minutes, reason=reason)
+    if as_json:
+        print_json(found.raw)
+    elif found.until is not None:
+        say(f"Read-only until {moment(found.until)} at the latest.")
+        note("End it sooner with: trainyard admin read-only --off")
+
+
+def unsafe_settings(as_json: AsJson = False) -> None:
+    """What of the installation could be safer, and what to do. Exit code 1: something dangerous."""
+    with connect() as client:
+        found = client.admin.unsafe_settings()
+    if as_json:
+        print_json_list(one.raw for one in found)
+    else:
+        print_table(
+            ["", "setting", "found", "what to do"],
+            ((one.level, one.setting, one.found, one.todo) for one in found),
+            sentence=True,
+            empty="Nothing unsafe was found.",
+        )
+    if any(one.level == "danger" for one in found):
+        raise typer.Exit(ExitCode.JOB_FAILED)
+
+
+def backup(folder: Folder, as_json: AsJson = False) -> None:
+    """Save database and store into a folder; the platform may go on meanwhile.
+
+    Runs where the API runs, with its TRAINYARD_DATABASE_URL and TRAINYARD_STORE. A second backup
+    into the same folder copies only files that are new.
+    """
+    _tell(_platform("backup"), folder, as_json)
+
+
+def restore(folder: Folder, as_json: AsJson = False) -> None:
+    """Load a backup into an empty database and a store, with all processes stopped.
+
+    TRAINYARD_DATABASE_URL and TRAINYARD_STORE say where to. Everything is verified first.
+    """
+    _tell(_platform("restore"), folder, as_json)
+
+
+def _tell(work: Callable[..., dict[str, Any]], folder: Path, as_json: bool) -> None:
+    try:
+        done = work(folder.absolute(), note)
+    except ValueError as error:
+        note(f"Error: {error}")
+        raise typer.Exit(ExitCode.JOB_FAILED) from error
+    if as_json:
+        print_json(done)
+    else:
+        say(f"Done: {done['rows']:,} rows, {done['files']:,} files, made at {done['made_at']}.")
+
+
+def _platform(name: str) -> Callable[..., dict[str, Any]]:
+    for entry in entry_points(group=PLATFORM):
+        if entry.name == name:
+            loaded: Callable[..., dict[str, Any]] = entry.load()
+            return loaded
+    raise BadInput(
+        f"`trainyard admin {name}` needs the platform, which is not installed here. Install it: "
+        "pip install trainyard-platform"
+    )

@@ -1,0 +1,24 @@
+"""Looking again and again at what the server does, even while it is away for a while."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from trainyard.client import Trainyard
+from trainyard.errors import ConnectionFailed, ServerFailed
+
+Seen = TypeVar("Seen")
+PATIENCE_S = 300.0  # for a server that is away: the jobs go on without it
+
+
+def look_again(client: Trainyard, look: Callable[[], Seen], *, after_s: float) -> Seen:
+    """What `look` sees after a while. Raises ConnectionFailed once the server was away for
+    PATIENCE_S."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        client.connection.sleep(after_s)
+        try:
+            return look()
+        except (ConnectionFailed, ServerFailed):
+            if time.monotonic() > deadline:
+                raise

@@ -1,0 +1,356 @@
+"""`trainyard admin labs`, `grants`, `invite`, `import`, `describe`, `password-link`."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainyard.cli.output import (
+    AsJson,
+    note,
+    print_facts,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+)
+from trainyard.cli.session import connect
+from trainyard.people_views import Import, Lab
+from trainyard.wording import as_moment, moment, number
+
+LabName = Annotated[str, typer.Argument(metavar="LAB", help="Name or id.")]
+UserName = Annotated[str, typer.Argument(metavar="USER", help="Name or id.")]
+Attribute = Annotated[
+    list[str] | None, typer.Option("--attribute", help="NAME=TEXT; may be given more than once.")
+]
+
+labs_app = typer.Typer(no_args_is_help=True, help="Labs: people who share a budget.")
+grants_app = typer.Typer(no_args_is_help=True, help="Exceptions to booking rules.")
+invites_app = typer.Typer(no_args_is_help=True, help="Invitations that were made.")
+
+
+@labs_app.command("list")
+def list_labs(as_json: AsJson = False) -> None:
+    """All labs, with who leads them."""
+    with connect() as client:
+        labs = list(client.people.labs())
+    if as_json:
+        print_json_list(lab.raw for lab in labs)
+        return
+    print_table(
+        ["name", "weight", "groups", "leads", "members"],
+        (
+            (
+                lab.name,
+                number(lab.weight),
+                ", ".join(lab.groups),
+                ", ".join(lab.leads),
+                f"{len(lab.members)}: {', '.join(lab.members)}" if lab.members else "none",
+            )
+            for lab in labs
+        ),
+        right=["weight"],
+        sentence=True,
+        empty="No labs. Make one: trainyard admin labs add NAME",
+    )
+
+
+@labs_app.command("add")
+def add_lab(
+    name: str,
+    weight: Annotated[float, typer.Option(help="Its share, relative to other labs'.")] = 1.0,
+    group: Annotated[
+        list[str] | None, typer.Option(help="A further name for booking rules, as a course's.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make an empty lab."""
+    with connect() as client:
+        _answer_lab(client.people.add_lab(name, weight=weight, groups=group or ()), as_json)
+
+
+@labs_app.command("set")
+def set_lab(
+    lab: LabName,
+    weight: Annotated[float | None, typer.Option(help="Its share.")] = None,
+    group: Annotated[list[str] | None, typer.Option(help="All its groups; '' for none.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a lab's weight or groups."""
+    groups = None if group is None else [name for name in group if name]
+    with connect() as client:
+        _answer_lab(client.people.change_lab(lab, weight=weight, groups=groups), as_json)
+
+
+@labs_app.command("add-member")
+def add_member(
+    lab: LabName,
+    user: UserName,
+    lead: Annotated[bool, typer.Option("--lead", help="They lead it: they may invite.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put a person into a lab."""
+    with connect() as client:
+        _answer_lab(client.people.add_member(lab, user, is_lead=lead), as_json)
+
+
+@labs_app.command("remove-member")
+def remove_member(lab: LabName, user: UserName, as_json: AsJson = False) -> None:
+    """Take a person out of a lab."""
+    with connect() as client:
+        _answer_lab(client.people.remove_member(lab, user), as_json)
+
+
+@labs_app.command("move")
+def move(
+    user: UserName,
+    from_lab: Annotated[str, typer.Option("--from", help="The lab they leave.")],
+    to_lab: Annotated[str, typer.Option("--to", help="The lab they join.")],
+    as_json: AsJson = False,
+) -> None:
+    """Move a person; leases to come follow, what was used stays with the old lab."""
+    with connect() as client:
+        moved = client.people.move(user, from_lab=from_lab, to_lab=to_lab)
+    if as_json:
+        print_json(moved.raw)
+        return
+    say(f"{moved.user.name} is in {moved.to_lab} now; {len(moved.leases)} leases follow.")
+
+
+@grants_app.command("list")
+def list_grants(
+    user: Annotated[str | None, typer.Option(help="Only of this person.")] = None,
+    now_only: Annotated[bool, typer.Option("--now", help="Only those that hold now.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Everybody's exceptions; anybody may look."""
+    with connect() as client:
+        grants = list(client.people.grants(user=user, now_only=now_only))
+    if as_json:
+        print_json_list(grant.raw for grant in grants)
+        return
+    print_table(
+        ["id", "who", "rule", "extra", "from", "to", "by", "why"],
+        (
+            (
+                grant.id,
+                grant.user,
+                grant.rule,
+                grant.extra,
+                moment(grant.starts_at),
+                f"taken back {moment(grant.revoked_at)}"
+                if grant.revoked_at
+                else moment(grant.ends_at),
+                grant.granted_by,
+                grant.why,
+            )
+            for grant in grants
+        ),
+        right=["extra"],
+        sentence=True,
+        empty="No exceptions.",
+    )
+
+
+@grants_app.command("add")
+def add_grant(
+    user: UserName,
+    rule: Annotated[str, typer.Argument(help="Reason code that it lifts, as quota_main.")],
+    until: Annotated[str, typer.Option(help="'2026-11-22 14:00' (your zone) or RFC 3339.")],
+    why: Annotated[str, typer.Option(help="Everybody can read it.")],
+    since: Annotated[str | None, typer.Option("--from", help="By default now.")] = None,
+    extra: Annotated[int, typer.Option(min=1, help="How many more leases or hours.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Let one person do more than a rule allows, for a while."""
+    now = datetime.now().astimezone()
+    starts_at = now if since is None else _moment(since, now)
+    with connect() as client:
+        grant = client.people.grant(
+            user, rule, extra=extra, starts_at=starts_at, ends_at=_moment(until, now), why=why
+        )
+    if as_json:
+        print_json(grant.raw)
+        return
+    say(
+        f"{grant.id}: {grant.user} may do {grant.extra} more under {grant.rule} until "
+        f"{moment(grant.ends_at)}."
+    )
+
+
+@grants_app.command("revoke")
+def revoke_grant(
+    grant_id: Annotated[str, typer.Argument(metavar="GRANT")], as_json: AsJson = False
+) -> None:
+    """Take an exception back; leases that were booked with it stay."""
+    with connect() as client:
+        client.people.revoke_grant(grant_id)
+    if as_json:
+        print_json({"id": grant_id, "revoked": True})
+    else:
+        say(f"{grant_id} no longer holds.")
+
+
+@invites_app.command("list")
+def list_invites(as_json: AsJson = False) -> None:
+    """Invitations and what became of them."""
+    with connect() as client:
+        invites = list(client.people.invites())
+    if as_json:
+        print_json_list(invite.raw for invite in invites)
+        return
+    print_table(
+        ["id", "lab", "for", "by", "state", "until"],
+        (
+            (
+                invite.id,
+                invite.lab,
+                invite.used_by or invite.email,
+                invite.invited_by,
+                invite.state,
+                moment(invite.expires_at),
+            )
+            for invite in invites
+        ),
+        empty="No invitations. Make one: trainyard admin invite --lab LAB",
+    )
+
+
+@invites_app.command("revoke")
+def revoke_invite(
+    invite_id: Annotated[str, typer.Argument(metavar="INVITE")], as_json: AsJson = False
+) -> None:
+    """Make an invitation's link stop working."""
+    with connect() as client:
+        client.people.revoke_invite(invite_id)
+    if as_json:
+        print_json({"id": invite_id, "revoked": True})
+    else:
+        say(f"{invite_id} no longer works.")
+
+
+def invite(
+    lab: Annotated[str | None, typer.Option(help="The lab that they join.")] = None,
+    email: Annotated[str | None, typer.Option(help="Their mail address.")] = None,
+    attribute: Attribute = None,
+    days: Annotated[int, typer.Option(min=1, max=60, help="How long it works.")] = 7,
+    as_json: AsJson = False,
+) -> None:
+    """Make a link with which one person makes an account; hand it to them yourself."""
+    with connect() as client:
+        made = client.people.invite(
+            lab=lab, email=email, attributes=_attributes(attribute), days=days
+        )
+    if as_json:
+        print_json(made.raw)
+        return
+    note(f"Works once, until {moment(made.expires_at)}:")
+    say(made.url)
+
+
+def import_list(
+    file: Annotated[Path, typer.Argument(help="CSV; its first line names the columns.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    links: Annotated[
+        Path | None, typer.Option(help="Write a password link for each new person to this file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add and change the people of a list: name, email, lab, zone, role, and attributes."""
+    try:
+        text = file.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{file} can't be read as text: {error}") from error
+    with connect() as client:
+        done = client.people.import_list(text, dry_run=dry_run, links=links is not None)
+    if links is not None and not dry_run:
+        _write_links(done, links)
+    if as_json:
+        print_json(done.raw)
+        return
+    print_table(
+        ["line", "name", "action", "new"],
+        ((row.line, row.name, row.action, ", ".join(row.changes)) for row in done.rows),
+        right=["line"],
+        empty="The list is empty.",
+    )
+    made = f" New labs: {', '.join(done.labs)}." if done.labs else ""
+    counts = f"{done.added} new, {done.changed} changed, {done.same} as before."
+    say(f"{'Nothing is written yet: ' if dry_run else ''}{counts}{made}")
+
+
+def describe(
+    user: UserName,
+    email: Annotated[str | None, typer.Option(help="'' takes it away.")] = None,
+    attribute: Attribute = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set a person's mail address, or all of their attributes."""
+    attributes = None if attribute is None else _attributes(attribute)
+    with connect() as client:
+        changed = client.people.describe(user, email=email, attributes=attributes)
+    if as_json:
+        print_json(changed.raw)
+        return
+    print_facts(
+        [
+            ("name", changed.name),
+            ("email", changed.email),
+            *((name, value) for name, value in changed.attributes.items()),
+        ]
+    )
+
+
+def password_link(user: UserName, as_json: AsJson = False) -> None:
+    """A link with which a person sets a new password, once; hand it to them yourself."""
+    with connect() as client:
+        link = client.people.password_link(user)
+    if as_json:
+        print_json(link.raw)
+        return
+    note(f"Works once, until {moment(link.expires_at)}:")
+    say(link.url)
+
+
+def _attributes(given: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{text!r} is not NAME=TEXT", param_hint="--attribute")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    try:
+        return as_moment(text, now=now)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+        ) from error
+
+
+def _write_links(done: Import, path: Path) -> None:
+    """One CSV line a person; readable by its owner alone, since each link opens an account."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    lines = [f"{row.name},{row.password_link}\n" for row in done.rows if row.password_link]
+    path.write_text("name,link\n" + "".join(lines))
+    note(f"{len(lines)} links are in {path}, readable by you alone. Each works once.")
+
+
+def _answer_lab(lab: Lab, as_json: bool) -> None:
+    if as_json:
+        print_json(lab.raw)
+        return
+    print_facts(
+        [
+            ("name", lab.name),
+            ("weight", number(lab.weight)),
+            ("groups", ", ".join(lab.groups)),
+            ("leads", ", ".join(lab.leads)),
+            ("members", ", ".join(lab.members)),
+        ]
+    )

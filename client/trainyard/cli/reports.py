@@ -1,0 +1,118 @@
+"""`trainyard report` and `trainyard reports`: what is handed in, and what checks it."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trainyard.cli.exit_codes import ExitCode
+from trainyard.cli.output import AsJson, print_json, print_json_list, print_table, say
+from trainyard.cli.session import connect
+from trainyard.client import Trainyard
+from trainyard.errors import BadInput
+from trainyard.wording import moment
+
+KINDS = (".html", ".json")
+
+app = typer.Typer(help="Reports that you wrote, and the check of one.", no_args_is_help=True)
+
+
+def report(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="JOB...", help="Ids of jobs, job_...")
+    ] = None,
+    lease: Annotated[
+        str | None, typer.Option(help="Instead: every job that ran in this lease, lease_...")
+    ] = None,
+    title: Annotated[str, typer.Option(help="By default the name of the job or lease.")] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="A new file: .html to read, or .json to check."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell for good what jobs, or a lease, came to; the server keeps it under its hash."""
+    if bool(jobs) == bool(lease):
+        raise typer.BadParameter("name jobs, or one lease with --lease LEASE")
+    if output is not None:
+        require_new(output)
+    with connect() as client:
+        written = client.reports.write(jobs or (), lease=lease, title=title)
+        if output is not None:
+            save(client, written.sha256, output)
+        address = f"{client.url}/reports/{written.sha256}"
+    if as_json:
+        print_json(written.raw)
+        return
+    say(f"{written.content.title}: {address}")
+    if output is not None:
+        say(f"Written to {output}")
+
+
+@app.command("list")
+def list_reports(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Your reports, newest first."""
+    with connect() as client:
+        found = list(client.reports.list(limit=limit))
+    if as_json:
+        print_json_list(one.raw for one in found)
+        return
+    print_table(
+        ["SHA-256", "about", "written"],
+        ((one.sha256, one.title, moment(one.made_at)) for one in found),
+        empty="No reports here. Write one: trainyard report JOB -o report.html",
+    )
+
+
+@app.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(help="The JSON of a report, as it was handed in.")],
+    as_json: AsJson = False,
+) -> None:
+    """Whether a report is exactly what this server wrote. Exit code 1: it is not."""
+    document = read_document(file)
+    with connect() as client:
+        verdict = client.reports.check(document)
+    if as_json:
+        print_json(verdict.raw)
+    else:
+        say(verdict.message)
+    if not (verdict.intact and verdict.known):
+        raise typer.Exit(ExitCode.JOB_FAILED)
+
+
+def require_new(output: Path) -> None:
+    """Before anything is written on the server. Raises BadInput."""
+    if output.suffix not in KINDS:
+        raise BadInput(f"{output}: name a file that ends in .html or .json.")
+    if output.exists():
+        raise BadInput(f"{output} exists already; remove it or choose another place.")
+    if not output.absolute().parent.is_dir():
+        raise BadInput(f"{output}: there is no folder {output.parent}.")
+
+
+def save(client: Trainyard, sha256: str, output: Path) -> None:
+    """Write the page or the document to its file. Raises BadInput where the disk refuses."""
+    of = client.reports.page if output.suffix == ".html" else client.reports.document
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(of(sha256))
+    except OSError as error:
+        raise BadInput(f"{output}: {error.strerror}. The report is {sha256}.") from error
+
+
+def read_document(file: Path) -> dict[str, Any]:
+    """The report in a file. Raises BadInput where there is none."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{file}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadInput(f"{file} is no JSON. A page has its JSON behind a link on it.") from error
+    if not isinstance(document, dict) or not {"sha256", "content"} <= document.keys():
+        raise BadInput(f"{file} is no report: it has no sha256 and content.")
+    return document

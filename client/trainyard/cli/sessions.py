@@ -1,0 +1,46 @@
+"""`trainyard sessions`: where you are signed in."""
+
+from typing import Annotated
+
+import typer
+
+from trainyard.cli.output import AsJson, print_json, print_json_list, print_table, say
+from trainyard.cli.session import connect
+from trainyard.wording import moment
+
+app = typer.Typer(no_args_is_help=True, help="Where you are signed in.")
+
+
+@app.command("list")
+def list_sessions(as_json: AsJson = False) -> None:
+    """Your sessions, the newest first; API tokens are not among them."""
+    with connect() as client:
+        sessions = list(client.sessions.list())
+    if as_json:
+        print_json_list(session.raw for session in sessions)
+        return
+    print_table(
+        ["id", "what, from where", "since", "last used", "ends unused"],
+        (
+            (
+                session.id,
+                f"{session.name} (this one)" if session.is_this_one else session.name,
+                moment(session.created_at),
+                moment(session.last_used_at),
+                moment(session.expires_at),
+            )
+            for session in sessions
+        ),
+        empty="No sessions: you use an API token.",
+    )
+
+
+@app.command("end")
+def end_session(session_id: Annotated[str, typer.Argument()], as_json: AsJson = False) -> None:
+    """Sign out whoever uses it, at once."""
+    with connect() as client:
+        client.sessions.end(session_id)
+    if as_json:
+        print_json({"id": session_id, "ended": True})
+    else:
+        say(f"{session_id} has ended.")

@@ -1,0 +1,91 @@
+"""`trainyard tokens`: API tokens of your own."""
+
+import re
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from trainyard.cli.output import AsJson, note, print_json, print_json_list, print_table, say
+from trainyard.cli.session import connect
+from trainyard.wording import moment
+
+app = typer.Typer(no_args_is_help=True, help="API tokens of your own, for scripts.")
+
+
+class Scope(StrEnum):
+    """What a token may be used for; each includes `read`, and `all` every other."""
+
+    READ = "read"
+    JOBS = "jobs"
+    LEASES = "leases"
+    ACCOUNT = "account"
+    ALL = "all"
+
+
+@app.command("list")
+def list_tokens(as_json: AsJson = False) -> None:
+    """Your tokens, without their secrets."""
+    with connect() as client:
+        tokens = list(client.tokens.list())
+    if as_json:
+        print_json_list(token.raw for token in tokens)
+        return
+    print_table(
+        ["id", "name", "scopes", "expires", "last used", "state"],
+        (
+            (
+                token.id,
+                token.name,
+                " ".join(token.scopes),
+                moment(token.expires_at),
+                moment(token.last_used_at),
+                f"revoked {moment(token.revoked_at)}" if token.revoked_at else "valid",
+            )
+            for token in tokens
+        ),
+        empty="No tokens. Make one: trainyard tokens create NAME --scope jobs",
+    )
+
+
+@app.command("create")
+def create_token(
+    name: str,
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option(help="What it may be used for; may be repeated. [default: read]"),
+    ] = None,
+    expires: Annotated[str, typer.Option(help="After how many days it ends.")] = "90d",
+    as_json: AsJson = False,
+) -> None:
+    """Make a token and show its secret, this once."""
+    scopes = scope or [Scope.READ]
+    with connect() as client:
+        made = client.tokens.create(name, scopes=scopes, expires_in_days=_days(expires))
+    if as_json:
+        print_json(made.raw)
+        return
+    say(made.secret)
+    note(
+        f"For {', '.join(made.scopes)}, until {moment(made.expires_at)}. It is not shown again; "
+        "set TRAINYARD_TOKEN to it."
+    )
+
+
+@app.command("revoke")
+def revoke_token(token_id: Annotated[str, typer.Argument()], as_json: AsJson = False) -> None:
+    """Make a token stop working at once."""
+    with connect() as client:
+        client.tokens.revoke(token_id)
+    if as_json:
+        print_json({"id": token_id, "revoked": True})
+    else:
+        say(f"{token_id} no longer works.")
+
+
+def _days(text: str) -> int:
+    """`30d` or `30`: 30."""
+    found = re.fullmatch(r"(\d{1,4})d?", text.strip())
+    if found is None or not 1 <= int(found[1]) <= 366:
+        raise typer.BadParameter(f"{text!r} is not 1d to 366d", param_hint="--expires")
+    return int(found[1])

@@ -1,0 +1,120 @@
+"""`trainyard usage` and `trainyard admin usage`."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from trainyard.cli.output import AsJson, note, print_json, print_table, say
+from trainyard.cli.session import connect
+from trainyard.client import Trainyard
+from trainyard.usage_views import Usage
+from trainyard.wording import as_moment, moment
+
+
+class By(StrEnum):
+    """Whose hours are added up."""
+
+    USER = "user"
+    LAB = "lab"
+    NODE = "node"
+
+
+class Per(StrEnum):
+    """How time is cut."""
+
+    DAY = "day"
+    WEEK = "week"
+
+
+PerOption = Annotated[Per, typer.Option(help="Cut into days or weeks.")]
+Since = Annotated[str | None, typer.Option("--from", help="By default 28 days ago.")]
+Until = Annotated[str | None, typer.Option("--to", help="By default now.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV and nothing else.")]
+
+
+def usage(
+    per: PerOption = Per.WEEK,
+    since: Since = None,
+    until: Until = None,
+    as_csv: AsCsv = False,
+    as_json: AsJson = False,
+) -> None:
+    """Your GPU-hours booked, used and useful, and what is left of your quotas."""
+    with connect() as client:
+        _print(client, By.USER, per, since, until, as_csv=as_csv, as_json=as_json)
+        if as_csv or as_json:
+            return
+        left = client.usage.left()
+    for quota in left.quotas:
+        until_text = f" until {moment(quota.window_end)}" if quota.window_end else ""
+        if quota.left:
+            say(f"Left on {', '.join(quota.nodes)}{until_text} (policy {quota.policy}):")
+        for index, one in enumerate(quota.left):
+            say(f"  {'or ' if index else ''}{one.text}")
+
+
+def admin_usage(
+    by: Annotated[By, typer.Option(help="Whose hours are added up.")] = By.USER,
+    per: PerOption = Per.WEEK,
+    since: Since = None,
+    until: Until = None,
+    as_csv: AsCsv = False,
+    as_json: AsJson = False,
+) -> None:
+    """Everybody's GPU-hours booked, used and useful: by user, lab or node."""
+    with connect() as client:
+        _print(client, by, per, since, until, as_csv=as_csv, as_json=as_json)
+
+
+def _print(
+    client: Trainyard,
+    by: By,
+    per: Per,
+    since: str | None,
+    until: str | None,
+    *,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    start, end = _moment(since), _moment(until)
+    if as_csv:
+        typer.echo(client.usage.csv(by=by, per=per, start=start, end=end), nl=False)
+        return
+    found = client.usage.get(by=by, per=per, start=start, end=end)
+    if as_json:
+        print_json(found.raw)
+        return
+    _table(found)
+
+
+def _table(found: Usage) -> None:
+    note(f"{moment(found.start)} to {moment(found.end)}, days on the clock of {found.zone}.")
+    totals = [("all", row) for row in found.total]
+    print_table(
+        [found.per, found.by, "booked", "used", "useful"],
+        (
+            (
+                period,
+                row.name,
+                f"{row.booked_hours:.1f}",
+                f"{row.used_hours:.1f}",
+                f"{row.useful_hours:.1f}",
+            )
+            for period, row in [*((row.period, row) for row in found.rows), *totals]
+        ),
+        right=["booked", "used", "useful"],
+        empty="Nothing was booked or used.",
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return as_moment(text, now=datetime.now().astimezone())
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 2026-11-22, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+        ) from error

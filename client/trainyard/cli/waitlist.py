@@ -1,0 +1,128 @@
+"""`trainyard leases waitlist`."""
+
+from datetime import date, datetime
+from typing import Annotated
+
+import typer
+
+from trainyard.cli.output import (
+    AsJson,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+    state_text,
+)
+from trainyard.cli.session import connect
+from trainyard.wording import as_moment, moment
+
+app = typer.Typer(no_args_is_help=True, help="Wait for hours that are not free.")
+
+WaitId = Annotated[str, typer.Argument(metavar="WISH")]
+
+
+@app.command("list")
+def list_waits(as_json: AsJson = False) -> None:
+    """What you wait for, the newest first; open offers with their deadline."""
+    with connect() as client:
+        waits = list(client.waitlist.list())
+    if as_json:
+        print_json_list(wait.raw for wait in waits)
+        return
+    print_table(
+        ["id", "hours", "on", "starts from", "to", "state", "before you", "offer"],
+        (
+            (
+                wait.id,
+                wait.hours,
+                wait.node or wait.node_class or "",
+                moment(wait.first_start),
+                moment(wait.last_start),
+                state_text(wait.state),
+                wait.ahead,
+                f"{wait.offer.node} {moment(wait.offer.hold_start)}, "
+                f"until {moment(wait.offer.expires_at)}"
+                if wait.offer and wait.offer.state == "open"
+                else "",
+            )
+            for wait in waits
+        ),
+        empty="You wait for nothing.",
+    )
+
+
+@app.command("join")
+def join(
+    first_start: Annotated[str, typer.Argument(help="The first start that will do, or a day.")],
+    hours: Annotated[int, typer.Argument(min=1, help="How many whole hours.")],
+    last_start: Annotated[
+        str | None, typer.Option("--until", help="The last start that will do.")
+    ] = None,
+    node_class: Annotated[str | None, typer.Option("--class")] = None,
+    node: Annotated[str | None, typer.Option()] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Join the waitlist. What becomes free is held for you for ten minutes."""
+    if (node_class is None) == (node is None):
+        raise typer.BadParameter("give either --class or --node")
+    with connect() as client:
+        wait = client.waitlist.join(
+            _start(first_start),
+            hours,
+            last_start=_moment(last_start) if last_start else None,
+            node_class=node_class,
+            node=node,
+        )
+    if as_json:
+        print_json(wait.raw)
+    else:
+        say(f"{wait.id} is in line; {wait.ahead} are before you.")
+
+
+@app.command("accept")
+def accept(wait_id: WaitId, as_json: AsJson = False) -> None:
+    """Book the block that is held for a wish."""
+    with connect() as client:
+        lease = client.waitlist.accept(wait_id)
+    if as_json:
+        print_json(lease.raw)
+    else:
+        say(f"Booked {lease.id} on {lease.node} from {moment(lease.hold_start)}.")
+
+
+@app.command("decline")
+def decline(wait_id: WaitId, as_json: AsJson = False) -> None:
+    """Let others have the block; the wish goes to the end of the line."""
+    with connect() as client:
+        wait = client.waitlist.decline(wait_id)
+    if as_json:
+        print_json(wait.raw)
+    else:
+        say(f"{wait.id} is in line again; {wait.ahead} are before you.")
+
+
+@app.command("leave")
+def leave(wait_id: WaitId, as_json: AsJson = False) -> None:
+    """Take a wish back."""
+    with connect() as client:
+        client.waitlist.leave(wait_id)
+    if as_json:
+        print_json({"id": wait_id, "left": True})
+    else:
+        say(f"{wait_id} is off the waitlist.")
+
+
+def _start(text: str) -> datetime | date:
+    try:
+        return date.fromisoformat(text.strip())
+    except ValueError:
+        return _moment(text)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return as_moment(text, now=datetime.now().astimezone())
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+        ) from error

@@ -1,0 +1,35 @@
+"""`client.code`: the code of your own scripts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainyard.connection import Connection, Upload, segment
+from trainyard.decoding import decode
+from trainyard.downloads import fetch
+from trainyard.packing import Packed
+from trainyard.script_views import Code
+
+
+class CodeArchives:
+    """Archives of code, known by their SHA-256."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def upload(self, packed: Packed) -> Code:
+        """Send an archive, which `trainyard.packing.pack` makes of a folder."""
+
+        def chunks() -> Iterator[bytes]:
+            yield packed.content
+
+        body = Upload(chunks, len(packed.content), "application/zip")
+        return decode(Code, self._connection.upload("/v1/code", body))
+
+    def get(self, sha256: str) -> Code:
+        """What is in an archive that you have uploaded."""
+        return decode(Code, self._connection.get(f"/v1/code/{segment(sha256)}"))
+
+    def download(self, job_id: str, destination: str | Path, *, sha256: str | None = None) -> Path:
+        """Write the code that a job runs to the new file `destination`."""
+        path = f"/v1/jobs/{segment(job_id)}/code"
+        return fetch(self._connection, path, Path(destination), sha256=sha256)

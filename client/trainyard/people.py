@@ -1,0 +1,145 @@
+"""`client.people`: labs, invitations, exceptions, whole courses."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from trainyard.connection import Connection, segment
+from trainyard.decoding import decode
+from trainyard.leases import written
+from trainyard.paging import all_pages
+from trainyard.people_views import Grant, Import, Invite, Lab, Move, NewInvite
+from trainyard.views import Link, NewToken, User
+
+
+class People:
+    """Who belongs where, and who may do more than the rules allow."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # ---------------------------------------------------------------------------- labs, by name
+
+    def labs(self) -> Iterator[Lab]:
+        """All labs for staff, yours for everybody else."""
+        return all_pages(self._connection, "/v1/labs", Lab)
+
+    def add_lab(self, name: str, *, weight: float = 1.0, groups: Sequence[str] = ()) -> Lab:
+        """An empty one."""
+        body = {"name": name, "weight": weight, "groups": list(groups)}
+        return decode(Lab, self._connection.post("/v1/labs", body))
+
+    def change_lab(
+        self, lab: str, *, weight: float | None = None, groups: Sequence[str] | None = None
+    ) -> Lab:
+        """Change what is given, and leave the rest."""
+        body: dict[str, object] = {}
+        if weight is not None:
+            body["weight"] = weight
+        if groups is not None:
+            body["groups"] = list(groups)
+        return decode(Lab, self._connection.patch(f"/v1/labs/{segment(lab)}", body))
+
+    def add_member(self, lab: str, user: str, *, is_lead: bool = False) -> Lab:
+        """Adding somebody twice only changes whether they lead it."""
+        path = f"/v1/labs/{segment(lab)}/members"
+        return decode(Lab, self._connection.post(path, {"user": user, "is_lead": is_lead}))
+
+    def remove_member(self, lab: str, user: str) -> Lab:
+        """Nothing else of theirs changes."""
+        path = f"/v1/labs/{segment(lab)}/members/{segment(user)}"
+        return decode(Lab, self._connection.delete(path))
+
+    def move(self, user: str, *, from_lab: str, to_lab: str) -> Move:
+        """Leases to come follow; what was used stays with the old lab."""
+        path = f"/v1/users/{segment(user)}/move"
+        body = {"from_lab": from_lab, "to_lab": to_lab}
+        return decode(Move, self._connection.post(path, body))
+
+    # ------------------------------------------------------------------------------- coming in
+
+    def invite(
+        self,
+        *,
+        lab: str | None = None,
+        email: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        days: int = 7,
+    ) -> NewInvite:
+        """A link with which one person makes an account; it is shown this once."""
+        body = {"lab": lab, "email": email, "attributes": dict(attributes or {}), "days": days}
+        return decode(NewInvite, self._connection.post("/v1/invites", body))
+
+    def invites(self) -> Iterator[Invite]:
+        """All for staff, yours for everybody else, the newest first."""
+        return all_pages(self._connection, "/v1/invites", Invite)
+
+    def revoke_invite(self, invite_id: str) -> None:
+        """Its link stops working."""
+        self._connection.delete(f"/v1/invites/{segment(invite_id)}")
+
+    def import_list(self, csv: str, *, dry_run: bool = False, links: bool = False) -> Import:
+        """Add and change the people of a CSV list; `links` makes password links for new ones."""
+        body = {"csv": csv, "dry_run": dry_run, "links": links}
+        return decode(Import, self._connection.post("/v1/users/import", body))
+
+    def password_link(self, user: str) -> Link:
+        """A link with which a person sets a new password, once."""
+        return decode(Link, self._connection.post(f"/v1/users/{segment(user)}/password-link"))
+
+    def describe(
+        self,
+        user: str,
+        *,
+        email: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> User:
+        """Set a person's address, or all of their attributes; an empty address takes it away."""
+        body: dict[str, object] = {}
+        if email is not None:
+            body["email"] = email or None
+        if attributes is not None:
+            body["attributes"] = dict(attributes)
+        return decode(User, self._connection.patch(f"/v1/users/{segment(user)}", body))
+
+    # ------------------------------------------------------------------------------ exceptions
+
+    def grants(self, *, user: str | None = None, now_only: bool = False) -> Iterator[Grant]:
+        """Everybody's exceptions to the booking rules, the newest first."""
+        return all_pages(self._connection, "/v1/grants", Grant, user=user, now_only=now_only)
+
+    def grant(
+        self,
+        user: str,
+        rule: str,
+        *,
+        extra: int = 1,
+        starts_at: datetime,
+        ends_at: datetime,
+        why: str,
+    ) -> Grant:
+        """Lift one rule, by its reason code, for blocks that start in the given time."""
+        body = {
+            "user": user,
+            "rule": rule,
+            "extra": extra,
+            "starts_at": written(starts_at),
+            "ends_at": written(ends_at),
+            "why": why,
+        }
+        return decode(Grant, self._connection.post("/v1/grants", body))
+
+    def revoke_grant(self, grant_id: str) -> None:
+        """From now on it does not hold."""
+        self._connection.delete(f"/v1/grants/{segment(grant_id)}")
+
+
+def accept_invite(connection: Connection, secret: str, name: str, password: str) -> NewToken:
+    """Make an account by an invitation, and sign in."""
+    body = {"secret": secret, "name": name, "password": password}
+    return decode(NewToken, connection.post("/v1/invites/accept", body, keyed=False))
+
+
+def set_password_by_link(connection: Connection, secret: str, password: str) -> NewToken:
+    """Set a new password by a link, and sign in; every other session ends."""
+    body = {"secret": secret, "password": password}
+    return decode(NewToken, connection.post("/v1/new-password", body, keyed=False))

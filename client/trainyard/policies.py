@@ -1,0 +1,99 @@
+"""`client.policies`: the booking rules, and the windows in which leases may lie."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from urllib.parse import urlencode
+
+from trainyard.connection import Connection, segment
+from trainyard.decoding import decode
+from trainyard.leases import written
+from trainyard.paging import whole_list
+from trainyard.policy_views import AffectedLease, Policy, PolicyPlan, PolicyText, Window, WindowPlan
+
+
+class Policies:
+    """Everybody may look; staff may change."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def list(self) -> Sequence[Policy]:
+        """Those that hold now, the last applied first."""
+        return whole_list(self._connection, "/v1/policies", Policy)
+
+    def get(self, policy: str, *, version: int | None = None) -> PolicyText:
+        """The active version, or another one."""
+        path = f"/v1/policies/{segment(policy)}"
+        return decode(PolicyText, self._connection.get(path, version=version))
+
+    def versions(self, policy: str) -> Sequence[Policy]:
+        """Every version that was applied, the newest first."""
+        return whole_list(self._connection, f"/v1/policies/{segment(policy)}/versions", Policy)
+
+    def apply(self, document: str, *, dry_run: bool = False) -> PolicyPlan:
+        """Put a document (YAML) into force, or only hear what that would do."""
+        answer = self._connection.post_yaml("/v1/policies", document, params={"dry_run": dry_run})
+        return decode(PolicyPlan, answer)
+
+    def withdraw(self, policy: str) -> None:
+        """It holds no longer; booked leases stay."""
+        self._connection.delete(f"/v1/policies/{segment(policy)}")
+
+    def moved_leases(self, *, tell: bool = False) -> Sequence[AffectedLease]:
+        """Leases whose clock time has moved with their zone's rules; `tell` tells the owners."""
+        path = "/v1/admin/moved-leases"
+        if tell:
+            return [decode(AffectedLease, item) for item in self._connection.post(path)["data"]]
+        return whole_list(self._connection, path, AffectedLease)
+
+    # --------------------------------------------------------------------------------- windows
+
+    def windows(self, *, policy: str | None = None) -> Sequence[Window]:
+        """When leases may lie on which pools."""
+        return whole_list(self._connection, "/v1/windows", Window, policy=policy)
+
+    def add_window(
+        self,
+        policy: str,
+        pools: Sequence[str],
+        starts_at: datetime,
+        ends_at: datetime,
+        *,
+        opens_at: datetime | None = None,
+    ) -> Window:
+        """Let leases lie on more hours of some pools."""
+        body = {
+            "policy": policy,
+            "pools": list(pools),
+            "starts_at": written(starts_at),
+            "ends_at": written(ends_at),
+            "opens_at": None if opens_at is None else written(opens_at),
+        }
+        return decode(Window, self._connection.post("/v1/windows", body))
+
+    def change_window(
+        self,
+        window: str,
+        *,
+        starts_at: datetime | None = None,
+        ends_at: datetime | None = None,
+        opens_at: datetime | None = None,
+        orphans: str = "keep",
+        plan: str | None = None,
+    ) -> WindowPlan:
+        """Without `plan`, what it would do; with that answer's `hash` it is done."""
+        given = {"starts_at": starts_at, "ends_at": ends_at, "opens_at": opens_at}
+        body: dict[str, object] = {
+            name: written(value) for name, value in given.items() if value is not None
+        }
+        body |= {"orphans": orphans, "plan": plan}
+        path = f"/v1/windows/{segment(window)}"
+        return decode(WindowPlan, self._connection.patch(path, body))
+
+    def delete_window(
+        self, window: str, *, orphans: str = "keep", plan: str | None = None
+    ) -> WindowPlan:
+        """The same, for taking it away."""
+        asked = {"orphans": orphans} | ({} if plan is None else {"plan": plan})
+        path = f"/v1/windows/{segment(window)}?{urlencode(asked)}"
+        return decode(WindowPlan, self._connection.delete(path))

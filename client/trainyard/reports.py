@@ -1,0 +1,45 @@
+"""`client.reports`: what jobs or a lease came to, under the hash of its content."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trainyard.connection import Connection, segment
+from trainyard.decoding import decode
+from trainyard.paging import all_pages
+from trainyard.views import Report, ReportLine, ReportVerdict
+
+
+class Reports:
+    """Reports of the signed-in user."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def write(
+        self, jobs: Sequence[str] = (), *, lease: str | None = None, title: str = ""
+    ) -> Report:
+        """Tell for good what these jobs came to, or all jobs that ran in a lease."""
+        wanted: dict[str, object] = {"title": title}
+        wanted |= {"jobs": list(jobs)} if lease is None else {"lease": lease}
+        return decode(Report, self._connection.post("/v1/reports", wanted))
+
+    def list(self, *, limit: int | None = None) -> Iterator[ReportLine]:
+        """Yours, the newest first."""
+        return all_pages(self._connection, "/v1/reports", ReportLine, limit=limit)
+
+    def get(self, sha256: str) -> Report:
+        """The report with this hash."""
+        return decode(Report, self._connection.get(f"/v1/reports/{segment(sha256)}"))
+
+    def document(self, sha256: str) -> str:
+        """The same as JSON text: what is handed in and checked."""
+        return self._connection.text(f"/v1/reports/{segment(sha256)}")
+
+    def page(self, sha256: str) -> str:
+        """The same as one HTML page that needs no server."""
+        return self._connection.text(f"/reports/{segment(sha256)}")
+
+    def check(self, report: Mapping[str, Any]) -> ReportVerdict:
+        """Whether a report, as read from its JSON, is exactly what this server wrote."""
+        body = {"sha256": report.get("sha256"), "content": report.get("content")}
+        return decode(ReportVerdict, self._connection.post("/v1/reports/check", body, keyed=False))

@@ -1,0 +1,58 @@
+"""`client.usage`: hours booked, used and useful, and what is left of quotas."""
+
+from datetime import datetime
+
+from trainyard.connection import Connection, Parameter
+from trainyard.decoding import decode
+from trainyard.leases import written
+from trainyard.usage_views import Quotas
+from trainyard.usage_views import Usage as UsageView
+
+
+class Usage:
+    """Your own use; the lab's for who leads it, everybody's for staff."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def get(
+        self,
+        *,
+        by: str = "user",
+        per: str = "week",
+        start: datetime | None = None,
+        end: datetime | None = None,
+        zone: str | None = None,
+    ) -> UsageView:
+        """By user, lab or node; per day or week on the clock of `zone`. 28 days by default."""
+        answer = self._connection.get("/v1/usage", **_params(by, per, start, end, zone))
+        return decode(UsageView, answer)
+
+    def csv(
+        self,
+        *,
+        by: str = "user",
+        per: str = "week",
+        start: datetime | None = None,
+        end: datetime | None = None,
+        zone: str | None = None,
+    ) -> str:
+        """The same as CSV."""
+        params = {**_params(by, per, start, end, zone), "format": "csv"}
+        return self._connection.text("/v1/usage", **params)
+
+    def left(self) -> Quotas:
+        """What every policy leaves to you, as it stands now."""
+        return decode(Quotas, self._connection.get("/v1/me/quotas"))
+
+
+def _params(
+    by: str, per: str, start: datetime | None, end: datetime | None, zone: str | None
+) -> dict[str, Parameter | None]:
+    return {
+        "by": by,
+        "per": per,
+        "start": written(start) if start else None,
+        "end": written(end) if end else None,
+        "zone": zone,
+    }
