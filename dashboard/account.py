@@ -1,15 +1,32 @@
-"""The viewer's account: API tokens for scripts, a link for another device, signing out."""
+"""The viewer's account: tokens for scripts, sessions, how notices reach them, signing out."""
 
 import asyncio
+from collections.abc import Mapping
+from datetime import datetime
 
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.viewer import Refused, Viewer
 from trainyard.decoding import decode
+from trainyard.people_views import Session
 from trainyard.views import Link, NewToken, Token
 
-ANSWERED = (400, 409, 422, 429)
+ANSWERED = (400, 403, 409, 422, 429)
+SCOPES = {
+    "read": "look at what is yours",
+    "jobs": "submit and steer jobs, upload and delete files",
+    "leases": "book, change and give back",
+    "account": "tokens, sessions, notices, invitations",
+    "all": "everything that you may do",
+}
+CHANNELS = {
+    "mail": "by mail",
+    "webhook": "by webhook",
+    "digest": "in one mail a day",
+    "off": "only here",
+}
+NOTICE_FAMILY = {"sent": "good", "waiting": "queued", "failed": "bad", "kept": "info"}
 
 
 async def show(viewer: Viewer) -> Response:
@@ -19,10 +36,12 @@ async def show(viewer: Viewer) -> Response:
 
 async def make_token(viewer: Viewer) -> Response:
     """A fresh token; its secret is in this one answer and nowhere else."""
-    fields = await viewer.form()
+    sent = await viewer.form_fields()
+    fields = dict(sent)
     days = fields.get("expires_in_days", "")
     body = {
         "name": fields.get("name", ""),
+        "scopes": [value for field, value in sent if field == "scope"],
         "expires_in_days": int(days) if days.isdigit() else days,
     }
     try:
@@ -30,7 +49,7 @@ async def make_token(viewer: Viewer) -> Response:
     except Refused as refused:
         if refused.status not in ANSWERED:
             raise
-        return await _page(viewer, refused=refused, name=body["name"])
+        return await _page(viewer, refused=refused, name=body["name"], scopes=body["scopes"])
     return await _page(viewer, made=decode(NewToken, answer.json()))
 
 
@@ -46,6 +65,69 @@ async def revoke_token(viewer: Viewer) -> Response:
     return redirect("/account")
 
 
+async def end_session(viewer: Viewer) -> Response:
+    """Whoever uses it is signed out at once."""
+    await viewer.call("DELETE", f"/v1/sessions/{viewer.part('session_id')}")
+    return redirect("/account")
+
+
+async def set_zone(viewer: Viewer) -> Response:
+    """The zone of mails, digests and calendars; pages go by the browser's."""
+    body = {"zone": (await viewer.form()).get("zone", "").strip()}
+    return await _changed(viewer, "PATCH", "/v1/me", body, "Your zone is set.")
+
+
+async def choose(viewer: Viewer) -> Response:
+    """How notices reach the viewer: all in one way, or kind by kind."""
+    fields = await viewer.form()
+    kinds = {name[5:]: value for name, value in fields.items() if name[:5] == "kind." and value}
+    body = {"every": fields.get("every", "mail"), "kinds": kinds}
+    return await _changed(viewer, "PUT", "/v1/me/notifications/choices", body, "Chosen.")
+
+
+async def set_webhook(viewer: Viewer) -> Response:
+    """Where signed notices are posted; the secret that signs them is in this one answer."""
+    url = (await viewer.form()).get("url", "").strip()
+    try:
+        answer = await viewer.call("PUT", "/v1/me/webhook", json={"url": url})
+    except Refused as refused:
+        if refused.status not in ANSWERED:
+            raise
+        return await _page(viewer, refused=refused)
+    return await _page(viewer, hook_secret=str(answer.json()["secret"]))
+
+
+async def forget_webhook(viewer: Viewer) -> Response:
+    """Nothing is posted any more."""
+    await viewer.call("DELETE", "/v1/me/webhook")
+    return redirect("/account")
+
+
+async def revoke_feed(viewer: Viewer) -> Response:
+    """The address of a calendar feed answers no more."""
+    await viewer.call("DELETE", f"/v1/calendars/{viewer.part('feed_id')}")
+    return redirect("/account")
+
+
+async def send_test(viewer: Viewer) -> Response:
+    """A notice to oneself, by mail or webhook."""
+    body = {"channel": (await viewer.form()).get("channel", "")}
+    done = "A test is on its way; the list below says when it has left."
+    return await _changed(viewer, "POST", "/v1/me/notifications/test", body, done)
+
+
+async def _changed(
+    viewer: Viewer, method: str, path: str, body: Mapping[str, object], done: str
+) -> Response:
+    try:
+        await viewer.call(method, path, json=body)
+    except Refused as refused:
+        if refused.status not in ANSWERED:
+            raise
+        return await _page(viewer, refused=refused)
+    return await _page(viewer, done=done)
+
+
 async def _page(
     viewer: Viewer,
     *,
@@ -53,15 +135,41 @@ async def _page(
     link: Link | None = None,
     refused: Refused | None = None,
     name: object = "",
+    scopes: object = ("read",),
+    hook_secret: str = "",
+    done: str = "",
 ) -> Response:
-    me, (tokens, _) = await asyncio.gather(viewer.me(), viewer.page(Token, "/v1/tokens"))
+    me, (tokens, _), (sessions, _), choices, notices, feeds = await asyncio.gather(
+        viewer.me(),
+        viewer.page(Token, "/v1/tokens"),
+        viewer.page(Session, "/v1/sessions"),
+        viewer.call("GET", "/v1/me/notifications/choices"),
+        viewer.call("GET", "/v1/me/notifications", query={"limit": 10}),
+        viewer.call("GET", "/v1/calendars"),
+    )
     context = {
         "me": me,
         "section": "account",
         "tokens": tokens,
+        "sessions": sessions,
+        "scopes": SCOPES,
+        "chosen": scopes,
         "made": made,
         "link": link,
         "refused": refused,
         "name": name,
+        "choices": choices.json(),
+        "notices": [
+            {**one, "created_at": datetime.fromisoformat(one["created_at"])}
+            for one in notices.json()["data"]
+        ],
+        "feeds": [
+            {**one, "created_at": datetime.fromisoformat(one["created_at"])}
+            for one in feeds.json()["data"]
+        ],
+        "hook_secret": hook_secret,
+        "done": done,
+        "channels": CHANNELS,
+        "families": NOTICE_FAMILY,
     }
     return render("account.html", context, status=refused.status if refused else 200)

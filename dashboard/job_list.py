@@ -15,6 +15,12 @@ from trainyard.views import Job, Me
 
 PAGE = 25
 LOOK_BACK = 100  # how many of the newest are read to count those newer than the page
+ORDERS = {
+    "": "newest first",
+    "oldest": "oldest first",
+    "name": "by name",
+    "loss": "lowest loss first",
+}
 VIEWS: Mapping[str, tuple[str, ...]] = {"": (), "active": LIVE, "waiting": WAITING, "ended": FINAL}
 
 
@@ -23,8 +29,9 @@ class Filter:
     """What the viewer asked to see; all of it stands in the address."""
 
     view: str
-    name: str
+    search: str
     user: str
+    order: str
     after: str
     """The last id of the page before; empty on the first page."""
     first: str
@@ -33,20 +40,25 @@ class Filter:
     @classmethod
     def of(cls, viewer: Viewer) -> "Filter":
         """The filter in the page's address; an unknown view is all of them."""
-        asked = {field: viewer.query(field) for field in ("view", "name", "user", "after", "first")}
-        return cls(**{**asked, "view": asked["view"] if asked["view"] in VIEWS else ""})
+        fields = ("view", "search", "user", "order", "after", "first")
+        asked = {field: viewer.query(field) for field in fields}
+        view = asked["view"] if asked["view"] in VIEWS else ""
+        order = asked["order"] if asked["order"] in ORDERS else ""
+        return cls(**{**asked, "view": view, "order": order})
 
     def query(self) -> dict[str, str | int | list[str] | None]:
         """The same for the API."""
         return {
             "state": list(VIEWS[self.view]) or None,
-            "name": self.name or None,
+            "search": self.search or None,
             "user": self.user or None,
+            "order": self.order or None,
         }
 
     def address(self, path: str = "/jobs", **changes: str) -> str:
         """A page's address with this filter, some parts changed."""
-        fields = {"view": self.view, "name": self.name, "user": self.user, **changes}
+        kept = {"view": self.view, "search": self.search, "user": self.user, "order": self.order}
+        fields = {**kept, **changes}
         given = {name: value for name, value in fields.items() if value}
         return f"{path}?{urlencode(given)}" if given else path
 
@@ -96,6 +108,12 @@ async def cancel_selected(viewer: Viewer) -> Response:
     return redirect("/jobs")
 
 
+async def compare_selected(viewer: Viewer) -> Response:
+    """To the page that compares what was selected."""
+    chosen = [job_id for field, job_id in await viewer.form_fields() if field == "job"]
+    return redirect(f"/jobs/compare?{urlencode([('job', job_id) for job_id in chosen])}")
+
+
 async def _read(viewer: Viewer, chosen: Filter) -> Listing:
     query = chosen.query()
     if chosen.after:
@@ -103,7 +121,7 @@ async def _read(viewer: Viewer, chosen: Filter) -> Listing:
             Job, "/v1/jobs", {**query, "limit": PAGE, "after": chosen.after}
         )
         return Listing(jobs, has_more, newer=0)
-    if not chosen.first:
+    if not chosen.first or chosen.order:
         jobs, has_more = await viewer.page(Job, "/v1/jobs", {**query, "limit": PAGE})
         return Listing(jobs, has_more, newer=0)
     newest, has_more = await viewer.page(Job, "/v1/jobs", {**query, "limit": LOOK_BACK})
@@ -130,6 +148,7 @@ def _context(me: Me, chosen: Filter, listing: Listing) -> dict[str, object]:
         "sentence": jobs_sentence(me),
         "chosen": chosen,
         "views": list(VIEWS),
+        "orders": ORDERS,
         "listing": listing,
         "finishes": {job.id: predicted_finish(job, now) for job in listing.jobs},
         "layouts": {job.id: layout_words(job) for job in listing.jobs},

@@ -7,9 +7,9 @@ from the API's own stream, and ask for `head` and `history` again when a state c
 import asyncio
 from datetime import UTC, datetime
 
-import yaml
 from starlette.responses import Response
 
+from dashboard.rank_grid import rank_grid
 from dashboard.rendering import redirect, render
 from dashboard.sentences import (
     FINAL,
@@ -22,10 +22,11 @@ from dashboard.sentences import (
     event_title,
     layout_words,
     outcome_family,
+    spec_yaml,
     worth_telling,
 )
 from dashboard.viewer import Refused, Viewer
-from trainyard.views import Artifact, Attempt, Checkpoint, Event, Job
+from trainyard.views import Artifact, Attempt, Checkpoint, Event, Job, JobLayout
 
 ACTIONS = ("cancel", "pause", "resume", "requeue", "profile", "snapshot")
 EVENT_PAGE, EVENT_PAGES = 200, 5  # 1,000 events are more than a job has in weeks
@@ -67,27 +68,39 @@ async def act(viewer: Viewer) -> Response:
 
 
 async def _page(viewer: Viewer, refused: Refused | None) -> Response:
-    me, job, happened, past = await asyncio.gather(
-        viewer.me(), _job(viewer), _events(viewer), _history(viewer)
+    me, job, happened, past, placed = await asyncio.gather(
+        viewer.me(),
+        _job(viewer),
+        _events(viewer),
+        _history(viewer),
+        viewer.get(JobLayout, f"/v1/jobs/{viewer.part('job_id')}/layout"),
     )
+    grid = rank_grid(placed, job.plan)
     context: dict[str, object] = {"me": me, "section": "jobs", "refused": refused}
     context |= {**happened, **past, **_job_context(job)}
+    context |= {
+        "rank_columns": grid.columns,
+        "rank_rows": grid.rows if len(placed.seats) > 1 else [],
+        "timeline": placed.timeline,
+        "stages": list(enumerate(job.plan.needed_by_stage_gib)),
+    }
     return render("job.html", context, status=refused.status if refused else 200)
 
 
 def _job_context(job: Job) -> dict[str, object]:
-    spec = {name: value for name, value in job.spec.items() if value is not None}
     return {
         "job": job,
         "now": datetime.now(UTC),
         "layout": layout_words(job),
+        "is_script": "script" in job.spec,
         "batch": batch_words(job),
         "certificate_sentence": certificate_sentence(job),
         "certificate_family": certificate_family(job.certificate),
-        "spec_text": yaml.safe_dump(spec, sort_keys=False, allow_unicode=True),
+        "spec_text": spec_yaml(job.spec),
         "is_final": job.state in FINAL,
         "can_pause": job.state in ("queued", *LIVE) and job.desired == "run",
         "can_resume": job.state == "paused" or (job.desired == "pause" and job.state in LIVE),
+        "can_requeue": job.state in ("starting", "running") and job.desired == "run",
         "can_cancel": job.state in (*WAITING, *LIVE) and job.desired != "cancel",
     }
 
@@ -124,6 +137,7 @@ async def _history(viewer: Viewer) -> dict[str, object]:
             (attempt, outcome_family(attempt.outcome, attempt.state))
             for attempt in reversed(attempts)
         ],
+        "proven": next((one for one in reversed(attempts) if one.preflight), None),
         "checkpoints": sorted(checkpoints, key=lambda one: one.step, reverse=True),
         "artifacts": artifacts,
     }

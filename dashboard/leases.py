@@ -9,6 +9,7 @@ from starlette.responses import Response
 from dashboard.rendering import redirect, render
 from dashboard.sentences import lease_can_be_cancelled
 from dashboard.viewer import Refused, Viewer
+from trainyard.agenda_views import Agenda
 from trainyard.views import Lease, Node
 
 ANSWERED = (400, 404, 409, 422, 429)
@@ -53,15 +54,16 @@ async def cancel(viewer: Viewer) -> Response:
 
 
 async def _page(viewer: Viewer, fields: dict[str, str], refused: Refused | None) -> Response:
-    me, (leases, has_more), (nodes, _) = await asyncio.gather(
+    me, (leases, has_more), (nodes, _), (agendas, _) = await asyncio.gather(
         viewer.me(),
         viewer.page(Lease, "/v1/leases", {"limit": LIMIT}),
         viewer.page(Node, "/v1/nodes"),
+        viewer.page(Agenda, "/v1/agendas", {"limit": LIMIT}),
     )
     now = datetime.now(UTC)
     context = {
         "me": me,
-        "section": "leases",
+        "section": "calendar",
         "now": now,
         "current": sorted(
             (lease for lease in leases if lease.state in ("booked", "active", "ending")),
@@ -69,6 +71,7 @@ async def _page(viewer: Viewer, fields: dict[str, str], refused: Refused | None)
         ),
         "past": [lease for lease in leases if lease.state in ("ended", "cancelled")],
         "has_more": has_more,
+        "agendas": {agenda.lease: agenda for agenda in reversed(agendas)},  # the newest of each
         "cancellable": {lease.id for lease in leases if lease_can_be_cancelled(lease)},
         "classes": sorted({node.node_class for node in nodes}),
         "fields": fields,

@@ -1,17 +1,35 @@
 """The nodes: what each is, who has it and how busy it is. Staff may drain one and resume it."""
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime
 
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.sentences import nodes_sentence
-from dashboard.viewer import Viewer
+from dashboard.viewer import Refused, Viewer
 from trainyard.views import Node
 
-ACTIONS = ("drain", "resume")
+# What staff may do, by a node's state; the API has the last word.
+ACTS = {
+    "ready": ("drain", "maintenance", "quarantine"),
+    "draining": ("resume", "maintenance", "quarantine"),
+    "maintenance": ("resume", "retire"),
+    "dirty": ("quarantine", "maintenance"),
+    "quarantined": ("resume", "maintenance", "retire"),
+}
+WORDS = {
+    "drain": "Drain: finish what runs, take nothing new",
+    "maintenance": "Into maintenance once nothing runs on it",
+    "quarantine": "Quarantine: not to be trusted",
+    "resume": "Resume: it takes work again",
+    "retire": "Retire for good",
+}
+ACTIONS = tuple(WORDS)
+ANSWERED = (403, 404, 409, 422)
 LIMIT = 200
+BUSY_PCT = 5  # per cent; a GPU below it does nothing
 
 
 async def show(viewer: Viewer) -> Response:
@@ -29,7 +47,13 @@ async def act(viewer: Viewer) -> Response:
     action = str(viewer.request.path_params["action"])
     if action not in ACTIONS:
         return Response("There is no such action.", status_code=404, media_type="text/plain")
-    await viewer.call("POST", f"/v1/admin/nodes/{viewer.part('node_id')}/{action}")
+    try:
+        await viewer.call("POST", f"/v1/admin/nodes/{viewer.part('node_id')}/{action}")
+    except Refused as refused:
+        if refused.status not in ANSWERED:
+            raise
+        context = {**await _context(viewer), "refused": refused}
+        return render("nodes.html", context, status=refused.status)
     return redirect("/nodes")
 
 
@@ -38,6 +62,11 @@ async def _context(viewer: Viewer) -> dict[str, object]:
         viewer.me(), viewer.page(Node, "/v1/nodes", {"limit": LIMIT})
     )
     return {
+        **_summary(nodes),
+        "refused": None,
+        "classes": sorted({node.node_class for node in nodes}),
+        "acts": ACTS,
+        "words": WORDS,
         "me": me,
         "section": "nodes",
         "now": datetime.now(UTC),
@@ -45,4 +74,26 @@ async def _context(viewer: Viewer) -> dict[str, object]:
         "has_more": has_more,
         "sentence": nodes_sentence(nodes),
         "silent": [node for node in nodes if node.unreachable_since is not None],
+    }
+
+
+def _summary(nodes: list[Node]) -> dict[str, object]:
+    """What the tiles say."""
+    gpus = [node for node in nodes if node.hardware.device == "cuda"]
+    busy = [pct for node in gpus if node.telemetry for pct in node.telemetry.gpu_pct]
+    working = [pct for pct in busy if pct >= BUSY_PCT]
+    states = Counter(node.state for node in nodes if node.state != "ready")
+    return {
+        "ready": sum(node.state == "ready" and node.reachable for node in nodes),
+        "not_ready": ", ".join(f"{number} {state}" for state, number in states.items()),
+        "gpus": sum(node.hardware.slots for node in gpus),
+        "slots": sum(node.hardware.slots for node in nodes if node.hardware.device != "cuda"),
+        "busy_gpus": len(working),
+        "mean_busy": sum(working) / len(working) if working else None,
+        "held": sum(node.user is not None for node in nodes),
+        "idle_held": sum(node.user is not None and not node.jobs for node in nodes),
+        "free": sum(
+            node.state == "ready" and node.reachable and node.user is None and node.free_at is None
+            for node in nodes
+        ),
     }

@@ -35,6 +35,11 @@ def _time(moment: datetime | None, shape: str = "clock") -> Markup:
     )
 
 
+def _moment(moment: datetime | None) -> str:
+    """A moment in full and in UTC, for what is read without scripts."""
+    return formats.UNKNOWN if moment is None else f"{moment.astimezone(UTC):%d %b %Y, %H:%M:%S} UTC"
+
+
 def _until(end: datetime, start: datetime) -> Markup:
     """A block, from start to end; the day stands twice only where it is another one."""
     to = _time(end).replace("<time ", Markup('<time data-since="{}" ').format(start.isoformat()))
@@ -57,6 +62,7 @@ def _environment() -> Environment:
     environment.filters.update(
         time=_time,
         until=_until,
+        moment=_moment,
         count=formats.count,
         decimal=formats.decimal,
         gib=lambda number: _with_unit(formats.gib(number)),

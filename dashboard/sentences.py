@@ -1,7 +1,9 @@
 """What the numbers of jobs, nodes and leases mean, in words. Pure."""
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import yaml
 
 from dashboard.formats import counted
 from trainyard.views import Certificate, Event, Job, Lease, Me, Node
@@ -10,6 +12,7 @@ LIVE = ("starting", "running", "stopping")
 WAITING = ("queued", "paused")
 FINAL = ("succeeded", "failed", "cancelled")
 TIMES = " \u00d7 "
+SPEC_ORDER = ("name", "model", "data", "training", "adapter", "parallelism", "precision")
 
 # Families of an attempt's outcomes (pages kit): whose turn it is.
 OUTCOME_FAMILY = {
@@ -138,12 +141,38 @@ def predicted_finish(job: Job, now: datetime) -> datetime | None:
 def batch_words(job: Job) -> str:
     """`8 = 4 x 1 accumulation step x 2 ranks`: global batch from its factors."""
     plan = job.plan
+    if not plan.global_batch_size:
+        return ""  # of a script, only itself knows
     copies = plan.global_batch_size // (plan.micro_batch_size * plan.gradient_accumulation_steps)
     steps = counted(plan.gradient_accumulation_steps, "accumulation step")
     return (
         f"{plan.global_batch_size:,} = {plan.micro_batch_size:,} \u00d7 {steps} "
         f"\u00d7 {counted(copies, 'data-parallel rank')}"
     )
+
+
+def given(part: object) -> object:
+    """A spec, or a part of it, without what was left open."""
+    if not isinstance(part, dict):
+        return part
+    kept = {name: given(value) for name, value in part.items() if value is not None}
+    return {name: value for name, value in kept.items() if value != {}}
+
+
+def spec_yaml(spec: Mapping[str, object]) -> str:
+    """A spec as YAML, its parts in the order in which people write them."""
+    ordered = {name: spec[name] for name in SPEC_ORDER if name in spec}
+    dumped: str = yaml.safe_dump(
+        given(ordered | dict(spec)), sort_keys=False, default_flow_style=None, width=100
+    )
+    return dumped
+
+
+def lease_words(lease: Lease) -> str:
+    """`east-01, 21 Nov 19:00 to 21:55 UTC`: a lease where nothing can write it in another zone."""
+    start, end = lease.hold_start.astimezone(UTC), lease.usable_end.astimezone(UTC)
+    until = f"{end:%H:%M}" if start.date() == end.date() else f"{end:%d %b %H:%M}"
+    return f"{lease.node}, {start:%d %b %H:%M} to {until} UTC"
 
 
 def lease_can_be_cancelled(lease: Lease) -> bool:

@@ -1,4 +1,6 @@
-"""Signing in and out, and the page that a first-start link opens."""
+"""Signing in and out."""
+
+from urllib.parse import quote, unquote
 
 import httpx2
 from starlette.responses import Response
@@ -9,12 +11,18 @@ from dashboard.viewer import Refused, Viewer, local_path
 TRY_AGAIN = (400, 401, 403, 409, 422, 429)  # what the form itself can say; the rest is a page
 
 
+NEXT_COOKIE = "trainyard_next"  # where the viewer was going, while they are at the provider
+OIDC_PATH = "/login/oidc"
+
+
 async def login_form(viewer: Viewer) -> Response:
-    """Name and password; or, when a login link was opened, one button.
+    """Name and password, or the provider; or, when a login link was opened, one button.
 
     Opening the link signs nobody in: mail scanners and previews open links too.
     """
-    return _login_page(viewer.query("link"), viewer.query("next"))
+    if link := viewer.query("link"):
+        return render("login.html", {"link": link})
+    return await _login_page(viewer, viewer.query("next"))
 
 
 async def log_in(viewer: Viewer) -> Response:
@@ -25,8 +33,8 @@ async def log_in(viewer: Viewer) -> Response:
     try:
         answer = await viewer.call("POST", "/v1/sessions", json=body)
     except Refused as refused:
-        return _login_page("", target, name=name, refused=_for_form(refused))
-    return _signed_in(answer, target)
+        return await _login_page(viewer, target, name=name, refused=for_form(refused))
+    return signed_in(answer, target)
 
 
 async def log_in_by_link(viewer: Viewer) -> Response:
@@ -35,33 +43,40 @@ async def log_in_by_link(viewer: Viewer) -> Response:
     try:
         answer = await viewer.call("POST", "/v1/sessions/link", json={"secret": link})
     except Refused as refused:
-        return _login_page("", "", refused=_for_form(refused))
-    return _signed_in(answer, "")
+        return await _login_page(viewer, "", refused=for_form(refused))
+    return signed_in(answer, "")
 
 
-async def first_start_form(viewer: Viewer) -> Response:
-    """Name and password of the first administrator."""
-    return render(
-        "first_start.html", {"secret": viewer.query("secret"), "name": "", "refused": None}
-    )
-
-
-async def start_first(viewer: Viewer) -> Response:
-    """Create the first administrator and sign them in."""
-    form = await viewer.form()
-    secret, name, password = (form.get(field, "") for field in ("secret", "name", "password"))
+async def go_to_provider(viewer: Viewer) -> Response:
+    """On to the provider. A link, not a form: our forms may lead nowhere else."""
+    target = local_path(viewer.query("next"))
     try:
-        answer = await viewer.call(
-            "POST", "/v1/first-start", json={"secret": secret, "name": name, "password": password}
-        )
-        if "set-cookie" not in answer.headers:
-            answer = await viewer.call(
-                "POST", "/v1/sessions", json={"name": name, "password": password}
-            )
+        answer = await viewer.call("POST", "/v1/sessions/oidc/start")
     except Refused as refused:
-        context = {"secret": secret, "name": name, "refused": _for_form(refused)}
-        return render("first_start.html", context, status=refused.status)
-    return _signed_in(answer, "")
+        return await _login_page(viewer, target, refused=refused)
+    response = _with_cookies(redirect(answer.json()["url"]), answer)
+    response.set_cookie(
+        NEXT_COOKIE,
+        quote(target, safe=""),
+        max_age=600,
+        httponly=True,
+        samesite="lax",
+        path=OIDC_PATH,
+    )
+    return response
+
+
+async def come_back(viewer: Viewer) -> Response:
+    """From the provider, with a code, or with its reason why not."""
+    body = {name: viewer.query(name) for name in ("state", "code", "error", "error_description")}
+    target = unquote(viewer.request.cookies.get(NEXT_COOKIE, ""))
+    try:
+        answer = await viewer.call("POST", "/v1/sessions/oidc", json=body)
+    except Refused as refused:
+        return await _login_page(viewer, target, refused=refused)
+    response = signed_in(answer, target)
+    response.delete_cookie(NEXT_COOKIE, path=OIDC_PATH)
+    return response
 
 
 async def log_out(viewer: Viewer) -> Response:
@@ -70,20 +85,28 @@ async def log_out(viewer: Viewer) -> Response:
     return _with_cookies(redirect("/login"), answer)
 
 
-def _login_page(
-    link: str, target: str, *, name: str = "", refused: Refused | None = None
+async def _login_page(
+    viewer: Viewer, target: str, *, name: str = "", refused: Refused | None = None
 ) -> Response:
-    context = {"link": link, "next": local_path(target), "name": name, "refused": refused}
+    context = {
+        "link": "",
+        "next": local_path(target),
+        "name": name,
+        "refused": refused,
+        "provider": (await viewer.call("GET", "/v1/sessions/oidc")).json()["name"],
+    }
     return render("login.html", context, status=refused.status if refused else 200)
 
 
-def _for_form(refused: Refused) -> Refused:
+def for_form(refused: Refused) -> Refused:
+    """The refusal, where the form that was sent can show it; else it is raised again."""
     if refused.status not in TRY_AGAIN:
         raise refused
     return refused
 
 
-def _signed_in(answer: httpx2.Response, target: str) -> Response:
+def signed_in(answer: httpx2.Response, target: str) -> Response:
+    """On to `target`, with the session that the API began."""
     return _with_cookies(redirect(local_path(target)), answer)
 
 

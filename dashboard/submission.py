@@ -1,17 +1,28 @@
 """The form for a new job: its YAML as it is, and the plan beside it before anything is sent."""
 
+import asyncio
+import json
 import secrets
 from dataclasses import dataclass
 from urllib.parse import quote
 
-import yaml
 from starlette.responses import Response
 
 from dashboard.examples import read_examples
 from dashboard.rendering import redirect, render
+from dashboard.sentences import lease_words, spec_yaml
+from dashboard.spec_form import (
+    Group,
+    Unreadable,
+    groups_of,
+    merged,
+    read_yaml,
+    spec_of,
+    values_of,
+)
 from dashboard.viewer import Refused, Viewer
 from trainyard.decoding import decode
-from trainyard.views import ClassPlan, Job, PlanAnswer
+from trainyard.views import ClassPlan, Dataset, Job, Lease, Node, PlanAnswer
 
 ANSWERED = (400, 409, 413, 415, 422, 429)  # refusals that the form itself can show
 
@@ -53,8 +64,17 @@ async def form(viewer: Viewer) -> Response:
 
 async def plan(viewer: Viewer) -> Response:
     """The verdict on the text as it is in the form now."""
+    fields = await viewer.form()
+    text = fields.get("spec", "")
+    rewritten = await _rewritten(viewer, fields)
+    preview = await _preview(viewer, text if rewritten is None else rewritten)
+    return render("plan.html", {"preview": preview, "is_swapped": True, "rewritten": rewritten})
+
+
+async def fields(viewer: Viewer) -> Response:
+    """The form's fields, as the text has them."""
     text = (await viewer.form()).get("spec", "")
-    return render("plan.html", {"preview": await _preview(viewer, text), "is_swapped": True})
+    return render("spec_fields.html", await _fields(viewer, text))
 
 
 async def submit(viewer: Viewer) -> Response:
@@ -72,11 +92,66 @@ async def submit(viewer: Viewer) -> Response:
     return redirect(f"/jobs/{decode(Job, answer.json()).id}")
 
 
+async def _rewritten(viewer: Viewer, sent: dict[str, str]) -> str | None:
+    """The text with what was changed in the form, or by advice; None if it stays as it is."""
+    from_form, apply = sent.get("source") == "form", sent.get("apply", "")
+    if not from_form and not apply:
+        return None
+    try:
+        spec = read_yaml(sent.get("spec", ""))
+    except Unreadable:
+        return None  # the API says why
+    if from_form:
+        values = {name[2:]: value for name, value in sent.items() if name.startswith("f.")}
+        spec = spec_of(values, await _groups(viewer), spec)
+    if apply:
+        spec = merged(spec, _change_of(apply))
+    return spec_yaml(spec)
+
+
+def _change_of(text: str) -> dict[str, object]:
+    try:
+        change = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return change if isinstance(change, dict) else {}
+
+
+async def _fields(viewer: Viewer, text: str) -> dict[str, object]:
+    groups, (leases, _) = await asyncio.gather(
+        _groups(viewer),
+        viewer.page(Lease, "/v1/leases", {"state": ["booked", "active"]}),
+    )
+    try:
+        values, unreadable = values_of(read_yaml(text)), ""
+    except Unreadable as error:
+        values, unreadable = {}, str(error)
+    return {
+        "groups": groups,
+        "values": values,
+        "unreadable": unreadable,
+        "leases": [(lease.id, lease_words(lease)) for lease in leases if lease.kind == "booked"],
+    }
+
+
+async def _groups(viewer: Viewer) -> list[Group]:
+    return groups_of((await viewer.call("GET", "/v1/openapi.json")).json())
+
+
 async def _page(
     viewer: Viewer, text: str, *, chosen: str, clone: str, refused: Refused | None = None
 ) -> Response:
+    me, form_, (datasets, _), (nodes, _) = await asyncio.gather(
+        viewer.me(),
+        _fields(viewer, text),
+        viewer.page(Dataset, "/v1/datasets"),
+        viewer.page(Node, "/v1/nodes"),
+    )
     context = {
-        "me": await viewer.me(),
+        **form_,
+        "me": me,
+        "datasets": [dataset.name for dataset in datasets],
+        "classes": sorted({node.node_class for node in nodes}),
         "section": "jobs",
         "text": text,
         "examples": list(read_examples()),
@@ -101,16 +176,7 @@ async def _preview(viewer: Viewer, text: str) -> Preview:
 
 def _text_of(job: Job) -> str:
     """The spec of a job as YAML, without what it left open and without its lease."""
-    spec = {name: _given(part) for name, part in job.spec.items() if part is not None}
-    spec.pop("lease", None)
-    dumped: str = yaml.safe_dump(spec, sort_keys=False, default_flow_style=None, width=200)
-    return dumped
-
-
-def _given(part: object) -> object:
-    if not isinstance(part, dict):
-        return part
-    return {name: value for name, value in part.items() if value is not None}
+    return spec_yaml({name: part for name, part in job.spec.items() if name != "lease"})
 
 
 def _new_key() -> str:

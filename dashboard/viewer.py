@@ -127,6 +127,11 @@ class Viewer:
         """An id in the page's address, fit to stand in an address of the API."""
         return quote(str(self.request.path_params[name]), safe="")
 
+    @staticmethod
+    def quoted(name: str) -> str:
+        """Any text, fit to stand in an address of the API."""
+        return quote(name, safe="")
+
     def query(self, name: str) -> str:
         """A parameter of the page's address, or an empty text."""
         return self.request.query_params.get(name, "").strip()

@@ -3,13 +3,15 @@ import { count, decimal, gib, ticks } from "./formats.js";
 import { aligned, smoothed } from "./series.js";
 
 /* global uPlot */
-const DASHES = [[], [6, 3], [2, 3]];
+const DASHES = [[], [6, 3], [2, 3], [8, 3, 2, 3]];
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const faint = (colour, share) => {
   const [red, green, blue] = colour.match(/\w\w/g).map((pair) => parseInt(pair, 16));
   return `rgb(${red} ${green} ${blue} / ${share})`;
 };
 const same = (values) => values;
+const WIDE_ENOUGH = 8; // px of a drag that means a zoom
+export const MOMENTS = ["before_forward", "after_forward", "after_backward", "after_optimizer"];
 
 // Per chart: unit above the y axis, series with key, name, place among the colours, and number format;
 // where x is no step, what it is (`x`), its labels (`xLabel`) and its end (`xEnd`).
@@ -28,6 +30,37 @@ const KINDS = {
   speed: { unit: "tokens/s, all ranks", format: count, fromZero: true, band: "tokens_per_s", series: [{ key: "tokens_per_s", name: "measured", colour: "--c-1", width: 1.5 }] },
   grad: { unit: "norm before clipping", format: decimal, fromZero: true, band: "grad_norm", series: [{ key: "grad_norm", name: "gradient norm", colour: "--c-1", width: 1.5 }] },
   lr: { unit: "learning rate", format: (value) => decimal(value, 3), fromZero: true, hasFuture: true, series: [{ key: "lr", name: "learning rate", colour: "--c-1", width: 1.5 }] },
+  parts: {
+    unit: "s per step, looked into at step 20 and every 500th",
+    format: (value) => decimal(value, 3),
+    fromZero: true,
+    isStacked: true,
+    series: [ // from the top of the stack
+      { key: "exposed_comm_time_s", name: "waiting for others", colour: "--m-4", width: 1 },
+      { key: "optimizer_time_s", name: "optimizer", colour: "--m-3", width: 1 },
+      { key: "backward_time_s", name: "backward", colour: "--m-1", width: 1 },
+      { key: "forward_time_s", name: "forward", colour: "--m-2", width: 1 },
+    ],
+  },
+  phases: {
+    unit: "GiB, rank 0, in the last step looked into",
+    x: "moment",
+    xLabel: (place) => MOMENTS[place - 1]?.replaceAll("_", " ") ?? "",
+    xEnd: 4.55,
+    xStart: 0.45,
+    format: (value) => (Number.isFinite(value) ? gib(value) : decimal(value)),
+    fromZero: true,
+    isStacked: true,
+    isOwnX: true,
+    series: [
+      { key: "rest", name: "activations and rest", colour: "--m-4", width: 1 },
+      { key: "optimizer", name: "optimizer", colour: "--m-3", width: 1 },
+      { key: "gradients", name: "gradients", colour: "--m-2", width: 1 },
+      { key: "weights", name: "weights", colour: "--m-1", width: 1 },
+    ],
+  },
+  gpu: { unit: "% of the time, rank 0", format: count, fromZero: true, series: [{ key: "gpu_pct", name: "GPU is busy", colour: "--c-1", width: 1.5 }] },
+  cpu: { unit: "% of its threads\u2019 time, rank 0", format: count, fromZero: true, series: [{ key: "cpu_pct", name: "CPU is busy", colour: "--c-1", width: 1.5 }] },
   memory: { unit: "GiB, rank 0, peak so far", format: (value) => (Number.isFinite(value) ? gib(value) : decimal(value)), fromZero: true, series: [{ key: "max_active_gib", name: "peak", colour: "--c-1", width: 1.5 }] },
   time: {
     unit: "seconds",
@@ -52,6 +85,9 @@ export class Chart {
     this.marks = marks; // [{at, name}]
     this.weight = 0.8;
     this.isLog = false;
+    this.axis = null; // another x than steps: {x, xShort, xLabel, places(steps), end}
+    this.zoom = null; // [from, to] on the x axis
+    this.onZoom = (range) => this.zoomTo(range);
     this.u = null;
     this.buildLegend();
     new ResizeObserver(() => this.resize()).observe(this.plot);
@@ -67,9 +103,45 @@ export class Chart {
       const { steps, min, max } = this.source.get(this.kind.band);
       columns.push({ steps, values: max }, { steps, values: min });
     }
-    const drawn = aligned(columns);
+    const drawn = this.onAxis(this.stacked(aligned(columns)));
     if (this.isLog) return drawn.map((row, index) => (index ? row.map((value) => (value > 0 ? value : null)) : row));
     return drawn;
+  }
+
+  // Each line of a stack is the sum of its own values and of those that come after it.
+  stacked(drawn) {
+    if (!this.kind.isStacked) return drawn;
+    this.own = drawn;
+    const sums = drawn.map((row) => [...row]);
+    for (let place = sums.length - 2; place >= 1; place -= 1) {
+      sums[place] = sums[place].map((value, index) => (value === null ? null : value + (sums[place + 1][index] ?? 0)));
+    }
+    return sums;
+  }
+
+  // The same at other places of the x axis; steps whose place is not known are left out.
+  onAxis(drawn) {
+    if (!this.axis || this.kind.isOwnX) return drawn;
+    const places = this.axis.places(drawn[0]);
+    const kept = places.map((place, index) => index).filter((index) => places[index] !== null && (index === 0 || places[index] > (places[index - 1] ?? -Infinity)));
+    return [kept.map((index) => places[index]), ...drawn.slice(1).map((row) => kept.map((index) => row[index]))];
+  }
+
+  get x() {
+    return this.kind.isOwnX || !this.axis ? this.kind : { isReal: true, ...this.axis };
+  }
+
+  setAxis(axis) {
+    this.axis = axis;
+    this.zoom = null;
+    this.redraw();
+  }
+
+  zoomTo(range) {
+    this.zoom = range;
+    if (!this.u) return;
+    if (range) this.u.setScale("x", { min: range[0], max: range[1] });
+    else this.u.setData(this.u.data);
   }
 
   draw() {
@@ -93,27 +165,28 @@ export class Chart {
     this.plot.querySelector("[data-empty]")?.remove();
     const bands = this.kind.band ? [{ series: [this.kind.series.length + 1, this.kind.series.length + 2], fill: css("--band") }] : [];
     const lines = this.kind.series.map((one) => {
-      const colour = one.share ? faint(css(one.colour), one.share) : css(one.colour);
-      const shared = { stroke: colour, spanGaps: false, points: { show: false } };
+      const isBehind = this.lifted && this.lifted !== one.key;
+      const colour = one.share || isBehind ? faint(css(one.colour), isBehind ? 0.25 : one.share) : css(one.colour);
+      const shared = { stroke: colour, spanGaps: false, points: { show: false }, ...(this.kind.isStacked ? { fill: colour } : {}) };
       if (one.isPoints) return { ...shared, width: 0, paths: () => null, points: { show: true, size: 7, width: 2, stroke: colour, fill: css("--surface") } };
       const points = { show: Boolean(one.hasPoints), size: 7, width: 2, stroke: colour, fill: css("--surface") };
-      return { ...shared, points, width: one.width, dash: DASHES[one.dash ?? 0] };
+      return { ...shared, points, width: one.width * (this.lifted === one.key ? 1.6 : 1), dash: DASHES[one.dash ?? 0] };
     });
     const edges = this.kind.band ? [{}, {}].map(() => ({ width: 0, stroke: "transparent", points: { show: false } })) : [];
     const font = `${parseFloat(css("--text-xs")) * 16}px ${css("--font")}`;
     this.u = new uPlot({
       width: this.plot.clientWidth,
       height: this.plot.clientHeight,
-      padding: [20, 14, 0, 0],
+      padding: [24, 14, 0, 0],
       legend: { show: false },
-      cursor: { sync: { key: this.kind.x, setSeries: false, scales: ["x", null] }, drag: { setScale: false, x: false, y: false }, points: { size: 7 }, y: false },
+      cursor: { sync: { key: this.x.x, setSeries: false, scales: ["x", null] }, drag: { setScale: false, x: !this.kind.isOwnX, y: false }, points: { size: 7 }, y: false },
       scales: {
         x: { time: false, range: (u, min, max) => this.reach(min, max) },
-        y: { distr: this.isLog ? 3 : 1, range: this.isLog ? undefined : (u, min, max) => this.span(u, min, max) },
+        y: { distr: this.isLog ? 3 : 1, range: (u, min, max) => (this.isLog ? this.decades(min, max) : this.span(u, min, max)) },
       },
       axes: [
-        { stroke: css("--axis"), font, grid: { show: false }, ticks: { stroke: css("--line-2"), size: 4, width: 1 }, gap: 4, size: 34, space: 60, values: (u, splits) => splits.map((value) => (Number.isInteger(value) ? this.kind.xLabel(value) : "")) },
-        { stroke: css("--axis"), font, grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, gap: 6, space: 34, values: (u, splits, axis, space, step) => (this.isLog ? splits.map((value) => (value === null ? "" : decimal(value, 2))) : ticks(splits, step)), size: (u, values) => labelWidth(u, values, font) },
+        { stroke: css("--axis"), font, grid: { show: false }, ticks: { stroke: css("--line-2"), size: 4, width: 1 }, gap: 4, size: 34, space: 60, values: (u, splits) => splits.map((value) => (this.x.isReal || Number.isInteger(value) ? this.x.xLabel(value) : "")) },
+        { stroke: css("--axis"), font, grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, gap: 6, space: 34, splits: this.isLog ? (u, axis, min, max) => powers(min, max) : undefined, values: (u, splits, axis, space, step) => (this.isLog ? splits.map((value) => (value === null ? "" : value >= 1 ? value.toLocaleString("en-US") : decimal(value, 3))) : ticks(splits, step)), size: (u, values) => labelWidth(u, values, font) },
       ],
       series: [{}, ...lines, ...edges],
       bands,
@@ -121,13 +194,16 @@ export class Chart {
         drawClear: [(u) => this.shadeFuture(u)],
         draw: [(u) => this.annotate(u, font)],
         setCursor: [(u) => this.tell(u.cursor.idx)],
+        setSelect: [(u) => this.selected(u)],
       },
     }, data, this.plot);
   }
 
   // The curve of the loss shows how far there is to go; the others end with the data.
   reach(min, max) {
-    if (this.kind.xEnd) return [0, this.kind.xEnd];
+    if (this.zoom) return this.zoom;
+    if (this.kind.xEnd) return [this.kind.xStart ?? 0, this.kind.xEnd];
+    if (this.x.isReal) return [0, (this.kind.hasFuture && this.x.end) || max || 1];
     const last = this.kind.hasFuture ? this.steps : Math.max(max ?? 1, 1);
     return [Math.min(min ?? 0, 1) === 1 ? 0 : Math.min(min ?? 0, 0), Math.max(last, max ?? 1, 2)];
   }
@@ -145,10 +221,28 @@ export class Chart {
     return this.range;
   }
 
+  // A log axis reaches from decade to decade, so that it moves seldom.
+  decades(min, max) {
+    const limits = this.kind.withLimits ? this.limits.map((limit) => limit.at) : [];
+    const low = Math.min(...[min, ...limits].filter((value) => value > 0));
+    const high = Math.max(...[max, ...limits].filter((value) => value > 0));
+    if (!(low > 0) || !Number.isFinite(low)) return [0.1, 1];
+    const from = 10 ** Math.floor(Math.log10(low));
+    const to = 10 ** Math.ceil(Math.log10(high));
+    return to / from > 10 || this.kind.withLimits ? [from, Math.max(to, from * 10)] : [low * 0.97, high * 1.03];
+  }
+
+  // One line above the others, until it is asked for again.
+  lift(key) {
+    this.lifted = this.lifted === key ? null : key;
+    this.redraw();
+  }
+
   shadeFuture(u) {
     if (!this.kind.hasFuture) return;
-    const last = this.source.get(this.kind.series[0].key).steps.at(-1) ?? 0;
-    if (last >= this.steps) return;
+    const last = u.data[0].at(-1) ?? 0;
+    const end = this.x.isReal ? this.x.end : this.steps;
+    if (!end || last >= end || last > u.scales.x.max) return;
     const from = Math.max(u.bbox.left, u.valToPos(last, "x", true));
     u.ctx.save();
     u.ctx.fillStyle = css("--sunken");
@@ -167,7 +261,7 @@ export class Chart {
     ctx.fillText(this.kind.unit, 0, 2 * scale);
     ctx.textAlign = "right";
     ctx.textBaseline = "bottom";
-    ctx.fillText(this.kind.x, bbox.left + bbox.width, u.ctx.canvas.height - 1);
+    if (!this.kind.isOwnX) ctx.fillText(this.x.x, bbox.left + bbox.width, u.ctx.canvas.height - 1);
     for (const limit of this.limits) {
       const y = u.valToPos(limit.at, "y", true);
       if (!(y >= bbox.top && y <= bbox.top + bbox.height)) continue;
@@ -177,7 +271,7 @@ export class Chart {
       ctx.textBaseline = y - bbox.top > 16 * scale ? "bottom" : "top";
       ctx.fillText(limit.name, bbox.left + bbox.width - 2 * scale, y + (ctx.textBaseline === "bottom" ? -2 : 3) * scale);
     }
-    for (const mark of this.marks) {
+    for (const mark of this.axis ? [] : this.marks) {
       const x = u.valToPos(mark.at, "x", true);
       if (!(x >= bbox.left && x <= bbox.left + bbox.width)) continue;
       ctx.strokeStyle = ctx.fillStyle = css("--text-3");
@@ -196,15 +290,16 @@ export class Chart {
       const value = document.createElement("b");
       value.className = "val";
       const key = document.createElement("i");
-      item.append(key, document.createTextNode(`${name} `), value);
+      const text = document.createTextNode(`${name} `);
+      item.append(key, text, value);
       legend.append(item);
-      return { item, key, value };
+      return { item, key, name: text, value };
     };
-    this.stepEntry = entry(this.kind.x);
+    this.stepEntry = entry(this.kind.xShort ?? this.kind.x);
     this.stepEntry.key.remove();
     this.entries = this.kind.series.map((one) => {
       const made = entry(one.name);
-      made.key.className = one.isPoints ? "key diamond" : `key line${one.dash ? " dash" : ""}`;
+      made.key.className = one.isPoints ? "key diamond" : `key line${["", " dash", " dot", " dash"][one.dash ?? 0]}`;
       return made;
     });
     this.paintLegend();
@@ -221,31 +316,66 @@ export class Chart {
     if (!this.u) return;
     const data = this.u.data;
     const at = index ?? data[0].length - 1;
-    this.stepEntry.value.textContent = this.kind.xLabel(data[0][at]);
+    this.stepEntry.value.textContent = this.x.xLabel(data[0][at]);
     this.kind.series.forEach((one, place) => {
-      const row = data[place + 1];
+      const row = (this.kind.isStacked ? this.own : data)[place + 1];
       let value = row[at];
       for (let back = at; (value === null || value === undefined) && back >= 0 && (one.isPoints || index === null || index === undefined); back -= 1) value = row[back];
       const { item, value: field } = this.entries[place];
       item.hidden = one.isPoints && (value === null || value === undefined);
       field.textContent = this.kind.format(value ?? null);
     });
-    this.plot.setAttribute("aria-valuetext", `${this.kind.x} ${this.kind.xLabel(data[0][at])}`);
+    this.stepEntry.name.nodeValue = `${this.x.xShort ?? this.x.x} `;
+  }
+
+  selected(u) {
+    const { left, width } = u.select;
+    if (width < WIDE_ENOUGH) return;
+    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.onZoom([u.posToVal(left, "x"), u.posToVal(left + width, "x")]);
+  }
+
+  // + and - on a focused chart, around the cursor.
+  zoomBy(factor) {
+    const { min, max } = this.u.scales.x;
+    const middle = this.u.data[0][this.u.cursor.idx ?? this.u.data[0].length - 1] ?? (min + max) / 2;
+    const half = ((max - min) * factor) / 2;
+    const [first, last] = [this.u.data[0][0], this.u.data[0].at(-1)];
+    const isAll = half * 2 >= last - first;
+    this.onZoom(isAll ? null : [Math.max(first, middle - half), Math.min(last, middle + half)]);
   }
 
   moveCursor(event) {
+    if (this.u && !this.kind.isOwnX && (event.key === "+" || event.key === "-")) {
+      event.preventDefault();
+      this.zoomBy(event.key === "+" ? 0.5 : 2);
+      return;
+    }
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by || !this.u) return;
     event.preventDefault();
     const last = this.u.data[0].length - 1;
     const from = this.u.cursor.idx ?? last;
     const index = Math.max(0, Math.min(last, from + by * (event.shiftKey ? 10 : 1)));
+    this.plot.setAttribute("aria-label", `${this.plot.dataset.label ??= this.plot.getAttribute("aria-label")}; ${this.x.x} ${this.x.xLabel(this.u.data[0][index])}`);
     this.u.setCursor({ left: this.u.valToPos(this.u.data[0][index], "x"), top: this.u.bbox.height / 2 / devicePixelRatio }, true, true);
   }
 
   resize() {
     if (this.u && this.plot.clientWidth) this.u.setSize({ width: this.plot.clientWidth, height: this.plot.clientHeight });
   }
+}
+
+// Powers of ten on a log axis; where there are too few, also their doubles and fives.
+function powers(min, max) {
+  const decades = Math.log10(max / min);
+  const every = Math.max(1, Math.round(decades / 5));
+  const factors = decades < 2.5 ? [1, 2, 5] : [1];
+  const found = [];
+  for (let power = Math.floor(Math.log10(min)); power <= Math.ceil(Math.log10(max)); power += every) {
+    for (const factor of factors) found.push(factor * 10 ** power);
+  }
+  return found.filter((value) => value >= min * 0.999 && value <= max * 1.001);
 }
 
 // As wide as the longest label; uPlot's own 50 px cut "52,000" to "2,000".

@@ -1,11 +1,12 @@
 // One job, alive: tiles, track, charts and logs from the API's stream; head, events and history are
 // asked for again when something happened.
-import { Chart } from "./charts.js";
+import { Chart, MOMENTS } from "./charts.js";
 import { count, decimal, difference, gib, span, UNKNOWN } from "./formats.js";
 import { Live } from "./live.js";
 import { Logs } from "./logs.js";
 import { announce } from "./page.js";
-import { Series } from "./series.js";
+import { Ranks } from "./ranks.js";
+import { resampled, Series } from "./series.js";
 import { clock, near } from "./times.js";
 import { drawTrack } from "./track.js";
 
@@ -34,6 +35,19 @@ const limits = {
 const charts = [...document.querySelectorAll("[data-chart]")].map(
   (figure) => new Chart(figure, series, { steps: job.steps, counted: job.plan.unit, limits: limits[figure.dataset.chart] }),
 );
+const PHASES = ["weights", "gradients", "optimizer", "rest"];
+const phases = new Series(); // what memory held at the moments of the last step that was looked into
+
+function readPhases() {
+  for (const kind of PHASES) {
+    MOMENTS.forEach((moment, index) => {
+      const value = series.last(`${moment}_${kind}_gib`);
+      if (value !== null) phases.put(kind, index + 1, value);
+    });
+  }
+}
+
+for (const chart of charts) if (chart.figure.dataset.chart === "phases") chart.source = phases;
 const lossChart = charts.find((chart) => chart.figure.dataset.chart === "loss");
 
 document.querySelector("[data-smoothing]").addEventListener("input", (event) => {
@@ -47,12 +61,62 @@ for (const button of document.querySelectorAll("[data-y-scale]")) {
     lossChart.redraw();
   });
 }
+// ---- x axis and zoom ---------------------------------------------------------------------------
+const MILLION = 1e6;
+const short = (value) => (value === 0 ? "0" : decimal(value, value >= 10 ? 2 : 3));
+const AXES = {
+  step: null,
+  tokens: {
+    x: `million ${job.plan.unit}`,
+    xShort: `M ${job.plan.unit}`,
+    xLabel: short,
+    end: (job.steps * job.plan.tokens_per_step) / MILLION,
+    places: (steps) => {
+      const seen = series.get("tokens_seen");
+      return resampled(seen.steps, seen.values, steps).map((value) => (value === null ? null : value / MILLION));
+    },
+  },
+  time: {
+    x: "minutes since the first step",
+    xShort: "minutes",
+    xLabel: short,
+    places: (steps) => {
+      const time = series.get("time");
+      return resampled(time.steps, time.values, steps).map((value) => (value === null ? null : (value - time.values[0]) / 60));
+    },
+  },
+};
+const axisButtons = document.querySelectorAll("[data-x]");
+for (const button of axisButtons) {
+  button.addEventListener("click", () => {
+    axisButtons.forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+    zoom(null);
+    charts.forEach((chart) => chart.setAxis(AXES[button.dataset.x]));
+  });
+}
+
+// All charts of one x are zoomed together.
+const zoomOut = document.querySelector("[data-zoom-out]");
+function zoom(range) {
+  zoomOut.hidden = !range;
+  charts.filter((chart) => !chart.kind.isOwnX).forEach((chart) => chart.zoomTo(range));
+}
+charts.forEach((chart) => {
+  chart.onZoom = zoom;
+  chart.plot.addEventListener("dblclick", () => zoom(null));
+});
+zoomOut.addEventListener("click", () => {
+  zoom(null);
+  lossChart.plot.focus();
+});
+
 addEventListener("themechange", () => charts.forEach((chart) => chart.redraw()));
 
 let drawing = 0;
 function drawSoon() {
   drawing ||= setTimeout(() => {
     drawing = 0;
+    readPhases();
     charts.forEach((chart) => chart.draw());
     tell();
     if (series.get("loss").steps.length > MOST_POINTS) readMetrics();
@@ -99,6 +163,8 @@ function tell() {
   put("speed", count(series.last("tokens_per_s") ?? job.tokens_per_s));
   put("grad", decimal(series.last("grad_norm")));
   put("lr", decimal(series.last("lr"), 3));
+  const mfu = series.last("mfu");
+  if (mfu !== null) put("mfu", `MFU ${decimal(mfu, 3)} %`);
   put("used", span(Math.round(usedSeconds())));
   const stepTime = series.last("step_time_s");
   put("step-time", stepTime === null ? UNKNOWN : `${decimal(stepTime, 3)} s`);
@@ -186,7 +252,23 @@ async function readMetrics() {
   if (!answer.ok) return;
   series.replace(await answer.json());
   drawSoon();
+  readRanks();
 }
+
+// ---- ranks --------------------------------------------------------------------------------------
+const RANKS_EVERY_MS = 5000;
+const rankCard = document.querySelector("[data-ranks]");
+const ranks = rankCard && new Ranks(rankCard, address);
+function readRanks() {
+  ranks?.read(Math.max(job.step, series.get("loss").steps.at(-1) ?? 0), series.last("step_time_s")).catch(() => {}); // the line says it
+  const preflight = series.last("preflight_ms");
+  if (rankCard && preflight !== null) rankCard.querySelector("[data-preflight]").textContent = `Collectives checked before step 1, in ${span(preflight / 1000)}.`;
+}
+addEventListener("rankchosen", (event) => {
+  logs.choose(event.detail);
+  document.getElementById("logs").scrollIntoView();
+});
+setInterval(() => { if (isLive() && !document.hidden) readRanks(); }, RANKS_EVERY_MS);
 
 const logs = new Logs(document.querySelector(".logs"), `${address}/logs`);
 

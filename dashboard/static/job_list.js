@@ -1,4 +1,6 @@
-// Selecting rows of the list; the selection survives when the rows are read again.
+// Selecting rows of the list, and the loss of each as a small line. Both survive when the rows are
+// read again.
+const MOST_COMPARED = 6;
 const bulk = document.getElementById("bulk");
 const boxes = () => [...document.querySelectorAll("#rows input[type=checkbox]")];
 
@@ -8,15 +10,75 @@ function tell() {
   bulk.hidden = chosen.length === 0;
   bulk.querySelector("[data-bulk-count]").textContent = `${chosen.length} selected`;
   bulk.querySelectorAll("[data-bulk-jobs]").forEach((element) => { element.textContent = jobs; });
+  const compare = bulk.querySelector("[data-compare]");
+  compare.disabled = chosen.length < 2 || chosen.length > MOST_COMPARED;
+  compare.title = compare.disabled ? `Select two to ${MOST_COMPARED} jobs to compare them` : "";
   boxes().forEach((box) => box.closest("tr").setAttribute("aria-selected", String(box.checked)));
 }
 
 document.addEventListener("change", (event) => {
   if (event.target.closest("#rows")) tell();
 });
-document.addEventListener("htmx:after:swap", tell);
+document.addEventListener("htmx:after:swap", () => { tell(); drawSparks(); });
 bulk.querySelector("[data-bulk-clear]").addEventListener("click", () => {
   boxes().forEach((box) => { box.checked = false; });
   tell();
 });
 tell();
+
+// ---- losses -----------------------------------------------------------------------------------
+const WIDTH = 96;
+const HEIGHT = 22;
+const POINTS = 48;
+const AT_ONCE = 3;
+const paths = new Map(); // job -> {step, d}
+let reading = 0;
+
+// A curve in the box of a spark, from its first to its last value; its own lowest is the bottom.
+function pathOf(values) {
+  const known = values.filter(Number.isFinite);
+  if (known.length < 2) return "";
+  const low = Math.min(...known);
+  const scale = (HEIGHT - 3) / (Math.max(...known) - low || 1);
+  let pen = "M";
+  return values.map((value, index) => {
+    if (!Number.isFinite(value)) {
+      pen = "M";
+      return "";
+    }
+    const point = `${pen}${((index / (values.length - 1)) * WIDTH).toFixed(1)} ${(HEIGHT - 1.5 - (value - low) * scale).toFixed(1)}`;
+    pen = "L";
+    return point;
+  }).join("");
+}
+
+// A line that was drawn once is drawn again at once, and read anew when it has grown by a twentieth.
+function drawSparks() {
+  for (const spark of document.querySelectorAll("[data-spark]")) {
+    const kept = paths.get(spark.dataset.spark);
+    if (kept) spark.firstElementChild.setAttribute("d", kept.d);
+  }
+  readNext();
+}
+
+async function readNext() {
+  const due = [...document.querySelectorAll("[data-spark]")].find((spark) => Number(spark.dataset.step) > (paths.get(spark.dataset.spark)?.step ?? 0) * 1.05);
+  if (!due || reading >= AT_ONCE) return;
+  const { spark: id, step } = due.dataset;
+  paths.set(id, { d: paths.get(id)?.d ?? "", step: Number(step) });
+  reading += 1;
+  readNext();
+  try {
+    const answer = await fetch(`/v1/jobs/${encodeURIComponent(id)}/metrics?keys=loss&rank=0&resolution=${POINTS}`);
+    const [loss] = answer.ok ? (await answer.json()).series : [];
+    if (loss) paths.set(id, { d: pathOf(loss.values), step: Number(step) });
+  } catch {
+    // the server is away: the line is drawn with the next change
+  } finally {
+    reading -= 1;
+  }
+  document.querySelectorAll(`[data-spark="${id}"]`).forEach((spark) => spark.firstElementChild.setAttribute("d", paths.get(id).d));
+  readNext();
+}
+
+drawSparks();

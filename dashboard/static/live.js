@@ -1,5 +1,6 @@
-// One stream per page. The browser reconnects by itself and says where it was (Last-Event-ID); when
-// the server refused and the browser gave up, a new stream is opened, and `onBack` fills the gap.
+// One stream per page, and none while nobody looks at it: browsers allow six connections a host, over
+// all tabs. The browser reconnects by itself and says where it was (Last-Event-ID); after it gave up,
+// or after the tab was hidden, a new stream is opened, and `onBack` fills the gap.
 const LOST_AFTER_MS = 3000;
 const AGAIN_MS = 2000;
 
@@ -14,7 +15,21 @@ export class Live {
     this.isOver = false;
     this.lostTimer = null;
     this.againTimer = null;
-    this.open();
+    document.addEventListener("visibilitychange", () => this.seenOrNot());
+    this.wasHidden = document.hidden; // a page that opens in the background has missed what came since
+    if (!document.hidden) this.open();
+  }
+
+  seenOrNot() {
+    if (this.isOver) return;
+    if (!document.hidden) {
+      this.open();
+      return;
+    }
+    clearTimeout(this.lostTimer);
+    clearTimeout(this.againTimer);
+    this.lostTimer = null;
+    this.source?.close();
   }
 
   open() {
@@ -38,8 +53,9 @@ export class Live {
     this.lostTimer = null;
     this.lastHeard = new Date();
     this.onLine("live", this.lastHeard);
-    if (this.resumable) this.onBack(this.resumable === source);
+    if (this.resumable || this.wasHidden) this.onBack(this.resumable === source);
     this.resumable = source;
+    this.wasHidden = false;
   }
 
   failed(source) {

@@ -1,10 +1,13 @@
 // The output of every rank: filtered by the API, followed live, and inert: text only, with control
 // and direction characters spelled out.
+import { announce } from "./page.js";
+
 const TAIL = 500;
 const MOST = 3000; // lines on the page; older ones are dropped from its top
 const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/;
 const IS_ERROR = /\b[A-Z]\w*(Error|Exception)\b|\b([Ee]rror|ERROR|[Ee]xception|Traceback|[Ff]atal|FATAL)\b/;
-const IS_WARNING = /\bwarn(ing)?\b/i;
+const IS_WARNING = /warn(ing)?\b/i;
+const PAGE = 500;
 
 function appendInert(element, text) {
   let plain = "";
@@ -38,6 +41,7 @@ export class Logs {
     this.isReading = false;
     this.isFollowing = true;
     this.find("rank").addEventListener("change", () => this.read());
+    this.find("level").addEventListener("change", () => this.read());
     this.find("stream").addEventListener("change", () => this.read());
     this.find("search").addEventListener("input", () => {
       clearTimeout(this.typing);
@@ -55,7 +59,8 @@ export class Logs {
   async read() {
     this.isReading = true;
     const round = (this.round = (this.round ?? 0) + 1);
-    const query = new URLSearchParams({ tail: TAIL });
+    const query = new URLSearchParams(this.isFromTop ? { limit: PAGE } : { tail: TAIL });
+    if (this.find("level").value) query.set("level", this.find("level").value);
     if (this.find("rank").value !== "") query.set("rank", this.find("rank").value);
     if (this.find("search").value) query.set("search", this.find("search").value);
     try {
@@ -90,10 +95,15 @@ export class Logs {
       const name = `${line.epoch}.${line.rank}.${line.stream}.${line.line}`;
       if (this.seen.has(name) || !this.passes(line)) continue;
       this.seen.add(name);
-      fresh.append(this.row(line));
+      const row = this.row(line);
+      row.dataset.line = name;
+      fresh.append(row);
     }
     this.list.append(fresh);
-    while (this.list.childElementCount > MOST) this.list.firstElementChild.remove();
+    while (this.list.childElementCount > MOST) {
+      this.seen.delete(this.list.firstElementChild.dataset.line);
+      this.list.firstElementChild.remove();
+    }
     const shown = this.list.childElementCount;
     this.find("empty").hidden = shown > 0;
     if (!shown) this.find("empty").textContent = this.isFiltered() ? "No line matches." : "No line yet.";
@@ -123,11 +133,13 @@ export class Logs {
     const { value: rank } = this.find("rank");
     const { value: stream } = this.find("stream");
     const { value: search } = this.find("search");
+    const { value: level } = this.find("level");
+    if (level && !IS_ERROR.test(line.text) && !(level === "warning" && IS_WARNING.test(line.text))) return false;
     return (rank === "" || Number(rank) === line.rank) && (!stream || stream === line.stream) && (!search || line.text.toLowerCase().includes(search.toLowerCase()));
   }
 
   isFiltered() {
-    return Boolean(this.find("rank").value || this.find("stream").value || this.find("search").value);
+    return Boolean(this.find("rank").value || this.find("level").value || this.find("stream").value || this.find("search").value);
   }
 
   offer(rank) {
@@ -140,6 +152,13 @@ export class Logs {
     select.value = chosen;
   }
 
+  // Only the lines of one rank.
+  choose(rank) {
+    this.offer(Number(rank));
+    this.find("rank").value = rank;
+    this.read();
+  }
+
   follow(isOn) {
     this.isFollowing = isOn;
     const button = this.find("follow");
@@ -148,8 +167,28 @@ export class Logs {
     if (isOn) this.box.scrollTop = this.box.scrollHeight;
   }
 
-  firstError() {
-    const row = this.list.querySelector("li.error");
+  // The first of the job, which may lie before what is shown: then all errors are shown from it on.
+  async firstError() {
+    const answer = await fetch(`${this.address}?level=error&limit=1`);
+    const first = (answer.ok ? (await answer.json()).lines : []).find((line) => IS_ERROR.test(line.text));
+    if (!first) {
+      announce("There is no error in these logs.");
+      this.find("count").textContent = "no error in these logs";
+      return;
+    }
+    const row = () => this.list.querySelector(`[data-line="${first.epoch}.${first.rank}.${first.stream}.${first.line}"]`);
+    if (!row()) {
+      this.find("level").value = "error";
+      for (const name of ["rank", "stream", "search"]) this.find(name).value = "";
+      this.isFromTop = true;
+      this.follow(false);
+      await this.read();
+      this.isFromTop = false;
+    }
+    this.show(row() ?? this.list.querySelector("li.error"));
+  }
+
+  show(row) {
     if (!row) return;
     this.follow(false);
     this.box.scrollTop = row.offsetTop - this.box.offsetTop - 60;

@@ -97,6 +97,7 @@ const ACTIONS = {
   j: () => step(1),
   k: () => step(-1),
   x: () => document.activeElement?.closest("tr")?.querySelector("input[type=checkbox]")?.click(),
+  c: () => document.querySelector("[data-compare]:not([disabled])")?.click(),
   e: () => document.querySelector("[data-log-error]")?.click(),
   f: () => document.querySelector("[data-log-follow]")?.click(),
   "?": () => keys?.showModal(),

@@ -76,3 +76,26 @@ export function smoothed(values, weight) {
     return sum / norm;
   });
 }
+
+// The values at other places, between the two beside each; null outside and beside a gap. Places
+// that are null, or not above the one before, are left out.
+export function resampled(xs, values, at) {
+  const found = [];
+  let next = 0;
+  let before = -1; // index of the last place that counts
+  const skip = () => {
+    while (next < xs.length && (xs[next] === null || (before >= 0 && xs[next] <= xs[before]))) next += 1;
+  };
+  skip();
+  for (const x of at) {
+    while (next < xs.length && xs[next] <= x) {
+      before = next;
+      next += 1;
+      skip();
+    }
+    if (before >= 0 && xs[before] === x) found.push(values[before]);
+    else if (before < 0 || next >= xs.length || values[before] === null || values[next] === null) found.push(null);
+    else found.push(values[before] + ((values[next] - values[before]) * (x - xs[before])) / (xs[next] - xs[before]));
+  }
+  return found;
+}

@@ -4,16 +4,12 @@ import { Chart } from "./charts.js";
 import { count, decimal } from "./formats.js";
 import { announce } from "./page.js";
 import { Series } from "./series.js";
-import { clock } from "./times.js";
+import { watch } from "./watch.js";
 
-/* global htmx */
-const EVERY_MS = 2000;
-const LOST_AFTER_MS = 3000;
 const RESOLUTION = 1000;
 const COLOURS = 6;
 
 let study = JSON.parse(document.getElementById("study-document").textContent);
-const address = `/v1/studies/${encodeURIComponent(study.id)}`;
 const hasSchedules = study.kind === "schedules";
 const figure = (name) => document.querySelector(`[data-chart="${name}"]`);
 const colour = (index) => `--c-${(index % COLOURS) + 1}`;
@@ -71,46 +67,15 @@ async function readCurves() {
 }
 
 // ---- live ---------------------------------------------------------------------------------------
-let lastHeard = new Date();
-
-function tellLine(line) {
-  const badge = document.getElementById("line");
-  badge.dataset.line = line;
-  badge.textContent = { live: "live", lost: "line lost", over: "ended" }[line];
-  const banner = document.getElementById("line-lost");
-  if (line === "lost" && banner.hidden) {
-    banner.querySelector("[data-lost-at]").textContent = clock(lastHeard, { seconds: true });
-    announce("Connection lost. The page shows what it knew.");
-  }
-  if (line !== "lost" && !banner.hidden) announce("Connected again.");
-  banner.hidden = line !== "lost";
-}
-
-async function look() {
-  try {
-    const answer = await fetch(address);
-    if (answer.status === 401) {
-      location.href = `/login?next=/studies/${study.id}`;
-      return;
-    }
-    if (!answer.ok) throw new Error(`answer ${answer.status}`);
-    const text = await answer.text();
-    lastHeard = new Date();
-    const before = study;
-    study = JSON.parse(text);
-    if (JSON.stringify(before) !== JSON.stringify(study)) htmx.trigger(document.getElementById("report"), "refresh");
-    study.jobs.forEach((job, index) => {
-      if (job.state !== before.jobs[index].state) announce(`${job.label}: ${job.state}. ${job.reason}`);
-    });
-    tellLine(study.is_final ? "over" : "live");
-    drawSpeedUps();
-    await readCurves();
-  } catch {
-    if (new Date() - lastHeard > LOST_AFTER_MS) tellLine("lost");
-  }
-  if (!study.is_final) setTimeout(look, EVERY_MS);
+async function heard(now, before) {
+  study = now;
+  study.jobs.forEach((job, index) => {
+    if (job.state !== before.jobs[index].state) announce(`${job.label}: ${job.state}. ${job.reason}`);
+  });
+  drawSpeedUps();
+  await readCurves();
 }
 
 addEventListener("themechange", () => [speedUpChart, curveChart].forEach((chart) => chart.redraw()));
 drawSpeedUps();
-look();
+watch(`/v1/studies/${encodeURIComponent(study.id)}`, `/studies/${study.id}`, study, heard);

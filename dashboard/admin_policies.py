@@ -1,0 +1,71 @@
+"""The booking rules: the document that holds, and what a change would do before it does."""
+
+import asyncio
+
+from starlette.responses import Response
+
+from dashboard.rendering import redirect, render
+from dashboard.viewer import Refused, Viewer
+from trainyard.decoding import decode
+from trainyard.policy_views import Policy, PolicyPlan, PolicyText
+
+ANSWERED = (400, 403, 409, 413, 422)
+FIRST = """\
+policy: {id: course, zone: Europe/Berlin}
+grid: {horizon_days: 14}
+"""
+
+
+async def show(viewer: Viewer) -> Response:
+    """The policies that hold, and the editor with one of them."""
+    return await _page(viewer, None, None)
+
+
+async def plan(viewer: Viewer) -> Response:
+    """What the text in the editor would do."""
+    text = (await viewer.form()).get("document", "")
+    context = {"plan": None, "refused": None}
+    try:
+        answer = await viewer.call("POST", "/v1/policies", query={"dry_run": "true"}, yaml=text)
+    except Refused as refused:
+        if refused.status not in ANSWERED:
+            raise
+        return render("policy_plan.html", {**context, "refused": refused})
+    return render("policy_plan.html", {**context, "plan": decode(PolicyPlan, answer.json())})
+
+
+async def apply(viewer: Viewer) -> Response:
+    """Put the text into force."""
+    text = (await viewer.form()).get("document", "")
+    try:
+        answer = await viewer.call("POST", "/v1/policies", yaml=text)
+    except Refused as refused:
+        if refused.status not in ANSWERED:
+            raise
+        return await _page(viewer, text, refused)
+    return redirect(f"/admin/policies?id={viewer.quoted(decode(PolicyPlan, answer.json()).id)}")
+
+
+async def _page(viewer: Viewer, text: str | None, refused: Refused | None) -> Response:
+    me, (policies, _) = await asyncio.gather(viewer.me(), viewer.page(Policy, "/v1/policies"))
+    asked = viewer.query("id") or (policies[0].id if policies else "")
+    shown: PolicyText | None = None
+    versions: list[Policy] = []
+    if asked:
+        version = viewer.query("version")
+        path = f"/v1/policies/{viewer.quoted(asked)}"
+        shown, (versions, _) = await asyncio.gather(
+            viewer.get(PolicyText, path, {"version": version if version.isdigit() else None}),
+            viewer.page(Policy, f"{path}/versions"),
+        )
+    context = {
+        "me": me,
+        "section": "admin",
+        "part": "policies",
+        "policies": policies,
+        "shown": shown,
+        "versions": versions,
+        "text": text if text is not None else shown.document if shown else FIRST,
+        "refused": refused,
+    }
+    return render("admin_policies.html", context, status=refused.status if refused else 200)

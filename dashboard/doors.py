@@ -1,0 +1,98 @@
+"""Pages that a single-use link opens: the first start, an invitation, a new password."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.responses import Response
+
+from dashboard.rendering import render
+from dashboard.sessions import for_form, signed_in
+from dashboard.viewer import Refused, Viewer
+
+Page = Callable[[Viewer], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where a link leads, and what is asked there. Opening it uses nothing up."""
+
+    path: str
+    api: str
+    title: str
+    heading: str
+    welcome: str
+    failed: str
+    whence: str
+    """Where the secret is, for who comes without it."""
+    button: str
+    asks_name: bool = True
+
+
+FIRST_START = Door(
+    path="/first-start",
+    api="/v1/first-start",
+    title="First start",
+    heading="Welcome to Trainyard",
+    welcome="Nobody has an account here yet. This link makes the first one, an administrator, and "
+    "then stops working.",
+    failed="No account was made",
+    whence="printed when the platform was started",
+    button="Make the account and sign in",
+)
+INVITATION = Door(
+    path="/invite",
+    api="/v1/invites/accept",
+    title="Invitation",
+    heading="You are invited to Trainyard",
+    welcome="This link makes one account, yours, and then stops working.",
+    failed="No account was made",
+    whence="in the invitation that you were sent",
+    button="Make the account and sign in",
+)
+NEW_PASSWORD = Door(
+    path="/new-password",
+    api="/v1/new-password",
+    title="New password",
+    heading="Set a new password",
+    welcome="This link sets your password once. Wherever else you are signed in, you will have to "
+    "sign in again, and your tokens end.",
+    failed="The password was not set",
+    whence="in the link that an administrator made for you",
+    button="Set the password and sign in",
+    asks_name=False,
+)
+
+
+def showing(door: Door) -> Page:
+    """The page with the door's form."""
+
+    async def show(viewer: Viewer) -> Response:
+        return _page(door, viewer.query("secret"), "")
+
+    return show
+
+
+def opening(door: Door) -> Page:
+    """What its form does: use the link up, and go in."""
+
+    async def go_in(viewer: Viewer) -> Response:
+        form = await viewer.form()
+        secret, name, password = (form.get(field, "") for field in ("secret", "name", "password"))
+        body = {"secret": secret, "password": password}
+        if door.asks_name:
+            body["name"] = name
+        try:
+            answer = await viewer.call("POST", door.api, json=body)
+            if "set-cookie" not in answer.headers:
+                login = {"name": name, "password": password}
+                answer = await viewer.call("POST", "/v1/sessions", json=login)
+        except Refused as refused:
+            return _page(door, secret, name, refused=for_form(refused))
+        return signed_in(answer, "")
+
+    return go_in
+
+
+def _page(door: Door, secret: str, name: str, *, refused: Refused | None = None) -> Response:
+    context = {"door": door, "secret": secret, "name": name, "refused": refused}
+    return render("door.html", context, status=refused.status if refused else 200)

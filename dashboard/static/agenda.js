@@ -1,0 +1,16 @@
+// One agenda, alive: its table is drawn anew, and what has changed is said.
+import { announce } from "./page.js";
+import { watch } from "./watch.js";
+
+const agenda = JSON.parse(document.getElementById("agenda-document").textContent);
+
+function tellChanges(agenda, before) {
+  agenda.jobs.forEach((job, index) => {
+    const was = before.jobs[index];
+    if (job.standing !== was.standing) announce(`${job.name}: ${job.standing}. ${job.reason}`);
+    else if (job.late_s && !was.late_s) announce(`${job.name} is late.`);
+  });
+  if (before.fits && !agenda.fits) announce(agenda.summary);
+}
+
+watch(`/v1/agendas/${encodeURIComponent(agenda.id)}`, `/agendas/${agenda.id}`, agenda, tellChanges);

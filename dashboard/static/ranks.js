@@ -1,0 +1,145 @@
+// The ranks of a job, coloured by what each told of itself last: one hue for all, and amber for the
+// one that the others wait for. Colour, edge, glyph and sentence all say it.
+import { count, decimal, difference, gib } from "./formats.js";
+
+const SHADES = 5;
+const RECENT_S = 10; // each rank tells its use and its memory once a second
+const SLOW = 1.05; // times the median: less is noise of one rank against another
+const KEYS = {
+  own_time_s: { write: (value) => `${decimal(value, 3)} s`, word: "own work", finds: true },
+  max_active_gib: { write: gib, word: "peak memory", finds: false },
+  use_pct: { write: (value) => `${Math.round(value)} %`, word: "use", finds: false },
+};
+
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+// rank -> the last step that was looked into: how long all of it took, and how long the rank waited.
+function lookedInto(series) {
+  const found = new Map();
+  for (const { key, rank, steps, values } of series) {
+    const last = values.findLastIndex(Number.isFinite);
+    if (last < 0) continue;
+    const look = found.get(rank) ?? {};
+    look[key === "look_time_s" ? "all" : "waiting"] = values[last];
+    found.set(rank, { ...look, step: steps[last] });
+  }
+  return new Map([...found].filter(([, look]) => look.all > 0 && look.waiting !== undefined));
+}
+
+export class Ranks {
+  constructor(card, address) {
+    this.card = card;
+    this.address = address;
+    this.key = "own_time_s";
+    this.found = new Map(); // key -> rank -> value
+    this.looks = new Map();
+    this.step = -1;
+    for (const button of card.querySelectorAll("[data-colour]")) {
+      button.addEventListener("click", () => {
+        this.key = button.dataset.colour;
+        card.querySelectorAll("[data-colour]").forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+        this.paint();
+      });
+    }
+    for (const button of card.querySelectorAll("[data-rank]")) {
+      button.addEventListener("click", () => dispatchEvent(new CustomEvent("rankchosen", { detail: button.dataset.rank })));
+    }
+  }
+
+  async ask(keys, query = {}) {
+    const answer = await fetch(`${this.address}/metrics?${new URLSearchParams({ keys, ...query })}`);
+    return answer.ok ? (await answer.json()).series : [];
+  }
+
+  // What each rank told last: its own work in the last step that was looked into, its use and memory.
+  async read(step, stepTime) {
+    if (step === this.step || !step) return;
+    this.step = step;
+    const recent = Math.ceil(RECENT_S / (stepTime || RECENT_S)) + 1;
+    const [looks, lately] = await Promise.all([
+      this.ask("look_time_s,exposed_comm_time_s"),
+      this.ask("max_active_gib,gpu_pct,cpu_pct", { since_step: Math.max(-1, step - recent), resolution: 100 }),
+    ]);
+    this.looks = lookedInto(looks);
+    this.found = new Map(Object.keys(KEYS).map((key) => [key, new Map()]));
+    for (const [rank, look] of this.looks) this.found.get("own_time_s").set(rank, look.all - look.waiting);
+    for (const { key, rank, values } of lately) {
+      const known = values.filter(Number.isFinite);
+      if (!known.length) continue;
+      if (key === "max_active_gib") this.found.get(key).set(rank, Math.max(...known));
+      else this.found.get("use_pct").set(rank, mean(known));
+    }
+    this.paint();
+    this.tellStages();
+    this.tellBubble();
+  }
+
+  // The share of a step in which a rank computed nothing, beside the bubble that was planned.
+  tellBubble() {
+    const box = document.querySelector("[data-bubble]");
+    if (!box || !this.looks.size) return;
+    const share = (looks) => (100 * mean(looks.map((look) => look.waiting / look.all)));
+    const stages = new Map();
+    for (const cell of this.card.querySelectorAll("[data-rank]")) {
+      const look = this.looks.get(Number(cell.dataset.rank));
+      if (look) stages.set(cell.dataset.stage, [...(stages.get(cell.dataset.stage) ?? []), look]);
+    }
+    box.textContent = `${decimal(share([...this.looks.values()]), 3)} %`;
+    const each = [...stages].map(([stage, looks]) => `stage ${stage} ${decimal(share(looks), 3)} %`).join(", ");
+    document.querySelector("[data-bubble-stages]").textContent = `of step ${count(Math.max(...[...this.looks.values()].map((look) => look.step)))} waiting or sending while nothing was computed: ${each}.`;
+  }
+
+  // The most that a rank of each stage holds, beside what was planned for it.
+  tellStages() {
+    const peaks = this.found.get("max_active_gib") ?? new Map();
+    for (const sum of document.querySelectorAll("[data-stage-sum]")) {
+      const stage = sum.dataset.stageSum;
+      const known = [...this.card.querySelectorAll(`[data-stage="${stage}"]`)].map((cell) => peaks.get(Number(cell.dataset.rank))).filter(Number.isFinite);
+      if (!known.length) continue;
+      const peak = Math.max(...known);
+      sum.textContent = `${gib(peak)} ${difference(peak, Number(sum.dataset.plan))}`;
+      document.querySelector(`[data-stage-bar="${stage}"]`).style.setProperty("--g", peak);
+    }
+  }
+
+  paint() {
+    const { write, word, finds } = KEYS[this.key];
+    const values = this.found.get(this.key) ?? new Map();
+    const cells = [...this.card.querySelectorAll("[data-rank]")];
+    const usual = values.size ? median([...values.values()]) : 0;
+    const slow = new Set(finds && values.size > 2 ? [...values].filter(([, value]) => value > usual * SLOW).map(([rank]) => rank) : []);
+    const scale = [...values].filter(([rank]) => !slow.has(rank)).map(([, value]) => value);
+    const [low, high] = [Math.min(...scale), Math.max(...scale)];
+    for (const cell of cells) {
+      const rank = Number(cell.dataset.rank);
+      const value = values.get(rank);
+      const shade = value === undefined || high === low ? 1 : Math.min(SHADES - 1, Math.floor(((value - low) / (high - low)) * SHADES));
+      const isSilent = value === undefined && values.size > 1;
+      cell.className = `rank ${slow.has(rank) ? "straggler" : isSilent ? "silent" : `h${shade}`}`;
+      const told = value === undefined ? "" : write(value);
+      cell.querySelector("[data-value]").textContent = `${slow.has(rank) ? "\u25b2 " : ""}${told}`;
+      cell.setAttribute("aria-label", `rank ${rank}${told ? `, ${word} ${told}` : ", not measured"}${slow.has(rank) ? ", slower than the others" : ""}; show its logs`);
+    }
+    const box = this.card.querySelector("[data-scale]");
+    box.hidden = values.size < 2 || high === low;
+    this.card.querySelector("[data-low]").textContent = values.size ? write(low) : "";
+    this.card.querySelector("[data-high]").textContent = values.size ? write(high) : "";
+    this.card.querySelector("[data-rank-sentence]").textContent = this.sentence(values, slow, usual, cells.length);
+  }
+
+  sentence(values, slow, usual, all) {
+    const { write, word } = KEYS[this.key];
+    if (!values.size) return this.key === "own_time_s" ? "Coloured once step 20 was looked into." : "No rank has told it yet.";
+    if (values.size === 1 && all > 1) return `Only rank ${[...values.keys()][0]} measures its ${word}: ${write([...values.values()][0])}.`;
+    if (!slow.size) return this.key === "own_time_s" ? `No rank is slower than the others: ${write(usual)} of own work a step.` : "";
+    const [[rank, value]] = [...values].filter(([one]) => slow.has(one)).sort((a, b) => b[1] - a[1]);
+    const others = slow.size > 1 ? `, and ${slow.size - 1} more` : "";
+    return `\u25b2 Rank ${rank} takes ${write(value - usual)} longer than the usual ${write(usual)}${others}; the others wait for it.`;
+  }
+}
