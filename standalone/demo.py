@@ -104,7 +104,7 @@ def _owner_token(data: DataDirectory) -> str:
         session = sessions.start_first(nobody.connection, secret[1], _user_name())
     with Trainyard(data.running_address(), token=session.secret) as owner:
         # The session ends when it is idle for half a day; the next demo may come later.
-        made = owner.tokens.create("demo", expires_in_days=OWNER_TOKEN_DAYS)
+        made = owner.tokens.create("demo", scopes=["jobs"], expires_in_days=OWNER_TOKEN_DAYS)
         sessions.sign_out(owner.connection)
     data.write_private(data.owner_token, made.secret)
     return made.secret

@@ -8,11 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from api.errors import validation_items
-from api.plan_views import class_plan
+from api.jobs.plan_views import class_plan
 from api.schemas import PlanView
-from api.spec_text import Json, parse_yaml
 from core.errors import BadRequest
 from core.spec import JobSpec
+from core.strict_text import Json, parse_yaml
 from strategies.hardware import Hardware
 from strategies.planning.gpus import known_node
 from strategies.planning.known_models import Shape, as_spec, from_config, known_model
@@ -61,6 +61,8 @@ def plan_offline(
         plans=[class_plan(spec, made, node_class=name, ready_nodes=nodes)],
         chosen=name if made.runnable else None,
         predicted_start=None,
+        predicted_finish=None,
+        lease_end=None,
         reason=reason,
     )
     return answer.model_dump(mode="json")

@@ -7,14 +7,16 @@ from datetime import timedelta
 
 from sqlalchemy import select
 
-from api.credentials import issue_link
+from api.people.credentials import issue_link
 from core.attempts import ask_to_stop
 from core.clock import utc_now
 from core.database import Database
 from core.doorbell import Doorbell
 from core.schema import upgrade
 from core.states import LIVE_JOB, JobState, Outcome
-from core.tables import Job, LinkKind, Node
+from core.tables.jobs import Job
+from core.tables.kinds import LinkKind
+from core.tables.nodes import Node
 from standalone import valkey
 from standalone.data_directory import DataDirectory
 from standalone.processes import FIRST_PORT, Processes, describe, interrupt_on_signals, listen

@@ -1,0 +1,231 @@
+"""`trainyard admin backup` and `restore`: database and store, in one folder, verified.
+
+    manifest.json           written last: what is in the folder, with hashes
+    tables/<table>.jsonl.gz the database, one moment of it
+    files/ab/abcdef...      the store's files by their SHA-256; a second backup adds what is new
+
+The platform may go on meanwhile. Nothing is swept from the store while it lasts.
+"""
+
+import gzip
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, Table, select, text
+
+from api.files.retention import CHORE
+from api.files.store import Store
+from core.claims import claim
+from core.clock import utc_now
+from core.database import Database
+from core.schema import newest_revision, upgrade
+from core.tables.files import StoredFile
+from standalone.dump import Dumped, count_on, dump_table, load_table, tables_of
+from strategies.run_directory import fsync_directory, sha256_of, write_atomically
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+SWEEPS_REST = timedelta(hours=12)
+PIECE = 1 << 20
+
+Say = Callable[[str], None]
+
+
+class BackupFailed(ValueError):
+    """It can't be used as it is; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a backup holds."""
+
+    format: int
+    made_at: str
+    platform: str
+    revision: str
+    """Of the schema that was dumped."""
+    tables: dict[str, Dumped]
+    files: int
+    bytes: int
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """BackupFailed where there is none, or one of another format."""
+        try:
+            document = json.loads((folder / MANIFEST).read_text())
+            if document["format"] != FORMAT:
+                raise BackupFailed(
+                    f"{folder} has format {document['format']}, this version reads {FORMAT}."
+                )
+            tables = {name: Dumped(**dumped) for name, dumped in document["tables"].items()}
+            return cls(**{**document, "tables": tables})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BackupFailed(
+                f"{folder} holds no finished backup: {MANIFEST} can't be read ({error})."
+            ) from error
+
+
+def back_up(database: Database, store: Store, folder: Path, say: Say) -> Manifest:
+    """Write a backup into `folder`. BackupFailed where a file of the store is lost or damaged."""
+    (folder / "tables").mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.chmod(folder, 0o700)
+    (folder / MANIFEST).unlink(missing_ok=True)  # not finished from here on
+    now = utc_now()
+    with database.write() as session:
+        claim(session, CHORE, holder="backup", now=now, lasts=SWEEPS_REST)
+    with _one_moment(database) as connection:
+        revision = _revision(connection)
+        assert revision is not None
+        tables = tables_of(connection)
+        dumped = {table.name: _dump(connection, table, folder) for table in tables}
+        files = _files(connection, tables)
+    say(f"{sum(d.rows for d in dumped.values()):,} rows of {len(dumped)} tables.")
+    copied, lost = 0, []
+    for digest, size in files:
+        target = folder / "files" / digest[:2] / digest
+        if target.is_file() and target.stat().st_size == size:
+            continue
+        if not store.has(digest):
+            lost.append(digest)
+            continue
+        copy_verified(store.path(digest), target, digest)
+        copied += 1
+    say(f"{len(files):,} files, {copied:,} of them new.")
+    if lost:
+        raise BackupFailed(
+            f"{len(lost)} files that the database names are not in the store, such as {lost[0]}. "
+            "The rest is in the folder, without a manifest. Is TRAINYARD_STORE right?"
+        )
+    manifest = Manifest(
+        format=FORMAT,
+        made_at=now.isoformat(),
+        platform=version("trainyard-platform"),
+        revision=revision,
+        tables=dumped,
+        files=len(files),
+        bytes=sum(size for _, size in files),
+    )
+    write_atomically(folder / MANIFEST, json.dumps(asdict(manifest), indent=1).encode())
+    return manifest
+
+
+def restore(database: Database, store: Store, folder: Path, say: Say) -> Manifest:
+    """Load a backup into an empty database and a store, and bring the schema up to date.
+
+    Everything is verified before anything is written, and the rows once more afterwards.
+    BackupFailed where the backup is damaged or the database is not empty.
+    """
+    manifest = Manifest.read(folder)
+    verify(folder, manifest)
+    say(f"The backup of {manifest.made_at} is whole.")
+    with database.read() as session:
+        if tables_of(session.connection()):
+            raise BackupFailed(
+                f"{database.url.render_as_string()} is not empty. Restore into a new one."
+            )
+    store.create()
+    for path in sorted((folder / "files").glob("*/*")):
+        if not store.has(path.name):
+            copy_verified(path, store.path(path.name), path.name)
+    upgrade(database, to=manifest.revision)
+    with database.write() as session:
+        connection = session.connection()
+        tables = tables_of(connection)
+        for table in tables:
+            if table.name in manifest.tables:
+                load_table(connection, table, _file(folder, table.name))
+        count_on(connection, tables)
+        for table in tables:
+            if table.name in manifest.tables:
+                found = dump_table(connection, table, None)
+                if found != manifest.tables[table.name]:
+                    raise BackupFailed(f"{table.name} is not what was saved; nothing was kept.")
+    say(f"{sum(d.rows for d in manifest.tables.values()):,} rows are as they were saved.")
+    if manifest.revision != newest_revision():
+        upgrade(database)
+        say(f"The schema went from {manifest.revision} to {newest_revision()}.")
+    return manifest
+
+
+def verify(folder: Path, manifest: Manifest) -> None:
+    """BackupFailed where a table or a file of the backup is missing or not what it was."""
+    for name, dumped in manifest.tables.items():
+        found = _hash_of_dump(_file(folder, name))
+        if found != dumped.sha256:
+            raise BackupFailed(f"tables/{name}.jsonl.gz is damaged. Use another backup.")
+    for path in sorted((folder / "files").glob("*/*")):
+        if sha256_of(path) != path.name:
+            raise BackupFailed(f"files/{path.name} is damaged. Use another backup.")
+
+
+def copy_verified(source: Path, target: Path, digest: str) -> None:
+    """Copy a file by content. BackupFailed where it is not what its name says."""
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    aside = target.with_name(f".{target.name}.new")
+    found = sha256()
+    with source.open("rb") as reader, aside.open("wb") as writer:
+        while piece := reader.read(PIECE):
+            found.update(piece)
+            writer.write(piece)
+        writer.flush()
+        os.fsync(writer.fileno())
+    if found.hexdigest() != digest:
+        aside.unlink()
+        raise BackupFailed(f"{source} is damaged: its SHA-256 is {found.hexdigest()}.")
+    shutil.copystat(source, aside)
+    aside.replace(target)
+    fsync_directory(target.parent)
+
+
+@contextmanager
+def _one_moment(database: Database) -> Iterator[Connection]:
+    """A connection on which everything that is read is of one moment."""
+    with database.engine.connect() as connection:
+        if not database.is_sqlite:  # SQLite's deferred transaction is a snapshot by itself
+            connection.execute(
+                text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY, DEFERRABLE")
+            )
+        yield connection
+
+
+def _dump(connection: Connection, table: Table, folder: Path) -> Dumped:
+    return dump_table(connection, table, _file(folder, table.name))
+
+
+def _files(connection: Connection, tables: list[Table]) -> list[tuple[str, int]]:
+    if not any(table.name == StoredFile.__tablename__ for table in tables):
+        return []
+    table = next(table for table in tables if table.name == StoredFile.__tablename__)
+    query = select(table.c.sha256, table.c.size).order_by(table.c.sha256)
+    if "gone_at" in table.c:
+        query = query.where(table.c.gone_at.is_(None))
+    return [(str(digest), int(size)) for digest, size in connection.execute(query)]
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _file(folder: Path, table: str) -> Path:
+    return folder / "tables" / f"{table}.jsonl.gz"
+
+
+def _hash_of_dump(file: Path) -> str:
+    digest = sha256()
+    try:
+        with gzip.open(file, "rb") as lines:
+            while piece := lines.read(PIECE):
+                digest.update(piece)
+    except (OSError, EOFError, zlib.error):
+        return "unreadable"
+    return digest.hexdigest()
