@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,15 +27,106 @@ PR_SET_PDEATHSIG = 1
 def running_server() -> Iterator[str]:
     """Start a server; yield a SQLAlchemy address of its `postgres` database; stop it."""
     folder = Path(tempfile.mkdtemp(prefix="ty-pg-", dir="/tmp"))
+    server = Server(folder)
     try:
-        user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-        if user is not None:
-            os.chown(folder, user.pw_uid, user.pw_gid)
-        binaries = _binaries(folder, copy=user is not None)
-        with _served(binaries, folder, user.pw_uid if user else None):
-            yield f"postgresql+psycopg://postgres@/postgres?host={folder}"
+        server.create()
+        server.start()
+        try:
+            yield server.url
+        finally:
+            server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Server:
+    """One server in `folder`, which may be stopped, killed and started again."""
+
+    def __init__(self, folder: Path, *, options: Sequence[str] = ()) -> None:
+        self.folder, self.options = folder, options
+        self.user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+        self.url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def create(self) -> None:
+        """Make its files."""
+        if self.user is not None:
+            for path in (self.folder, *self.folder.glob("data")):
+                os.chown(path, self.user.pw_uid, self.user.pw_gid)
+        self.binaries = _binaries(self.folder, copy=self.user is not None)
+        subprocess.run(
+            [
+                *(self.binaries / "initdb", "-D", self.folder / "data", "-U", "postgres"),
+                *("-A", "trust", "-E", "UTF8", "-N"),
+            ],
+            check=True,
+            user=self._uid,
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections."""
+        options = ["-c", "listen_addresses=", "-c", f"unix_socket_directories={self.folder}"]
+        options += ["-c", "max_connections=200", *self.options]
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [self.binaries / "postgres", "-D", self.folder / "data", *options],
+                user=self._uid,
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent,
+            )
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """Fast shutdown: ends sessions, keeps the data sound."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(timeout=START_DEADLINE_S)
+
+    def kill(self) -> None:
+        """kill -9 of the server and of every process that serves a session."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)  # so that no session begins after the look
+        served = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        self.process.kill()
+        for pid in served.split():
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait()
+        deadline = time.monotonic() + START_DEADLINE_S
+        while any(_has_memory(pid) for pid in served.split()):  # or the next one does not start
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    @property
+    def _uid(self) -> int | None:
+        return self.user.pw_uid if self.user else None
+
+    def _wait_until_ready(self) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + START_DEADLINE_S
+        while True:
+            try:
+                psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres").close()
+                return
+            except psycopg.OperationalError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError((self.folder / "log").read_text()) from None
+                time.sleep(0.05)
+
+
+def _has_memory(pid: str) -> bool:
+    """Whether a process is there, and not only its entry that nobody has asked for yet."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def _binaries(folder: Path, *, copy: bool) -> Path:
@@ -52,46 +143,5 @@ def _binaries(folder: Path, *, copy: bool) -> Path:
     return installed / package.name / "pginstall" / "bin"
 
 
-@contextmanager
-def _served(binaries: Path, folder: Path, uid: int | None) -> Iterator[None]:
-    data = folder / "data"
-    subprocess.run(
-        [binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N"],
-        check=True,
-        user=uid,
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-    )
-    options = ["-c", "listen_addresses=", "-c", f"unix_socket_directories={folder}"]
-    options += ["-c", "max_connections=200"]
-    with open(folder / "log", "wb") as log:
-        server = subprocess.Popen(
-            [binaries / "postgres", "-D", data, *options],
-            user=uid,
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-            preexec_fn=_die_with_parent,
-        )
-    try:
-        _wait_until_ready(folder, server)
-        yield
-    finally:
-        server.send_signal(signal.SIGINT)  # fast shutdown: ends sessions, keeps the data sound
-        server.wait(timeout=START_DEADLINE_S)
-
-
 def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
-
-
-def _wait_until_ready(folder: Path, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_DEADLINE_S
-    while True:
-        try:
-            psycopg.connect(host=str(folder), user="postgres", dbname="postgres").close()
-            return
-        except psycopg.OperationalError:
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError((folder / "log").read_text()) from None
-            time.sleep(0.05)

@@ -1,5 +1,6 @@
 """The application in process, on both databases, with people and a node to act as."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,14 +12,16 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.credentials import issue_link, issue_token
+from api.people.credentials import issue_link, issue_token
 from api.process import Process
 from core.clock import utc_now
 from core.database import Database
 from core.ids import Kind, new_id
 from core.settings import ApiSettings
-from core.tables import LinkKind, Role, TokenKind, User
+from core.tables.kinds import LinkKind, Role, Scope, TokenKind
+from core.tables.people import User
 from tests.api.shapes import INVENTORY, heartbeat
+from tests.api.yard import Yard, make_yard
 
 NOWHERE = "unix:///nonexistent/trainyard-test.sock?db=0"
 
@@ -51,6 +54,14 @@ def plain_log() -> None:
 
 
 @pytest.fixture
+def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
+    """Address of a fresh migrated SQLite database, for what does not depend on its kind."""
+    path = tmp_path / "trainyard.db"
+    shutil.copy(migrated_sqlite, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
 def settings(database_url: str, tmp_path: Path) -> ApiSettings:
     """Limits far away; tests of limits make their own."""
     return ApiSettings(
@@ -68,6 +79,12 @@ def world(settings: ApiSettings) -> Iterator[World]:
     """The application with ann and bob, staff, an administrator and one ready node, `box`."""
     with running_world(settings) as world:
         yield world
+
+
+@pytest.fixture
+def yard(database: Database) -> Yard:
+    """People and nodes to race with, on both databases."""
+    return make_yard(database)
 
 
 class running_world:
@@ -135,7 +152,14 @@ def add_person(database: Database, name: str, role: Role) -> str:
     with database.write() as session:
         session.add(user)
         session.flush()
-        _, secret = issue_token(session, kind=TokenKind.API, name="test", now=now, user_id=user.id)
+        _, secret = issue_token(
+            session,
+            kind=TokenKind.API,
+            name="test",
+            now=now,
+            user_id=user.id,
+            scopes=[Scope.ALL],
+        )
     return secret
 
 

@@ -8,7 +8,9 @@ from sqlalchemy import select
 from core import attempts, leases
 from core.clock import utc_now
 from core.database import Database
-from core.tables import Job, LeaseKind, Node
+from core.tables.jobs import Job
+from core.tables.kinds import LeaseKind
+from core.tables.nodes import Node
 
 INVENTORY: dict[str, Any] = {
     "hostname": "box.example",
@@ -107,7 +109,9 @@ def place(database: Database, job_id: str, node_name: str = "box") -> int:
             actor="test",
             message="Walk-in.",
         )
-        attempt = attempts.assign(session, job, node, lease, now=now, actor="test")
+        attempt = attempts.assign(
+            session, job, [attempts.Place(node, lease, (0, 1))], now=now, actor="test"
+        )
         assert attempt is not None
         return attempt.epoch
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select
 
 from core.settings import ApiSettings
-from core.tables import Job
+from core.tables.jobs import Job
 from tests.api.conftest import World, running_world
 from tests.api.shapes import job_spec
 
@@ -53,8 +53,8 @@ BAD_SPECS: list[tuple[str, dict[str, Any], str, str]] = [
     ("control", {"name": "a\x1b[2J"}, "name", "x1b"),
     ("newline", {"name": "a\nb"}, "name", "a"),
     ("half a pair", {"name": "a\ud800"}, "name", "ud800"),
-    ("own script", {"script": "train.py"}, "script", "can't be done yet"),
-    ("own command", {"command": ["true"]}, "command", "can't be done yet"),
+    ("own script", {"script": "train.py"}, "script", "Script"),
+    ("own command", {"command": ["true"]}, "command", "--script FILE"),
 ]
 
 

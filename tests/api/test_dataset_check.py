@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api.dataset_check import DatasetCheck
 from api.errors import InvalidRequest
-from api.store import Store
+from api.files.dataset_check import DatasetCheck
+from api.files.store import Store
 from core.errors import BadRequest, ServiceError
 
 

@@ -14,7 +14,10 @@ from sqlalchemy.orm import Session
 
 from api.housekeeping import forget_old
 from core.clock import utc_now
-from core.tables import Dataset, Event, Job, Lease, Link, User
+from core.tables.files import Dataset
+from core.tables.jobs import Event, Job
+from core.tables.leases import Lease
+from core.tables.people import Link, User
 from tests.api.conftest import World, client
 from tests.api.shapes import job_spec
 from tests.api.times import next_hour

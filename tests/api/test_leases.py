@@ -8,10 +8,13 @@ from sqlalchemy import func, select
 
 from core import attempts
 from core.clock import utc_now
-from core.policy import HOUR, hour_floor
+from core.policy.grid import HOUR, hour_floor
 from core.settings import ApiSettings
 from core.states import LeaseState
-from core.tables import Job, Lease, LeaseKind, Node, Occupancy, Role
+from core.tables.jobs import Job
+from core.tables.kinds import LeaseKind, Role
+from core.tables.leases import Lease, Occupancy
+from core.tables.nodes import Node
 from core.transitions import advance
 from tests.api.conftest import World, add_person, client, enrol, running_world
 from tests.api.shapes import heartbeat, job_spec, place
@@ -30,7 +33,7 @@ def test_a_booked_block_is_held_and_the_next_free_start_is_told(world: World) ->
     assert end - datetime.fromisoformat(lease["usable_end"]) == timedelta(minutes=5)
 
     taken = world.bob.post("/v1/leases", json=block(more=1))
-    assert (taken.status_code, taken.json()["code"]) == (409, "hour_taken")
+    assert (taken.status_code, taken.json()["code"]) == (409, "node_taken")
     assert end.isoformat() in taken.json()["detail"]
     after = world.bob.post("/v1/leases", json=block(more=2))
     assert after.status_code == 201  # touching is not overlapping
@@ -153,7 +156,8 @@ def run_in(world: World, lease_id: str, job_id: str) -> None:
             actor="test",
         )
         job = session.get_one(Job, job_id)
-        assert attempts.assign(session, job, node, lease, now=now, actor="test")
+        place = attempts.Place(node, lease, (0, 1))
+        assert attempts.assign(session, job, [place], now=now, actor="test")
 
 
 def test_a_walk_in_is_not_given_back_but_its_job_is_cancelled(world: World) -> None:

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from api import log_store
-from api.log_store import LONGEST_LINE, LogCursor, LogFilter
+from api.watching import log_store
+from api.watching.log_store import LONGEST_LINE, LogCursor, LogFilter
 from core.clock import utc_now
 from core.database import Database
-from core.tables import Attempt
+from core.tables.jobs import Attempt
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, heartbeat, job_spec, place
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, insert, select
 
-from api import metric_store
-from api.downsample import downsample, newest_of_each_step
-from api.metric_store import Points, pack_steps, unpack
-from core.tables import Attempt, MetricChunk
+from api.watching import metric_store
+from api.watching.downsample import downsample, newest_of_each_step
+from api.watching.metric_store import Points, pack_steps, unpack
+from core.tables.jobs import Attempt
+from core.tables.telemetry import MetricChunk
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
 

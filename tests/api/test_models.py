@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from api.model_check import ModelCheck
-from api.store import Store
+from api.files.model_check import ModelCheck
+from api.files.store import Store
 from core.errors import ServiceError
 from core.settings import ApiSettings
-from core.tables import Model, StoredFile
+from core.tables.files import Model, StoredFile
 from strategies.fine_tuning.hf_names import hf_weights
 from strategies.spec import ModelSpec
 from tests.api.conftest import World, running_world

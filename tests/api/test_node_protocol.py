@@ -4,11 +4,13 @@ import hashlib
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from core import attempts
 from core.clock import utc_now
 from core.states import Outcome
-from core.tables import Attempt, Job, Node
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.nodes import Node
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
 
@@ -185,7 +187,11 @@ def test_an_attempt_that_the_node_does_not_list_is_noted_and_forgiven(world: Wor
 
 def missing_since(world: World, job_id: str) -> object:
     with world.database.read() as session:
-        return session.query(Attempt.missing_since).where(Attempt.job_id == job_id).scalar()
+        return session.scalar(
+            select(Part.missing_since)
+            .join(Attempt, Attempt.id == Part.attempt_id)
+            .where(Attempt.job_id == job_id)
+        )
 
 
 def test_an_attempt_that_was_given_up_and_replaced_is_fenced_off(world: World) -> None:

@@ -2,10 +2,11 @@
 
 import pytest
 
-from api.node_classes import derived_name
+from api.nodes.node_classes import derived_name
 from core.messages import Gpu, Inventory
 from tests.api.conftest import World, client, enrol
 from tests.api.shapes import INVENTORY, heartbeat, job_spec, place
+from tests.api.times import next_hour
 
 
 def gpus(name: str, count: int, memory_gib: float = 80.0) -> list[Gpu]:
@@ -77,6 +78,41 @@ def test_changed_hardware_changes_the_plans(world: World) -> None:
     assert world.ann.post("/v1/jobs", json=spec).status_code == 201
 
 
+def test_a_node_goes_into_maintenance_once_nothing_runs_on_it(world: World) -> None:
+    job = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
+    place(world.database, job)
+    busy = world.staff.post("/v1/admin/nodes/box/maintenance").json()
+    assert busy["state"] == "draining"
+    assert "Goes into maintenance, for stefan" in busy["reason"]
+    assert world.staff.post("/v1/admin/nodes/box/resume").json()["state"] == "ready"
+    enrol(world.app, world.database, "crate")
+    assert world.staff.post("/v1/admin/nodes/crate/maintenance").status_code == 409  # pending
+    world.staff.post("/v1/admin/nodes/crate/resume")
+    idle = world.staff.post("/v1/admin/nodes/crate/maintenance").json()
+    assert (idle["state"], idle["reason"]) == (
+        "maintenance",
+        "Out of service: stefan works on it.",
+    )
+
+
+def test_what_is_in_the_way_of_retiring_is_listed(world: World) -> None:
+    assert world.staff.get("/v1/admin/nodes/box/in-the-way").json()["leases"] == []
+    body = {"node": "box", "start": next_hour(3), "hours": 2}
+    assert world.ann.post("/v1/leases", json=body).status_code == 201
+    job = world.bob.post("/v1/jobs", json=job_spec()).json()["id"]
+    place(world.database, job)
+    found = world.staff.get("/v1/admin/nodes/box/in-the-way").json()
+    assert found["jobs"] == [job]
+    assert [lease["user"] for lease in found["leases"]] == ["bob", "ann"]
+    refused = world.staff.post("/v1/admin/nodes/box/retire").json()
+    assert refused["code"] == "in_the_way"
+    assert {item["param"] for item in refused["errors"]} == {
+        job,
+        *(lease["id"] for lease in found["leases"]),
+    }
+    assert world.ann.get("/v1/admin/nodes/box/in-the-way").status_code == 403
+
+
 def test_staff_drain_quarantine_and_retire(world: World) -> None:
     for act, state in (
         ("drain", "draining"),
@@ -115,7 +151,7 @@ def test_a_silent_node_is_shown_as_out_of_reach(world: World) -> None:
     from sqlalchemy import update
 
     from core.clock import utc_now
-    from core.tables import Node
+    from core.tables.nodes import Node
 
     with world.database.write() as session:
         session.execute(update(Node).values(last_seen_at=utc_now() - timedelta(minutes=2)))
@@ -126,8 +162,8 @@ def test_a_silent_node_is_shown_as_out_of_reach(world: World) -> None:
 
 def test_machines_can_ask_how_it_is_going(world: World) -> None:
     world.ann.post("/v1/jobs", json=job_spec())
-    assert world.nobody.get("/healthz").json() == {"status": "ok"}
-    assert world.nobody.get("/readyz").json() == {"status": "ok"}
+    assert world.nobody.get("/healthz").json()["status"] == "ok"
+    assert world.nobody.get("/readyz").json()["status"] == "ok"
     text = world.nobody.get("/metrics").text
     assert 'trainyard_jobs{state="queued"} 1.0' in text
     assert 'trainyard_nodes{state="ready"} 1.0' in text

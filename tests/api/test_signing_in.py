@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from api.auth import COOKIE
-from api.first_start import ensure_link
+from api.people.first_start import ensure_link
 from core.settings import ApiSettings
 from tests.api.conftest import World, client, running_world
 from tests.api.shapes import job_spec
@@ -14,6 +14,17 @@ from tests.api.shapes import job_spec
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 PASSWORD = "a sentence nobody else has"
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0"
+
+
+def signed_in_by(world: World, user_agent: str) -> dict[str, str]:
+    """A session of ann's, begun by a program that calls itself so."""
+    link = world.ann.post("/v1/me/login-link").json()
+    answer = client(world.app, None).post(
+        "/v1/sessions/link", json={"secret": link["secret"]}, headers={"User-Agent": user_agent}
+    )
+    assert answer.status_code == 201
+    return dict(answer.json())
 
 
 def test_the_first_start_link_makes_one_administrator(settings: ApiSettings) -> None:
@@ -147,3 +158,21 @@ def test_me_says_who_i_am_and_what_i_have(world: World) -> None:
     assert world.bob.get("/v1/labs").json()["data"] == []
     gone = world.admin.delete(f"/v1/labs/{lab['id']}/members/ann")
     assert gone.json()["members"] == []
+
+
+def test_sessions_are_listed_and_ended_one_by_one(world: World) -> None:
+    here, there = (signed_in_by(world, agent) for agent in (FIREFOX, "trainyard/0.1.0"))
+    first, second = client(world.app, here["secret"]), client(world.app, there["secret"])
+    listed = first.get("/v1/sessions").json()["data"]
+    assert [(one["id"], one["name"], one["is_this_one"]) for one in listed] == [
+        (there["id"], "command line, testclient", False),
+        (here["id"], "Firefox on Linux, testclient", True),
+    ]
+    assert "secret" not in listed[0]
+    assert world.bob.delete(f"/v1/sessions/{there['id']}").status_code == 404
+    assert world.bob.get("/v1/sessions").json()["data"] == []
+    assert first.delete(f"/v1/sessions/{there['id']}").status_code == 204
+    assert second.get("/v1/me").status_code == 401
+    assert [one["id"] for one in first.get("/v1/sessions").json()["data"]] == [here["id"]]
+    assert world.ann.delete(f"/v1/sessions/{here['id']}").status_code == 204  # a token may, too
+    assert first.get("/v1/me").json()["code"] == "expired"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from api import feed
-from api.hub import Hub
+from api.watching import feed
+from api.watching.hub import Hub
 from core.settings import ApiSettings
-from core.tables import Job
+from core.tables.jobs import Job
 from core.transitions import explain
 from tests.api.conftest import World, running_world
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place

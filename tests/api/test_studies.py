@@ -7,7 +7,7 @@ import yaml
 from sqlalchemy import func, select
 
 from core.settings import ApiSettings
-from core.tables import Job
+from core.tables.jobs import Job
 from tests.api.conftest import World, client, enrol, running_world
 from tests.api.shapes import INVENTORY, exit_record, free, heartbeat, job_spec, place
 

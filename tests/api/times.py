@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from core.clock import utc_now
-from core.policy import HOUR, hour_ceiling
+from core.policy.grid import HOUR, hour_ceiling
 
 
 def next_hour(more: int = 0) -> str:

@@ -60,6 +60,7 @@ RESULT: Json = {
     "checkpoint": "step-000400",
     "sample": "class Foo:\n    def bar(self):\n        return 1\n",
     "reason": "finished",
+    "peak_gib": [0.21, 0.2],
 }
 LOSS_DIFFERENCE: Json = {
     "largest": 1.7e-07,
@@ -151,21 +152,314 @@ STUDY_REPORT: Json = {
         },
     ],
 }
+AGENDA_JOB: Json = {
+    "position": 1,
+    "job": "job_01k9lab1",
+    "name": "one",
+    "slots": 2,
+    "wall_time_s": 1200,
+    "expected_s": None,
+    "standing": "running",
+    "reason": "Training.",
+    "step": 100,
+    "steps": 400,
+    "planned_start": NOW,
+    "planned_end": "2026-11-21T11:17:00+00:00",
+    "start": NOW,
+    "end": "2026-11-21T11:17:00+00:00",
+    "likely_end": "2026-11-21T11:05:00+00:00",
+    "late_s": 0,
+    "fits": True,
+}
+AGENDA_PLAN: Json = {
+    "name": "lab-1",
+    "lease": "lease_01k9abcdefghjkmnpqrstvwxyz",
+    "node_class": "cpu2",
+    "slots": 2,
+    "side_by_side": False,
+    "on_failure": "go_on",
+    "rules": "One after the other; if one fails, the others go on.",
+    "begins": NOW,
+    "usable_end": "2026-11-21T11:55:00+00:00",
+    "fits": True,
+    "spare_s": 1020,
+    "likely_spare_s": None,
+    "first_cut": None,
+    "summary": "Fits with 17min to spare, even if every job uses up its wall time.",
+    "jobs": [
+        AGENDA_JOB,
+        {
+            **AGENDA_JOB,
+            "position": 2,
+            "job": "job_01k9lab2",
+            "name": "two",
+            "standing": "waiting",
+            "step": 0,
+            "planned_start": "2026-11-21T11:18:00+00:00",
+            "planned_end": "2026-11-21T11:38:00+00:00",
+            "start": "2026-11-21T11:18:00+00:00",
+            "end": "2026-11-21T11:38:00+00:00",
+            "likely_end": None,
+        },
+    ],
+}
+AGENDA: Json = {
+    **AGENDA_PLAN,
+    "id": "agenda_01k9abcdefghjkmnpqrstvwxyz",
+    "user": "ada",
+    "node": "this-machine",
+    "is_final": False,
+    "created_at": NOW,
+}
+ENDED_AGENDA: Json = {
+    **AGENDA,
+    "summary": "Over: 2 done.",
+    "is_final": True,
+    "jobs": [{**job, "standing": "done", "step": 400} for job in AGENDA["jobs"]],
+}
 USER: Json = {
     "id": "user_01k9abcdefghjkmnpqrstvwxyz",
     "name": "ada",
     "role": "admin",
     "zone": "UTC",
+    "email": "ada@example.org",
+    "attributes": {"cohort": "even"},
     "disabled": False,
     "created_at": NOW,
+}
+LAB: Json = {
+    "id": "lab_01k9abcdefghjkmnpqrstvwxyz",
+    "name": "vision",
+    "weight": 2.0,
+    "groups": ["course-s25"],
+    "members": ["ada", "bob"],
+    "leads": ["ada"],
+    "created_at": NOW,
+}
+INVITE: Json = {
+    "id": "invite_01k9abcdefghjkmnpqrstvwxyz",
+    "lab": "vision",
+    "email": "cy@example.org",
+    "attributes": {},
+    "invited_by": "ada",
+    "state": "open",
+    "used_by": None,
+    "created_at": NOW,
+    "expires_at": "2026-11-28T10:57:00+00:00",
+}
+INVITE_MADE: Json = {
+    **INVITE,
+    "url": "http://127.0.0.1:8471/invite?secret=ty_abcdefghijklmnopqrstuvwxyz",
+    "secret": "ty_abcdefghijklmnopqrstuvwxyz",
+}
+GRANT: Json = {
+    "id": "grant_01k9abcdefghjkmnpqrstvwxyz",
+    "user": "bob",
+    "rule": "quota_main",
+    "extra": 1,
+    "starts_at": NOW,
+    "ends_at": "2026-11-28T10:57:00+00:00",
+    "granted_by": "ada",
+    "why": "Was ill last week.",
+    "created_at": NOW,
+    "revoked_at": None,
+}
+WINDOW: Json = {
+    "id": "window_01k9abcdefghjkmnpqrstvwxyz",
+    "policy": "course-unit-4",
+    "pools": ["long"],
+    "starts_at": NOW,
+    "ends_at": "2026-11-28T10:57:00+00:00",
+    "opens_at": None,
+    "from_document": True,
+}
+POLICY: Json = {
+    "id": "course-unit-4",
+    "version": 2,
+    "active": True,
+    "zone": "America/New_York",
+    "sha256": "ab" * 32,
+    "applied_by": "ada",
+    "applied_at": NOW,
+}
+POLICY_TEXT: Json = {**POLICY, "document": "policy: {id: course-unit-4}\n", "windows": [WINDOW]}
+AFFECTED_LEASE: Json = {
+    "id": "lease_01k9abcdefghjkmnpqrstvwxyz",
+    "user": "bob",
+    "node": "north-01",
+    "hold_start": NOW,
+    "hold_end": "2026-11-21T13:00:00+00:00",
+    "codes": ["outside_window"],
+    "message": "It would lie outside the windows of north-01.",
+}
+POLICY_PLAN: Json = {
+    "id": "course-unit-4",
+    "version": 2,
+    "replaces": 1,
+    "applied": False,
+    "changes": ["grid.horizon_days: 14 instead of 21."],
+    "advice": ["pools.long: there is no node 307G3Q3 here."],
+    "in_flight": "grandfather",
+    "refused": [AFFECTED_LEASE],
+    "num_refused": 1,
+    "num_cancelled": 0,
+}
+WINDOW_PLAN: Json = {
+    "window": WINDOW,
+    "orphans": [AFFECTED_LEASE],
+    "hash": "cd" * 32,
+    "applied": False,
+    "num_cancelled": 0,
+}
+IMPORT: Json = {
+    "dry_run": False,
+    "added": 1,
+    "changed": 0,
+    "same": 0,
+    "labs": ["vision"],
+    "rows": [
+        {
+            "line": 2,
+            "name": "cy",
+            "action": "add",
+            "changes": [],
+            "password_link": "http://127.0.0.1:8471/new-password?secret=ty_abc",
+        }
+    ],
+}
+MOVE: Json = {"user": USER, "from_lab": "vision", "to_lab": "speech", "leases": []}
+CLEANUP: Json = {
+    "id": "clean_01k9abcdefghjkmnpqrstvwxyz",
+    "state": "preview",
+    "selector": {
+        "wrong": ["over_quota"],
+        "user": None,
+        "lab": None,
+        "node": None,
+        "tag": None,
+        "starts_from": None,
+        "starts_before": None,
+        "include_active": False,
+    },
+    "reason": "Unit 4 is over.",
+    "hash": "41c8" * 16,
+    "made_by": "ada",
+    "created_at": NOW,
+    "expires_at": "2026-11-21T11:07:00+00:00",
+    "applied_at": None,
+    "undone_at": None,
+    "undo_until": None,
+    "removed": 1,
+    "spared": 0,
+    "skipped": 0,
+    "freed_node_hours": 3,
+    "freed_gpu_hours": 6,
+    "refunded_hours": 0,
+    "owners": 1,
+    "rows": [
+        {
+            "lease": "lease_01k9abcdefghjkmnpqrstvwxyz",
+            "user": "bob",
+            "node": "this-machine",
+            "hold_start": "2026-11-22T10:00:00+00:00",
+            "hold_end": "2026-11-22T13:00:00+00:00",
+            "hours": 3,
+            "state": "booked",
+            "code": "over_quota",
+            "rule": "quota_main",
+            "message": "Two blocks are booked already.",
+            "refund_hours": 0,
+            "result": "planned",
+            "outcome": "",
+            "restored_as": None,
+        }
+    ],
+}
+NOTICE: Json = {
+    "id": 7,
+    "kind": "lease_ending",
+    "title": "Your lease ends soon",
+    "message": "Your lease ends in 15 minutes.",
+    "subject": "lease_01k9abcdefghjkmnpqrstvwxyz",
+    "channel": "mail",
+    "state": "waiting",
+    "attempts": 1,
+    "next_attempt_at": NOW,
+    "error": "The mail server said: 450 busy",
+    "created_at": NOW,
+    "sent_at": None,
+}
+CHOICES: Json = {
+    "every": "digest",
+    "kinds": {"block_offered": "mail"},
+    "known_kinds": ["block_offered", "lease_ending"],
+    "email": "ada@example.org",
+    "webhook": None,
+    "digest_at": "08:00",
+    "zone": "UTC",
+}
+WEBHOOK: Json = {"url": "https://example.org/hook", "secret": "ty_abcdefghijklmnopqrstuvwxyz"}
+USAGE: Json = {
+    "object": "usage",
+    "by": "user",
+    "per": "week",
+    "start": "2026-10-24T10:57:00+00:00",
+    "end": NOW,
+    "zone": "UTC",
+    "rows": [
+        {
+            "period": "2026-11-16",
+            "name": "ada",
+            "booked_hours": 8.0,
+            "used_hours": 6.0,
+            "useful_hours": 4.0,
+        }
+    ],
+    "total": [
+        {
+            "period": "2026-11-16",
+            "name": "ada",
+            "booked_hours": 8.0,
+            "used_hours": 6.0,
+            "useful_hours": 4.0,
+        }
+    ],
+}
+QUOTAS: Json = {
+    "user": "ada",
+    "quotas": [
+        {
+            "policy": "course",
+            "version": 3,
+            "nodes": ["this-machine"],
+            "window_end": "2026-11-28T10:00:00+00:00",
+            "left": [
+                {
+                    "quota": "main",
+                    "alternative": "one-long",
+                    "text": "one 3-hour block",
+                    "by_swap": False,
+                }
+            ],
+        }
+    ],
 }
 TOKEN: Json = {
     "id": "token_01k9abcdefghjkmnpqrstvwxy",
     "name": "laptop",
+    "scopes": ["jobs"],
     "created_at": NOW,
     "expires_at": "2027-02-19T10:57:00+00:00",
     "last_used_at": None,
     "revoked_at": None,
+}
+SESSION: Json = {
+    "id": "token_01k9sessionghjkmnpqrstvwxy",
+    "name": "Firefox on Linux, 10.0.0.7",
+    "is_this_one": True,
+    "created_at": NOW,
+    "expires_at": "2026-11-22T10:57:00+00:00",
+    "last_used_at": None,
 }
 NEW_TOKEN: Json = {**TOKEN, "secret": "ty_secret", "user": USER}
 LEASE: Json = {
@@ -180,9 +474,120 @@ LEASE: Json = {
     "hold_end": "2026-11-21T16:00:00+00:00",
     "usable_end": "2026-11-21T15:55:00+00:00",
     "job": None,
+    "jobs": [],
+    "together": None,
+    "counts": True,
+    "settled_as": "",
+    "charge": {"quota": "main", "hours": 2},
+    "policy": "default",
+    "policy_version": 0,
+    "protected": False,
+    "unusable_s": 0,
     "created_at": NOW,
 }
+OFFER: Json = {
+    "id": "offer_01k9abcdefghjkmnpqrstvwxyz",
+    "node": "this-machine",
+    "hold_start": "2026-11-21T14:00:00+00:00",
+    "hold_end": "2026-11-21T16:00:00+00:00",
+    "state": "open",
+    "lease": None,
+    "expires_at": "2026-11-21T12:10:00+00:00",
+}
+WAIT: Json = {
+    "id": "wait_01k9abcdefghjkmnpqrstvwxyz",
+    "user": "ada",
+    "node_class": "cpu2",
+    "node": None,
+    "first_start": "2026-11-21T14:00:00+00:00",
+    "last_start": "2026-11-21T18:00:00+00:00",
+    "hours": 2,
+    "priority": False,
+    "state": "offered",
+    "reason": "An offer is open.",
+    "ahead": 0,
+    "offer": OFFER,
+    "created_at": NOW,
+}
+DISPLACED: Json = {
+    "lease": "lease_01k9abcdefghjkmnpqrstvwxyz",
+    "user": "ada",
+    "node": "this-machine",
+    "hold_start": "2026-11-21T14:00:00+00:00",
+    "hold_end": "2026-11-21T16:00:00+00:00",
+    "act": "move",
+    "to_node": "other",
+    "result": "",
+}
+OCCURRENCE: Json = {
+    "node": "this-machine",
+    "start": "2026-11-21T14:00:00+00:00",
+    "end": "2026-11-21T16:00:00+00:00",
+    "held": True,
+}
+MAINTENANCE: Json = {
+    "id": "maint_01k9abcdefghjkmnpqrstvwxyz",
+    "why": "New disks.",
+    "rule": "FREQ=WEEKLY;COUNT=2",
+    "zone": "UTC",
+    "hours": 2,
+    "occurrences": [OCCURRENCE],
+    "displaced": [DISPLACED],
+    "plan": "0123456789abcdef",
+    "created_at": NOW,
+    "cancelled_at": None,
+}
+FEED: Json = {
+    "id": "feed_01k9abcdefghjkmnpqrstvwxyz",
+    "node": None,
+    "url": "http://x/v1/leases/calendar.ics?token=s",
+    "created_at": NOW,
+    "last_used_at": None,
+    "revoked_at": None,
+}
+REASON: Json = {
+    "code": "quota_main",
+    "param": "hours",
+    "message": "You have used 3 of 3 hours.",
+    "numbers": {"used": 3, "limit": 3},
+}
+LEFT: Json = {"quota": "main", "alternative": "two-short", "text": "one block", "by_swap": False}
+NODE_VERDICT: Json = {
+    "node": "this-machine",
+    "node_class": "cpu2",
+    "ok": False,
+    "hold_start": "2026-11-21T14:00:00+00:00",
+    "hold_end": "2026-11-21T16:00:00+00:00",
+    "reasons": [REASON],
+    "warnings": [],
+    "charge": {"quota": None, "hours": 2},
+    "left": [LEFT],
+    "next_starts": ["2026-11-21T17:00:00+00:00"],
+    "policy": "default",
+    "policy_version": 0,
+}
+BLOCK_VERDICT: Json = {
+    "ok": False,
+    "chosen": [],
+    "hold_start": "2026-11-21T14:00:00+00:00",
+    "hold_end": "2026-11-21T16:00:00+00:00",
+    "nodes": [NODE_VERDICT],
+}
 ME: Json = {"user": USER, "labs": ["nlp"], "queued": 1, "running": 2, "lease": LEASE}
+UNSAFE_SETTING: Json = {
+    "setting": "TRAINYARD_REDIS_URL",
+    "level": "danger",
+    "found": "The broker on redis has no password, or one that everybody guesses.",
+    "todo": "Give it a random one, with requirepass.",
+}
+READ_ONLY: Json = {"read_only": True, "reason": "Backup.", "until": "2026-11-21T12:30:00Z"}
+STORAGE: Json = {
+    "used": 2_147_483_648,
+    "by_kind": {"checkpoints": 2_000_000_000, "artifacts": 147_483_648},
+    "limits": [{"name": "ada", "used": 2_147_483_648, "limit": 2_500_000_000}],
+    "warnings": ["ada holds 2.0 GiB of 2.3 GiB."],
+    "keep_days": {"logs": 180, "metrics": 730, "checkpoints": 180, "artifacts": 0},
+}
 NODE: Json = {
     "id": "node_01k9abcdefghjkmnpqrstvwxyz",
     "name": "this-machine",
@@ -217,6 +622,7 @@ NODE: Json = {
     "unreachable_since": None,
     "user": None,
     "job": None,
+    "jobs": [],
     "free_at": None,
 }
 DATASET: Json = {
@@ -244,11 +650,37 @@ MODEL: Json = {
     "longest_sequence": 4096,
     "created_at": NOW,
 }
+PREFLIGHT: Json = {
+    "seconds": 0.041,
+    "device": "cpu",
+    "backend": "gloo",
+    "torch": "2.13.0",
+    "ranks": 2,
+    "checks": [
+        {
+            "check": "all_reduce (sum, float32, 16 KiB)",
+            "right": True,
+            "ms": 0.9,
+            "bus_gb_per_s": 0.018,
+            "slowest_rank": 1,
+        }
+    ],
+    "findings": [],
+}
 ATTEMPT: Json = {
     "id": "attempt_01k9abcdefghjkmnpqrstvwx",
     "epoch": 1,
     "node": "this-machine",
     "lease": LEASE["id"],
+    "nodes": [
+        {
+            "node": "this-machine",
+            "lease": LEASE["id"],
+            "slots": [0, 1],
+            "ranks": [0, 1],
+            "reason": "",
+        }
+    ],
     "state": "exited",
     "outcome": "killed",
     "reason": "Rank 1 on this-machine was killed by signal 9 (SIGKILL) at step 120.",
@@ -258,6 +690,7 @@ ATTEMPT: Json = {
     "exit_code": -9,
     "last_lines": ["step 119", "step 120"],
     "resumed_from_step": None,
+    "preflight": PREFLIGHT,
     "assigned_at": NOW,
     "started_at": NOW,
     "first_step_at": NOW,
@@ -309,10 +742,18 @@ AUDIT: Json = {
     "subject": NODE["id"],
     "details": {"name": "this-machine"},
 }
+IN_THE_WAY: Json = {"node": "this-machine", "state": "ready", "jobs": [JOB_ID], "leases": [LEASE]}
 AVAILABILITY: Json = {
     "node_class": "cpu2",
     "nodes": 2,
-    "hours": [{"start": NOW, "free": 1, "nodes": ["this-machine"]}],
+    "hours": [
+        {
+            "start": NOW,
+            "free": 1,
+            "nodes": ["this-machine"],
+            "taken": [{"node": "other", "why": "leased"}],
+        }
+    ],
 }
 LINK: Json = {"url": "http://x/login?secret=s", "secret": "s", "expires_at": NOW}
 TRAFFIC: Json = {
@@ -381,7 +822,23 @@ PLAN_ANSWER: Json = {
     "plans": [CLASS_PLAN],
     "chosen": "cpu2",
     "predicted_start": NOW,
+    "predicted_finish": NOW,
+    "lease_end": NOW,
     "reason": "Fits on cpu2 and starts at once.",
+}
+ACCURACY: Json = {
+    "rows": [
+        {
+            "device": "cuda",
+            "model": "llama",
+            "strategy": "fsdp",
+            "runs": 12,
+            "error_median": -0.074,
+            "error_least": -0.1,
+            "error_most": 0.031,
+            "factor": 1.09,
+        }
+    ]
 }
 
 
@@ -401,8 +858,10 @@ def job(**changes: Any) -> Json:
         "lease": None,
         "cloned_from": None,
         "study": None,
+        "agenda": None,
         "epoch": 0,
         "node": None,
+        "nodes": [],
         "steps": 400,
         "step": 0,
         "loss": None,
@@ -464,3 +923,49 @@ def event(number: int, message: str, kind: str = "state") -> Json:
         "message": message,
         "actor": "scheduler",
     }
+
+
+JOB_LAYOUT: Json = {"seats": [SEAT], "timeline": [TIME_SLOT], "nodes": ["box"]}
+REPORT: Json = {
+    "sha256": "ab" * 32,
+    "content": {
+        "format": "trainyard-report/1",
+        "title": "gpt-ddp",
+        "platform": "http://127.0.0.1:8471",
+        "made_by": "ada",
+        "made_at": NOW,
+        "lease": LEASE,
+        "jobs": [
+            {
+                "job": ended(),
+                "attempts": [ATTEMPT],
+                "events": [event(1, "Started.")],
+                "checkpoints": [CHECKPOINT],
+                "artifacts": [ARTIFACT],
+                "curves": [SERIES],
+                "gpu_hours": 0.25,
+            }
+        ],
+    },
+}
+REPORT_LINE: Json = {"sha256": "ab" * 32, "title": "gpt-ddp", "user": "ada", "made_at": NOW}
+REPORT_VERDICT: Json = {
+    "intact": True,
+    "known": True,
+    "sha256": "ab" * 32,
+    "made_by": "ada",
+    "made_at": NOW,
+    "message": "This is exactly what this platform wrote for ada.",
+}
+CODE = {
+    "sha256": "0" * 64,
+    "size": 1234,
+    "unpacked_size": 1100,
+    "paths": ["lib/net.py", "train.py"],
+    "created_at": "2026-11-20T10:00:00+00:00",
+}
+SECRET = {
+    "name": "HF_TOKEN",
+    "created_at": "2026-11-20T10:00:00+00:00",
+    "updated_at": "2026-11-20T11:00:00+00:00",
+}

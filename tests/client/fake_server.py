@@ -135,7 +135,7 @@ def serving() -> Iterator[FakeServer]:
             )
             self.send_answer(answer)
 
-        do_GET = do_POST = do_PATCH = do_DELETE = respond
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = respond
 
         def send_answer(self, answer: Answer) -> None:
             self.close_connection = True

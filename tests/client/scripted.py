@@ -15,6 +15,7 @@ def everything(server: FakeServer) -> None:
     """Answer all that the commands ask for."""
     gets = {
         "/v1/me": as_json(d.ME),
+        "/v1/me/storage": as_json(d.STORAGE),
         "/v1/jobs": listed([d.running(120, 2.5)]),
         JOB: as_json(d.ended()),
         f"{JOB}/attempts": listed([d.ATTEMPT]),
@@ -24,6 +25,8 @@ def everything(server: FakeServer) -> None:
         f"{JOB}/comparison": as_json(d.COMPARISON),
         "/v1/studies": listed([d.STUDY]),
         f"/v1/studies/{d.STUDY['id']}": as_json(d.STUDY_REPORT),
+        "/v1/agendas": listed([d.AGENDA]),
+        f"/v1/agendas/{d.AGENDA['id']}": as_json(d.ENDED_AGENDA),
         f"{JOB}/checkpoints": listed([d.CHECKPOINT]),
         f"{JOB}/artifacts": listed([d.ARTIFACT]),
         f"{JOB}/artifacts/{d.ARTIFACT['id']}": Answer(200, b"hello", "text/plain"),
@@ -33,7 +36,11 @@ def everything(server: FakeServer) -> None:
         "/v1/models": listed([d.MODEL]),
         "/v1/models/tiny": as_json(d.MODEL),
         "/v1/leases": listed([d.LEASE]),
+        "/v1/leases/availability": as_json(d.AVAILABILITY),
+        "/v1/waitlist": listed([d.WAIT]),
+        "/v1/calendars": listed([d.FEED]),
         "/v1/tokens": listed([d.TOKEN]),
+        "/v1/sessions": listed([d.SESSION]),
         "/v1/users": listed([d.USER]),
         "/v1/admin/audit": listed([d.AUDIT]),
     }
@@ -46,7 +53,15 @@ def everything(server: FakeServer) -> None:
         f"{JOB}/clone": as_json(d.job(), 201),
         "/v1/studies": as_json(d.STUDY, 201),
         f"/v1/studies/{d.STUDY['id']}/cancel": as_json(d.STUDY),
+        "/v1/agendas": as_json(d.AGENDA, 201),
+        "/v1/agendas/plan": as_json(d.AGENDA_PLAN),
+        f"/v1/agendas/{d.AGENDA['id']}/cancel": as_json(d.AGENDA),
         "/v1/leases": as_json(d.LEASE, 201),
+        "/v1/leases/verdict": as_json({**d.BLOCK_VERDICT, "ok": True, "chosen": ["this-machine"]}),
+        "/v1/waitlist": as_json(d.WAIT, 201),
+        f"/v1/waitlist/{d.WAIT['id']}/accept": as_json(d.LEASE, 201),
+        f"/v1/waitlist/{d.WAIT['id']}/decline": as_json(d.WAIT),
+        "/v1/calendars": as_json(d.FEED, 201),
         "/v1/datasets": as_json(d.DATASET, 201),
         "/v1/models": as_json(d.MODEL, 201),
         "/v1/tokens": as_json(d.NEW_TOKEN, 201),
@@ -57,6 +72,8 @@ def everything(server: FakeServer) -> None:
         "/v1/sessions/link": as_json(d.NEW_TOKEN, 201),
         "/v1/first-start": as_json(d.NEW_TOKEN, 201),
     }
+    for verb in ("extend", "release", "swap", "restore"):
+        posts[f"/v1/leases/{d.LEASE['id']}/{verb}"] = as_json(d.LEASE)
     for verb in ("cancel", "pause", "resume", "requeue", "profile", "snapshot"):
         posts[f"{JOB}/{verb}"] = as_json(d.job())
     for verb in ("drain", "resume", "quarantine", "retire"):
@@ -65,10 +82,14 @@ def everything(server: FakeServer) -> None:
         server.answer(f"POST {path}", answer)
     for path in (
         f"/v1/leases/{d.LEASE['id']}",
+        f"/v1/waitlist/{d.WAIT['id']}",
+        f"/v1/calendars/{d.FEED['id']}",
         "/v1/datasets/my-text",
         "/v1/models/tiny",
         f"/v1/tokens/{d.TOKEN['id']}",
         "/v1/sessions/current",
+        "/v1/users/ada/identities",
+        f"/v1/sessions/{d.SESSION['id']}",
     ):
         server.answer(f"DELETE {path}", Answer(204))
     server.answer("PATCH /v1/users/ada", as_json(d.USER))

@@ -37,6 +37,7 @@ from trainyard.progress import FinalJob, follow
 from trainyard.sessions import sign_in, sign_in_by_link, sign_out, start_first
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-ddp.yaml"
+LAB = Path(__file__).parents[2] / "examples" / "agendas" / "lab-1.yaml"
 MAX_DATASET_BYTES = 4_000_000
 PASSWORD = "correct horse battery"
 INVENTORY = {
@@ -250,6 +251,39 @@ def test_a_lease_is_booked_seen_and_given_back(ada: Trainyard) -> None:
     assert lease.id in [found.id for found in ada.leases.list(limit=5)]
 
 
+def test_a_lab_is_planned_submitted_looked_at_and_cancelled(
+    api: RealApi, ada: Trainyard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRAINYARD_URL", api.url)
+    monkeypatch.setenv("TRAINYARD_TOKEN", api.token)
+    runner = CliRunner()
+    lab, wrong = tmp_path / "lab.yaml", tmp_path / "wrong.yaml"
+    lab.write_text(LAB.read_text().replace("layers: 12, width: 768", "layers: 4, width: 96"))
+    block = ["agenda", "plan", str(lab), "--class", "cpu4", "--hours"]
+    fits = runner.invoke(app, [*block, "3"])
+    assert (fits.exit_code, "Fits with 11min" in fits.stdout) == (0, True), fits.output
+    over = runner.invoke(app, [*block, "2"])
+    assert (over.exit_code, "Over by 49min" in over.stdout) == (3, True), over.output
+    wrong.write_text(lab.read_text().replace("strategy: fsdp", "strategy: fsdb"))
+    answer = runner.invoke(app, ["agenda", "plan", str(wrong), "--class", "cpu4", "--hours", "3"])
+    assert answer.exit_code == 2
+    assert "job 3 (lab-1 fsdp): parallelism.strategy (line 31)" in answer.output
+
+    start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=30)
+    lease = ada.leases.book(start, 3, node_class="cpu4").id
+    submitted = runner.invoke(app, ["agenda", "submit", str(lab), "--lease", lease])
+    assert submitted.exit_code == 0, submitted.output
+    (agenda,) = ada.agendas.list(lease=lease)
+    assert f"Submitted 5 jobs as {agenda.id}" in submitted.stdout
+    assert agenda.jobs[0].planned_start == start
+    assert runner.invoke(app, ["agenda", "submit", str(lab), "--lease", lease]).exit_code == 5
+    shown = runner.invoke(app, ["agenda", "show", agenda.id])
+    assert (shown.exit_code, shown.stdout.count("waiting")) == (0, 5)
+    assert {job.standing for job in ada.agendas.cancel(agenda.id).jobs} == {"cancelled"}
+    assert runner.invoke(app, ["agenda", "follow", agenda.id]).exit_code == 1
+    ada.leases.cancel(lease)
+
+
 def test_people_tokens_and_links(api: RealApi, ada: Trainyard) -> None:
     bob = ada.admin.add_user("bob", role="user", password=PASSWORD)
     assert bob.name in [user.name for user in ada.admin.users()]
@@ -345,6 +379,7 @@ def test_the_command_line_speaks_to_the_real_thing(
         ["datasets", "list"],
         ["leases", "list"],
         ["tokens", "list"],
+        ["sessions", "list"],
         ["admin", "users"],
         ["admin", "audit"],
         ["cancel", found[0]],

@@ -19,6 +19,7 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]x[/]"
 
 COMMANDS = [
     ["whoami"],
+    ["storage"],
     ["jobs"],
     ["jobs", "--state", "running", "--name", "gpt", "--limit", "5"],
     ["show", d.JOB_ID],
@@ -31,6 +32,12 @@ COMMANDS = [
     ["studies", "show", d.STUDY["id"]],
     ["studies", "follow", d.STUDY["id"]],
     ["studies", "cancel", d.STUDY["id"]],
+    ["agenda", "plan", "-", "--hours", "2", "--class", "cpu2"],
+    ["agenda", "submit", "-", "--lease", d.LEASE["id"]],
+    ["agenda", "list"],
+    ["agenda", "show", d.AGENDA["id"]],
+    ["agenda", "follow", d.AGENDA["id"]],
+    ["agenda", "cancel", d.AGENDA["id"]],
     ["checkpoints", d.JOB_ID],
     ["artifacts", d.JOB_ID],
     ["nodes"],
@@ -42,15 +49,32 @@ COMMANDS = [
     ["leases", "list"],
     ["leases", "book", "2026-11-21T14:00Z", "2", "--class", "cpu2"],
     ["leases", "cancel", d.LEASE["id"]],
+    ["leases", "verdict", "2026-11-21", "2", "--node", "this-machine"],
+    ["leases", "extend", d.LEASE["id"], "1"],
+    ["leases", "release", d.LEASE["id"]],
+    ["leases", "swap", d.LEASE["id"], "2026-11-21T14:00Z", "2", "--class", "cpu2"],
+    ["leases", "restore", d.LEASE["id"]],
+    ["leases", "availability", "--class", "cpu2", "--block", "2"],
+    ["leases", "waitlist", "list"],
+    ["leases", "waitlist", "join", "2026-11-21", "2", "--class", "cpu2"],
+    ["leases", "waitlist", "accept", d.WAIT["id"]],
+    ["leases", "waitlist", "decline", d.WAIT["id"]],
+    ["leases", "waitlist", "leave", d.WAIT["id"]],
+    ["leases", "calendar", "new"],
+    ["leases", "calendar", "list"],
+    ["leases", "calendar", "revoke", d.FEED["id"]],
     ["tokens", "list"],
-    ["tokens", "create", "laptop", "--days", "30"],
+    ["tokens", "create", "laptop", "--scope", "jobs", "--expires", "30d"],
     ["tokens", "revoke", d.TOKEN["id"]],
+    ["sessions", "list"],
+    ["sessions", "end", d.SESSION["id"]],
     ["admin", "users"],
     ["admin", "audit"],
     ["admin", "disable-user", "ada"],
     ["admin", "enable-user", "ada"],
     ["admin", "set-role", "ada", "staff"],
     ["admin", "login-link", "ada"],
+    ["admin", "unlink", "ada"],
     ["admin", "enrol", "gpu-7", "--class", "a100x4"],
     ["admin", "drain", "this-machine"],
     ["admin", "resume", "this-machine"],
@@ -83,9 +107,20 @@ def test_every_command_speaks_to_people_and_to_scripts(
 
 def test_every_command_is_in_the_list_above(run: Run) -> None:
     tried = {command[0] for command in COMMANDS}
-    elsewhere = {"plan", "submit", "follow", "logs", "download", "login"}  # below, one by one
+    elsewhere = {
+        "plan",
+        "submit",
+        "follow",
+        "logs",
+        "download",
+        "code",
+        "login",
+        "usage",
+        "doctor",
+        "report",
+    }  # below, one by one
     assert {info.name for info in app.registered_commands} == (tried | elsewhere) - {
-        "datasets", "models", "studies", "leases", "tokens", "admin"
+        "datasets", "models", "studies", "agenda", "leases", "tokens", "sessions", "admin"
     }  # fmt: skip
 
 
@@ -114,6 +149,19 @@ def test_plan_shows_what_it_costs(server: FakeServer, run: Run, job_file: str) -
                  "rank 1  .0", "Fits on cpu2 and starts at once."):  # fmt: skip
         assert part in shown.stdout, part
     assert json.loads(run("plan", job_file, "--json").stdout) == d.PLAN_ANSWER
+
+
+def test_plan_accuracy_tells_by_kind_of_run_what_was_learned(
+    server: FakeServer, run: Run, job_file: str
+) -> None:
+    server.answer("GET /v1/jobs/plan/accuracy", as_json(d.ACCURACY))
+    shown = run("plan", "--accuracy")
+    assert shown.exit_code == 0
+    for part in ("llama", "fsdp", "12", "-7.4%", "-10.0%", "+3.1%", "x 1.09"):
+        assert part in shown.stdout, part
+    assert json.loads(run("plan", "--accuracy", "--json").stdout) == d.ACCURACY
+    assert run("plan", "--accuracy", job_file).exit_code == 2
+    assert run("plan").exit_code == 2
 
 
 def test_a_plan_that_cannot_run_exits_2_with_the_reasons(
@@ -343,8 +391,11 @@ def test_no_server_exits_6(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         ["submit", "/no/such/file.yaml"],
         ["leases", "book", "soon", "2", "--class", "cpu2"],
         ["leases", "book", "14:00", "2"],
+        ["leases", "waitlist", "join", "14:00", "2"],
+        ["leases", "swap", "l", "14:00", "2", "--node", "a", "--node", "b"],
         ["leases", "book", "14:00", "2", "--class", "a", "--node", "b"],
         ["leases", "book", "14:00", "0", "--class", "a"],
+        ["leases", "book", "2026-11-22", "2", "--class", "a", "--until", "14:00"],
         ["datasets", "upload", "f", "n", "--format", "pdf"],
     ],
 )
@@ -376,6 +427,17 @@ def test_nothing_that_others_wrote_reaches_the_terminal_raw(server: FakeServer, 
         assert "\x1b" not in machine.stdout + machine.stderr
 
 
+def test_a_range_of_starts_is_sent_with_its_preference(server: FakeServer, run: Run) -> None:
+    everything(server)
+    args = ["2027-01-05 08:00", "3", "--class", "a100x4", "--until", "14:00", "--snug"]
+    for command, path in (("verdict", "/v1/leases/verdict"), ("book", "/v1/leases")):
+        assert run("leases", command, *args).exit_code == 0
+        body = json.loads(server.of(f"POST {path}")[0].body)
+        assert body["first_start"].startswith("2027-01-05T08:00:00")
+        assert body["last_start"].startswith("2027-01-05T14:00:00")
+        assert (body["prefer"], "start" in body) == ("snuggest", False)
+
+
 def test_a_booking_in_local_time_carries_its_offset(server: FakeServer, run: Run) -> None:
     everything(server)
     assert run("leases", "book", "2027-01-05 14:00", "3", "--node", "north-02").exit_code == 0
@@ -384,3 +446,60 @@ def test_a_booking_in_local_time_carries_its_offset(server: FakeServer, run: Run
     assert body["node"] == "north-02"
     assert body["start"].startswith("2027-01-05T14:00:00")
     assert body["start"][19:] != ""
+
+
+def test_submit_packs_and_uploads_the_folder_of_a_script(
+    server: FakeServer, run: Run, tmp_path: Path
+) -> None:
+    everything(server)
+    server.answer("POST /v1/code", as_json({**d.CODE, "sha256": "ab" * 32}, 201))
+    (tmp_path / "train.py").write_text("print()")
+    (tmp_path / ".env").write_text("TOKEN=1")
+    shown = run(
+        *("submit", "--script", str(tmp_path / "train.py"), "--ranks", "2", "--wall-time", "20min"),
+        *("--env", "MODE=fast", "--secret", "HF_TOKEN", "--", "--lr", "1e-3", "-v"),
+    )
+    assert shown.exit_code == 0, shown.output
+    assert "Packed 1 file(s)" in shown.stderr
+    assert "Left out: .env" in shown.stderr
+    assert f"trainyard follow {d.JOB_ID}" in shown.stdout
+    sent = json.loads(server.of("POST /v1/jobs")[0].body)
+    assert sent["name"] == "train"
+    assert sent["script"] == {
+        "entry": "train.py",
+        "code": "ab" * 32,
+        "arguments": ["--lr", "1e-3", "-v"],
+        "launcher": "torchrun",
+        "environment": {"MODE": "fast"},
+        "secrets": ["HF_TOKEN"],
+        "requirements": None,
+    }
+    assert (sent["resources"]["nodes"], sent["resources"]["ranks_per_node"]) == (1, 2)
+    own = ("submit", "--script", str(tmp_path / "train.py"), "--wall-time", "20min")
+    for words, named in (
+        (["--lease", "lease_a"], {"lease": "lease_a"}),
+        (["--lease", "lease_a", "--lease", "lease_b"], {"leases": ["lease_a", "lease_b"]}),
+    ):
+        assert run(*own, "--nodes", "2", *words).exit_code == 0
+        sent = json.loads(server.of("POST /v1/jobs")[-1].body)
+        assert sent["resources"]["nodes"] == 2
+        assert {key: sent[key] for key in ("lease", "leases") if key in sent} == named
+    for wrong in (
+        ["submit"],
+        ["submit", "--script", str(tmp_path / "train.py")],
+        ["submit", "--script", str(tmp_path / "other.py"), "--wall-time", "20min"],
+        ["submit", "--script", str(tmp_path / "train.py"), "--wall-time", "20min", "--env", "A"],
+    ):
+        assert run(*wrong).exit_code == 2, wrong
+
+
+def test_secrets_are_set_from_a_pipe_and_listed_without_values(
+    server: FakeServer, run: Run
+) -> None:
+    server.answer("PUT /v1/secrets/HF_TOKEN", as_json(d.SECRET))
+    server.answer("GET /v1/secrets", listed([d.SECRET]))
+    shown = run("secrets", "set", "HF_TOKEN", input="hf_value\n")
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(server.of("PUT /v1/secrets/HF_TOKEN")[0].body) == {"value": "hf_value"}
+    assert "hf_value" not in shown.output
+    assert "HF_TOKEN" in run("secrets", "list").stdout

@@ -7,7 +7,10 @@ from sqlalchemy.orm import Session
 
 from core.ids import Kind, new_id
 from core.states import Desired, JobState, NodeState
-from core.tables import Job, Node, NodeClass, Role, User
+from core.tables.jobs import Job
+from core.tables.kinds import Role
+from core.tables.nodes import Node, NodeClass
+from core.tables.people import User
 from core.transitions import enter
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -9,6 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core import attempts, leases
+from core.attempts import Place
 from core.database import Database
 from core.ids import Kind, new_id
 from core.messages import ExitRecord
@@ -22,7 +23,11 @@ from core.states import (
     Outcome,
     job_after,
 )
-from core.tables import Attempt, Checkpoint, Event, Job, Lease, LeaseKind, Node
+from core.tables.files import Checkpoint
+from core.tables.jobs import Attempt, Event, Job
+from core.tables.kinds import LeaseKind
+from core.tables.leases import Lease
+from core.tables.nodes import Node
 from tests.core.people import NOW, add_job, add_node, add_user
 
 
@@ -43,7 +48,7 @@ def assigned(session: Session, **changes: Any) -> tuple[Job, Attempt]:
         actor="t",
         message="Walk-in.",
     )
-    attempt = attempts.assign(session, job, node, lease, now=NOW, actor="t")
+    attempt = attempts.assign(session, job, [Place(node, lease)], now=NOW, actor="t")
     assert attempt is not None
     return job, attempt
 
@@ -259,18 +264,14 @@ def test_a_job_that_is_not_queued_gets_no_attempt(database: Database) -> None:
         job, attempt = assigned(session)
         node = session.get_one(Node, attempt.node_id)
         lease = session.get_one(Lease, attempt.lease_id)
-        assert attempts.assign(session, job, node, lease, now=NOW, actor="t") is None
+        assert attempts.assign(session, job, [Place(node, lease)], now=NOW, actor="t") is None
         assert job.epoch == 1
 
 
 def _again(session: Session, job: Job, before: Attempt) -> Attempt:
-    again = attempts.assign(
-        session,
-        job,
-        session.get_one(Node, before.node_id),
-        session.get_one(Lease, before.lease_id),
-        now=NOW,
-        actor="t",
+    place = Place(
+        session.get_one(Node, before.node_id), session.get_one(Lease, before.lease_id), (0,)
     )
+    again = attempts.assign(session, job, [place], now=NOW, actor="t")
     assert again is not None
     return again

@@ -13,7 +13,7 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError, StatementError
 
 from core.database import Database
-from core.tables import Lab
+from core.tables.people import Lab
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -173,3 +173,22 @@ def test_sqlite_keeps_foreign_keys_and_survives_a_power_cut(
         assert session.execute(text("PRAGMA foreign_keys")).scalar_one() == 1
         assert session.execute(text("PRAGMA journal_mode")).scalar_one() == "wal"
         assert session.execute(text("PRAGMA synchronous")).scalar_one() == 2
+
+
+def test_a_migration_that_leaves_a_reference_to_nothing_is_undone(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'm.db'}")
+    with database.write() as session:
+        session.execute(text("CREATE TABLE a (id INTEGER PRIMARY KEY)"))
+        session.execute(text("CREATE TABLE b (a INTEGER REFERENCES a (id))"))
+        session.execute(text("INSERT INTO a VALUES (1)"))
+        session.execute(text("INSERT INTO b VALUES (1)"))
+    with database.migrate() as session:  # builds anew what others refer to
+        session.execute(text("DROP TABLE a"))
+        session.execute(text("CREATE TABLE a (id INTEGER PRIMARY KEY)"))
+        session.execute(text("INSERT INTO a VALUES (1)"))
+    lost = pytest.raises(IntegrityError, match="a row of b refers to nothing in a")
+    with lost, database.migrate() as session:
+        session.execute(text("DELETE FROM a"))
+    with pytest.raises(IntegrityError, match="FOREIGN KEY"), database.write() as session:
+        session.execute(text("DELETE FROM a"))
+    database.close()

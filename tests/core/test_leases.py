@@ -18,7 +18,10 @@ from core import leases
 from core.database import Database
 from core.errors import HourTaken
 from core.states import LeaseState
-from core.tables import Event, Lease, LeaseKind, Node, Occupancy, OccupancyKind
+from core.tables.jobs import Event
+from core.tables.kinds import LeaseKind, OccupancyKind
+from core.tables.leases import Lease, Occupancy
+from core.tables.nodes import Node
 from tests.core.people import NOW, add_node, add_user
 
 HOUR = timedelta(hours=1)

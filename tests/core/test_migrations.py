@@ -13,7 +13,7 @@ from sqlalchemy import inspect, make_url, text
 
 from core.database import Database
 from core.schema import upgrade
-from core.tables import Base
+from core.tables.base import Base
 
 UPGRADE = "import sys; from core.database import Database; from core.schema import upgrade; "
 UPGRADE += "upgrade(Database(sys.argv[1]))"

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.states import JobState, LeaseState, NodeState
-from core.tables import Event, Job
+from core.tables.jobs import Event, Job
 from core.transitions import advance, explain, say
 from tests.core.people import NOW, add_job, add_node, add_user
 

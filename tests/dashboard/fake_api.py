@@ -15,6 +15,8 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 import dashboard
+from api.jobs.job_layout import LayoutView
+from api.people.people_schemas import SessionView
 from api.schemas import (
     ArtifactView,
     AttemptView,
@@ -25,6 +27,8 @@ from api.schemas import (
     LeaseView,
     Me,
     NodeView,
+    PreflightCheck,
+    PreflightView,
     Problem,
     ProblemItem,
     StudyJobView,
@@ -35,10 +39,11 @@ from api.schemas import (
 from core.messages import Inventory, Telemetry
 from core.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
-from core.tables import LeaseKind, Role
+from core.tables.kinds import LeaseKind, Role, Scope
 from strategies.hardware import Hardware
 from strategies.layout import Layout
 from strategies.planning.planner import Plan, plan
+from strategies.planning.seats import seats
 from strategies.run_directory import Result
 from strategies.spec import Precision, Strategy
 from strategies.trust.certificate import Certificate, Comparison, Difference, Verdict
@@ -79,8 +84,10 @@ def job(**changes: Any) -> JobView:
         "lease": None,
         "cloned_from": None,
         "study": None,
+        "agenda": None,
         "epoch": 1,
         "node": "east-01",
+        "nodes": [],
         "steps": 400,
         "step": 100,
         "loss": 2.5,
@@ -104,6 +111,7 @@ def attempt(**changes: Any) -> AttemptView:
         "epoch": 1,
         "node": "east-01",
         "lease": "lease_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "nodes": [],
         "state": AttemptState.EXITED,
         "outcome": Outcome.KILLED,
         "reason": "Rank 1 on east-01 was killed by signal 9 (SIGKILL) at step 120.",
@@ -113,6 +121,7 @@ def attempt(**changes: Any) -> AttemptView:
         "exit_code": None,
         "last_lines": ["step 119", "step 120"],
         "resumed_from_step": None,
+        "preflight": None,
         "assigned_at": NOW,
         "started_at": NOW + timedelta(seconds=1),
         "first_step_at": NOW + timedelta(seconds=1.2),
@@ -155,6 +164,7 @@ def node(**changes: Any) -> NodeView:
         "unreachable_since": None,
         "user": None,
         "job": None,
+        "jobs": [],
         "free_at": None,
     }
     return NodeView.model_validate({**fields, **changes})
@@ -174,6 +184,15 @@ def lease(**changes: Any) -> LeaseView:
         "hold_end": NOW + timedelta(hours=3),
         "usable_end": NOW + timedelta(hours=3, minutes=-5),
         "job": None,
+        "jobs": [],
+        "together": None,
+        "counts": True,
+        "settled_as": "",
+        "charge": None,
+        "policy": "default",
+        "policy_version": 0,
+        "protected": False,
+        "unusable_s": 0,
         "created_at": NOW,
     }
     return LeaseView.model_validate({**fields, **changes})
@@ -294,6 +313,23 @@ def measured(**changes: Any) -> Measured:
     return Measured.model_validate({**fields, **changes})
 
 
+PREFLIGHT = PreflightView(
+    seconds=0.041,
+    device="cpu",
+    backend="gloo",
+    torch="2.13.0",
+    ranks=2,
+    checks=[
+        PreflightCheck(
+            check="all_reduce (sum, float32, 16 KiB)",
+            right=True,
+            ms=0.9,
+            bus_gb_per_s=0.018,
+            slowest_rank=1,
+        )
+    ],
+    findings=[],
+)
 CHECKPOINT = CheckpointView(
     id="ckpt_01aaaaaaaaaaaaaaaaaaaaaaaa",
     epoch=1,
@@ -325,10 +361,20 @@ DATASET = DatasetView(
 TOKEN = TokenView(
     id="token_01aaaaaaaaaaaaaaaaaaaaaaaa",
     name="laptop",
+    scopes=[Scope.JOBS],
     created_at=NOW,
     expires_at=NOW + timedelta(days=90),
     last_used_at=None,
     revoked_at=None,
+)
+
+SESSION = SessionView(
+    id="token_01bbbbbbbbbbbbbbbbbbbbbbbb",
+    name="Firefox on Linux, 192.0.2.7",
+    is_this_one=False,
+    created_at=NOW,
+    expires_at=NOW + timedelta(hours=12),
+    last_used_at=NOW,
 )
 
 
@@ -340,6 +386,8 @@ def me(**changes: Any) -> Me:
         role=Role.USER,
         zone="UTC",
         disabled=False,
+        email=None,
+        attributes={},
         created_at=NOW,
     )
     return Me.model_validate(
@@ -385,6 +433,8 @@ class FakeApi:
         """`/v1/jobs/{id}` and everything below it."""
         path = f"/v1/jobs/{shown.id}"
         self.put(path, shown)
+        sitting = seats(shown.plan) if isinstance(shown.plan, Plan) else []
+        self.put(f"{path}/layout", LayoutView(seats=sitting, timeline=[], nodes=["east-01"]))
         for name in ("events", "attempts", "checkpoints", "artifacts"):
             self.put(f"{path}/{name}", list(past.get(name, ())))
 
@@ -432,5 +482,7 @@ def _as_json(answer: object) -> Response:
     if isinstance(answer, list):
         data = [item.model_dump(mode="json") for item in answer]
         return JSONResponse({"object": "list", "data": data, "has_more": False})
+    if isinstance(answer, dict):
+        return JSONResponse(answer)
     assert isinstance(answer, BaseModel)
     return JSONResponse(answer.model_dump(mode="json"))

@@ -8,16 +8,21 @@ import pytest
 from markupsafe import escape
 from starlette.testclient import TestClient
 
-from api.plan_views import class_plan
+from api.jobs.plan_views import class_plan
 from api.schemas import JobView, LinkView, PlanView, TokenMade
+from core.script import plan_script
+from core.spec import ScriptJobSpec
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome
-from core.tables import LeaseKind, Role
+from core.tables.kinds import LeaseKind, Role
 from tests.dashboard.fake_api import (
     ARTIFACT,
     CHECKPOINT,
+    CPU2,
     DATASET,
     EXAMPLE,
     NOW,
+    PREFLIGHT,
+    SESSION,
     TOKEN,
     FakeApi,
     attempt,
@@ -40,7 +45,7 @@ MARKUP = '<script>alert(1)</script>"><img src=x onerror=alert(2)>'
 JOB = "/jobs/job_01aaaaaaaaaaaaaaaaaaaaaaaa"
 STUDY = "/studies/study_01aaaaaaaaaaaaaaaaaaaaaaaa"
 PAGES = ["/jobs", JOB, "/jobs/new", "/nodes", "/leases", "/datasets", "/account"]
-PAGES += ["/studies", STUDY]
+PAGES += ["/studies", STUDY, "/agendas"]
 STAFF = me(user=me().user.model_copy(update={"role": Role.STAFF}))
 
 
@@ -60,12 +65,15 @@ def full(api: FakeApi) -> FakeApi:
     api.put("/v1/leases", [lease(), lease(id="lease_02", state=LeaseState.ENDED)])
     api.put("/v1/datasets", [DATASET])
     api.put("/v1/tokens", [TOKEN])
+    api.put("/v1/sessions", [SESSION])
     api.put("/v1/studies", [study_report()])
     api.put(f"/v1{STUDY}", study_report())
     return api
 
 
-@pytest.mark.parametrize("path", [*PAGES, "/login", "/login?link=x", "/first-start"])
+@pytest.mark.parametrize(
+    "path", [*PAGES, "/login", "/login?link=x", "/first-start", "/invite", "/new-password"]
+)
 def test_every_page_is_safe_and_can_be_walked_through(
     full: FakeApi, page: TestClient, path: str
 ) -> None:
@@ -103,7 +111,9 @@ def test_a_state_is_a_word_with_its_shape(api: FakeApi, page: TestClient, state:
     ("state", "desired", "buttons"),
     [
         (JobState.QUEUED, Desired.RUN, {"pause", "cancel"}),
-        (JobState.RUNNING, Desired.RUN, {"pause", "cancel", "profile", "snapshot"}),
+        (JobState.STARTING, Desired.RUN, {"pause", "cancel", "requeue"}),
+        (JobState.RUNNING, Desired.RUN, {"pause", "cancel", "requeue", "profile", "snapshot"}),
+        (JobState.RUNNING, Desired.PAUSE, {"resume", "cancel", "profile", "snapshot"}),
         (JobState.STOPPING, Desired.PAUSE, {"resume", "cancel"}),
         (JobState.STOPPING, Desired.CANCEL, set()),
         (JobState.PAUSED, Desired.PAUSE, {"resume", "cancel"}),
@@ -155,6 +165,7 @@ def test_what_others_wrote_is_inert_everywhere(full: FakeApi, page: TestClient) 
     full.put("/v1/leases", [lease(reason=HOSTILE, state=LeaseState.ENDED)])
     full.put("/v1/datasets", [DATASET.model_copy(update={"name": HOSTILE, "warnings": [HOSTILE]})])
     full.put("/v1/tokens", [TOKEN.model_copy(update={"name": HOSTILE})])
+    full.put("/v1/sessions", [SESSION.model_copy(update={"name": HOSTILE})])
     study = study_report(name=HOSTILE, summary=HOSTILE, points=[measured(missing=HOSTILE)] * 2)
     full.put("/v1/studies", [study])
     full.put(f"/v1{STUDY}", study)
@@ -191,12 +202,12 @@ def test_the_list_begins_with_what_is_going_on(
 def test_a_filter_reaches_the_api_and_stays_in_the_addresses(
     api: FakeApi, page: TestClient
 ) -> None:
-    text = page.get("/jobs?view=waiting&name=gpt&after=job_9").text
+    text = page.get("/jobs?view=waiting&search=gpt&order=oldest&after=job_9").text
     query = api.sent("GET", "/v1/jobs").query
     assert query["state"] == ["queued", "paused"]
-    assert query["name"] == ["gpt"]
+    assert (query["search"], query["order"]) == (["gpt"], ["oldest"])
     assert query["after"] == ["job_9"]
-    assert 'href="/jobs?view=ended&amp;name=gpt"' in text
+    assert 'href="/jobs?view=ended&amp;search=gpt&amp;order=oldest"' in text
 
 
 def test_newer_jobs_wait_behind_a_button(api: FakeApi, page: TestClient) -> None:
@@ -233,6 +244,24 @@ def test_a_job_page_shows_plan_result_attempts_and_downloads(
     assert f'href="/v1{JOB}/checkpoints/{CHECKPOINT.id}"' in text
     assert f'href="/v1{JOB}/artifacts/{ARTIFACT.id}"' in text
     assert "1,313,600 parameters" in text
+
+
+def test_what_the_ranks_proved_is_a_table_or_why_there_is_none(
+    api: FakeApi, page: TestClient
+) -> None:
+    api.show(job())
+    assert "the ranks prove to each other" in page.get(JOB).text
+    api.show(job(), attempts=[attempt()])
+    assert "have proved holds for an hour" in page.get(JOB).text
+    api.show(job(), attempts=[attempt(preflight=PREFLIGHT), attempt(epoch=2)])
+    text = page.get(JOB).text
+    assert "all_reduce (sum, float32, 16 KiB)" in text
+    assert "attempt 1: each collective once between 2 ranks, 41 ms" in text
+    wrong = PREFLIGHT.model_copy(update={"findings": [HOSTILE]})
+    api.show(job(), attempts=[attempt(preflight=wrong)])
+    text = page.get(JOB).text
+    assert HOSTILE not in text
+    assert ">failed</span>" in text
 
 
 @pytest.mark.parametrize(
@@ -312,7 +341,7 @@ def test_a_clone_starts_with_the_spec_of_its_job(full: FakeApi, page: TestClient
     text = page.get("/jobs/new?clone=job_01aaaaaaaaaaaaaaaaaaaaaaaa").text
     assert "global_batch_size: 8" in text
     assert "wall_time: 20min" in text
-    assert "kv_heads" not in text
+    assert "kv_heads:" not in text
 
 
 def test_the_plan_says_what_fits_and_lets_submit(api: FakeApi, page: TestClient) -> None:
@@ -320,6 +349,8 @@ def test_the_plan_says_what_fits_and_lets_submit(api: FakeApi, page: TestClient)
         plans=[class_plan(spec(), planned(spec()), node_class="cpu2", ready_nodes=1)],
         chosen="cpu2",
         predicted_start=None,
+        predicted_finish=None,
+        lease_end=None,
         reason="It fits on cpu2.",
     )
     api.put("/v1/jobs/plan", answer, method="POST")
@@ -340,6 +371,8 @@ def test_a_plan_that_cannot_run_names_the_fields_and_blocks_submit(
         plans=[class_plan(odd, planned(odd), node_class="cpu2", ready_nodes=1)],
         chosen=None,
         predicted_start=None,
+        predicted_finish=None,
+        lease_end=None,
         reason="It cannot run.",
     )
     assert planned(odd).problems
@@ -356,6 +389,8 @@ def test_a_plan_that_does_not_fit_says_what_would(api: FakeApi, page: TestClient
         plans=[class_plan(big, planned(big), node_class="cpu2", ready_nodes=1)],
         chosen=None,
         predicted_start=None,
+        predicted_finish=None,
+        lease_end=None,
         reason="It cannot run.",
     )
     assert planned(big).advice
@@ -375,6 +410,8 @@ def test_a_pipelines_plan_draws_its_ranks_and_its_step(api: FakeApi, page: TestC
         plans=[class_plan(piped, made, node_class="cpu2", ready_nodes=1)],
         chosen="cpu2",
         predicted_start=None,
+        predicted_finish=None,
+        lease_end=None,
         reason="It fits on cpu2.",
     )
     api.put("/v1/jobs/plan", answer, method="POST")
@@ -482,10 +519,12 @@ def test_the_clock_of_a_lease_is_on_every_page(full: FakeApi, page: TestClient) 
 def test_a_new_token_is_shown_once(full: FakeApi, page: TestClient) -> None:
     made = TokenMade(**TOKEN.model_dump(), secret="ty_only_now", user=me().user)
     full.put("/v1/tokens", made, method="POST")
-    answer = page.post("/account/tokens", data={"name": "laptop", "expires_in_days": "30"})
+    form = {"name": "laptop", "scope": ["read", "jobs"], "expires_in_days": "30"}
+    answer = page.post("/account/tokens", data=form)
     assert "ty_only_now" in answer.text
     assert answer.headers["cache-control"] == "no-store"
-    assert full.sent("POST", "/v1/tokens").body == b'{"name":"laptop","expires_in_days":30}'
+    sent = b'{"name":"laptop","scopes":["read","jobs"],"expires_in_days":30}'
+    assert full.sent("POST", "/v1/tokens").body == sent
     assert "ty_only_now" not in page.get("/account").text
 
 
@@ -510,3 +549,21 @@ def test_pages_ask_only_what_a_script_may_ask(
     client = browser_of(cookie="")
     client.get("/jobs", headers={"authorization": "Bearer ty_script"})
     assert full.sent("GET", "/v1/me").headers["authorization"] == "Bearer ty_script"
+
+
+def test_a_scripts_page_shows_what_it_runs(api: FakeApi, page: TestClient) -> None:
+    spec = ScriptJobSpec.model_validate(
+        {
+            "name": "mine",
+            "script": {"entry": "train.py", "code": "ab" * 32, "arguments": ["--lr", "<b>1</b>"]},
+            "resources": {"ranks_per_node": 2, "wall_time": "20min"},
+        }
+    )
+    made = plan_script(spec.script, nodes=1, ranks_per_node=2, hardware=CPU2)
+    shown = job(spec=spec, plan=made, steps=0, loss=None, tokens_per_s=None)
+    api.show(shown, attempts=[], checkpoints=[], artifacts=[])
+    text = page.get(JOB).text
+    assert "script, 2 ranks" in text
+    assert "train.py" in text
+    assert "--lr &lt;b&gt;1&lt;/b&gt;" in text
+    assert f"/v1/jobs/{shown.id}/code" in text

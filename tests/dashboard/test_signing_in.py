@@ -86,6 +86,35 @@ def test_the_first_start_link_makes_an_administrator_and_signs_in(
     assert answer.headers["set-cookie"] == SESSION
 
 
+def test_an_invitation_makes_an_account_and_signs_in(api: FakeApi, page: TestClient) -> None:
+    shown = page.get("/invite?secret=ty_invited").text
+    assert 'value="ty_invited"' in shown
+    assert "You are invited" in shown
+    assert api.calls == []
+    api.put("/v1/invites/accept", MADE, method="POST")
+    api.cookies[("POST", "/v1/invites/accept")] = SESSION
+    fields = {"secret": "ty_invited", "name": "ada", "password": "correct horse battery"}
+    answer = page.post("/invite", data=fields)
+    assert (answer.status_code, answer.headers["set-cookie"]) == (303, SESSION)
+
+
+def test_a_password_link_sets_it_and_signs_in(api: FakeApi, page: TestClient) -> None:
+    shown = page.get("/new-password?secret=ty_forgotten").text
+    assert "New password" in shown
+    assert 'name="name"' not in shown
+    api.put("/v1/new-password", refusal(401, "This link has been used already."), method="POST")
+    fields = {"secret": "ty_forgotten", "password": "correct horse battery"}
+    refused = page.post("/new-password", data=fields)
+    assert refused.status_code == 401
+    assert "This link has been used already." in refused.text
+    api.put("/v1/new-password", MADE, method="POST")
+    api.cookies[("POST", "/v1/new-password")] = SESSION
+    answer = page.post("/new-password", data=fields)
+    assert (answer.status_code, answer.headers["set-cookie"]) == (303, SESSION)
+    body = b'{"secret":"ty_forgotten","password":"correct horse battery"}'
+    assert api.sent("POST", "/v1/new-password").body == body
+
+
 def test_signing_out_ends_the_session_here_and_there(api: FakeApi, page: TestClient) -> None:
     api.put("/v1/sessions/current", None, method="DELETE")
     api.cookies[("DELETE", "/v1/sessions/current")] = 'trainyard_session=""; Max-Age=0; Path=/'
@@ -113,6 +142,51 @@ def test_the_api_judges_the_viewers_own_request(api: FakeApi, page: TestClient) 
 def test_without_a_cookie_none_is_sent(api: FakeApi, browser_of: Callable[..., TestClient]) -> None:
     browser_of(cookie="").get("/jobs")
     assert "cookie" not in api.sent("GET", "/v1/me").headers
+
+
+def test_the_provider_is_one_link_away_and_leads_back_to_where_one_was_going(
+    api: FakeApi, page: TestClient
+) -> None:
+    assert "/login/oidc" not in page.get("/login").text
+    api.put("/v1/sessions/oidc", {"name": "Keycloak & co"})
+    text = page.get("/login?next=/nodes").text
+    assert "Sign in with <bdi>Keycloak &amp; co</bdi>" in text
+    assert 'href="/login/oidc?next=/nodes"' in text
+    assert 'name="password"' in text
+
+    api.put("/v1/sessions/oidc/start", {"url": "https://id.example/auth?x=1"}, method="POST")
+    api.cookies[("POST", "/v1/sessions/oidc/start")] = "trainyard_trip=s; Path=/login/oidc"
+    away = page.get("/login/oidc?next=/nodes")
+    assert (away.status_code, away.headers["location"]) == (303, "https://id.example/auth?x=1")
+    trip, going = away.headers.get_list("set-cookie")
+    assert trip == "trainyard_trip=s; Path=/login/oidc"
+    assert going.startswith("trainyard_next=%2Fnodes; HttpOnly")
+
+    api.put("/v1/sessions/oidc", MADE, method="POST")
+    api.cookies[("POST", "/v1/sessions/oidc")] = SESSION
+    cookies = {"cookie": "trainyard_trip=s; trainyard_next=%2Fnodes"}
+    back = page.get("/login/oidc/callback?code=c&state=st", headers=cookies)
+    assert (back.status_code, back.headers["location"]) == (303, "/nodes")
+    assert back.headers.get_list("set-cookie")[0] == SESSION
+    call = api.sent("POST", "/v1/sessions/oidc")
+    sent = b'{"state":"st","code":"c","error":"","error_description":""}'
+    assert (call.body, call.headers["cookie"]) == (sent, cookies["cookie"])
+
+
+def test_a_provider_that_is_away_is_said_beside_the_password(
+    api: FakeApi, page: TestClient
+) -> None:
+    api.put("/v1/sessions/oidc", {"name": "Keycloak"})
+    away = refusal(503, "Keycloak can't be used right now.")
+    api.put("/v1/sessions/oidc/start", away, method="POST")
+    answer = page.get("/login/oidc")
+    assert answer.status_code == 503
+    assert "Keycloak can&#39;t be used right now." in answer.text
+    assert 'name="password"' in answer.text
+    api.put("/v1/sessions/oidc", refusal(403, "No account here is x@y.z's."), method="POST")
+    refused = page.get("/login/oidc/callback?code=c&state=st")
+    assert refused.status_code == 403
+    assert "x@y.z" in refused.text
 
 
 @pytest.mark.parametrize(

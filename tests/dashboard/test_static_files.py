@@ -1,5 +1,6 @@
 """Style sheets, scripts and vendored libraries."""
 
+import gzip
 import re
 from hashlib import sha256
 
@@ -42,3 +43,10 @@ def test_dark_values_are_the_same_in_both_places() -> None:
     assert by_system is not None
     assert by_choice is not None
     assert by_system[1].split() == by_choice[1].split()
+
+
+def test_all_that_any_page_loads_weighs_less_than_300_kb() -> None:
+    loaded = [path for path in ROOT.rglob("*") if path.suffix in (".css", ".js", ".svg")]
+    weight = sum(len(gzip.compress(path.read_bytes())) for path in loaded)
+    assert len(loaded) > 20
+    assert weight < 300_000, f"{weight:,} bytes"

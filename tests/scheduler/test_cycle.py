@@ -6,7 +6,9 @@ import pytest
 
 from core.database import Database
 from core.states import JobState, LeaseState, NodeState, Outcome
-from core.tables import Job, LeaseKind, User
+from core.tables.jobs import Job
+from core.tables.kinds import LeaseKind
+from core.tables.people import User
 from core.transitions import advance
 from tests.scheduler.world import World, at
 
@@ -24,7 +26,10 @@ def test_a_job_submitted_at_10_57_trains_at_10_57_and_holds_its_node_to_the_full
     assert world.cycle() == [job_id]
     job, attempt, lease = world.get_job(job_id), world.attempt(job_id), world.lease_of(job_id)
     assert (job.state, job.epoch, job.predicted_start) == (JobState.STARTING, 1, None)
-    assert (attempt.node_id, attempt.state, attempt.boot_id) == (node_id, "assigned", "boot-1")
+    assert (attempt.node_id, attempt.state) == (node_id, "assigned")
+    (part,) = world.parts(job_id)
+    assert (part.node_id, part.lease_id, part.slots) == (node_id, lease.id, [0, 1])
+    assert (part.boot_id, part.phase) == ("boot-1", None)
     assert (lease.kind, lease.state, lease.user_id) == ("walk_in", "active", "user_ada")
     # 10:57 + 20 min + 5 min of grace is past 11:00
     assert (lease.hold_start, lease.hold_end) == (at(10, 57), at(12))
@@ -70,7 +75,7 @@ def test_the_next_job_starts_when_the_first_has_ended_and_the_node_is_clean(worl
 def test_a_booked_lease_in_the_way_is_told_with_the_wall_time_that_would_fit(world: World) -> None:
     node_id = world.node()
     world.book(node_id, at(12), 2, user="bob")
-    job_id = world.job(wall="60min")
+    job_id = world.job(wall="60min", checkpointable=False)
     assert world.cycle() == []
     job = world.get_job(job_id)
     assert (job.reason_code, job.predicted_start) == ("booked_soon", at(14))
@@ -81,6 +86,130 @@ def test_a_booked_lease_in_the_way_is_told_with_the_wall_time_that_would_fit(wor
     assert world.lease_of(shorter).hold_end == at(12)
 
 
+# Edge case 70
+def test_a_job_that_saves_starts_in_a_gap_that_is_too_short_for_it_and_goes_on_later(
+    world: World,
+) -> None:
+    node_id = world.node()
+    world.book(node_id, at(12), 1, user="bob")
+    job_id = world.job(wall="2h")
+    assert world.cycle() == [job_id]
+    assert world.lease_of(job_id).hold_end == at(12)
+    world.runs(job_id)
+    world.now = at(11, 55)
+    world.report()
+    world.cycle()
+    assert world.attempt(job_id).stop_reason is Outcome.LEASE_ENDED
+    world.now = at(11, 56)
+    world.exits(job_id, Outcome.LEASE_ENDED)
+    assert world.cycle() == []
+    assert (world.get_job(job_id).state, world.get_job(job_id).interruptions) == ("queued", 1)
+    assert world.get_job(job_id).predicted_start == at(13)
+
+
+def test_where_the_policy_says_no_a_job_that_saves_waits_for_its_whole_wall_time(
+    world: World,
+) -> None:
+    node_id = world.node()
+    world.book(node_id, at(12), 1, user="bob")
+    world.apply("policy: {id: rigid, version: 1}\nscheduling: {soft_fit: off}\n")
+    job_id = world.job(wall="2h")
+    assert world.cycle() == []
+    job = world.get_job(job_id)
+    assert job.predicted_start == at(13)
+    assert "no job is started there (soft_fit is off)" in job.reason
+    longer = "policy: {id: rigid, version: 2}\nscheduling: {min_useful_min: 90}\n"
+    world.apply(longer)
+    assert world.cycle(after_s=1) == []
+    assert "is started there only if it has 1h 30min or more" in world.get_job(job_id).reason
+    world.apply(longer.replace("2", "3").replace("90", "45"))
+    assert world.cycle(after_s=1) == [job_id]
+    assert world.lease_of(job_id).hold_end == at(12)
+
+
+# Edge case 71
+def test_a_job_that_no_gap_between_leases_can_take_is_told_when_and_why(world: World) -> None:
+    node_id = world.node()
+    for hour in (11, 14, 17, 20):
+        world.book(node_id, at(hour), 1, user="bob")
+    job_id = world.job(wall="3h", checkpointable=False)
+    assert world.cycle() == []
+    job = world.get_job(job_id)
+    assert (job.reason_code, job.predicted_start) == ("node_leased", at(21))
+    assert "no gap before that has its 3h" in job.reason
+    assert "Sooner with resources.wall_time: 1h 30min (12:00 UTC)" in job.reason
+
+
+def test_the_sentence_says_which_change_would_start_it_sooner(world: World) -> None:
+    world.node("a", "cpu2")
+    world.node("b", "cpu8")
+    assert len([world.job(wall="3h") for _ in range(2)]) == len(world.cycle())
+    world.node("c", "cpu8")
+    job_id = world.job(wall="3h", node_class="cpu2")
+    assert world.cycle() == []
+    assert "Sooner with resources.node_class: cpu8 (now)." in world.get_job(job_id).reason
+
+
+def test_a_rigid_job_is_told_that_it_could_start_if_it_saved(world: World) -> None:
+    node_id = world.node()
+    world.book(node_id, at(12), 1, user="bob")
+    job_id = world.job(wall="3h", checkpointable=False)
+    assert world.cycle() == []
+    assert "resources.checkpointable: true (now)" in world.get_job(job_id).reason
+
+
+# Edge case 74
+def test_a_job_that_is_stopped_ten_times_without_a_new_checkpoint_is_held(world: World) -> None:
+    world.node()
+    job_id = world.job(wall="3h")
+    for stopped in range(10):
+        assert world.get_job(job_id).state is JobState.QUEUED, stopped
+        assert world.cycle() == [job_id]
+        world.runs(job_id)
+        world.now += timedelta(minutes=5)
+        world.exits(job_id, Outcome.PREEMPTED)
+    assert world.cycle() == []
+    job = world.get_job(job_id)
+    assert (job.state, job.reason_code, job.desired) == ("paused", "held", "pause")
+    assert "stopped 10 times in a row before it had saved a checkpoint" in job.reason
+    with world.database.write() as session:
+        advance(
+            session,
+            session.get_one(Job, job_id),
+            JobState.QUEUED,
+            now=world.now,
+            reason_code="resumed",
+            message="Resumed.",
+            actor="user_ada",
+        )
+    assert world.cycle() == [job_id]
+
+
+# Edge case 74
+def test_a_job_that_saves_between_its_stops_is_never_held(world: World) -> None:
+    world.node()
+    job_id = world.job(wall="3h")
+    for _ in range(11):
+        assert world.cycle() == [job_id]
+        world.runs(job_id)
+        world.saves(job_id)
+        world.now += timedelta(minutes=5)
+        world.exits(job_id, Outcome.PREEMPTED)
+    assert world.cycle() == [job_id]
+
+
+# Edge case 74
+def test_a_job_that_saved_nothing_twice_is_not_started_in_a_gap_again(world: World) -> None:
+    node_id = world.node()
+    world.book(node_id, at(12), 1, user="bob")
+    job_id = world.job(wall="5h")
+    for _ in range(2):
+        assert world.cycle() == [job_id]
+        world.exits(job_id, Outcome.LEASE_ENDED)
+    assert world.cycle() == []
+    assert world.get_job(job_id).predicted_start == at(13)
+
+
 def test_a_later_job_may_pass_only_where_it_delays_nobody(world: World) -> None:
     small, large = world.node("small", "cpu2"), world.node("large", "cpu8")
     world.book(large, at(13), 1, user="bob")
@@ -88,7 +217,7 @@ def test_a_later_job_may_pass_only_where_it_delays_nobody(world: World) -> None:
     world.cycle()
     assert world.attempt(runs).node_id == large
     long_one = world.job(ranks=4, wall="3h")  # needs cpu8: after the booked hour, at 14:00
-    little = world.job(ranks=1, wall="20min")
+    little = world.job(ranks=1, wall="20min", user="bob")
     assert world.cycle() == [little]
     assert world.attempt(little).node_id == small
     assert world.get_job(long_one).predicted_start == at(14)

@@ -9,7 +9,10 @@ from sqlalchemy.orm import Session
 from core.attempts import conclude, live_attempt
 from core.database import Database
 from core.states import JobState, LeaseState, NodeState, Outcome
-from core.tables import Job, Lease, LeaseKind, Node, Occupancy
+from core.tables.jobs import Job
+from core.tables.kinds import LeaseKind
+from core.tables.leases import Lease, Occupancy
+from core.tables.nodes import Node
 from core.transitions import advance
 from scheduler import handover
 from tests.scheduler.world import World, at
@@ -202,10 +205,10 @@ def test_one_move_that_the_database_refuses_does_not_hold_up_the_others(
     world.report()
     carry_out = handover.carry_out
 
-    def one_fails(session: Session, move: handover.Move, now: datetime) -> list[str]:
+    def one_fails(session: Session, move: handover.Move, now: datetime, holder: str) -> list[str]:
         if isinstance(move, handover.Begin) and move.lease.id == booked[0]:
             raise OperationalError("UPDATE leases", {}, Exception("deadlock detected"))
-        return carry_out(session, move, now)
+        return carry_out(session, move, now, holder)
 
     with monkeypatch.context() as patch:
         patch.setattr(handover, "carry_out", one_fails)

@@ -11,8 +11,9 @@ from sqlalchemy.exc import DBAPIError
 
 from core.database import Database
 from core.states import LIVE_ATTEMPT, JobState
-from core.tables import Attempt, Job, Occupancy
-from core.tables import Leadership as Row
+from core.tables.jobs import Attempt, Job
+from core.tables.leases import Occupancy
+from core.tables.processes import Leadership as Row
 from core.transitions import explain
 from scheduler import leadership
 from scheduler.cycle import Scheduler, run_cycle

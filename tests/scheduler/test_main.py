@@ -21,8 +21,9 @@ from core.clock import utc_now
 from core.database import Database
 from core.doorbell import SCHEDULER
 from core.states import JobState
-from core.tables import Job, Node
-from core.tables import Leadership as Row
+from core.tables.jobs import Job
+from core.tables.nodes import Node
+from core.tables.processes import Leadership as Row
 from scheduler.main import Ears
 from tests.scheduler.world import CPU2, CPU8, World
 

@@ -9,7 +9,8 @@ from sqlalchemy import select
 from core.attempts import conclude
 from core.database import Database
 from core.states import AttemptState, JobState, LeaseState, NodeState, Outcome
-from core.tables import Attempt, Job, Node
+from core.tables.jobs import Attempt, Job
+from core.tables.nodes import Node
 from scheduler.reaper import mass_silence
 from tests.scheduler.test_timeline import node as node_seen
 from tests.scheduler.world import World, at

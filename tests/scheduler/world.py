@@ -1,16 +1,21 @@
 """A small world in a database: people, nodes that report, jobs that wait; and a scheduler in it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from core import attempts, leases
+from core.active_policies import fingerprint
+from core.appointments import NoShow
 from core.database import Database
+from core.gang_exit import PartEnd
 from core.ids import Kind, new_id
-from core.messages import ExitRecord
+from core.leases import Terms
+from core.messages import ExitRecord, Phase
+from core.policy.document import load
 from core.spec import JobSpec
 from core.states import (
     LIVE_ATTEMPT,
@@ -19,7 +24,13 @@ from core.states import (
     NodeState,
     Outcome,
 )
-from core.tables import Attempt, Event, Job, Lease, LeaseKind, Node, NodeClass, Role, User
+from core.tables.files import Checkpoint
+from core.tables.jobs import Attempt, Event, Job, Part
+from core.tables.kinds import LeaseKind, Role
+from core.tables.leases import Lease
+from core.tables.nodes import Node, NodeClass
+from core.tables.people import User
+from core.tables.policies import AppliedPolicy
 from core.transitions import enter
 from scheduler.cycle import Scheduler, run_cycle
 from scheduler.dispatch import Dispatcher
@@ -131,22 +142,28 @@ class World:
                 if node_id not in (None, node.id):
                     continue
                 node.last_seen_at, node.clean, node.boot_id = self.now, clean, boot_id
-                for attempt in session.scalars(
-                    select(Attempt).where(
-                        Attempt.node_id == node.id, Attempt.state.in_(LIVE_ATTEMPT)
+                for part in session.scalars(
+                    select(Part)
+                    .join(Attempt, Attempt.id == Part.attempt_id)
+                    .where(
+                        Part.node_id == node.id,
+                        Part.ended_at.is_(None),
+                        Attempt.state.in_(LIVE_ATTEMPT),
                     )
                 ):
-                    since = attempt.missing_since or self.now
-                    attempt.missing_since = since if missing else None
+                    part.missing_since = (part.missing_since or self.now) if missing else None
 
     def job(
         self,
         *,
         wall: str = "20min",
         user: str = "ada",
-        ranks: int = 1,
+        ranks: int = 2,
+        nodes: int = 1,
         lease: str | None = None,
+        leases: Sequence[str] = (),
         node_class: str | None = None,
+        checkpointable: bool = True,
         **changes: Any,
     ) -> str:
         """A queued job; its id."""
@@ -162,18 +179,20 @@ class World:
                     "warmup_steps": 1,
                     "seed": 1,
                 },
-                "parallelism": {"strategy": "ddp" if ranks > 1 else "single"},
+                "parallelism": {"strategy": "ddp" if ranks * nodes > 1 else "single"},
                 "checkpoint": {"every_steps": 20, "keep_last": 2},
                 "resources": {
-                    "nodes": 1,
+                    "nodes": nodes,
                     "ranks_per_node": ranks,
                     "wall_time": wall,
                     "node_class": node_class,
+                    "checkpointable": checkpointable,
                 },
                 "lease": lease,
+                "leases": list(leases),
             }
         )
-        planned = plan(spec, nodes=1, ranks_per_node=ranks, hardware=CPU8)
+        planned = plan(spec, nodes=nodes, ranks_per_node=ranks, hardware=CPU8)
         assert planned.runnable, planned.problems
         fields: dict[str, Any] = {
             "id": new_id(Kind.JOB),
@@ -202,7 +221,15 @@ class World:
             )
             return job.id
 
-    def book(self, node_id: str, start: datetime, hours: int, *, user: str = "ada") -> str:
+    def book(
+        self,
+        node_id: str,
+        start: datetime,
+        hours: int,
+        *,
+        user: str = "ada",
+        no_show: NoShow | None = None,
+    ) -> str:
         """A booked lease; its id."""
         with self.database.write() as session:
             node = session.get_one(Node, node_id)
@@ -217,7 +244,29 @@ class World:
                 now=self.now,
                 actor="t",
                 message="Booked.",
+                terms=Terms(no_show=no_show),
             ).id
+
+    def apply(self, document: str) -> None:
+        """A policy holds from now on, in the place of the one of its id."""
+        policy = load(document)
+        with self.database.write() as session:
+            session.execute(
+                update(AppliedPolicy)
+                .where(AppliedPolicy.policy_id == policy.id)
+                .values(active=False)
+            )
+            session.add(
+                AppliedPolicy(
+                    policy_id=policy.id,
+                    version=policy.version,
+                    document=document,
+                    sha256=fingerprint(document),
+                    active=True,
+                    applied_by="user_ada",
+                    applied_at=self.now,
+                )
+            )
 
     def runs(self, job_id: str) -> None:
         """Its node has taken the job up and made the first step."""
@@ -225,6 +274,8 @@ class World:
             job = session.get_one(Job, job_id)
             attempt = attempts.live_attempt(session, job)
             assert attempt is not None
+            for part in attempts.parts_of(session, attempt):
+                part.phase = Phase.RUNNING
             attempts.run(session, job, attempt, now=self.now, actor="node")
 
     def exits(
@@ -249,24 +300,40 @@ class World:
                 reason=f"It ended: {outcome}.",
                 duration_s=(self.now - begun).total_seconds(),
             )
-            attempts.conclude(
-                session,
-                job,
-                attempt,
-                outcome,
-                message=record.reason,
-                now=self.now,
-                actor="node",
-                record=record,
-            )
+            node_ids = []
+            for part in attempts.parts_of(session, attempt):
+                attempts.end_part(
+                    session, job, attempt, part, PartEnd(record), now=self.now, actor="node"
+                )
+                part.files_kept = kept
+                node_ids.append(part.node_id)
             attempt.files_kept = kept
-            node_id = attempt.node_id
-        self.report(node_id, clean=clean)
+        for node_id in node_ids:
+            self.report(node_id, clean=clean)
+
+    def saves(self, job_id: str) -> None:
+        """Its attempt has stored a checkpoint."""
+        with self.database.write() as session:
+            epoch = session.get_one(Job, job_id).epoch
+            session.add(
+                Checkpoint(
+                    id=new_id(Kind.CHECKPOINT),
+                    job_id=job_id,
+                    epoch=epoch,
+                    step=epoch,
+                    size=1,
+                    files=[],
+                    created_at=self.now,
+                )
+            )
 
     def keeps(self, job_id: str) -> None:
         """The files of its last attempt are all in the store now."""
         with self.database.write() as session:
-            session.merge(self.attempt(job_id)).files_kept = True
+            attempt = session.merge(self.attempt(job_id))
+            attempt.files_kept = True
+            for part in attempts.parts_of(session, attempt):
+                part.files_kept = True
 
     # ---------------------------------------------------------------------------------- what is so
 
@@ -288,6 +355,11 @@ class World:
             return session.scalars(
                 select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.epoch.desc())
             ).first() or _fail(f"{job_id} has no attempt")
+
+    def parts(self, job_id: str) -> list[Part]:
+        """The newest attempt of a job, on each of its nodes."""
+        with self.database.read() as session:
+            return list(attempts.parts_of(session, self.attempt(job_id)))
 
     def lease_of(self, job_id: str) -> Lease:
         """The lease of the newest attempt of a job."""

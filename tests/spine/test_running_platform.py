@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx2
 import psutil
@@ -30,8 +31,12 @@ from tests.spine.jobs import (
     wait_for_end,
     wait_for_step,
 )
+from tests.worker.scripts import why_no_sandbox
+from trainyard import Trainyard
+from trainyard.packing import pack
 
 pytestmark = pytest.mark.gloo
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +86,35 @@ def test_a_job_trains_to_its_end_and_leaves_everything_behind(
         return {c["step"] for c in checkpoints} >= {40} and "sample.txt" in paths
 
     wait_for(kept, what="checkpoints and artifacts in the store")
+
+
+def test_a_script_of_ones_own_trains_from_a_folder_to_its_artifacts(
+    platform: Running, client: httpx2.Client, tmp_path: Path
+) -> None:
+    if why_no_sandbox():
+        pytest.skip(f"no sandbox can be built here: {why_no_sandbox()}")
+    with Trainyard(platform.url, platform.token) as sdk:
+        code = sdk.code.upload(pack(EXAMPLES / "scripts"))
+        spec = {
+            "name": "digits",
+            "script": {"entry": "digits.py", "code": code.sha256, "arguments": ["--steps", "30"]},
+            "resources": {"ranks_per_node": 2, "wall_time": "10min"},
+        }
+        job_id = submit(client, spec)
+        job = wait_for_end(client, job_id)
+        said = client.get(f"/v1/jobs/{job_id}/logs").json()
+        assert job["state"] == "succeeded", (job["reason"], said)
+        assert (job["step"], job["result"]["finished"]) == (30, True)
+        assert job["result"]["loss_last"] < job["result"]["loss_first"]
+        assert sorted(losses(client, job_id)) == list(range(1, 31))
+        assert attempts(client, job_id)[0]["launcher"] == "torchrun"
+        assert any("of the test images are recognised" in line["text"] for line in said["lines"])
+        # The exit is told before the files are kept: an empty list is no answer yet.
+        wait_for(lambda: sdk.jobs.artifacts(job_id) or None, what="the artifact in the store")
+        [checkpoint] = wait_for(lambda: sdk.jobs.checkpoints(job_id) or None, what="its checkpoint")
+        assert checkpoint.step == 30
+        fetched = sdk.code.download(job_id, tmp_path / "code.zip", sha256=code.sha256)
+        assert fetched.stat().st_size == code.size
 
 
 def test_a_job_without_a_lease_walks_in_and_its_lease_ends_with_it(client: httpx2.Client) -> None:

@@ -3,6 +3,7 @@
 Loaded by ranks.py; every case returns an exit code.
 """
 
+import importlib
 import itertools
 import math
 import os
@@ -45,6 +46,18 @@ def train_run(run_dir: str, engine: str | None = None) -> int:
     make: Callable[[], Engine] | None = None if engine is None else globals()[engine]
     directory = RunDirectory(Path(run_dir))
     return run(directory.read_plan(), directory.path, engine=None if make is None else make())
+
+
+def train_in_run_directory(run_dir: str, engine: str | None = None) -> int:
+    """train_run, where both launchers start a rank: in the run's own folder."""
+    os.chdir(run_dir)
+    return train_run(run_dir, engine)
+
+
+def train_with_bitsandbytes(run_dir: str) -> int:
+    """train_run, where the library is there before anything is weighed: it takes 18 MiB."""
+    importlib.import_module("bitsandbytes")
+    return train_run(run_dir)
 
 
 def train_without_imports(run_dir: str) -> int:

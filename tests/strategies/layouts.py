@@ -69,7 +69,7 @@ class Split:
     sequence_parallel: bool = False
     ulysses_degree: int = 1
     schedule: PipelineSchedule | None = None  # None where there is no choice
-    layers: int = 4
+    layers: int = 2
     global_batch_size: int = 16
 
     @property
@@ -213,7 +213,7 @@ def choices(strategy: Strategy, layout: Layout) -> Iterator[Split]:
         (False, True) if tensor else (False,),
         degrees if context else (1,),
         tuple(PipelineSchedule) if has_schedule else (None,),
-        (4, 8) if pipeline else (4,),  # a schedule with two stages per rank needs more layers
+        (2, 4, 8) if pipeline else (2,),  # a stage takes at least one, and a rank may have two
     ):
         yield Split(
             strategy,

@@ -52,7 +52,6 @@ def short(**changes: Any) -> TrainSpec:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_it_follows_adamw_where_ranks_hold_whole_matrices_and_goes_on_there(
     pool: Pool, ragged: Options, tmp_path: Path
 ) -> None:

@@ -43,7 +43,7 @@ from strategies.spec import (
 )
 from strategies.watching.probe import FIRST_LOOK
 
-GLOO = pytest.mark.gloo, pytest.mark.xdist_group("gloo")
+GLOO = pytest.mark.gloo
 CPU = torch.device("cpu")
 EVERY = ["query", "key", "value", "output", "up", "down"]
 ADAPTERS: dict[str, Options] = {
@@ -353,7 +353,6 @@ FSDP: Options = {"parallelism__strategy": "fsdp"}
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize("name", ["lora", pytest.param("nf4", marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_at_another_layout(
     name: str, warm: WarmRanks, pool: Pool, ragged: Options, tmp_path: Path
@@ -375,7 +374,6 @@ def test_a_killed_run_goes_on_at_another_layout(
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_fully_sharded_ranks_hold_a_part_of_the_codes(
     pool: Pool, ragged: Options, tmp_path: Path
 ) -> None:
@@ -389,7 +387,6 @@ def test_fully_sharded_ranks_hold_a_part_of_the_codes(
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_a_checkpoint_holds_adapters_alone_and_knows_its_base(
     warm: WarmRanks, ragged: Options, tmp_path: Path
 ) -> None:
@@ -411,7 +408,6 @@ def test_a_checkpoint_holds_adapters_alone_and_knows_its_base(
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_peft_reads_what_a_run_leaves(pool: Pool, ragged: Options, tmp_path: Path) -> None:
     """A model that has only our names."""
     from peft import PeftModel

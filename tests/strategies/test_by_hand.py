@@ -13,7 +13,7 @@ from training_runs import REPOSITORY, Run, make_run_plan, make_spec
 
 from strategies.run_directory import json_bytes, newest_checkpoint
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 
 OTHERS = ["core", "api", "scheduler", "worker", "dashboard", "standalone", "trainyard"]
 
@@ -93,6 +93,7 @@ def test_two_ranks_train_on_the_built_in_text_to_the_end(
     assert sorted(path.name for path in run.directory.path.iterdir()) == [
         "artifacts",
         "checkpoints",
+        "metrics-rank-1.jsonl",
         "metrics.jsonl",
         "plan.json",
         "result.json",

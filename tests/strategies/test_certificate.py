@@ -280,7 +280,6 @@ def certified(run: Run) -> Certificate:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 class TestRealRuns:
     """Two ranks, four steps in parts, three of them certified."""
 

@@ -19,7 +19,7 @@ from strategies.run_directory import (
     verify_checkpoint,
 )
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 
 DDP = {"parallelism__strategy": "ddp"}
 SHORT = {"training__steps": 12, "checkpoint__every_steps": 4}

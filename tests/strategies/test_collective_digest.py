@@ -3,14 +3,19 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import torch.distributed as dist
 from training_runs import WarmRanks, make_run_plan, make_spec
 
-from strategies.trust.collective_digest import Digest, Position, blame, positions
+from strategies.parallel.mesh import Mesh
+from strategies.trust.collective_digest import Digest, Position, blame, digest, positions
 from worker.judge import Evidence, RankEvidence, judge
 from worker.launch import read_error
 
@@ -100,6 +105,33 @@ def test_positions_are_read_from_the_flight_recorder() -> None:
     assert positions(json.dumps({"pg_status": {}})) == []
 
 
+KEEPER = """
+import sys, torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.gloo
+def test_a_rank_that_fails_when_the_store_is_gone_tells_its_own_error_alone() -> None:
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with keeper:
+        assert keeper.stdout is not None
+        store = dist.TCPStore("127.0.0.1", int(keeper.stdout.readline()), is_master=False)
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        try:
+            keeper.kill()
+            keeper.wait()
+            mesh = SimpleNamespace(rank=0, world_size=1, device="cpu")
+            error = RuntimeError("Connection closed by peer")
+            assert digest(error, cast(Mesh, mesh)) is None
+        finally:
+            dist.destroy_process_group()
+
+
 def judged(warm: WarmRanks, codes: dict[int, int | None], step: int) -> Any:
     """What the shim would make of it."""
     ranks = [
@@ -114,7 +146,6 @@ def error_of(warm: WarmRanks, rank: int) -> Path:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_a_stopped_rank_is_named_with_the_collective(
     warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -145,7 +176,6 @@ def test_a_stopped_rank_is_named_with_the_collective(
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_a_rank_that_takes_another_collective_is_named_with_both(
     warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -78,7 +78,6 @@ def test_gradients_agree_and_equal_layers_are_compiled_once(
 
 @pytest.mark.slow
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_compiled_run_follows_the_curve(

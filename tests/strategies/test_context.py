@@ -121,7 +121,6 @@ def test_a_rank_takes_its_tokens_and_the_documents_of_all() -> None:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize(("ranks", "ulysses_degree"), [(2, 1), (2, 2), (4, 1), (4, 2), (4, 4)])
 def test_attention_over_ranks_is_that_of_one(
     ranks: int, ulysses_degree: int, warm: WarmRanks
@@ -158,7 +157,6 @@ def packed(parallelism: dict[str, Any]) -> TrainSpec:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize(
     ("ranks", "parallelism"),
     [

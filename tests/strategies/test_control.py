@@ -14,7 +14,7 @@ from training_runs import Run, Started, WarmRanks, make_run_plan, make_spec
 from strategies.run_directory import Action, ExitCode, newest_checkpoint, write_control
 from strategies.watching.memory_snapshot import Snapshot
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 
 DDP = {"parallelism__strategy": "ddp"}
 # Long enough that no machine finishes it before the test speaks, and stopped by every test.

@@ -3,20 +3,16 @@
 from typing import Any
 
 import pytest
-from training_runs import make_spec
+from training_runs import spec_of_model
 
 from strategies.planning.cost import Cost
 from strategies.planning.gpus import GPUS, NODE_CLASSES, known_gpu, known_node
-from strategies.planning.known_models import as_spec, known_model
 from strategies.planning.planner import plan
 
 
 def costs(model: str, *, ranks: int, node_class: str, nodes: int = 1, **changes: Any) -> Cost:
-    shape = known_model(model)
-    spec = make_spec(
-        model=as_spec(shape).model_dump(),
-        data__tokenizer="characters",
-        data__vocabulary_size=shape.vocabulary,
+    spec = spec_of_model(
+        model,
         **{"data__sequence_length": 8192, "parallelism": {"strategy": "fsdp"}, **changes},
     )
     hardware = known_node(node_class, gpus=8)

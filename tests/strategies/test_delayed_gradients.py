@@ -71,7 +71,6 @@ def test_no_delay_leaves_the_optimizer_alone() -> None:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 class TestOnRanks:
     def test_one_rank_does_what_the_loop_written_out_does(
         self, pool: Pool, ragged: Options, tmp_path: Path

@@ -21,7 +21,7 @@ from strategies.loss import IGNORED
 from strategies.planning.planner import plan
 from strategies.run_directory import RunPlan
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 
 CPU = torch.device("cpu")
 CHAT: list[dict[str, str]] = [

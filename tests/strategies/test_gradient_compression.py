@@ -29,7 +29,6 @@ def spec_of(compression: str, **changes: Any) -> TrainSpec:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 class TestOnRanks:
     @pytest.mark.parametrize("compression", BYTES)
     def test_every_rank_rounds_its_share_and_the_sum_is_rounded_once_more(

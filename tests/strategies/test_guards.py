@@ -15,7 +15,7 @@ from strategies.run_directory import ExitCode, newest_checkpoint
 from strategies.spec import GuardSpec
 
 GUARDS = GuardSpec(loss_spike_factor=2.0, loss_spike_window=4)
-gloo = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+gloo = [pytest.mark.gloo]
 
 
 def test_a_loss_above_so_many_medians_is_a_spike() -> None:

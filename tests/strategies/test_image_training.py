@@ -23,7 +23,7 @@ from strategies.run_directory import Action, RunPlan, write_control
 from strategies.spec import Precision, TrainSpec
 from strategies.trust.promise import TOLERANCES
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 
 CNN = {"name": "cnn", "layers": 2, "width": 8}
 MLP = {"name": "mlp", "layers": 4, "width": 16}

@@ -67,7 +67,6 @@ def test_preloading_leaves_one_thread_and_no_second_import() -> None:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_a_forked_rank_imports_nothing_more(
     warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -128,7 +128,6 @@ def run_spec(optimizer: str, **changes: Any) -> Any:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize("optimizer", RATES)
 def test_every_layout_follows_the_curve_of_one_rank(
     optimizer: str, pool: Pool, ragged: Options, tmp_path: Path
@@ -145,7 +144,6 @@ def test_every_layout_follows_the_curve_of_one_rank(
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize("optimizer", RATES)
 def test_it_goes_on_at_another_layout(
     optimizer: str, pool: Pool, ragged: Options, tmp_path: Path

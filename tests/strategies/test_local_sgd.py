@@ -37,7 +37,6 @@ def weights(run: Run) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 class TestOnRanks:
     def test_an_average_after_every_step_of_sgd_is_the_synchronous_update(
         self, pool: Pool, ragged: Options, tmp_path: Path

@@ -6,16 +6,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from training_runs import HARDWARE, make_spec
+from training_runs import HARDWARE, make_spec, spec_of_model
 
 from strategies.hardware import Hardware
 from strategies.init import build_model
 from strategies.loss import token_loss_sum
-from strategies.planning.activations import kept_by_layer
+from strategies.planning.activations import kept_by_layer, logit_bytes
 from strategies.planning.memory import GIB
-from strategies.planning.planner import Plan, plan
+from strategies.planning.planner import Plan, plan, resolve
 from strategies.shapes import count_parameters
-from strategies.spec import ActivationCheckpointing, ModelSpec, TrainSpec
+from strategies.spec import ActivationCheckpointing, ModelName, ModelSpec, TrainSpec
 
 CPU = torch.device("cpu")
 
@@ -61,6 +61,49 @@ def test_the_count_agrees_with_published_ones() -> None:
     # GPT-2 small without learned positions, biases of Linear layers and tying.
     blocks = 12 * (12 * 768**2 + 4 * 768) + 2 * 768
     assert count(50_257, name="gpt", layers=12, width=768, heads=12) == blocks + 2 * 50_257 * 768
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "billions"),
+    [(24, 2304, 1.7), (36, 4096, 7.5), (80, 12288, 145.6), (128, 25600, 1008.0)],
+)
+def test_megatrons_models_have_their_published_size(
+    layers: int, width: int, billions: float
+) -> None:
+    """Narayanan et al. (arXiv:2104.04473), table 1: vocabulary 51,200, 2,048 tokens, with learned
+    positions, biases and tied embeddings; ours has no positions and no biases."""
+    model = ModelSpec(
+        name=ModelName.GPT, layers=layers, width=width, heads=16, tied_embeddings=True
+    )
+    theirs = 2048 * width + layers * 13 * width - 4 * layers * width - 2 * width
+    counted = count_parameters(model, vocabulary=51_200) + theirs
+    assert round(counted / 1e9, 1) == billions
+
+
+def test_zeros_model_of_7_5_billion_takes_120_gb_on_each_rank() -> None:
+    """ZeRO (arXiv:1910.02054), figure 1: 16 bytes a parameter without sharing out; a 64th, 1.88 GB,
+    shared out fully by ranks that keep nothing twice."""
+    gpu = Hardware(class_name="h200x8", device="cuda", slots=8, memory_gib=140)
+    model = {"name": "gpt", "layers": 36, "width": 4096, "heads": 32}
+    held = []
+    for strategy in ("ddp", "fsdp"):
+        spec = make_spec(
+            model=model, parallelism={"strategy": strategy}, training__global_batch_size=64
+        )
+        found = plan(spec, nodes=8, ranks_per_node=8, hardware=gpu)
+        states = sum(t.gib for t in found.memory if t.name in ("weights", "gradients", "optimizer"))
+        held.append(states * GIB / found.parameters * 7.5)
+    assert held[0] == pytest.approx(120, abs=0.1)
+    assert held[1] == pytest.approx(1.88, abs=0.01)
+
+
+def test_logits_of_llama_3_take_4_gib_for_8192_tokens() -> None:
+    """8,192 tokens x 128,256 words in float32 are 3.91 GiB; log-probabilities and their gradient
+    are as many."""
+    spec = spec_of_model("llama-3-8b", data__sequence_length=8192, training__global_batch_size=1)
+    gpu = Hardware(class_name="h200", device="cuda", slots=1, memory_gib=140)
+    asked = resolve(spec, nodes=1, ranks_per_node=1, hardware=gpu)
+    assert logit_bytes(asked) / GIB == pytest.approx(3 * 3.91, abs=0.02)
 
 
 @pytest.mark.parametrize("name", ["gpt", "llama"])

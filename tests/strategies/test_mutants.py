@@ -10,7 +10,7 @@ from mutants import MUTANTS
 
 from strategies.spec import Precision
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 refused. The matrix takes every schedule through every layout; here is what it leaves out.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,6 @@ CASES: list[Any] = [
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize(("ranks", "parallelism", "tied"), CASES)
 def test_uneven_stages_follow_one_rank(
     ranks: int,
@@ -116,7 +116,24 @@ def test_uneven_stages_follow_one_rank(
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
+def test_every_rank_tells_what_it_waited_for_in_the_step_that_is_looked_into(
+    pool: Pool, ragged: Options, tmp_path: Path
+) -> None:
+    """With as many stages as micro-batches a third of a GPipe step is its bubble; a rank also waits
+    for what is sent and for a machine that is busy, so only the ends of the scale are sure."""
+    spec = spec_of(pipeline("GPipe"), steps=20)
+    run = pool.train(make_run_plan(spec, ranks=2, **ragged), tmp_path)
+    text = run.directory.rank_metrics(1).read_text()
+    others = [json.loads(line) for line in text.splitlines()]
+    for lines in (run.lines, others):
+        (look,) = (line for line in lines if "look_time_s" in line)
+        assert look["step"] == 20
+        assert look["max_active_gib"] > 0
+        assert 0 < look["exposed_comm_time_s"] < look["look_time_s"]
+    assert not any("loss" in line for line in others)
+
+
+@pytest.mark.gloo
 def test_a_run_goes_on_in_other_layouts_as_if_uninterrupted(
     pool: Pool, ragged: Options, tmp_path: Path
 ) -> None:

@@ -31,7 +31,7 @@ from strategies.spec import Precision, Strategy
 
 CPU = torch.device("cpu")
 TOKENS_BT = torch.arange(4 * 48).reshape(4, 48)
-gloo = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+gloo = [pytest.mark.gloo]
 
 
 def make_model(precision: str, **changes: Any) -> Transformer:

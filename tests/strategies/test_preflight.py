@@ -38,7 +38,6 @@ def examined(
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_healthy_ranks_give_every_number_of_every_collective(
     warm: WarmRanks, tmp_path: Path, ranks: int
@@ -58,7 +57,6 @@ def test_healthy_ranks_give_every_number_of_every_collective(
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 class TestASickRank:
     def test_that_is_busy_is_slow(self, warm: WarmRanks, tmp_path: Path) -> None:
         codes, found = examined(warm, tmp_path, "busy", ranks=2, timeout_s=20)
@@ -133,7 +131,6 @@ class TestASickRank:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_a_backend_that_adds_up_for_a_mean_is_found(warm: WarmRanks, tmp_path: Path) -> None:
     arguments = {"out": str(tmp_path)}
     started = Started(warm, warm.fork(SICK_RANKS, "sum_for_mean", 2, DEADLINE_S, arguments))
@@ -145,7 +142,6 @@ def test_a_backend_that_adds_up_for_a_mean_is_found(warm: WarmRanks, tmp_path: P
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_the_ring_by_hand_is_an_all_reduce_of_any_size(warm: WarmRanks, ranks: int) -> None:
     pids = warm.fork(SICK_RANKS, "rings", ranks, DEADLINE_S, {})
@@ -153,7 +149,6 @@ def test_the_ring_by_hand_is_an_all_reduce_of_any_size(warm: WarmRanks, ranks: i
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 class TestBeforeTraining:
     def test_the_ranks_prove_themselves_once(
         self, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
@@ -164,6 +159,8 @@ class TestBeforeTraining:
         assert (first["event"], first["step"]) == ("preflight", 0)
         assert 0 < first["preflight_ms"] < 5000
         assert [line["step"] for line in later if "loss" in line] == [1, 2]
+        report = Report.model_validate_json(run.directory.preflight.read_bytes())
+        assert (len(report.ranks), len(report.timings), report.findings) == (2, 10, [])
         one = make_run_plan(make_spec(training__steps=1, training__warmup_steps=0), **ragged)
         alone = warm.train(one.model_copy(update={"preflight": True}), tmp_path / "alone")
         assert "event" not in alone.lines[0]

@@ -29,7 +29,7 @@ from strategies.parallel.spmd import give_first_weights
 from strategies.run_directory import BadCheckpoint, RunPlan
 from strategies.spec import Precision
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 
 CPU = torch.device("cpu")
 KINDS = list(CONFIGS)

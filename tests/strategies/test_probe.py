@@ -74,6 +74,8 @@ def test_a_look_tells_phases_and_moments() -> None:
             model.zero_grad()
     assert not listeners
     assert found["forward_time_s"] >= 0.04
+    phases = ("forward_time_s", "backward_time_s", "optimizer_time_s")
+    assert found["look_time_s"] >= sum(found[phase] for phase in phases)
     assert found["exposed_comm_time_s"] == 0
     assert found["before_forward_gradients_gib"] == 0
     assert found["after_backward_gradients_gib"] * GIB == weights

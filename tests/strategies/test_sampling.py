@@ -142,7 +142,6 @@ def test_the_plan_does_not_promise_one_ranks_curve(sampling: str) -> None:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize("sampling", ["partitioned", "independent"])
 def test_curves_differ_from_the_global_order_and_resume_continues_them(
     sampling: str, pool: Pool, ragged: dict[str, Any], tmp_path: Path

@@ -59,7 +59,6 @@ def test_the_loss_in_parts_keeps_no_logits_and_gives_the_same_gradient() -> None
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 class TestOnRanks:
     @pytest.mark.parametrize(
         ("name", "changes", "variant"),

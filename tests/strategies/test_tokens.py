@@ -168,7 +168,6 @@ def test_shakespeare_has_65_characters_and_nanogpts_split(tmp_path: Path) -> Non
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_a_run_on_characters_learns_and_writes_in_them(pool: Pool, tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("Größe zählt nicht, — ¿verdad? " * 200)

@@ -25,7 +25,6 @@ def sent(found: Plan) -> dict[str, Traffic]:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize(
     ("parallelism", "checkpointing"),
     [
@@ -51,7 +50,6 @@ def test_ranks_send_what_the_plan_says(
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_tied_ends_of_a_pipeline_swap_a_gradient(
     warm: WarmRanks, ragged: Options, tmp_path: Path
 ) -> None:
@@ -60,7 +58,6 @@ def test_tied_ends_of_a_pipeline_swap_a_gradient(
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 @pytest.mark.parametrize(("strategy", "base"), [("ddp", "none"), ("fsdp", "int8"), ("fsdp", "nf4")])
 def test_beside_frozen_weights_gradients_of_adapters_are_sent_and_codes_gathered(
     warm: WarmRanks, ragged: Options, tmp_path: Path, strategy: str, base: str
@@ -73,7 +70,6 @@ def test_beside_frozen_weights_gradients_of_adapters_are_sent_and_codes_gathered
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_deepspeed_sends_a_little_less_than_stage_3_needs(
     warm: WarmRanks, ragged: Options, tmp_path: Path
 ) -> None:

@@ -8,11 +8,12 @@ from law import BANDS, departure
 from pool import Pool
 from training_runs import HARDWARE, Options, Run, WarmRanks, make_run_plan, make_spec
 
+from strategies.parallel.async_io import missing_packages
 from strategies.planning.planner import Plan, plan
 from strategies.run_directory import Action, ExitCode, write_control
 from strategies.spec import Precision
 
-gloo = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+gloo = [pytest.mark.gloo]
 MODEL = {
     "model__name": "llama",
     "model__layers": 2,
@@ -173,7 +174,95 @@ class TestRanks:
             assert "DeepSpeed" not in log.read_text()
             assert log.name != "stderr.log" or log.read_text() == ""
         known = {"plan.json", "metrics.jsonl", "result.json", "checkpoints", "artifacts"}
+        known.add("metrics-rank-1.jsonl")
         assert {path.name for path in run.directory.path.iterdir()} <= known
+
+
+FILES = {
+    "parallelism__offload_optimizer": "nvme",
+    "parallelism__offload_parameters": "nvme",
+}
+# Parts of 1 MiB and more are swapped, of two ranks those of both matrices of the feed-forward part.
+SWAPPED = {**MODEL, "model__name": "gpt", "model__kv_heads": None, "model__width": 512}
+
+
+@pytest.mark.gloo
+@pytest.mark.slow
+class TestFiles:
+    """Weights and the optimizer's state in files. Slow: the library that reads and writes them is
+    compiled where it has not been."""
+
+    @pytest.fixture(autouse=True)
+    def equipped(self) -> None:
+        if missing := missing_packages():
+            pytest.skip(f"DeepSpeed's async_io cannot be compiled here: no {', no '.join(missing)}")
+
+    @pytest.mark.parametrize(
+        ("ranks", "changes"),
+        [
+            (1, FILES),
+            (2, {"parallelism__offload_optimizer": "nvme", **IN_PARTS}),
+            (2, FILES | IN_PARTS | {"model__tied_embeddings": True}),
+            (2, FILES | {"training__optimizer": "sgd"}),
+        ],
+        ids=["1", "2-optimizer", "2-both", "2-both-sgd"],
+    )
+    def test_they_follow_one_rank_and_are_gone_at_the_end(
+        self, ranks: int, changes: Options, warm: WarmRanks, ragged: Options, tmp_path: Path
+    ) -> None:
+        plain = {
+            name: value
+            for name, value in changes.items()
+            if not name.startswith("parallelism") and name not in IN_PARTS
+        }
+        one = warm.train(make_run_plan(make_spec(**SWAPPED | plain), **ragged), tmp_path / "one")
+        run_plan = make_run_plan(make_spec(**SWAPPED | zero(3, **changes)), ranks=ranks, **ragged)
+        run = warm.train(run_plan, tmp_path / "run", case="train_in_run_directory")
+        found = departure(run, one)
+        assert found.within(BAND), str(found)
+        assert list(run.directory.path.glob("swap-*")) == []
+
+    def test_a_run_goes_on_from_files_and_to_files(
+        self, warm: WarmRanks, ragged: Options, tmp_path: Path
+    ) -> None:
+        legs: list[tuple[int, Options]] = [(2, zero(3, **FILES)), (1, {}), (1, zero(3, **FILES))]
+        short: Options = {"training__steps": len(legs), "training__warmup_steps": 1}
+        run = Run(tmp_path / "run")
+        run.directory.path.mkdir()
+        for ranks, changes in legs:
+            spec = make_spec(**SWAPPED | changes | short)
+            write_control(run.directory.control, Action.STOP)  # is seen in the first step
+            run_plan = make_run_plan(spec, ranks=ranks, **ragged)
+            warm.train(run_plan, run.directory.path, case="train_in_run_directory")
+        spec = make_spec(**SWAPPED | short)
+        one = warm.train(make_run_plan(spec, **ragged), tmp_path / "one")
+        found = departure(run, one)
+        assert found.within(BAND), str(found)
+
+    def test_a_broken_gradient_stops_the_run_before_the_update(
+        self, warm: WarmRanks, ragged: Options, tmp_path: Path
+    ) -> None:
+        run_plan = make_run_plan(make_spec(**SWAPPED | zero(3, **FILES)), ranks=2, **ragged)
+        run, started = warm.start_training(
+            run_plan, tmp_path / "run", case="train_in_run_directory", engine="SpoiledZeroEngine"
+        )
+        assert started.wait() == [ExitCode.DIVERGED] * 2, warm.said()
+        assert "the gradient norm is nan" in warm.error(0)["message"]
+        assert run.series("step") == [1]
+
+    def test_a_step_that_overflows_is_skipped_and_the_next_one_counts(
+        self, warm: WarmRanks, ragged: Options, tmp_path: Path
+    ) -> None:
+        spec = make_spec(**SWAPPED | zero(3, precision="float16", **FILES))
+        run = warm.train(
+            make_run_plan(spec, ranks=2, **ragged),
+            tmp_path / "run",
+            case="train_in_run_directory",
+            engine="OverflowingZeroEngine",
+        )
+        lines = [line for line in run.lines if "skipped_steps" in line]
+        assert lines[2]["skipped_steps"] == lines[1]["skipped_steps"] + 1
+        assert lines[-1]["loss"] < lines[2]["loss"]
 
 
 @pytest.mark.parametrize(
@@ -200,9 +289,14 @@ class TestRanks:
             "offload_parameters cpu needs strategy zero3, not zero2",
         ),
         (
-            zero(3, parallelism__offload_optimizer="nvme"),
-            "not_supported_yet",
-            "compiled against the package libaio",
+            zero(2, parallelism__offload_optimizer="nvme"),
+            "offload_needs_zero",
+            "offload_optimizer nvme needs strategy zero3, not zero2",
+        ),
+        (
+            zero(3, parallelism__offload_parameters="nvme", **OPTIMIZER),
+            "not_supported_together",
+            "offload_parameters nvme needs offload_optimizer nvme",
         ),
         (
             zero(3, precision="pure_bfloat16"),

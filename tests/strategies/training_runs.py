@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from strategies.hardware import Hardware
+from strategies.planning.known_models import as_spec, known_model
 from strategies.planning.planner import plan
 from strategies.run_directory import Result, RunDirectory, RunPlan, json_bytes
 from strategies.spec import TrainSpec
@@ -42,6 +43,17 @@ def make_spec(**changes: Any) -> TrainSpec:
             part = part.setdefault(name, {})
         part[last] = value
     return TrainSpec.model_validate(spec)
+
+
+def spec_of_model(name: str, **changes: Any) -> TrainSpec:
+    """A spec that trains a known model, with its own vocabulary."""
+    shape = known_model(name)
+    return make_spec(
+        model=as_spec(shape).model_dump(),
+        data__tokenizer="characters",
+        data__vocabulary_size=shape.vocabulary,
+        **changes,
+    )
 
 
 def make_run_plan(spec: TrainSpec, *, ranks: int = 1, **fields: Any) -> RunPlan:
@@ -148,18 +160,18 @@ class WarmRanks:
         return pids
 
     def start_training(
-        self, run_plan: RunPlan, path: Path, *, engine: str | None = None
+        self, run_plan: RunPlan, path: Path, *, case: str = "train_run", **arguments: Any
     ) -> tuple[Run, Started]:
-        """Start a run in its directory."""
+        """Start a run in its directory, as `case` of cases.py."""
         path.mkdir(parents=True, exist_ok=True)
         run = Run(path)
         run.directory.plan.write_bytes(json_bytes(run_plan))
         ranks = run_plan.plan.world_size
-        return run, self.start("train_run", ranks=ranks, run_dir=str(path), engine=engine)
+        return run, self.start(case, ranks=ranks, run_dir=str(path), **arguments)
 
-    def train(self, run_plan: RunPlan, path: Path, *, engine: str | None = None) -> Run:
+    def train(self, run_plan: RunPlan, path: Path, **how: Any) -> Run:
         """Run to the end; every rank must leave with code 0."""
-        run, started = self.start_training(run_plan, path, engine=engine)
+        run, started = self.start_training(run_plan, path, **how)
         codes = started.wait()
         assert codes == [0] * run_plan.plan.world_size, self.said()
         return run

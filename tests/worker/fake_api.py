@@ -26,6 +26,7 @@ from core.messages import (
     Observed,
     Order,
     Orders,
+    Secrets,
 )
 from worker.attempts import Key
 
@@ -43,11 +44,13 @@ class FakeApi:
         self.forget: list[AttemptRef] = []
         self.heartbeats: list[Heartbeat] = []
         self.lines: dict[Key, list[dict[str, Any]]] = {}
+        self.rank_lines: dict[int, dict[Key, list[dict[str, Any]]]] = {}
         self.arrived: dict[Key, float] = {}
         self.logs: dict[tuple[Key, int, str], str] = {}
         self.log_bytes: dict[tuple[Key, int, str], int] = {}
         self.files: dict[str, bytes] = {}
         self.puts: list[str] = []
+        self.secrets: dict[str, str] = {}
         self.checkpoints: dict[tuple[Key, int], list[FileRef]] = {}
         self.artifacts: dict[Key, list[FileRef]] = {}
         self.enrolments: list[Enrolment] = []
@@ -150,6 +153,8 @@ class FakeApi:
             self.heartbeats.append(Heartbeat.model_validate_json(body))
             orders = Orders(attempts=self.orders_now(), forget=self.forget)
             return 200, orders.model_dump_json().encode()
+        if path.startswith("/v1/node/secrets/"):
+            return 200, Secrets(values=self.secrets).model_dump_json().encode()
         if path == "/v1/node/metrics":
             return self._metrics(MetricsBatch.model_validate_json(body))
         if path == "/v1/node/logs":
@@ -172,7 +177,8 @@ class FakeApi:
         key = Key(batch.job_id, batch.epoch)
         if key in self.stale:
             return 409, b'{"code": "stale_epoch", "detail": "stale"}'
-        stored = self.lines.setdefault(key, [])
+        kept = self.lines if batch.rank == 0 else self.rank_lines.setdefault(batch.rank, {})
+        stored = kept.setdefault(key, [])
         if batch.first_line <= len(stored):
             stored += batch.lines[len(stored) - batch.first_line :]
             self.arrived.setdefault(key, time.time())

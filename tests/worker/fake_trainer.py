@@ -53,6 +53,9 @@ class FakeRank:
         self.directory = directory
         self.plan = directory.read_plan()
         self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.on_node = int(os.environ["LOCAL_WORLD_SIZE"])
+        self.position = self.rank // self.on_node
+        self.is_first_here = self.rank % self.on_node == 0
         node = directory.path.parent.parent
         self.behaviour: dict[str, Any] = {}
         with contextlib.suppress(FileNotFoundError):
@@ -78,7 +81,7 @@ class FakeRank:
         steps = self.plan.spec.training.steps
         while self.step < steps and not self.stopping:
             self.one_step()
-        if self.rank == 0:
+        if self.is_first_here:
             self.finish(finished=self.step >= steps)
         else:
             while not self.directory.result.exists():
@@ -97,6 +100,7 @@ class FakeRank:
         if self.rank == 0:
             seed = self.plan.spec.training.seed
             self.write_metrics(loss=loss_of(seed, self.step), tokens_per_s=1000.0)
+        if self.is_first_here:
             every = self.plan.spec.checkpoint.every_steps
             self.look_at_control()
             if self.stopping or self.saving or (every and self.step % every == 0):
@@ -173,11 +177,20 @@ class FakeRank:
         aside = final.with_name(f"{name}.tmp-0")
         aside.mkdir()
         state = {"step": self.step, "hash": self.hash}
-        (aside / "state.json").write_text(json.dumps(state))
-        (aside / ".metadata").write_bytes(os.urandom(self.behaviour.get("checkpoint_bytes", 100)))
-        write_manifest(aside, step=self.step, layout=self.plan.plan.layout)
+        mark = f"-{self.position}" if self.position else ""
+        (aside / f"state{mark}.json").write_text(json.dumps(state))
+        content = os.urandom(self.behaviour.get("checkpoint_bytes", 100))
+        (aside / f".metadata{mark}").write_bytes(content)
+        write_manifest(
+            aside,
+            step=self.step,
+            layout=self.plan.plan.layout,
+            node=self.position,
+            num_nodes=self.world // self.on_node,
+        )
         aside.rename(final)
-        self.write_metrics(event="checkpoint_saved", checkpoint=name)
+        if self.rank == 0:
+            self.write_metrics(event="checkpoint_saved", checkpoint=name)
         return name
 
     def resume(self) -> None:
@@ -188,7 +201,7 @@ class FakeRank:
 
     def finish(self, *, finished: bool) -> None:
         name = self.save()
-        if finished:
+        if finished and self.rank == 0:
             (self.directory.artifacts / "sample.txt").write_text("class Fake:\n")
         saved = finished_checkpoints(self.directory.checkpoints)
         assert saved[0].name == name

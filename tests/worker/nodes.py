@@ -23,6 +23,7 @@ from worker.attempts import Attempt, Key, NodeFolder
 from worker.process_tree import attempts_of_processes
 
 HERE = Path(__file__).parent
+TREE = HERE.parents[1]  # not what may be installed from elsewhere
 HOUR = 3600.0
 HARDWARE = Hardware(class_name="cpu-8", device="cpu", slots=8, memory_gib=24)
 Value = TypeVar("Value")
@@ -106,7 +107,7 @@ class Node:
                 [sys.executable, str(HERE / "run_worker.py"), trainer],
                 env={
                     **os.environ,
-                    "PYTHONPATH": str(HERE),
+                    "PYTHONPATH": os.pathsep.join(map(str, (HERE, TREE, TREE / "client"))),
                     "TRAINYARD_API_URL": self.api.url,
                     "TRAINYARD_REDIS_URL": self.redis_url,
                     "TRAINYARD_DATA": str(self.folder.path),
@@ -140,6 +141,11 @@ class Node:
             for pid, folder in attempts_of_processes(self.folder.attempts)
             if folder == key.folder
         }
+
+    def trainers(self, key: Key) -> set[int]:
+        """All of these but the shim, which ends them before it says that the attempt is over, and
+        ends itself after that."""
+        return self.processes(key) - {self.shim_pid(key)}
 
     def rank_pid(self, key: Key, rank: int) -> int:
         """Of a fake trainer's rank, once it runs."""

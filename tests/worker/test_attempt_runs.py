@@ -8,7 +8,7 @@ from core.states import Outcome
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order, wait_for
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 
 
 @pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])

@@ -1,12 +1,17 @@
 """What the agent decides: pure, repeatable, and complete."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.nodes import orders
 from core.messages import AttemptRef, Deadlines, Orders, StopOrder
 from core.states import Outcome
+from core.tables.jobs import Attempt, Job
+from core.tables.leases import Lease
 from tests.worker.nodes import make_order
 from worker.attempts import Key, Schedule, ShimState
 from worker.deadlines import KILL_AFTER_TERM_S, Due, due, schedule_of
@@ -191,6 +196,22 @@ def test_a_lease_may_be_extended_until_its_stop_has_begun() -> None:
     assert later.stop_at == 1000
     too_late = schedule_of(deadlines(900), None, sent_at=700, now=700, boot_id=BOOT, before=first)
     assert too_late.stop_at == first.stop_at
+
+
+@pytest.mark.parametrize("boot_s", [5.0, 8_000_000.0])
+def test_a_node_keeps_the_seconds_that_remain_whatever_its_own_clock_says_63(
+    boot_s: float,
+) -> None:
+    """The database is three minutes ahead of the node, or behind: it makes no difference here."""
+    noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    lease = Lease(hold_end=noon, grace_s=300, checkpoint_s=600, kill_after_s=30)
+    job, attempt = Job(wall_time_s=7200, used_s=0), Attempt(started_at=None)
+    by_database = lease.hold_end - timedelta(minutes=20)
+    told = orders.deadlines(job, attempt, [lease], now=by_database)
+    made = schedule_of(told, None, sent_at=boot_s, now=boot_s, boot_id=BOOT, before=None)
+    assert (made.checkpoint_at, made.stop_at) == (boot_s + 600, boot_s + 900)
+    assert due(made, boot_s + 899) is Due.CHECKPOINT
+    assert due(made, boot_s + 901) in (Due.STOP, Due.TERM)
 
 
 def test_an_ordered_stop_keeps_its_times_however_often_it_is_repeated() -> None:

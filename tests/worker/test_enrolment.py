@@ -10,7 +10,10 @@ from tests.worker.fake_api import ENROL_TOKEN, FakeApi
 from worker.enrol import Identity
 from worker.inventory import take_inventory
 from worker.launch import clean_environment, free_port
+from worker.sandbox import Found
 from worker.telemetry import TelemetrySource
+
+NO_SANDBOX = Found(None, "none can be built")
 
 
 def start(api: FakeApi, data: Path, *arguments: str, **other: str) -> subprocess.Popen[str]:
@@ -89,12 +92,12 @@ def test_missing_settings_are_named(tmp_path: Path) -> None:
 
 
 def test_the_inventory_counts_cores_unless_told(tmp_path: Path) -> None:
-    inventory = take_inventory(None)
+    inventory = take_inventory(None, NO_SANDBOX)
     assert inventory.slots == (len(inventory.gpus) or inventory.cores)
     assert inventory.memory_gib > 0.1
     assert inventory.torch
     if not inventory.gpus:
-        assert take_inventory(7).slots == 7
+        assert take_inventory(7, NO_SANDBOX).slots == 7
     source = TelemetrySource(tmp_path)
     telemetry = source.measure()
     source.close()

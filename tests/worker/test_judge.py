@@ -127,6 +127,12 @@ def evidence(*ranks: RankEvidence, **other: object) -> Evidence:
             "The ranks on n1 cannot be trusted: preflight: rank 1 (x) hangs",
         ),
         (
+            [RankEvidence(0, 70, RankError("NotEquipped", "here is no g++", 5))],
+            Outcome.START_FAILED,
+            None,
+            "The node n1 is not equipped for it: here is no g++",
+        ),
+        (
             [RankEvidence(0, 67, RankError("Diverged", "NaN", 5)), RankEvidence(1, 67)],
             Outcome.DIVERGED,
             1,
@@ -148,7 +154,7 @@ def evidence(*ranks: RankEvidence, **other: object) -> Evidence:
     ],
 )
 def test_the_guilty_rank_is_named(
-    ranks: list[RankEvidence], outcome: Outcome, culprit: int, sentence: str
+    ranks: list[RankEvidence], outcome: Outcome, culprit: int | None, sentence: str
 ) -> None:
     verdict = judge(evidence(*ranks))
     assert (verdict.outcome, verdict.culprit_rank, verdict.reason) == (outcome, culprit, sentence)

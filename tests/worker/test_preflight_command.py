@@ -13,7 +13,7 @@ import pytest
 from strategies.trust.preflight_report import Report, Verdict
 from tests.running import wait_for
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 COMMAND = [
     sys.executable,
     "-c",

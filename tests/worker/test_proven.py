@@ -9,7 +9,7 @@ from core.states import INFRASTRUCTURE, Outcome
 from strategies.run_directory import RunPlan, json_bytes
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order
-from worker.attempts import Attempt, NodeFolder
+from worker.attempts import Attempt, NodeFolder, Start
 from worker.proven import FRESH_S, distrust, needs_preflight, note_end
 
 BOOT = "boot-1"
@@ -27,6 +27,16 @@ def ended(folder: NodeFolder, *, epoch: int = 1, preflight: bool = True, step: i
     """An attempt of two ranks that came to `step`."""
     order = make_order(epoch=epoch)
     attempt = folder.begin(order)
+    start = Start(
+        job_id=order.job_id,
+        epoch=epoch,
+        node="n1",
+        trainer="fake_trainer",
+        launcher=Launcher.WARM,
+        ranks=2,
+        threads=1,
+    )
+    attempt.start_file.write_bytes(json_bytes(start))
     run_plan = RunPlan(spec=order.spec, plan=order.plan, preflight=preflight)
     attempt.plan.write_bytes(json_bytes(run_plan))
     attempt.metrics.write_text(f'{{"step": 0, "event": "preflight"}}\n{{"step": {step}}}\n')
@@ -74,7 +84,6 @@ def test_a_damaged_file_counts_as_none(folder: NodeFolder) -> None:
 
 
 @pytest.mark.gloo
-@pytest.mark.xdist_group("gloo")
 def test_the_second_attempt_on_a_node_skips_it(api: FakeApi, node: Node) -> None:
     node.start()
     asked = []

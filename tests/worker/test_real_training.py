@@ -15,7 +15,7 @@ from strategies.spec import TrainSpec
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import HARDWARE, Node, make_order
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 
 
 def test_warm_and_torchrun_train_the_same_curve(api: FakeApi, node: Node) -> None:

@@ -99,6 +99,19 @@ def test_lines_arrive_once_though_answers_are_lost_and_the_spool_forgets(
     assert api.steps(KEY) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
+def test_each_rank_of_the_node_tells_its_own_lines(
+    api: FakeApi, make_spool: Callable[[], Spool], attempt: Attempt
+) -> None:
+    write(attempt.metrics, {"step": 1, "loss": 1.0})
+    write(attempt.rank_metrics(3), {"step": 1, "cpu_pct": 90.0}, {"step": 7, "cpu_pct": 80.0})
+    (attempt.path / "metrics-rank-x.jsonl").write_text("nobody's")
+    make_spool().ship_all()
+    make_spool().ship_all()  # forgetful
+    assert api.steps(KEY) == [1]
+    assert [line["step"] for line in api.rank_lines[3][KEY]] == [1, 7]
+    assert list(api.rank_lines) == [3]
+
+
 def test_an_api_that_was_restored_from_a_backup_gets_its_lines_again(
     api: FakeApi, make_spool: Callable[[], Spool], attempt: Attempt
 ) -> None:

@@ -13,7 +13,7 @@ from strategies.run_directory import Action, Control, read_control
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, gone, make_order, wait_for
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 
 
 @pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
@@ -23,7 +23,7 @@ def test_an_ordered_stop_saves_a_checkpoint_first(
     key = api.order(make_order(steps=10_000, launcher=launcher))
     node.start()
     api.wait_for_step(key, 13)
-    pids = node.processes(key)
+    pids = node.trainers(key)
     stop = StopOrder(reason=Outcome.PAUSED, grace_s=60)
     api.order(make_order(steps=10_000, launcher=launcher, stop=stop))
     record = api.wait_for_exit(key)
@@ -36,17 +36,20 @@ def test_an_ordered_stop_saves_a_checkpoint_first(
     assert (key, step) in api.checkpoints
 
 
-def test_ranks_that_ignore_every_wish_are_killed_at_the_deadline(api: FakeApi, node: Node) -> None:
+def test_ranks_that_ignore_every_wish_are_killed_at_the_deadline_49(
+    api: FakeApi, node: Node
+) -> None:
     node.behave(ignore_sigterm=True, ignore_control=True)
     key = api.order(make_order(steps=100_000))
     node.start()
     api.wait_for_step(key, 1)
-    pids = node.processes(key)
+    pids = node.trainers(key)
     api.order(make_order(steps=100_000, stop_in_s=0.5, kill_after_s=1.0))
     record = api.wait_for_exit(key)
     assert record.outcome is Outcome.LEASE_ENDED
     assert "was killed" in record.reason
     assert all(gone(pid) for pid in pids)
+    api.wait_for(lambda: api.heartbeats[-1].clean)  # so that the next lease may begin
 
 
 def test_deadlines_are_kept_without_worker_and_api(api: FakeApi, node: Node) -> None:
@@ -117,7 +120,7 @@ def test_an_attempt_that_is_not_listed_is_stopped(api: FakeApi, node: Node) -> N
     key = api.order(make_order(steps=10_000))
     node.start()
     api.wait_for_step(key, 3)
-    pids = node.processes(key)
+    pids = node.trainers(key)
     del api.orders[key]
     assert api.wait_for_exit(key).outcome is Outcome.CANCELLED
     assert all(gone(pid) for pid in pids)
@@ -211,7 +214,8 @@ def test_a_port_that_was_taken_is_tried_again_with_another(api: FakeApi, node: N
     key = api.order(make_order())
     node.start()
     record = api.wait_for_exit(key)
-    assert record.outcome is Outcome.USER_ERROR
+    assert record.outcome is Outcome.START_FAILED
+    assert "another program has taken their port" in record.reason
     api.wait_for(lambda: (found := api.observed(key)) is not None and found.kept)
     assert api.logs[key, 0, "stdout"].count("rank 0 of 2 begins") == 3
 

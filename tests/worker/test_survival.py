@@ -11,7 +11,7 @@ from core.states import Outcome
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, gone, make_order, wait_for
 
-pytestmark = [pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = pytest.mark.gloo
 both_launchers = pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
 
 
@@ -91,7 +91,7 @@ def test_kill_9_of_torchrun_leaves_no_rank_behind(api: FakeApi, node: Node) -> N
     key = api.order(make_order(steps=10_000, launcher=Launcher.TORCHRUN))
     node.start()
     api.wait_for_step(key, 5)
-    pids = node.processes(key)
+    pids = node.trainers(key)
     torchrun = psutil.Process(node.shim_pid(key)).children()[0]
     assert "torch.distributed.run" in torchrun.cmdline()
     torchrun.kill()
@@ -110,7 +110,7 @@ def test_kill_9_of_a_rank_names_the_rank_and_the_signal(
     key = api.order(make_order(steps=10_000, launcher=launcher))
     node.start()
     api.wait_for_step(key, 5)
-    pids = node.processes(key)
+    pids = node.trainers(key)
     os.kill(node.rank_pid(key, 1), signal.SIGKILL)
     record = api.wait_for_exit(key)
     assert (record.outcome, record.culprit_rank, record.signal) == (Outcome.KILLED, 1, 9), record

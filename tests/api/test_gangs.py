@@ -1,0 +1,171 @@
+"""Two nodes and one job: ranks start together, a checkpoint is one when both have brought it."""
+
+import hashlib
+import random
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import select
+
+from core import attempts, leases
+from core.clock import utc_now
+from core.messages import Rendezvous
+from core.policy.grid import HOUR
+from core.tables.files import Checkpoint, CheckpointPart
+from core.tables.jobs import Job
+from core.tables.kinds import LeaseKind
+from core.tables.nodes import Node
+from tests.api.conftest import World, client, enrol
+from tests.api.shapes import exit_record, heartbeat, job_spec
+
+SPEC = job_spec(
+    resources={"nodes": 2, "ranks_per_node": 1}, parallelism={"data_parallel_replicate_degree": 2}
+)
+
+
+@pytest.fixture
+def crate(world: World) -> TestClient:
+    """Another node of the class of `box`."""
+    found = client(world.app, enrol(world.app, world.database, "crate"))
+    assert found.post("/v1/node/heartbeat", json=heartbeat()).status_code == 200
+    return found
+
+
+def place_on_both(world: World, job_id: str) -> None:
+    """Do what the scheduler does."""
+    now = utc_now()
+    with world.database.write() as session:
+        job = session.get_one(Job, job_id)
+        nodes = [session.query(Node).filter_by(name=name).one() for name in ("box", "crate")]
+        taken = leases.take_together(
+            session,
+            nodes,
+            [leases.PLAIN] * 2,
+            user_id=job.user_id,
+            kind=LeaseKind.WALK_IN,
+            start=now,
+            end=now + 2 * HOUR,
+            grace_s=300,
+            now=now,
+            actor="test",
+            message="Walk-in.",
+        )
+        lease_on = {lease.node_id: lease for lease in taken}
+        places = [attempts.Place(node, lease_on[node.id], (0,)) for node in nodes]
+        meeting = Rendezvous(address="10.0.0.1", port=20_000)
+        assert attempts.assign(session, job, places, now=now, actor="test", rendezvous=meeting)
+
+
+def submit(world: World) -> str:
+    answer = world.ann.post("/v1/jobs", json=SPEC)
+    assert answer.status_code == 201, answer.text
+    job_id = str(answer.json()["id"])
+    place_on_both(world, job_id)
+    return job_id
+
+
+def beat(node: TestClient, job_id: str, phase: str, **changes: Any) -> list[dict[str, Any]]:
+    seen = {"job_id": job_id, "epoch": 1, "phase": phase, **changes}
+    answer = node.post("/v1/node/heartbeat", json=heartbeat(seen))
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["attempts"])
+
+
+def state_of(world: World, job_id: str) -> str:
+    return str(world.ann.get(f"/v1/jobs/{job_id}").json()["state"])
+
+
+def bring(node: TestClient, job_id: str, *names: str) -> None:
+    """Upload files and report them as this node's part of the checkpoint of step 20."""
+    files = []
+    for name in names:
+        content = random.randbytes(64)
+        sha256 = hashlib.sha256(content).hexdigest()
+        node.put(f"/v1/node/files/{sha256}", content=content)
+        files.append({"path": name, "sha256": sha256, "size": len(content)})
+    report = {"job_id": job_id, "epoch": 1, "step": 20, "files": files}
+    for _ in range(2):  # sent again after a lost answer
+        assert node.post("/v1/node/checkpoints", json=report).status_code == 204
+
+
+def test_the_ranks_start_once_every_node_is_ready(world: World, crate: TestClient) -> None:
+    job_id = submit(world)
+    (order,) = beat(world.node, job_id, "ready")
+    assert order["slots"] == [0]
+    assert order["gang"] == {
+        "position": 0,
+        "rendezvous": {"address": "10.0.0.1", "port": 20_000, "key": ""},
+        "start": False,
+    }
+    (order,) = beat(crate, job_id, "preparing")
+    assert (order["gang"]["position"], order["gang"]["start"]) == (1, False)
+    assert not beat(world.node, job_id, "ready")[0]["gang"]["start"]
+    assert beat(crate, job_id, "ready")[0]["gang"]["start"]
+    assert beat(world.node, job_id, "ready")[0]["gang"]["start"]
+    shown = world.ann.get(f"/v1/jobs/{job_id}").json()
+    assert [(place["node"], place["ranks"]) for place in shown["nodes"]] == [
+        ("box", [0]),
+        ("crate", [1]),
+    ]
+
+
+def test_a_checkpoint_is_one_when_every_node_has_brought_its_part(
+    world: World, crate: TestClient
+) -> None:
+    job_id = submit(world)
+    beat(world.node, job_id, "running", step=20)
+    beat(crate, job_id, "starting")
+    bring(crate, job_id, "__1_0.distcp", "manifest-1.json")
+    assert world.ann.get(f"/v1/jobs/{job_id}/checkpoints").json()["data"] == []
+    bring(world.node, job_id, "__0_0.distcp", ".metadata", "manifest.json")
+    (found,) = world.ann.get(f"/v1/jobs/{job_id}/checkpoints").json()["data"]
+    assert found["step"] == 20
+    with world.database.read() as session:
+        kept = session.scalars(select(Checkpoint)).one()
+        assert {file["path"] for file in kept.files} == {
+            "__0_0.distcp",
+            "__1_0.distcp",
+            ".metadata",
+            "manifest.json",
+            "manifest-1.json",
+        }
+        assert session.scalars(select(CheckpointPart)).all() == []
+
+
+def test_the_end_of_one_part_is_an_order_to_stop_for_the_other(
+    world: World, crate: TestClient
+) -> None:
+    job_id = submit(world)
+    beat(world.node, job_id, "running", step=3)
+    beat(crate, job_id, "starting")
+    died = exit_record(job_id, outcome="killed", reason="Rank 1 on crate died.", guilt=0)
+    died["result"] = None
+    assert beat(crate, job_id, "exited", exit=died) == []
+    assert state_of(world, job_id) == "stopping"
+    (order,) = beat(world.node, job_id, "running", step=3)
+    assert order["stop"]["grace_s"] <= 10
+    lost = exit_record(job_id, outcome="user_error", reason="Connection closed.", guilt=3)
+    lost["result"] = None
+    beat(world.node, job_id, "exited", exit=lost)
+    assert state_of(world, job_id) == "queued"
+    (attempt,) = world.ann.get(f"/v1/jobs/{job_id}/attempts").json()["data"]
+    assert (attempt["outcome"], attempt["reason"]) == ("killed", "Rank 1 on crate died.")
+    assert [place["reason"] for place in attempt["nodes"]] == [
+        "Connection closed.",
+        "Rank 1 on crate died.",
+    ]
+
+
+def test_what_cannot_be_is_refused_at_submission(world: World, crate: TestClient) -> None:
+    answer = world.ann.post(
+        "/v1/jobs", json={**SPEC, "resources": {**SPEC["resources"], "nodes": 3}}
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "too_few_nodes")
+    lease = f"lease_{'0' * 26}"
+    answer = world.ann.post("/v1/jobs", json={**SPEC, "lease": lease})
+    assert (answer.status_code, answer.json()["code"]) == (422, "lease_mismatch")
+    answer = world.ann.post("/v1/jobs", json={**SPEC, "leases": [lease, lease]})
+    assert (answer.status_code, answer.json()["code"]) == (422, "lease_mismatch")
+    answer = world.ann.post("/v1/jobs", json={**SPEC, "leases": [lease, lease[:-1] + "1"]})
+    assert (answer.status_code, answer.json()["code"]) == (422, "unknown_lease")

@@ -1,0 +1,158 @@
+"""Limits by the minute: one count for all API processes, and one for each while Redis is away."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import redis
+from starlette.testclient import TestClient
+
+from api import rate_limits
+from api.app import create_app
+from api.rate_limits import OwnCounts, RateLimited, RateLimits
+from core.settings import ApiSettings
+from tests.api.conftest import NOWHERE, World, client, running_world
+from tests.api.shapes import job_spec
+
+LIMIT = 4
+
+
+@pytest.fixture
+def strict(sqlite_url: str, valkey_url: str, tmp_path: Path) -> ApiSettings:
+    """Low limits, counted in a real Valkey."""
+    return ApiSettings(
+        database_url=sqlite_url,
+        redis_url=valkey_url,
+        store=tmp_path / "store",
+        submissions_per_minute=LIMIT,
+        logins_per_minute=LIMIT,
+    )
+
+
+@pytest.fixture
+def two(strict: ApiSettings, valkey_url: str) -> Iterator[tuple[World, TestClient]]:
+    """An application with its people, and ann's client of a second one beside it."""
+    with ExitStack() as stack:
+        world = stack.enter_context(running_world(strict))
+        other = create_app(strict)
+        stack.callback(other.state.process.database.close)
+        for process in (world.process, other.state.process):
+            stack.callback(process.limits.close)
+        yield world, client(other, world.tokens["ann"])
+        forget(valkey_url)
+
+
+def forget(valkey_url: str) -> None:
+    """Nobody has done anything within the last minute."""
+    with redis.Redis.from_url(valkey_url) as valkey:
+        for key in valkey.scan_iter("trainyard.limits*"):
+            valkey.delete(key)
+
+
+def test_two_apis_share_a_persons_submissions(two: tuple[World, TestClient]) -> None:
+    world, elsewhere = two
+    answers = [
+        asked.post("/v1/jobs", json=job_spec())
+        for asked in (world.ann, elsewhere, elsewhere, world.ann, elsewhere, world.ann)
+    ]
+    assert [answer.status_code for answer in answers] == [201, 201, 201, 201, 429, 429]
+    left = [answer.headers["ratelimit-remaining"] for answer in answers]
+    assert left == ["3", "2", "1", "0", "0", "0"]
+    for answer in answers:
+        assert answer.headers["ratelimit-limit"] == str(LIMIT)
+        assert 1 <= int(answer.headers["ratelimit-reset"]) <= 60
+    refused = answers[-1]
+    assert refused.json()["code"] == "rate_limited"
+    assert refused.headers["retry-after"] == refused.headers["ratelimit-reset"]
+    assert world.bob.post("/v1/jobs", json=job_spec()).status_code == 201
+
+
+def test_two_apis_share_the_sign_ins_of_a_name(two: tuple[World, TestClient]) -> None:
+    world, elsewhere = two
+    guess = {"name": "ann", "password": "guess"}
+    statuses = [
+        asked.post("/v1/sessions", json=guess).status_code
+        for asked in (world.nobody, elsewhere, world.nobody, elsewhere, elsewhere, world.nobody)
+    ]
+    assert statuses == [401, 401, 401, 401, 429, 429]
+    shouted = {**guess, "name": "ANN"}
+    assert elsewhere.post("/v1/sessions", json=shouted).status_code == 429
+    assert elsewhere.post("/v1/sessions", json={**guess, "name": "bob"}).status_code == 401
+
+
+def test_a_guesser_locks_nobody_else_out(strict: ApiSettings, valkey_url: str) -> None:
+    """One address uses up its own tries of a name; its owner, at another one, still gets in."""
+    forget(valkey_url)
+    limits = RateLimits(strict)
+    for _ in range(LIMIT):
+        limits.count_sign_in("192.0.2.66", "ann")
+    with pytest.raises(RateLimited, match="sign-ins for this name"):
+        limits.count_sign_in("192.0.2.66", "ann")
+    limits.count_sign_in("192.0.2.7", "ann")
+    limits.count_sign_in("192.0.2.66", "bob")
+    for _ in range(LIMIT * 10 - LIMIT - 2):
+        limits.count_sign_in("192.0.2.66")
+    with pytest.raises(RateLimited, match="from your address"):
+        limits.count_sign_in("192.0.2.66")
+    limits.close()
+    forget(valkey_url)
+
+
+def test_a_class_that_opens_its_invitations_at_once_gets_in(strict: ApiSettings) -> None:
+    """Links have no name to guess: thirty people at thirty addresses are no attack."""
+    away = RateLimits(strict.model_copy(update={"redis_url": NOWHERE}))
+    for number in range(30):
+        away.count_sign_in(f"192.0.2.{number}")
+
+
+def test_a_study_counts_whole_or_not_at_all(strict: ApiSettings) -> None:
+    limits = RateLimits(strict)
+    user = f"user_{uuid.uuid4().hex}"
+    assert limits.count_submission(user, jobs=3).remaining == 1
+    with pytest.raises(RateLimited):
+        limits.count_submission(user, jobs=2)
+    assert limits.count_submission(user).remaining == 0
+    limits.close()
+
+
+def test_without_redis_each_process_counts_for_itself(strict: ApiSettings) -> None:
+    away = strict.model_copy(update={"redis_url": NOWHERE})
+    first, second = RateLimits(away), RateLimits(away)
+    for limits in (first, second):
+        for _ in range(LIMIT):
+            limits.count_submission("ann")
+        with pytest.raises(RateLimited, match="At most 4 submissions a minute"):
+            limits.count_submission("ann")
+
+
+def test_a_redis_that_goes_away_locks_nobody_out(
+    strict: ApiSettings, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile the process counts by itself; when it is back, its counts hold again."""
+    monkeypatch.setattr(rate_limits, "AWAY_S", 0.0)
+    road = tmp_path / "valkey"
+    there = Path(valkey_url.removeprefix("unix://").partition("?")[0])
+    limits = RateLimits(strict.model_copy(update={"redis_url": f"unix://{road}?db=0"}))
+    user = f"user_{uuid.uuid4().hex}"
+    road.symlink_to(there)
+    assert [limits.count_submission(user).remaining for _ in range(3)] == [3, 2, 1]
+    road.unlink()
+    limits.close()  # as a server does that goes away
+    assert [limits.count_submission(user).remaining for _ in range(LIMIT)] == [3, 2, 1, 0]
+    with pytest.raises(RateLimited):
+        limits.count_submission(user)
+    road.symlink_to(there)
+    assert limits.count_submission(user).remaining == 0
+    with pytest.raises(RateLimited):
+        limits.count_submission(user)
+    limits.close()
+
+
+def test_keys_that_are_quiet_are_forgotten() -> None:
+    counts = OwnCounts()
+    for number in range(10_001):
+        counts.count(f"name {number}", 0, 1)
+    assert counts.count("one more", 1, 1).allowed
+    assert len(counts._times) == 1

@@ -1,0 +1,213 @@
+"""Retention on a running application: what goes, what stays, who is told, and who sweeps."""
+
+import hashlib
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select, update
+
+from api.files.retention import Retention
+from core.clock import utc_now
+from core.settings import ApiSettings
+from core.tables.admin import AuditEntry
+from core.tables.files import Checkpoint, StoredFile
+from core.tables.notices import Notice
+from core.tables.telemetry import LogChunk, MetricChunk
+from tests.api.conftest import World, running_world
+from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
+
+DAY = timedelta(days=1)
+
+
+def put(world: World, path: str, content: bytes) -> dict[str, Any]:
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert world.node.put(f"/v1/node/files/{sha256}", content=content).status_code in (200, 201)
+    return {"path": path, "sha256": sha256, "size": len(content)}
+
+
+def beat(world: World, job_id: str, **seen: Any) -> None:
+    observed = {"job_id": job_id, "epoch": 1, **seen}
+    assert world.node.post("/v1/node/heartbeat", json=heartbeat(observed)).status_code == 200
+
+
+def trained(world: World, name: str, *, has_ended: bool = True, size: int = 10) -> str:
+    """A job with logs, metrics, two checkpoints and an artifact."""
+    job_id = str(world.ann.post("/v1/jobs", json=job_spec(name=name)).json()["id"])
+    place(world.database, job_id)
+    beat(world, job_id, phase="running", step=1)
+    told = {"job_id": job_id, "epoch": 1}
+    lines = [{"step": 1, "time": 1.0, "loss": 2.0}]
+    metrics = {**told, "rank": 0, "first_line": 0, "lines": lines}
+    assert world.node.post("/v1/node/metrics", json=metrics).status_code == 200
+    log = {**told, "rank": 0, "stream": "stdout", "first_byte": 0}
+    log |= {"size": 6, "content": "hello\n"}
+    assert world.node.post("/v1/node/logs", json=log).status_code == 200
+    for step in (200, 400):
+        files = [put(world, "manifest.json", f"{name} {step} ".encode().ljust(size, b"x"))]
+        report = {**told, "step": step, "files": files}
+        assert world.node.post("/v1/node/checkpoints", json=report).status_code == 204
+    artifact = {**told, "file": put(world, "sample.txt", name.encode())}
+    assert world.node.post("/v1/node/artifacts", json=artifact).status_code == 204
+    if has_ended:
+        beat(world, job_id, phase="exited", exit=exit_record(job_id), kept=True)
+        free(world.database, "box")
+    return job_id
+
+
+def kept(world: World, job_id: str) -> dict[str, int]:
+    """How much is left of each thing."""
+    with world.database.read() as session:
+        return {
+            "logs": session.scalar(select(func.count(LogChunk.id))) or 0,
+            "metrics": session.scalar(select(func.count(MetricChunk.id))) or 0,
+            "checkpoints": len(world.ann.get(f"/v1/jobs/{job_id}/checkpoints").json()["data"]),
+            "artifacts": len(world.ann.get(f"/v1/jobs/{job_id}/artifacts").json()["data"]),
+        }
+
+
+def retention(world: World, **changes: Any) -> Retention:
+    settings = world.process.settings.model_copy(update=changes)
+    return Retention(world.database, world.process.store, settings, "test")
+
+
+def files_on_disk(world: World) -> int:
+    return sum(len(list(path.iterdir())) for path in world.process.store.root.glob("[0-9a-f]?"))
+
+
+def events(world: World, job_id: str) -> list[dict[str, Any]]:
+    return list(world.ann.get(f"/v1/jobs/{job_id}/events").json()["data"])
+
+
+def test_what_is_too_old_goes_with_an_event_that_says_why(world: World) -> None:
+    job_id = trained(world, "old")
+    before = kept(world, job_id)
+    assert before["checkpoints"] == 2
+    assert min(before.values()) >= 1
+    assert retention(world).run(utc_now() + 100 * DAY)
+    assert kept(world, job_id) == before
+    assert retention(world).run(utc_now() + 200 * DAY)
+    assert kept(world, job_id) == {**before, "logs": 0, "checkpoints": 0}
+    told = [event for event in events(world, job_id) if event["reason_code"] == "age"]
+    assert sorted(event["kind"] for event in told) == ["checkpoints_deleted", "logs_deleted"]
+    assert "The job ended 200 days ago; logs are kept for 180." in told[0]["message"]
+
+
+def test_nothing_of_a_job_that_goes_on_is_ever_deleted(world: World) -> None:
+    job_id = trained(world, "live", has_ended=False)
+    before, files = kept(world, job_id), files_on_disk(world)
+    retention(world, user_storage_gib=1e-9).run(utc_now() + 5000 * DAY)
+    assert kept(world, job_id) == before
+    assert files_on_disk(world) == files
+
+
+def test_files_that_nothing_names_leave_the_store_after_a_day(world: World) -> None:
+    job_id = trained(world, "swept")
+    before = files_on_disk(world)
+    now = utc_now() + 200 * DAY
+    retention(world).run(now)  # the files were named when they were stored: long ago by now
+    assert files_on_disk(world) == before - 2  # both checkpoints'; the artifact stays
+    with world.database.read() as session:
+        entry = session.scalars(select(AuditEntry).where(AuditEntry.action == "store.sweep")).one()
+        gone = session.scalar(
+            select(func.count()).select_from(StoredFile).where(StoredFile.gone_at.is_not(None))
+        )
+    assert (entry.details["files"], gone) == (2, 2)
+    (artifact,) = world.ann.get(f"/v1/jobs/{job_id}/artifacts").json()["data"]
+    assert world.ann.get(f"/v1/jobs/{job_id}/artifacts/{artifact['id']}").status_code == 200
+
+
+def test_a_swept_file_may_come_again(world: World) -> None:
+    trained(world, "again")
+    retention(world).run(utc_now() + 200 * DAY)
+    job_id = trained(world, "again")
+    (_, first) = world.ann.get(f"/v1/jobs/{job_id}/checkpoints").json()["data"]
+    answer = world.ann.get(
+        f"/v1/jobs/{job_id}/checkpoints/{first['id']}", params={"path": "manifest.json"}
+    )
+    assert answer.content == b"again 200 "
+
+
+def test_a_file_that_is_named_while_it_is_swept_stays(world: World) -> None:
+    """A node asks whether the store has the file, and names it a little later."""
+    trained(world, "first")
+    with world.database.write() as session:
+        session.execute(update(Checkpoint).values(deleted_at=utc_now(), files=[]))
+        session.execute(update(StoredFile).values(named_at=utc_now() - 3 * DAY))
+    job_id = str(world.ann.post("/v1/jobs", json=job_spec(name="first")).json()["id"])
+    place(world.database, job_id)
+    beat(world, job_id, phase="running", step=1)
+    content = b"first 200 "
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert world.node.head(f"/v1/node/files/{sha256}").status_code == 200
+    file = {"path": "manifest.json", "sha256": sha256, "size": len(content)}
+    report = {"job_id": job_id, "epoch": 1, "step": 200, "files": [file]}
+    swept = retention(world)
+    assert world.node.post("/v1/node/checkpoints", json=report).status_code == 204
+    swept.run(utc_now())
+    assert world.process.store.has(sha256)
+    swept.run(utc_now() + DAY)
+    assert world.process.store.has(sha256)
+
+
+def test_a_report_about_a_swept_file_asks_for_it_again(world: World) -> None:
+    trained(world, "first")
+    with world.database.write() as session:
+        session.execute(update(Checkpoint).values(deleted_at=utc_now(), files=[]))
+    retention(world).run(utc_now() + 2 * DAY)
+    job_id = str(world.ann.post("/v1/jobs", json=job_spec(name="first")).json()["id"])
+    place(world.database, job_id)
+    content = b"first 200 "
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert world.node.head(f"/v1/node/files/{sha256}").status_code == 404
+    file = {"path": "manifest.json", "sha256": sha256, "size": len(content)}
+    report = {"job_id": job_id, "epoch": 1, "step": 200, "files": [file]}
+    answer = world.node.post("/v1/node/checkpoints", json=report)
+    assert answer.json()["code"] == "file_missing"
+
+
+def test_over_the_limit_superseded_checkpoints_go_and_the_owner_is_warned_once(
+    world: World,
+) -> None:
+    job_id = trained(world, "big", size=4000)
+    limit = 6000 / (1 << 30)
+    chore = retention(world, user_storage_gib=limit)
+    assert chore.run(utc_now())
+    assert [c["step"] for c in world.ann.get(f"/v1/jobs/{job_id}/checkpoints").json()["data"]] == [
+        400
+    ]
+    (told,) = [event for event in events(world, job_id) if event["reason_code"] == "storage"]
+    assert "ann holds 7.8 KiB and may hold 5.9 KiB" in told["message"]
+    assert chore.run(utc_now() + DAY)
+    with world.database.read() as session:
+        (notice,) = session.scalars(select(Notice)).all()
+    assert notice.kind == "storage_nearly_full"
+    assert "nothing can be uploaded or submitted" in notice.facts["message"]
+
+
+def test_two_processes_do_not_both_forget(world: World) -> None:
+    now = utc_now()
+    assert retention(world).run(now)
+    assert not retention(world).run(now + timedelta(hours=4))
+    assert retention(world).run(now + timedelta(hours=6))
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_over_the_limit_nothing_more_is_taken_and_the_answer_says_why(
+    settings: ApiSettings,
+) -> None:
+    with running_world(settings.model_copy(update={"user_storage_gib": 20 / (1 << 30)})) as world:
+        trained(world, "full", size=100)
+        refusals = [
+            world.ann.post("/v1/jobs", json=job_spec()),
+            world.ann.post("/v1/datasets?name=more", content=b"some text\n" * 500),
+        ]
+        for answer in refusals:
+            assert (answer.status_code, answer.json()["code"]) == (409, "storage_full")
+            assert "ann holds 204 bytes of 20 bytes" in answer.json()["detail"]
+        assert world.bob.post("/v1/jobs", json=job_spec()).status_code == 201
+        mine = world.ann.get("/v1/me/storage").json()
+        assert mine["by_kind"] == {"checkpoints": 200, "artifacts": 4}
+        assert mine["limits"] == [{"name": "ann", "used": 204, "limit": 20}]
+        assert len(mine["warnings"]) == 1
+        assert mine["keep_days"]["logs"] == 180

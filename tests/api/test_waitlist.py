@@ -1,0 +1,202 @@
+"""/v1/waitlist, /v1/maintenance and calendar feeds over HTTP."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from icalendar import Calendar
+from sqlalchemy import select
+
+from core import waitlist
+from core.clock import utc_now
+from core.policy.grid import HOUR
+from core.tables.leases import Lease, Wait
+from core.tables.notices import Notice
+from tests.api.conftest import World, client, enrol
+from tests.api.shapes import heartbeat
+from tests.api.times import next_hour
+
+
+def block(more: int = 1, hours: int = 2, **changes: Any) -> dict[str, Any]:
+    return {"node": "box", "start": next_hour(more), "hours": hours, **changes}
+
+
+def join(world: World, who: Any, more: int = 1, **changes: Any) -> dict[str, Any]:
+    body = {
+        "node_class": "cpu2",
+        "first_start": next_hour(more),
+        "last_start": next_hour(more),
+        "hours": 2,
+        **changes,
+    }
+    answer = who.post("/v1/waitlist", json=body)
+    assert answer.status_code == 201, answer.text
+    wait: dict[str, Any] = answer.json()
+    return wait
+
+
+def serve(world: World, wait_id: str) -> None:
+    """What the scheduler does with the next in line."""
+    with world.database.write() as session:
+        wait = session.get_one(Wait, wait_id)
+        free = waitlist.find(session, wait, now=utc_now())
+        assert free is not None
+        assert waitlist.offer(session, wait, free, now=utc_now())
+
+
+def test_who_waits_is_offered_what_was_cancelled_and_takes_it_up_once(world: World) -> None:
+    taken = world.ann.post("/v1/leases", json=block()).json()
+    first, second = join(world, world.bob), join(world, world.ann)
+    assert (first["state"], first["ahead"], second["ahead"]) == ("waiting", 0, 1)
+    assert world.ann.get(f"/v1/waitlist/{first['id']}").status_code == 404
+    assert world.bob.post(f"/v1/waitlist/{first['id']}/accept").json()["code"] == "no_offer"
+    world.ann.delete(f"/v1/leases/{taken['id']}")
+    serve(world, first["id"])
+
+    shown = world.bob.get(f"/v1/waitlist/{first['id']}").json()
+    assert (shown["state"], shown["offer"]["node"]) == ("offered", "box")
+    assert world.ann.post("/v1/leases", json=block()).json()["code"] == "node_taken"
+    assert world.ann.post(f"/v1/waitlist/{first['id']}/accept").status_code == 404
+    answer = world.bob.post(f"/v1/waitlist/{first['id']}/accept")
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["hold_start"] == taken["hold_start"]
+    again = world.bob.post(f"/v1/waitlist/{first['id']}/accept")
+    assert (again.status_code, again.json()["code"]) == (409, "no_offer")
+    with world.database.read() as session:
+        (notice,) = session.scalars(select(Notice).where(Notice.kind == "block_offered"))
+    assert notice.facts["wait"] == first["id"]
+
+
+def test_a_declined_offer_goes_to_the_next_and_a_left_one_is_free(world: World) -> None:
+    first, second = join(world, world.bob), join(world, world.ann)
+    serve(world, first["id"])
+    declined = world.bob.post(f"/v1/waitlist/{first['id']}/decline").json()
+    assert (declined["state"], declined["ahead"]) == ("waiting", 1)
+    serve(world, second["id"])
+    assert world.ann.delete(f"/v1/waitlist/{second['id']}").status_code == 204
+    assert world.bob.post("/v1/leases", json=block()).status_code == 201
+    (mine,) = world.ann.get("/v1/waitlist").json()["data"]
+    assert mine["state"] == "left"
+
+
+def test_wrong_wishes_name_their_field(world: World) -> None:
+    good = {
+        "node_class": "cpu2",
+        "first_start": next_hour(),
+        "last_start": next_hour(),
+        "hours": 2,
+    }
+    for change, param in (
+        ({"node_class": None}, "node_class"),
+        ({"node_class": "h100"}, "node_class"),
+        ({"node": "box"}, "node_class"),
+        ({"last_start": next_hour(-3), "first_start": next_hour(-4)}, "last_start"),
+        ({"last_start": next_hour(-3)}, "last_start"),
+        ({"first_start": None}, "start"),
+        ({"hours": 0}, "hours"),
+    ):
+        answer = world.ann.post("/v1/waitlist", json={**good, **change})
+        problem = answer.json()
+        assert answer.status_code == 422, (change, answer.text)
+        assert param in [problem.get("param"), *(one["param"] for one in problem["errors"])]
+
+
+def maintain(**changes: Any) -> dict[str, Any]:
+    return {"nodes": ["box"], "start": next_hour(1), "hours": 2, "why": "New disks.", **changes}
+
+
+def test_maintenance_over_leases_needs_its_plan_and_moves_or_refunds_each_56(
+    world: World,
+) -> None:
+    crate = client(world.app, enrol(world.app, world.database, "crate"))
+    crate.post("/v1/node/heartbeat", json=heartbeat())
+    moved = world.ann.post("/v1/leases", json=block()).json()["id"]
+    week = timedelta(days=7)
+    later = (datetime.fromisoformat(next_hour(1)) + week).isoformat()
+    refunded = world.bob.post("/v1/leases", json=block(start=later)).json()["id"]
+    world.ann.post("/v1/leases", json=block(start=later, node="crate"))
+    wanted = maintain(rule="FREQ=WEEKLY;COUNT=3", zone="UTC")
+
+    assert world.ann.post("/v1/maintenance", json=wanted).status_code == 403
+    plan = world.staff.post("/v1/maintenance/plan", json=wanted).json()
+    assert {one["lease"]: (one["act"], one["to_node"]) for one in plan["displaced"]} == {
+        moved: ("move", "crate"),
+        refunded: ("refund", None),
+    }
+    refused = world.staff.post("/v1/maintenance", json=wanted)
+    assert (refused.status_code, refused.json()["code"]) == (409, "plan_needed")
+    assert world.ann.get(f"/v1/leases/{moved}").json()["node"] == "box"
+
+    made = world.staff.post("/v1/maintenance", json={**wanted, "plan": plan["plan"]}).json()
+    assert [one["held"] for one in made["occurrences"]] == [True, True, True]
+    assert {one["lease"]: one["result"] for one in made["displaced"]} == {
+        moved: "moved to crate",
+        refunded: "refunded",
+    }
+    assert world.ann.get(f"/v1/leases/{moved}").json()["node"] == "crate"
+    lost = world.bob.get(f"/v1/leases/{refunded}").json()
+    assert (lost["state"], lost["counts"], lost["settled_as"]) == (
+        "cancelled",
+        False,
+        "maintenance",
+    )
+    assert world.bob.post("/v1/leases", json=block()).json()["code"] == "node_taken"
+    assert world.staff.delete(f"/v1/maintenance/{made['id']}").status_code == 204
+    assert world.bob.post("/v1/leases", json=block()).status_code == 201
+
+
+def test_a_stale_plan_displaces_nothing(world: World) -> None:
+    lease = world.ann.post("/v1/leases", json=block()).json()["id"]
+    plan = world.staff.post("/v1/maintenance/plan", json=maintain()).json()["plan"]
+    world.ann.post(f"/v1/leases/{lease}/extend", json={"hours": 1})
+    answer = world.staff.post("/v1/maintenance", json=maintain(plan=plan))
+    assert (answer.status_code, answer.json()["code"]) == (409, "plan_needed")
+    assert "changed since" in answer.json()["detail"]
+    assert world.ann.get(f"/v1/leases/{lease}").json()["state"] == "booked"
+
+
+def events_of(world: World, url: str) -> dict[str, Any]:
+    answer = world.nobody.get(url)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/calendar")
+    calendar = Calendar.from_ical(answer.content)
+    return {str(event["uid"]): event for event in calendar.walk("VEVENT")}
+
+
+def test_a_feed_shows_own_leases_and_cancelled_ones_as_such_75(world: World) -> None:
+    lease = world.ann.post("/v1/leases", json=block()).json()
+    world.bob.post("/v1/leases", json=block(more=5))
+    feed = world.ann.post("/v1/calendars", json={}).json()
+    url = feed["url"].removeprefix("http://127.0.0.1:8471")
+    ((uid, event),) = events_of(world, url).items()
+    start = event["dtstart"].dt
+    assert start == datetime.fromisoformat(lease["hold_start"])
+    assert start.utcoffset() == timedelta(0)
+    assert event["dtend"].dt == start + 2 * HOUR - timedelta(minutes=5)
+    assert (event["sequence"], event["status"]) == (0, "CONFIRMED")
+    world.ann.post(f"/v1/leases/{lease['id']}/extend", json={"hours": 1})
+    assert events_of(world, url)[uid]["sequence"] == 1
+    world.ann.delete(f"/v1/leases/{lease['id']}")
+    cancelled = events_of(world, url)[uid]
+    assert (cancelled["sequence"], cancelled["status"]) == (2, "CANCELLED")
+
+    (listed,) = world.ann.get("/v1/calendars").json()["data"]
+    assert (listed["id"], listed["url"]) == (feed["id"], None)
+    assert world.bob.delete(f"/v1/calendars/{feed['id']}").status_code == 404
+    assert world.ann.delete(f"/v1/calendars/{feed['id']}").status_code == 204
+    assert world.nobody.get(url).status_code == 404
+
+
+def test_a_feed_of_a_node_is_for_staff_and_names_nobody_75(world: World) -> None:
+    world.ann.post("/v1/leases", json=block())
+    world.staff.post("/v1/maintenance", json=maintain(start=next_hour(6)))
+    assert world.ann.post("/v1/calendars", json={"node": "box"}).status_code == 403
+    feed = world.staff.post("/v1/calendars", json={"node": "box"}).json()
+    url = feed["url"].removeprefix("http://127.0.0.1:8471")
+    events = events_of(world, url).values()
+    assert sorted(str(event["summary"]) for event in events) == [
+        "box is leased",
+        "box: maintenance",
+    ]
+    assert "ann" not in world.nobody.get(url).text
+    with world.database.read() as session:
+        assert session.scalars(select(Lease)).one().user_id not in world.nobody.get(url).text

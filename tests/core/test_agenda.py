@@ -1,0 +1,290 @@
+"""Agendas: the sum law, no job that fits and ends too late, whose turn it is, what is late."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.agenda import (
+    HANDOVER,
+    Item,
+    Member,
+    OnFailure,
+    Outlook,
+    Standing,
+    outlook,
+    rules,
+    summary,
+    turns,
+)
+from core.states import JobState
+from scheduler.timeline import CLEANING_S
+from tests.scheduler.world import at
+
+SLOTS = 4
+BEGINS, STOP = at(12), at(14, 55)
+J = JobState
+ITEMS = st.lists(
+    st.builds(
+        Item,
+        name=st.just("a job"),
+        slots=st.integers(1, SLOTS),
+        budget_s=st.integers(60, 5 * 3600),
+        expected_s=st.none() | st.floats(0, 1e5),
+    ),
+    min_size=1,
+    max_size=8,
+)
+MOMENTS = st.integers(-3600, 6 * 3600).map(lambda s: BEGINS + timedelta(seconds=s))
+
+
+def seen(items: list[Item], now: datetime = BEGINS, *, side_by_side: bool = False) -> Outlook:
+    return outlook(
+        items, begins=BEGINS, usable_end=STOP, now=now, slots=SLOTS, side_by_side=side_by_side
+    )
+
+
+def minutes(budget: int, *, slots: int = SLOTS, name: str = "a job", **changes: object) -> Item:
+    return replace(Item(name=name, slots=slots, budget_s=60 * budget), **changes)  # type: ignore[arg-type]
+
+
+def running(budget: int, since: datetime, now: datetime, **changes: object) -> Item:
+    used_s = (now - since).total_seconds()
+    return minutes(budget, state=J.RUNNING, started_at=since, used_s=used_s, **changes)
+
+
+def done(budget: int, start: datetime, end: datetime, **changes: object) -> Item:
+    changes = {"state": J.SUCCEEDED, **changes}
+    return minutes(budget, started_at=start, ended_at=end, **changes)
+
+
+@st.composite
+def under_way(draw: st.DrawFn) -> tuple[list[Item], datetime]:
+    """An agenda in the middle: some jobs have ended, one or none runs, the rest waits."""
+    items, now = draw(ITEMS), draw(MOMENTS)
+    num_ended = draw(st.integers(0, len(items)))
+    reached = BEGINS
+    told = []
+    for index, item in enumerate(items):
+        if index < num_ended and reached < now:
+            end = min(now, reached + timedelta(seconds=draw(st.integers(0, int(item.budget_s)))))
+            told.append(replace(item, state=J.SUCCEEDED, started_at=reached, ended_at=end))
+            reached = end + HANDOVER
+        elif index == num_ended and reached < now:
+            used_s = min(item.budget_s, (now - reached).total_seconds())
+            told.append(replace(item, state=J.RUNNING, started_at=reached, used_s=used_s))
+        else:
+            told.append(item)
+    return told, now
+
+
+# ---------------------------------------------------------------------------------- whether it fits
+
+
+@given(ITEMS)
+def test_one_after_the_other_takes_all_wall_times_and_the_hand_overs_between_them(
+    items: list[Item],
+) -> None:
+    found = seen(items)
+    whole = timedelta(seconds=sum(item.budget_s for item in items)) + (len(items) - 1) * HANDOVER
+    assert found.lines[-1].planned.end == BEGINS + whole
+    assert found.spare_s == (STOP - BEGINS - whole).total_seconds()
+    assert found.fits == (found.spare_s >= 0)
+
+
+@given(under_way(), st.booleans())
+def test_nothing_fits_that_ends_after_the_end(
+    case: tuple[list[Item], datetime], side_by_side: bool
+) -> None:
+    items, now = case
+    found = seen(items, now, side_by_side=side_by_side)
+    for line in found.lines:
+        assert line.fits == (line.latest is None or line.latest.end <= STOP)
+        if line.likely is not None and line.latest is not None:
+            assert line.likely.end <= line.latest.end
+    assert found.fits == all(line.fits for line in found.lines)
+    if not found.fits:
+        assert found.spare_s < 0
+        assert found.first_cut is not None
+        assert all(line.fits for line in found.lines[: found.first_cut])
+    assert summary(found)
+
+
+@given(ITEMS, MOMENTS)
+def test_side_by_side_no_slot_is_given_twice_and_nobody_is_passed(
+    items: list[Item], now: datetime
+) -> None:
+    spans = [line.latest for line in seen(items, now, side_by_side=True).lines]
+    starts = [span.start for span in spans if span]
+    assert starts == sorted(starts)
+    for start in starts:
+        held = [
+            item.slots
+            for item, span in zip(items, spans, strict=True)
+            if span and span.start <= start < span.end + HANDOVER
+        ]
+        assert sum(held) <= SLOTS
+
+
+@given(ITEMS)
+def test_side_by_side_is_never_later_than_one_after_the_other(items: list[Item]) -> None:
+    beside, after = seen(items, side_by_side=True), seen(items)
+    for one, other in zip(beside.lines, after.lines, strict=True):
+        assert one.planned.start <= other.planned.start
+
+
+def test_small_jobs_run_beside_each_other_and_a_wide_one_waits_for_both() -> None:
+    items = [minutes(60, slots=2), minutes(30, slots=2), minutes(30, slots=4)]
+    lines = seen(items, side_by_side=True).lines
+    assert [line.planned.start for line in lines] == [BEGINS, BEGINS, at(13, 1)]
+
+
+def test_the_first_job_that_would_not_end_is_named_and_how_much_to_cut() -> None:
+    items = [minutes(m, name=f"part {m}") for m in (100, 60, 50, 20)]
+    found = seen(items)
+    assert (found.first_cut, found.spare_s) == (2, -(230 + 3 - 175) * 60)
+    assert summary(found) == (
+        "Over by 58min if every job uses up its wall time: part 50 would be stopped, part 20 would "
+        "not start. Cut 58min of wall time, or leave jobs out."
+    )
+
+
+def test_what_is_likely_is_told_beside_what_is_sure() -> None:
+    items = [minutes(100, expected_s=3000), minutes(100, expected_s=3000)]
+    found = seen(items)
+    assert not found.fits
+    assert found.likely_spare_s == (175 - 101) * 60
+    assert summary(found).endswith("As it looks, all end with 1h 14min to spare.")
+    unknown = seen([*items, minutes(20)])
+    assert unknown.likely_spare_s is None
+    assert "As it looks" not in summary(unknown)
+
+
+def test_the_hand_over_is_the_schedulers() -> None:
+    assert HANDOVER.total_seconds() == CLEANING_S
+
+
+# ------------------------------------------------------------------------------------- what is late
+
+
+@pytest.mark.parametrize(
+    ("begun", "late_s"), [(at(12), 0), (at(12, 0, 30), 0), (at(12, 7), 7 * 60)]
+)
+def test_what_begins_late_makes_those_behind_it_late(begun: datetime, late_s: int) -> None:
+    now = at(12, 10)
+    found = seen([running(60, begun, now, name="one"), minutes(60, name="two")], now)
+    assert [line.late_s for line in found.lines] == [late_s, late_s]
+    assert ("Late: one and two, by 7min at most." in summary(found)) == bool(late_s)
+
+
+def test_what_ends_early_leaves_more_time() -> None:
+    now = at(12, 20)
+    found = seen([done(60, at(12), now), minutes(60), minutes(52)], now)
+    assert [line.latest and line.latest.start for line in found.lines] == [
+        at(12),
+        at(12, 21),
+        at(13, 22),
+    ]
+    assert found.fits
+    assert not any(line.late_s for line in found.lines)
+    assert summary(found) == "Fits with 41min to spare, even if every job uses up its wall time."
+
+
+def test_a_lease_that_has_begun_while_nothing_runs_is_late_by_the_time_that_is_gone() -> None:
+    found = seen([minutes(60), minutes(60)], at(12, 5))
+    assert [line.late_s for line in found.lines] == [300, 300]
+
+
+def test_a_running_job_is_judged_by_the_speed_that_it_has() -> None:
+    now = at(12, 20)
+    found = seen([running(60, at(12), now, progress=0.5)], now)
+    (line,) = found.lines
+    assert line.likely is not None
+    assert line.likely.end == at(12, 40)
+    slow = running(60, at(12), now, progress=0.1)
+    assert seen([slow], now).lines[0].likely == seen([slow], now).lines[0].latest  # cut at 13:00
+
+
+def test_a_job_that_never_ran_takes_no_time_and_a_paused_one_is_not_counted() -> None:
+    now = at(12, 20)
+    gone = minutes(60, name="gone", state=J.CANCELLED, ended_at=now)
+    resting = minutes(90, name="resting", state=J.PAUSED)
+    found = seen([gone, resting, minutes(100, name="last")], now)
+    assert [line.latest and line.latest.start for line in found.lines] == [None, None, now]
+    assert found.fits
+    assert summary(found).endswith("Paused, and not counted: resting.")
+
+
+def test_what_is_over_is_told_by_how_it_went() -> None:
+    items = [
+        done(20, at(12), at(12, 10)),
+        done(20, at(12, 11), at(12, 31), state=J.FAILED, reason_code="time_limit"),
+        done(20, at(12, 32), at(12, 33), state=J.FAILED, reason_code="user_error"),
+    ]
+    found = seen(items, at(14))
+    assert [line.item.standing for line in found.lines] == [
+        Standing.DONE,
+        Standing.CUT,
+        Standing.FAILED,
+    ]
+    assert summary(found) == "Over: 1 done, 1 cut, 1 failed."
+
+
+def test_the_rules_stand_in_a_sentence() -> None:
+    assert "if one fails, the others go on" in rules(side_by_side=False, on_failure=OnFailure.GO_ON)
+    assert "are cancelled" in rules(side_by_side=True, on_failure=OnFailure.STOP)
+
+
+# --------------------------------------------------------------------------------------- whose turn
+
+
+def ahead(
+    *states: JobState,
+    side_by_side: bool = False,
+    on_failure: OnFailure = OnFailure.GO_ON,
+    code: str = "",
+) -> dict[str, tuple[str, ...] | str]:
+    """By job (1, 2, ...), those it waits for; or the failed one because of which it is not to
+    run."""
+    members = [Member(str(i), state, code, 600.0) for i, state in enumerate(states, start=1)]
+    found = turns("agenda_1", members, side_by_side=side_by_side, on_failure=on_failure)
+    return {job: turn.called_off_by or turn.ahead for job, turn in found.items()}
+
+
+def test_one_after_the_other_each_waits_for_those_before_it() -> None:
+    assert ahead(J.QUEUED, J.QUEUED, J.QUEUED) == {"1": (), "2": ("1",), "3": ("1", "2")}
+    assert ahead(J.SUCCEEDED, J.RUNNING, J.QUEUED) == {"3": ("2",)}
+    assert ahead(J.FAILED, J.CANCELLED, J.QUEUED) == {"3": ()}
+
+
+def test_nobody_waits_for_a_paused_job_and_it_comes_back_behind_the_one_that_runs() -> None:
+    assert ahead(J.PAUSED, J.QUEUED) == {"2": ()}
+    assert ahead(J.QUEUED, J.RUNNING, J.QUEUED) == {"1": ("2",), "3": ("1", "2")}
+
+
+def test_side_by_side_each_waits_until_those_before_it_have_started() -> None:
+    assert ahead(J.RUNNING, J.STARTING, J.QUEUED, J.QUEUED, side_by_side=True) == {
+        "3": (),
+        "4": ("1", "2", "3"),
+    }
+
+
+def test_a_failure_calls_the_rest_off_where_that_was_asked_for() -> None:
+    stop = OnFailure.STOP
+    assert ahead(J.FAILED, J.RUNNING, J.QUEUED, on_failure=stop) == {"3": "1"}
+    assert ahead(J.FAILED, J.QUEUED, on_failure=stop, code="time_limit") == {"2": ()}
+    assert ahead(J.CANCELLED, J.QUEUED, on_failure=stop) == {"2": ()}
+
+
+@given(st.lists(st.sampled_from(list(JobState)), max_size=8), st.booleans())
+def test_somebody_who_waits_always_has_the_turn_or_waits_for_one_who_runs(
+    states: list[JobState], side_by_side: bool
+) -> None:
+    members = [Member(str(i), state, "", 60.0) for i, state in enumerate(states)]
+    found = turns("a", members, side_by_side=side_by_side, on_failure=OnFailure.GO_ON)
+    runs = {m.job_id for m in members if m.state in (J.STARTING, J.RUNNING, J.STOPPING)}
+    if found:
+        first = found[min(found, key=int)]
+        assert not first.ahead or set(first.ahead) & runs

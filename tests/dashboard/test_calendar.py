@@ -1,0 +1,100 @@
+"""The calendar under rules: bands, demand before the window closes, maintenance of staff."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests import chromium
+from tests.dashboard import stage as stages
+from tests.dashboard.conftest import opened
+from tests.dashboard.stage import Stage
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A platform full of data, with a course's rules in force."""
+    if chromium.find() is None:
+        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
+    with stages.raised(tmp_path_factory.mktemp("stage")) as stage:
+        stages.fill(stage)
+        stages.apply_policy(stage)
+        yield stage
+
+
+@pytest.fixture
+def page(stage: Stage, chrome: Browser) -> Iterator[Page]:
+    """A page of staff."""
+    yield from opened(stage, chrome, "ta-03")
+
+
+def on_day(page: Page, day: int) -> None:
+    """Open the calendar on the n-th day from today."""
+    page.goto("/calendar")
+    page.locator("[data-week-grid] [data-day]").nth(day).click()
+    page.wait_for_load_state("networkidle")
+    page.locator("[data-lane=south-01] .cell").nth(5).wait_for()
+
+
+def test_nights_are_drawn_and_named(page: Page) -> None:
+    on_day(page, 3)
+    names = page.locator("[data-day-grid] .bandname")
+    assert set(names.all_inner_texts()) == {"night"}
+    assert names.count() == 2, "the end of one and the beginning of the next"
+    strips = page.locator("[data-lane=east-01] .band")
+    columns = strips.evaluate_all(
+        "all => all.map(one => ['--s', '--e'].map(name => one.style.getPropertyValue(name)))"
+    )
+    assert columns == [["0", "6"], ["22", "24"]]
+    assert page.inner_text("[data-band-names]") == "night"
+    assert page.locator("[data-lane=cpu-01] .band").count() == 0, "another policy's node"
+
+
+def test_demand_before_the_window_closes_is_shown_with_its_reason(stage: Stage, page: Page) -> None:
+    page.goto("/calendar")
+    page.locator("[data-forecast] li").first.wait_for()
+    text = page.inner_text("[data-forecast-card]")
+    assert "node-hours of quota are left" in text
+    assert "what quotas of 3 people allow, not what they will do" in text
+    assert page.locator("[data-forecast] li").count() in (9, 10)
+    assert "student" not in text
+
+
+def test_staff_keep_hours_for_maintenance_and_give_them_back(page: Page) -> None:
+    on_day(page, 4)
+    page.locator("[data-lane=south-01] .cell").nth(5).click()
+    page.click("[data-book] details summary")
+    page.fill("[data-upkeep-why]", "New fans")
+    page.click("[data-upkeep-plan]")
+    page.locator("[data-upkeep-answer]", has_text="Nobody has these hours").wait_for()
+    page.click("[data-upkeep-keep]")
+    page.locator("[data-lease-answer]", has_text="Kept for maintenance: New fans").wait_for()
+    page.locator("[data-lane=south-01] .upkeep").wait_for()
+    row = page.locator("[data-upkeep] li", has_text="New fans")
+    row.locator("summary").click()
+    row.locator("[data-upkeep-end]").click()
+    page.locator("[data-lease-answer]", has_text="The maintenance is over.").wait_for()
+    page.locator("[data-lane=south-01] .upkeep").wait_for(state="detached")
+
+
+def test_who_stands_in_the_way_of_maintenance_is_named_first(page: Page) -> None:
+    page.goto("/calendar")
+    page.locator("[data-week-grid] [data-day]").nth(1).click()
+    page.wait_for_load_state("networkidle")
+    page.locator("[data-taken]").first.click()
+    page.click("[data-book] details summary")
+    page.fill("[data-upkeep-why]", "A broken fan")
+    page.click("[data-upkeep-plan]")
+    page.locator("[data-upkeep-answer] .verdict[data-state=warn]").wait_for()
+    assert "stands in the way" in page.inner_text("[data-upkeep-answer]")
+    assert "student" in page.inner_text("[data-upkeep-answer]")
+
+
+def test_who_is_no_staff_keeps_nothing_for_maintenance(stage: Stage, chrome: Browser) -> None:
+    for page in opened(stage, chrome, "student-04"):
+        page.goto("/calendar")
+        page.locator("[data-day-grid] [data-lane]").first.wait_for()
+        assert page.locator("[data-upkeep-plan]").count() == 0
+        assert page.locator("[data-upkeep]").count() == 0

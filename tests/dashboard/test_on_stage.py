@@ -1,0 +1,584 @@
+"""Pages in a real browser over a platform that is full of data: what needs no training."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import axe_playwright_python
+import pytest
+from playwright.sync_api import Browser, Page
+
+from api.watching import log_store
+from core.clock import utc_now
+from core.states import JobState
+from tests import chromium
+from tests.dashboard import stage as stages
+from tests.dashboard.conftest import opened
+from tests.dashboard.stage import Stage
+from tests.running import wait_for
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+FOUR = ("homework-4-ddp", "homework-4-fsdp", "homework-4-zero2", "homework-4-tensor")
+LLAMA = "llama-7b-python"
+# Widths of a phone, a laptop and a large screen.
+WIDTHS = (360, 1280, 2560)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A platform full of data."""
+    if chromium.find() is None:
+        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
+    with stages.raised(tmp_path_factory.mktemp("stage")) as stage:
+        stages.fill(stage)
+        yield stage
+
+
+@pytest.fixture
+def page(stage: Stage, chrome: Browser) -> Iterator[Page]:
+    """Ada's page; whatever it complains about fails the test."""
+    yield from opened(stage, chrome, "ada")
+
+
+def address(stage: Stage, path: str) -> str:
+    """The path with `{name}` replaced by that job's id."""
+    return re.sub(r"\{([^}]+)\}", lambda found: stage.jobs[found[1]], path)
+
+
+COMPARED = "/jobs/compare?" + "&".join(f"job={{{name}}}" for name in FOUR)
+PAGES = (
+    "/calendar",
+    "/jobs",
+    COMPARED,
+    "/reports",
+    f"/jobs/{{{LLAMA}}}",
+    "/jobs/new",
+    "/nodes",
+    "/usage",
+    "/account",
+    "/admin/cleanups",
+    "/admin/people",
+    "/admin/policies",
+    "/admin/audit",
+    "/admin/settings",
+)
+
+
+def settle(page: Page) -> None:
+    """Until nothing is being fetched and the charts that have data are drawn."""
+    page.wait_for_load_state("load")
+    idle = "document.querySelector('[aria-busy=true], .htmx-request') === null"
+    wait_for(lambda: page.evaluate(idle), what="the answers", every_s=0.1)
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_accessible_and_fits_every_width(
+    stage: Stage, chrome: Browser, path: str, scheme: Any
+) -> None:
+    context = chrome.new_context(
+        base_url=stage.url,
+        storage_state=stage.storage(),  # type: ignore[arg-type]
+        color_scheme=scheme,
+        reduced_motion="reduce",
+        bypass_csp=True,  # the checker is put in as a script
+    )
+    page = context.new_page()
+    page.goto(address(stage, path))
+    settle(page)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        # The charts follow a change of the window in the frame after it.
+        fits = f"document.documentElement.scrollWidth <= {width}"
+        wait_for(lambda fits=fits: page.evaluate(fits), what="the page to fit", every_s=0.1)
+        if width == 2560:
+            continue
+        page.evaluate(AXE)
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        told = [
+            (one["id"], [node["target"] for node in one["nodes"]]) for one in found["violations"]
+        ]
+        assert told == [], f"{path} at {width} px, {scheme}"
+    context.close()
+
+
+def test_two_rows_are_selected_and_compared_by_keys_alone(stage: Stage, page: Page) -> None:
+    page.goto("/jobs?search=homework&order=name")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    assert page.locator("[data-compare]").is_disabled(), "one is not enough"
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.keyboard.press("c")
+    page.wait_for_url("**/jobs/compare?*")
+    assert page.inner_text("h1") == "homework-4"
+    labels = page.locator("[data-results] thead a").all_inner_texts()
+    assert labels == ["ddp", "fsdp"]
+    page.locator("[data-row=reach] .best").wait_for()
+    assert page.inner_text("[data-read=fastest]").startswith("ddp, ")
+
+
+def test_a_loss_to_reach_is_typed_and_the_times_follow(stage: Stage, page: Page) -> None:
+    page.goto(address(stage, COMPARED))
+    cells = page.locator("[data-row=reach] [data-cell]")
+    page.locator("[data-row=reach] .best").wait_for()
+    before = cells.all_inner_texts()
+    page.fill("[data-target]", "3")
+    after = cells.all_inner_texts()
+    assert len(after) == 4
+    assert all(text[0].isdigit() for text in after)
+    assert before != after
+    page.fill("[data-target]", "0.1")
+    assert set(cells.all_inner_texts()) == {"\u2013"}, "nobody was ever there"
+    shown = page.locator("[data-specs] tbody tr:visible")
+    some = shown.count()
+    page.click("[data-fields=all]")
+    assert shown.count() > some
+    page.click("[data-x=hours]")
+    legend = page.locator("[data-chart=spent] [data-legend] span").first
+    assert legend.inner_text().startswith("GPU-hours")
+
+
+def test_a_report_is_written_opened_downloaded_and_checked(stage: Stage, page: Page) -> None:
+    page.goto(f"/jobs/{stage.jobs['homework-4-ddp']}")
+    page.click("#head button:has-text('Report')")
+    page.wait_for_url("**/reports/*")
+    assert page.inner_text("h1") == "homework-4-ddp"
+    assert page.locator("svg path.curve").count() >= 3
+    assert len(page.pdf()) > 10_000
+    with page.expect_download() as download:
+        page.click("text=the same as JSON")
+    text = Path(download.value.path()).read_text()
+
+    def checked(content: str) -> str:
+        page.goto("/reports")
+        page.set_input_files(
+            "#bundle",
+            {"name": "r.json", "mimeType": "application/json", "buffer": content.encode()},
+        )
+        page.click("[data-check] button")
+        page.locator("[data-check-answer] .verdict").wait_for()
+        return page.inner_text("[data-check-answer] strong")
+
+    assert checked(text) == "Genuine"
+    report = json.loads(text)
+    report["content"]["jobs"][0]["job"]["loss"] = 0.1
+    assert checked(json.dumps(report)) == "Changed"
+
+
+def test_charts_go_by_tokens_or_time_and_are_zoomed_together(stage: Stage, page: Page) -> None:
+    page.goto(address(stage, f"/jobs/{{{LLAMA}}}"))
+    entry = "[data-chart={}] [data-legend] span >> nth=0"
+    page.locator("[data-chart=loss] canvas").wait_for()
+    page.click("[data-x=tokens]")
+    assert page.inner_text(entry.format("loss")).startswith("M tokens")
+    page.click("[data-x=time]")
+    assert page.inner_text(entry.format("speed")).startswith("minutes")
+    assert page.inner_text(entry.format("phases")).startswith("moment")
+    page.click("[data-x=step]")
+    box = page.locator("[data-chart=loss] .u-over").bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 20, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 120, middle, steps=4)
+    page.mouse.up()
+    page.locator("[data-zoom-out]").wait_for(state="visible")
+    page.click("[data-zoom-out]")
+    assert page.locator("[data-zoom-out]").is_hidden()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("+")
+    assert page.locator("[data-zoom-out]").is_visible(), "a key zooms, too"
+    page.keyboard.press("-")
+    page.keyboard.press("-")
+    assert page.locator("[data-zoom-out]").is_hidden()
+
+
+def test_the_rank_that_others_wait_for_is_named_and_leads_to_its_log(
+    stage: Stage, page: Page
+) -> None:
+    page.goto(address(stage, f"/jobs/{{{LLAMA}}}"))
+    page.locator(".rank.straggler").wait_for()
+    assert page.locator("[data-ranks] .rank").count() == 16
+    assert "Rank 11 takes" in page.inner_text("[data-rank-sentence]")
+    assert "slower than the others" in str(page.get_attribute(".rank.straggler", "aria-label"))
+    page.click("[data-colour=max_active_gib]")
+    assert page.locator(".rank.straggler").count() == 0, "of memory, none is too slow"
+    page.click("[data-rank='11']")
+    page.locator("[data-log] li", has_text="UserWarning").wait_for()
+    assert page.input_value("[data-log-rank]") == "11"
+    page.select_option("[data-log-level]", "warning")
+    wait_for(lambda: page.locator("[data-log] li").count() == 1, what="only the warning")
+    assert page.locator(".pipe svg rect.fwd").count() == 4 * 8
+    # 0.13 of a step is waited, and the slow rank waits for nobody.
+    assert 11 < float(page.inner_text("[data-bubble]").removesuffix(" %")) < 14
+    assert "of step 3,000" in page.inner_text("[data-bubble-stages]")
+    page.click("[data-colour=use_pct]")
+    page.locator("[data-rank='3'] [data-value]", has_text="96 %").wait_for()
+    assert page.locator("[data-chart=gpu] canvas").count() == 1
+    assert page.locator("#preflight tbody tr").count() == 5
+    stages_ = page.locator("[data-stage-sum]").all_inner_texts()
+    assert len(stages_) == 4
+    assert all("%" in text for text in stages_)
+
+
+def test_a_running_job_gives_its_nodes_up_and_says_what_that_means(
+    stage: Stage, page: Page
+) -> None:
+    page.goto(address(stage, f"/jobs/{{{LLAMA}}}"))
+    page.click("#requeue summary")
+    assert "no failure is counted" in page.inner_text("#requeue")
+    with page.expect_request(lambda request: request.url.endswith("/requeue")) as sent:
+        page.route("**/requeue", lambda route: route.fulfill(status=204))
+        page.click("#requeue button")
+    assert sent.value.method == "POST"
+
+
+def test_the_first_error_is_found_wherever_it_lies(stage: Stage, page: Page) -> None:
+    failed = next(name for name in stage.jobs if name.startswith("a-long-name"))
+    page.goto(f"/jobs/{stage.jobs[failed]}")
+    page.locator("[data-log] li").first.wait_for()
+    page.keyboard.press("e")
+    at_a_line = "document.activeElement.matches('[data-log] li')"
+    wait_for(lambda: page.evaluate(at_a_line), what="the error's line", every_s=0.1)
+    assert "OutOfMemoryError" in page.evaluate("document.activeElement.textContent")
+    assert page.locator("[data-log] script").count() == 0
+    page.goto(address(stage, "/jobs/{homework-4-ddp}"))
+    page.locator("[data-log] li").first.wait_for()
+    page.click("[data-log-error]")
+    page.locator("[data-log-count]", has_text="no error in these logs").wait_for()
+
+
+@pytest.mark.slow
+def test_eight_ranks_that_print_a_hundred_lines_a_second_lose_none(
+    stage: Stage, page: Page
+) -> None:
+    """For ten seconds; meanwhile the page obeys."""
+    ranks, rounds, lines = range(8), 100, 10
+    with stage.database.write() as session:
+        job = stages.add_job(stage, session, stages.HOMEWORK, spec={"name": "loud"})
+        job.state = JobState.RUNNING
+        attempt = stages.add_attempt(stage, session, job, node="north-01", start=utc_now())
+        attempt_id = attempt.id
+    page.goto(address(stage, "/jobs/{loud}"))
+    wait_for(lambda: page.inner_text("#line") == "live", what="the stream", every_s=0.1)
+    sizes = dict.fromkeys(ranks, 0)
+    for number in range(rounds):
+        with stage.database.write() as session:
+            for rank in ranks:
+                content = "".join(
+                    f"rank {rank} says {number * lines + one}\n" for one in range(lines)
+                )
+                log_store.append(
+                    session,
+                    attempt_id,
+                    rank,
+                    "stdout",
+                    first_byte=sizes[rank],
+                    content=content,
+                    now=utc_now(),
+                )
+                sizes[rank] += len(content)
+        if number % 20 == 0:
+            wanted = "log" if number % 40 == 0 else "linear"
+            page.click(f"[data-y-scale={wanted}]")
+            page.locator(f"[data-y-scale={wanted}][aria-pressed=true]").wait_for()
+        page.wait_for_timeout(100)  # the pace of the lines
+    shown = page.locator("[data-log] li > span:last-child")
+    last = [f"rank {rank} says {rounds * lines - 1}" for rank in ranks]
+    wait_for(lambda: set(last) <= set(shown.all_inner_texts()), what="the last lines", every_s=0.5)
+    seen = defaultdict(list)
+    for text in shown.all_inner_texts():
+        _, rank, _, one = text.split()
+        seen[rank].append(int(one))
+    assert len(seen) == 8
+    for numbers in seen.values():
+        assert numbers == list(range(numbers[0], rounds * lines)), "none is missing, none twice"
+        assert len(numbers) > 300, "the page keeps the last 3,000"
+
+
+def test_form_and_yaml_are_two_views_of_one_spec(stage: Stage, page: Page) -> None:
+    page.goto("/jobs/new")
+    ready = page.locator("[data-submit]:not([disabled])")
+    ready.wait_for()
+    page.fill("[data-field='training.steps']", "1234")
+    page.select_option("[data-field='parallelism.strategy']", "fsdp")
+    page.fill("[data-field='parallelism.data_parallel_replicate_degree']", "")
+    page.locator("#plan dd", has_text="fsdp, 2 ranks").wait_for()
+    page.click("[data-view=yaml]")
+    text = page.input_value("[data-spec]")
+    assert "steps: 1234" in text
+    assert "strategy: fsdp" in text
+    assert "replicate" not in text
+    page.fill("[data-spec]", text.replace("steps: 1234", "steps: 0"))
+    page.locator("#plan [data-param='training.steps']").wait_for()
+    page.click("[data-view=form]")
+    steps = page.locator("[data-field='training.steps']")
+    wait_for(lambda: steps.get_attribute("aria-invalid") == "true", what="the field to be marked")
+    assert "training.steps" in page.inner_text("[data-error='training.steps']")
+    assert page.locator("[data-submit]").is_disabled()
+    page.click("[data-view=yaml]")
+    page.fill("[data-spec]", "name: [")
+    page.locator("#plan [data-state=bad]").wait_for()
+    page.click("[data-view=form]")
+    page.locator("#spec-fields", has_text="The YAML can't be read").wait_for()
+
+
+def test_advice_is_applied_to_the_spec(stage: Stage, page: Page) -> None:
+    page.goto("/jobs/new")
+    page.click("[data-view=yaml]")
+    page.fill("[data-spec]", stages.LLAMA.replace("nodes: 2", "nodes: 1, node_class: a100x4"))
+    page.locator("#plan .verdict[data-state=bad]").wait_for()
+    page.fill(
+        "[data-spec]",
+        stages.HOMEWORK.replace("layers: 12, width: 768", "layers: 48, width: 1536").replace(
+            "global_batch_size: 32", "global_batch_size: 128"
+        ),
+    )
+    apply = page.locator("[data-apply]").first
+    apply.wait_for()
+    before = page.input_value("[data-spec]")
+    apply.click()
+    wait_for(lambda: page.input_value("[data-spec]") != before, what="the changed spec")
+
+
+def on_day(page: Page, day: int) -> None:
+    """Open the calendar on the n-th day from today."""
+    page.goto("/calendar")
+    page.locator("[data-week-grid] [data-day]").nth(day).click()
+    page.wait_for_load_state("networkidle")  # the day is drawn once more with what is refused
+    page.locator("[data-lane=south-01] .cell").nth(5).wait_for()
+
+
+def test_a_click_asks_and_a_button_books_and_the_lease_is_extended_and_given_back(
+    stage: Stage, page: Page
+) -> None:
+    on_day(page, 4)
+    page.locator("[data-lane=south-01] .cell").nth(5).click()
+    page.locator("[data-verdict] [data-state=good]").wait_for()
+    assert "05:00 to 05:55" in page.inner_text("[data-book-usable]")
+    page.fill("[data-book-hours]", "2")
+    page.locator("[data-book-usable]", has_text="05:00 to 06:55").wait_for()
+    page.locator("[data-book-now]:not([disabled])", has_text="Book 2 h").click()
+    page.locator("[data-lease-answer] [data-state=good]").wait_for()
+    mine = page.locator("[data-lane=south-01] .lease.mine")
+    mine.wait_for()
+    lease = str(mine.get_attribute("data-lease"))
+    page.click(f"[data-extend={lease}]")
+    page.locator("[data-lease-answer]", has_text="Longer: until 07:55").wait_for()
+    page.click(f"[data-own={lease}] summary")
+    page.click(f"[data-release={lease}]")
+    page.locator("[data-lease-answer]", has_text="Given back").wait_for()
+    mine.wait_for(state="detached")
+
+
+def test_hours_are_dragged_and_chosen_by_keys(stage: Stage, page: Page) -> None:
+    on_day(page, 5)
+    cells = page.locator("[data-lane=south-01] .cell")
+    cells.nth(8).scroll_into_view_if_needed()
+    first, last = cells.nth(8).bounding_box(), cells.nth(11).bounding_box()
+    assert first is not None
+    assert last is not None
+    page.mouse.move(first["x"] + 4, first["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(last["x"] + 4, last["y"] + 10, steps=6)
+    page.mouse.up()
+    page.locator("[data-book-usable]", has_text="08:00 to 11:55").wait_for()
+    assert page.locator("[data-lane=south-01] .cell.pick").count() == 4
+    cells.nth(2).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Shift+ArrowRight")
+    page.locator("[data-book-usable]", has_text="03:00 to 04:55").wait_for()
+    assert page.inner_text("[data-book-title]") == "Book north-02"
+
+
+def test_of_two_who_want_an_hour_one_gets_it_and_the_other_is_told(
+    stage: Stage, chrome: Browser, page: Page
+) -> None:
+    other = opened(stage, chrome, "student-17")
+    theirs = next(other)
+    for one in (page, theirs):
+        on_day(one, 6)
+        one.locator("[data-lane=south-01] .cell").nth(9).click()
+        one.locator("[data-book-now]:not([disabled])").wait_for()
+    theirs.click("[data-book-now]")
+    theirs.locator("[data-lease-answer] [data-state=good]").wait_for()
+    page.click("[data-book-now]")
+    page.locator("[data-lease-answer] [data-state=bad]").wait_for()
+    page.locator("[data-lane=south-01] .lease", has_text="student-17").wait_for()
+    assert theirs.locator("[data-lane=south-01] .lease.mine").count() == 1
+    with pytest.raises(StopIteration):
+        next(other)
+    # Whoever is no staff sees that an hour is taken, not by whom.
+    again = opened(stage, chrome, "student-22")
+    third = next(again)
+    on_day(third, 6)
+    assert third.locator("[data-lane=south-01] .lease.anon", has_text="taken").count() == 1
+    assert "student-17" not in third.inner_text("main")
+    again.close()
+
+
+def test_a_node_is_found_drained_and_resumed_and_the_open_menu_stays(
+    stage: Stage, page: Page
+) -> None:
+    page.goto("/nodes")
+    page.keyboard.press("/")
+    page.keyboard.type("a100x4 ready")
+    shown = page.locator("#rows tr:visible")
+    assert shown.count() == 3
+    page.click("[data-filter-class=h100x8]")
+    assert shown.count() == 0
+    page.fill("[data-filter]", "east-02")
+    row = page.locator(f"#row-{stage.nodes['east-02']}")
+    row.locator("summary").click()
+    with page.expect_response("**/nodes/rows"):
+        pass
+    wait_for(lambda: row.locator("details[open]").count() == 1, what="the menu to stay open")
+    row.locator("button", has_text="Drain").click()
+    page.locator(f"#row-{stage.nodes['east-02']} .badge", has_text="draining").wait_for()
+    row.locator("summary").click()
+    row.locator("button", has_text="Resume").click()
+    page.locator(f"#row-{stage.nodes['east-02']} .badge[data-state=ready]").wait_for()
+
+
+def test_what_is_taken_can_be_waited_for_and_the_calendar_subscribed_to(
+    stage: Stage, page: Page
+) -> None:
+    on_day(page, 3)
+    page.click("[data-week-grid] [data-day] >> nth=1")
+    page.wait_for_load_state("networkidle")
+    page.locator("[data-taken]").first.click()
+    page.locator("[data-verdict] [data-state=bad]").wait_for()
+    page.click("[data-wait-now]")
+    page.locator("[data-lease-answer]", has_text="You wait for").wait_for()
+    page.locator("[data-waits] li").wait_for()
+    page.click("[data-leave]")
+    page.locator("[data-waits-card]").wait_for(state="hidden")
+    page.click("[data-feed]")
+    address_ = page.locator("[aria-label='Calendar address']")
+    address_.wait_for()
+    assert ".ics" in address_.input_value()
+    page.goto("/account")
+    page.click("[aria-label='Calendar feeds'] button")
+    page.locator("[aria-label='Calendar feeds']").wait_for(state="detached")
+
+
+def test_days_have_23_24_or_25_hours(page: Page) -> None:
+    page.goto("/calendar")
+    found = page.evaluate(
+        """async () => {
+          const { hoursOf, hourLabel, dayNote } = await import("/static/hours.js");
+          return [[2026, 2, 8], [2026, 2, 9], [2026, 10, 1]].map(([year, month, day]) => {
+            const date = new Date(year, month, day);
+            const hours = hoursOf(date);
+            const labels = hours.slice(0, 4).map((at) => hourLabel(at, hours));
+            return [hours.length, labels, dayNote(date)];
+          });
+        }"""
+    )
+    minus = "\u2212"
+    assert found == [
+        [23, ["00", "01", "03", "04"], f"23 h, to {minus}04:00"],
+        [24, ["00", "01", "02", "03"], f"{minus}04:00"],
+        [25, ["00", f"01 {minus}04:00", f"01 {minus}05:00", "02"], f"25 h, to {minus}05:00"],
+    ]
+
+
+def test_a_clean_up_is_previewed_applied_and_undone(stage: Stage, page: Page) -> None:
+    page.goto("/admin/cleanups")
+    for box in page.locator("[name=wrong]").all():
+        box.uncheck()
+    page.fill("#user", "student-22")
+    page.fill("#node", "south-01")
+    page.fill("#reason", "Unit 4 is over; <b>freeing</b> blocks for the resit.")
+    page.click("button:has-text('Preview')")
+    page.wait_for_url("**/admin/cleanups/*")
+    remove = page.locator("[data-remove]")
+    assert remove.is_disabled(), "nobody has read the rows"
+    assert page.locator("[data-row]").count() == 1
+    page.check("[data-read]")
+    assert remove.inner_text().split() == ["Remove", "1", "lease"]
+    page.uncheck("[data-row]")
+    assert remove.is_disabled()
+    page.check("[data-row]")
+    remove.click()
+    page.locator("h2", has_text="Applied").wait_for()
+    assert page.locator("td .glyph", has_text="removed").count() == 1
+    assert page.locator("b", has_text="freeing").count() == 0, "a reason is text"
+    page.click("button:has-text('Undo')")
+    page.locator("h2", has_text="Undone").wait_for()
+    assert page.locator("td .glyph", has_text="booked again").count() == 1
+    page.goto("/admin/audit")
+    assert "cleanup" in page.inner_text("tbody")
+
+
+def test_rules_are_tried_before_they_hold_and_then_refuse_with_what_is_left(
+    stage: Stage, chrome: Browser, page: Page
+) -> None:
+    page.goto("/admin/policies")
+    page.locator("#policy-plan [data-apply-policy]:not([disabled])").wait_for()
+    page.fill("[data-policy]", "policy: {id: x, zone: Nowhere/At-All}")
+    page.locator("#policy-plan [data-state=bad]").wait_for()
+    assert page.locator("[data-apply-policy]").is_disabled()
+    page.fill("[data-policy]", stages.policy_text())
+    page.locator("#policy-plan strong", has_text="course-ml becomes version 1").wait_for()
+    page.locator("[data-apply-policy]:not([disabled])").click()
+    page.wait_for_url("**/admin/policies?id=course-ml")
+    try:
+        their_page = opened(stage, chrome, "student-04")
+        theirs = next(their_page)
+        on_day(theirs, 5)
+        theirs.locator("[data-lane=south-01] .closed").first.wait_for()
+        theirs.locator("[data-lane=east-01] .cell").nth(10).click()
+        theirs.locator("[data-verdict] [data-state=bad]", has_text="3 hours").wait_for()
+        assert theirs.locator("[data-book-now]").is_disabled()
+        assert theirs.locator("[data-left] li").count() > 0
+        assert "course-ml" in theirs.inner_text("[data-left-policy]")
+        theirs.locator("[data-windows] li", has_text="east, north").wait_for()
+        their_page.close()
+    finally:
+        page.evaluate("fetch('/v1/policies/course-ml', {method: 'DELETE'}).then((a) => a.status)")
+
+
+def test_people_are_invited_and_change_how_they_are_told(stage: Stage, page: Page) -> None:
+    page.goto("/admin/people")
+    page.fill("#email", "new@example.org")
+    page.click("text=Make a link")
+    assert "/invite" in page.input_value("[aria-label='The link']")
+    assert page.locator("td, th", has_text="new@example.org").count() == 1
+    page.goto("/account")
+    page.select_option("#every", "digest")
+    page.click("text=kind by kind")
+    page.select_option("[name^='kind.'] >> nth=0", "off")
+    page.click("button:has-text('Choose')")
+    page.locator("[role=status]", has_text="Chosen.").wait_for()
+    assert page.input_value("#every") == "digest"
+    page.fill("#zone", "Mars/Base")
+    page.click("[aria-label='Time zone'] button")
+    page.locator("[role=alert]", has_text="Mars/Base").wait_for()
+
+
+def test_ten_thousand_jobs_do_not_slow_the_list(stage: Stage, page: Page) -> None:
+    stages.add_many(stage, 10_000)
+    page.goto("/jobs")
+    assert page.locator("#rows tr[id]").count() == 25
+    page.click("text=Older jobs")
+    page.wait_for_url("**after=*")
+    page.select_option("[name=order]", "loss")
+    page.wait_for_url("**order=loss*")
+    took = page.evaluate("performance.getEntriesByType('navigation')[0].responseEnd")
+    assert took < 2000, "milliseconds, on a machine that does other things too"
+    wait_for(
+        lambda: (
+            page.locator("[data-spark]").count() == 0
+            or page.locator("[data-spark] path[d^=M]").count() > 0
+        ),
+        what="a loss",
+    )

@@ -1,0 +1,163 @@
+"""Agendas in the scheduler: one after the other, beside each other, and called off."""
+
+from typing import Any
+
+import pytest
+
+from core.agenda import OnFailure
+from core.database import Database
+from core.states import JobState, Outcome
+from core.tables.agendas import Agenda, AgendaJob
+from core.tables.jobs import Job
+from tests.scheduler.world import World, at
+
+
+@pytest.fixture
+def world(migrated_database: Database) -> World:
+    return World(migrated_database, now=at(12))
+
+
+def agenda(world: World, lease: str, walls: list[str], **changes: Any) -> list[str]:
+    """Jobs of an agenda; `ranks` is of each of them."""
+    ranks = changes.pop("ranks", 2)
+    jobs = [world.job(wall=wall, lease=lease, ranks=ranks) for wall in walls]
+    fields: dict[str, Any] = {"side_by_side": False, "on_failure": OnFailure.GO_ON, **changes}
+    with world.database.write() as session:
+        session.add(
+            Agenda(
+                id="agenda_1",
+                user_id="user_ada",
+                name="lab",
+                lease_id=lease,
+                created_at=world.now,
+                **fields,
+            )
+        )
+        session.flush()
+        session.add_all(
+            AgendaJob(job_id=job, agenda_id="agenda_1", position=position)
+            for position, job in enumerate(jobs)
+        )
+    return jobs
+
+
+def begun(world: World, hours: int = 3) -> str:
+    """A lease that has just begun."""
+    node = world.node()
+    lease = world.book(node, at(12), hours)
+    world.cycle()
+    return lease
+
+
+def finish(world: World, job: str, outcome: Outcome = Outcome.SUCCEEDED) -> None:
+    """It ends ten minutes later, on a node that is heard all the time."""
+    world.now = world.now.replace(minute=world.now.minute + 10)
+    world.exits(job, outcome)
+
+
+def states(world: World, jobs: list[str]) -> list[JobState]:
+    return [world.get_job(job).state for job in jobs]
+
+
+def test_a_job_starts_when_the_one_before_it_has_ended(world: World) -> None:
+    lease = begun(world)
+    one, two, three = agenda(world, lease, ["20min", "30min", "20min"], ranks=1)
+    assert world.cycle() == [one]  # a slot is free, and yet
+    waiting = world.get_job(two)
+    assert waiting.reason_code == "agenda_order"
+    world.runs(one)
+    world.cycle()
+    waiting, last = world.get_job(two), world.get_job(three)
+    assert waiting.reason == (
+        f"Waits for its turn in agenda_1, after {one}, until 12:21 UTC at the latest."
+    )
+    assert (waiting.predicted_start, last.predicted_start) == (at(12, 21), at(12, 52))
+    assert f"after {one} and {two}, until 12:52 UTC" in last.reason
+    finish(world, one)
+    assert world.cycle() == [two]
+    assert world.lease_of(two).id == lease
+    finish(world, two, Outcome.USER_ERROR)
+    assert world.cycle() == [three]  # go_on
+
+
+def test_before_the_lease_the_order_is_told_with_its_times(world: World) -> None:
+    lease = world.book(world.node(), at(14), 3)
+    one, two = agenda(world, lease, ["20min", "30min"])
+    assert world.cycle() == []
+    assert world.get_job(one).reason_code == "lease_not_begun"
+    assert world.get_job(two).predicted_start == at(14, 25)  # 14:21, told to five minutes
+
+
+def test_a_paused_job_lets_the_others_pass_and_comes_back_behind_the_one_that_runs(
+    world: World,
+) -> None:
+    lease = begun(world)
+    one, two = agenda(world, lease, ["20min", "20min"])
+    with world.database.write() as session:
+        session.get_one(Job, one).state = JobState.PAUSED
+    assert world.cycle() == [two]
+    with world.database.write() as session:
+        session.get_one(Job, one).state = JobState.QUEUED
+    assert world.cycle() == []
+    assert world.get_job(one).reason_code == "agenda_order"
+    world.runs(two)
+    finish(world, two)
+    assert world.cycle() == [one]
+
+
+def test_side_by_side_they_start_in_their_order_where_slots_are_free(world: World) -> None:
+    lease = begun(world)
+    one, two, three = agenda(world, lease, ["20min"] * 3, ranks=1, side_by_side=True)
+    assert world.cycle() == [one]
+    assert world.cycle() == [two]
+    assert world.cycle() == []
+    assert world.get_job(three).reason_code == "lease_busy"
+    world.runs(one)
+    finish(world, one)
+    world.report()
+    assert world.cycle() == [three]
+
+
+def test_a_failure_calls_off_what_has_not_begun_where_that_was_asked_for(world: World) -> None:
+    lease = begun(world)
+    jobs = agenda(world, lease, ["20min"] * 3, on_failure=OnFailure.STOP)
+    assert world.cycle() == jobs[:1]
+    world.runs(jobs[0])
+    finish(world, jobs[0], Outcome.OUT_OF_MEMORY)
+    assert world.cycle() == []
+    assert states(world, jobs) == [JobState.FAILED, JobState.CANCELLED, JobState.CANCELLED]
+    off = world.get_job(jobs[2])
+    assert off.reason_code == "agenda_stopped"
+    assert off.finished_at == world.now
+    assert jobs[0] in off.reason
+
+
+def test_a_used_up_wall_time_is_no_failure(world: World) -> None:
+    lease = begun(world)
+    one, two = agenda(world, lease, ["20min"] * 2, on_failure=OnFailure.STOP)
+    assert world.cycle() == [one]
+    world.runs(one)
+    finish(world, one, Outcome.TIME_LIMIT)
+    assert world.cycle() == [two]
+
+
+def test_after_the_lease_the_order_still_holds(world: World) -> None:
+    lease = begun(world, hours=1)
+    one, two = agenda(world, lease, ["2h", "20min"])
+    assert world.cycle() == [one]
+    world.runs(one)
+    world.now = at(12, 55)
+    world.report()
+    world.cycle()  # asks it to stop
+    world.saves(one)
+    world.exits(one, Outcome.LEASE_ENDED)
+    assert world.cycle() == [one]
+    assert world.get_job(two).reason_code == "agenda_order"
+
+
+def test_jobs_of_no_agenda_are_not_touched(world: World) -> None:
+    lease = begun(world)
+    one, two = agenda(world, lease, ["20min"] * 2, ranks=1)
+    other = world.job(lease=lease, ranks=1)
+    assert sorted(world.cycle()) == sorted([one, other])
+    assert states(world, [two]) == [JobState.QUEUED]

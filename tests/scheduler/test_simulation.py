@@ -1,0 +1,193 @@
+"""The simulator: small workloads with known answers, the readers, and published figures."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scheduler.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
+from scheduler.simulation import Simulation
+from scheduler.traces import (
+    ONE_CLASS,
+    BadTrace,
+    TracedJob,
+    TracedLease,
+    Workload,
+    read_swf,
+    read_workload,
+)
+
+HOUR = 3600.0
+TRACES = os.environ.get("TRAINYARD_TRACES")
+needs_traces = pytest.mark.skipif(
+    not TRACES, reason="TRAINYARD_TRACES names no folder with sdsc-blue/30days.swf"
+)
+
+
+def job(submitted_h: float, run_h: float, num_nodes: int, wall_h: float | None = None) -> TracedJob:
+    wall_s = (wall_h or run_h) * HOUR
+    return TracedJob(submitted_h * HOUR, run_h * HOUR, wall_s, num_nodes, "ada")
+
+
+def workload(jobs: list[TracedJob], *leases: TracedLease, nodes: int = 4) -> Workload:
+    return Workload("made", {ONE_CLASS: nodes}, jobs, leases)
+
+
+THREE = [job(0, 2, 3), job(0.5, 1, 4), job(0.6, 1, 1)]
+
+
+def test_first_come_makes_the_small_one_wait_for_the_wide_one() -> None:
+    measured = Simulation(workload(THREE), FIRST_COME).run()
+    assert measured.mean_wait_h == pytest.approx((0 + 1.5 + 2.4) / 3)
+    assert measured.makespan_h == pytest.approx(4)
+
+
+def test_backfilling_lets_the_small_one_pass_and_delays_nobody() -> None:
+    measured = Simulation(workload(THREE), EASY).run()
+    assert measured.mean_wait_h == pytest.approx((0 + 1.5 + 0) / 3)
+    assert measured.utilisation == pytest.approx((6 + 4 + 1) / (4 * 3))
+    assert measured.put_off == 0
+
+
+def test_a_lease_is_carved_out_and_a_job_goes_on_after_it() -> None:
+    lease = TracedLease(0.0, 1 * HOUR, 1 * HOUR, 4)
+    rigid = Simulation(workload([job(0, 2, 2)], lease), EASY).run()
+    assert (rigid.accepted, rigid.cuts, rigid.mean_wait_h) == (1.0, 0, 2.0)
+    ours = Simulation(workload([job(0, 2, 2)], lease), Rules()).run()
+    assert (ours.cuts, ours.accepted) == (1, 1.0)
+    # One hour runs before it; the lease takes one; the next start costs two minutes.
+    assert ours.mean_wait_h == pytest.approx(1 + 2 / 60)
+    assert ours.lost_node_h == pytest.approx(2 * 2 / 60)
+
+
+def test_a_lease_for_which_nobody_has_room_is_refused() -> None:
+    late = TracedLease(0.5 * HOUR, 1 * HOUR, 1 * HOUR, 3)
+    measured = Simulation(workload([job(0, 4, 2)], late), EASY).run()
+    assert (measured.leases, measured.accepted) == (1, 0.0)
+
+
+def test_equal_runs_have_equal_hashes_and_other_rules_another() -> None:
+    assert (
+        Simulation(workload(THREE), EASY).run().hash == Simulation(workload(THREE), EASY).run().hash
+    )
+    assert (
+        Simulation(workload(THREE), EASY).run().hash
+        != Simulation(workload(THREE), FIRST_COME).run().hash
+    )
+
+
+SWF = """; MaxNodes: 144
+1 0 22 43 32 0.03 -1 4 64800 -1 1 96 -1 -1 3 -1 -1 -1
+2 5 22 -1 32 0.03 -1 4 64800 -1 1 96 -1 -1 3 -1 -1 -1
+3 9 22 90 2 0.03 -1 -1 60 -1 1 97 -1 -1 3 -1 -1 -1
+"""
+
+
+def test_swf_takes_nodes_asked_for_and_caps_the_run_time(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.swf"
+    path.write_text(SWF)
+    found = read_swf(path)
+    assert found.nodes == {ONE_CLASS: 144}
+    assert found.jobs == [
+        TracedJob(0, 43, 64800, 4, "96"),
+        TracedJob(9, 60, 60, 2, "97"),
+    ]
+
+
+def test_lwf_adds_leases(tmp_path: Path) -> None:
+    (tmp_path / "tiny.swf").write_text(SWF)
+    (tmp_path / "some.lwf").write_text("0 7174 6978 6978 15 1 1024 0 'NONE.img' 600\n")
+    found = read_workload(tmp_path / "tiny.swf", leases=tmp_path / "some.lwf")
+    assert found.leases == [TracedLease(0, 7174, 6978, 15)]
+    assert len(found.jobs) == 2
+
+
+def test_alibaba_counts_gpus_by_model(tmp_path: Path) -> None:
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\nn0,1,1,2,P100\nn1,1,1,4,T4\nn2,1,1,4,T4\n".replace(
+            "\\\n", "\n"
+        )
+    )
+    pods = tmp_path / "pods.csv"
+    pods.write_text(
+        "name,num_gpu,gpu_spec,qos,creation_time,deletion_time,scheduled_time\n"
+        "a,2,T4,LS,10,110,20\nb,0,,LS,10,110,20\nc,1,,BE,5,65,\n"
+    )
+    found = read_workload(pods)
+    assert found.nodes == {"P100": 2, "T4": 8}
+    assert found.jobs == [
+        TracedJob(5, 60, 60, 1, "BE", ("P100", "T4")),
+        TracedJob(10, 90, 90, 2, "LS", ("T4",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.swf", "1 0 22 x 32 0.03 -1 4 64800 -1 1 96\n", "line 1"),
+        ("a.swf", "1 0 22\n", "3 fields"),
+        ("a.swf", "", "--nodes"),
+        ("a.txt", "", ".swf, .lwf or .csv"),
+    ],
+)
+def test_what_is_no_trace_is_told_with_its_place(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadTrace, match=said):
+        read_workload(tmp_path / name)
+
+
+def test_the_command_prints_figures_and_tells_a_bad_file(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.swf"
+    path.write_text(SWF)
+    command = [sys.executable, "-m", "scheduler.simulate", str(path)]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert list(found) == ["fcfs", "easy", "conservative", "ours"]
+    assert found["easy"]["jobs"] == 2
+    path.write_text("nonsense\n")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "line 1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# What others measured on this month of SDSC Blue Horizon (144 nodes), to be met within 5 %.
+@needs_traces
+@pytest.mark.parametrize(
+    ("rules", "wait_h", "slowdown"),
+    [(FIRST_COME, 9.40, 291.0), (EASY, 1.19, 17.8), (CONSERVATIVE, 1.20, 17.1)],
+)
+def test_known_figures_of_a_real_month_are_reproduced(
+    rules: Rules, wait_h: float, slowdown: float
+) -> None:
+    assert TRACES is not None
+    month = read_swf(Path(TRACES) / "sdsc-blue" / "30days.swf", 144)
+    measured = Simulation(month, rules).run()
+    assert measured.mean_wait_h == pytest.approx(wait_h, rel=0.05)
+    assert measured.bounded_slowdown_10 == pytest.approx(slowdown, rel=0.05)
+    assert measured.put_off == 0
+
+
+@needs_traces
+def test_ours_is_no_worse_than_easy_where_nobody_books() -> None:
+    assert TRACES is not None
+    month = read_swf(Path(TRACES) / "sdsc-blue" / "30days.swf", 144)
+    easy, ours = Simulation(month, EASY).run(), Simulation(month, Rules(), fair=True).run()
+    assert ours.mean_wait_h <= 1.02 * easy.mean_wait_h
+
+
+def test_who_has_used_little_comes_before_who_has_used_much() -> None:
+    much = [TracedJob(0.0, 300 * HOUR, 300 * HOUR, 4, "ada")]
+    both = [
+        TracedJob(290 * HOUR, 2 * HOUR, 2 * HOUR, 4, "ada"),
+        TracedJob(290.5 * HOUR, 2 * HOUR, 2 * HOUR, 4, "bob"),
+    ]
+    measured = Simulation(workload(much + both), Rules(), fair=True)
+    measured.run()
+    starts = [run.starts[0] / HOUR for run in measured.runs]
+    assert starts == [0, 302, 300]

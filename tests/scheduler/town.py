@@ -1,0 +1,718 @@
+"""A town in which anything may happen in any order, and what must hold whatever happens.
+
+The real cycle on a real database, people who book under a policy with quotas, and fake nodes that
+obey as the worker does: they start what is wanted, stop what is not, and stop by themselves when
+the owner's hours are over.
+"""
+
+import os
+import shutil
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from itertools import pairwise
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.bells import Bells
+from api.identity import Person
+from api.leases import booking
+from api.leases.lease_schemas import Block
+from core import appointments, attempts, waitlist
+from core.active_policies import fingerprint
+from core.database import Database
+from core.errors import Conflict, ServiceError
+from core.gang_exit import PartEnd
+from core.messages import ExitRecord, Phase
+from core.policy.grid import HOUR, hour_ceiling, usable_end
+from core.states import (
+    LIVE_ATTEMPT,
+    LIVE_JOB,
+    LIVE_LEASE,
+    TERMINAL_JOB,
+    WAITING_JOB,
+    AttemptState,
+    Desired,
+    JobState,
+    LeaseState,
+    NodeState,
+    Outcome,
+)
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.kinds import AppointmentKind, LeaseKind, OfferState, Role, Scope, WaitState
+from core.tables.leases import Appointment, Lease, Occupancy, Offer, Wait
+from core.tables.nodes import Node
+from core.tables.policies import AppliedPolicy
+from core.touching import stopped_with
+from core.transitions import advance
+from tests.scheduler.world import CPU2, CPU8, NOON, World
+
+# Thousands of commits, and what survives a power cut is not the question here.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+TICK_S = 661.0  # more than the 10 min of a mass silence, and never a full hour
+KILLED_AFTER = timedelta(seconds=30)  # of the usable end: the shim's own deadline
+SLOTS = {hardware.class_name: hardware.slots for hardware in (CPU2, CPU8)}
+USERS = ("ada", "bob")
+JOBS, LEASES, WISHES = 12, 8, 2  # at a time
+LATELY = timedelta(hours=12)  # what is older has been looked at often enough
+NEW_YORK = ZoneInfo("America/New_York")
+LONG = ("n-0", "n-1")
+"""By day and person one block of 3 hours on one of these, or two of 2 hours anywhere; one more of
+up to 3 hours each night."""
+POLICY = """
+policy: {id: town, version: 1, zone: America/New_York}
+pools:
+  long: {nodes: [n-0, n-1], hours: [1, 2, 3]}
+  short: {nodes: [n-2, n-3], hours: [1, 2]}
+bands:
+  overnight: {local: ["01:00", "07:00"], days: all, quota: extra, hours: [1, 2, 3]}
+  daytime: {complement_of: overnight, quota: main}
+walk_in: {allowed: true, charged: false}
+quotas:
+  main:
+    period: day
+    one_of:
+      - {name: one-long, slots: [{pool: long, hours: 3}]}
+      - {name: two-short, slots: [{pool: all, hours: 2}, {pool: all, hours: 2}]}
+  extra: {period: night, one_of: [{name: night, slots: [{pool: all, hours: 3}]}]}
+no_show: {warn_before_reclaim_min: 10, reclaim_after_min: 30}
+"""
+
+
+@dataclass
+class FakeNode:
+    """A machine: what runs on it, and what it has still to tell."""
+
+    id: str
+    boot: int = 1
+    connected: bool = True
+    leaks: bool = False
+    said_clean: bool = True
+    heard_at: datetime = NOON
+    running: dict[tuple[str, int], datetime] = field(default_factory=dict)
+    """(job, epoch) -> when its shim kills it, whatever anybody says."""
+    exits: dict[tuple[str, int], Outcome] = field(default_factory=dict)
+
+
+class Town:
+    """The world, and what may happen in it."""
+
+    def __init__(self, template: Path, classes: Iterable[str]) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ty-town-", dir=MEMORY))
+        shutil.copy(template, self.folder / "town.db")
+        self.database = Database(f"sqlite:///{self.folder / 'town.db'}")
+        self.world = World(self.database, NOON + timedelta(minutes=7))
+        self.people = {
+            name: Person(f"user_{name}", name, Role.USER, "America/New_York", "t", frozenset(Scope))
+            for name in USERS
+        }
+        self.jobs: list[str] = []
+        self.leases: list[str] = []
+        self.wishes: list[str] = []
+        self.started = self.world.now
+        self.schedulers = 1
+        self.granted = 0
+        with self.database.write() as session:
+            session.add(
+                AppliedPolicy(
+                    policy_id="town",
+                    version=1,
+                    document=POLICY,
+                    sha256=fingerprint(POLICY),
+                    active=True,
+                    applied_by="user_ada",
+                    applied_at=self.world.now,
+                )
+            )
+        self.fakes: dict[str, FakeNode] = {}
+        self.class_of: dict[str, str] = {}
+        self.name_of: dict[str, str] = {}
+        for number, class_name in enumerate(classes):
+            node_id = self.world.node(f"n-{number}", class_name)
+            self.fakes[node_id] = FakeNode(node_id)
+            self.class_of[node_id] = class_name
+            self.name_of[node_id] = f"n-{number}"
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.database.close()
+        shutil.rmtree(self.folder)
+
+    # --------------------------------------------------------------------------- what people do
+
+    def submit(
+        self, *, wall: str, ranks: int, user: str = "ada", nodes: int = 1, leased: int | None = None
+    ) -> None:
+        """A job, perhaps in one of its owner's leases, or on two nodes."""
+        if len(self.jobs) >= JOBS:
+            return
+        lease, together = None, []
+        if leased is not None and self.leases:
+            row = self.world.get_lease(self.leases[leased % len(self.leases)])
+            user = row.user_id.removeprefix("user_")
+            if nodes == 1:
+                lease = row.id
+            else:
+                together = self.live_together(row)
+        if nodes > 1 and together and len(together) != nodes:
+            together = []
+        self.jobs.append(
+            self.world.job(
+                wall=wall, ranks=ranks, user=user, lease=lease, nodes=nodes, leases=together
+            )
+        )
+        self.tick(4)
+
+    def live_together(self, row: Lease) -> list[str]:
+        """The leases that were booked together with one and may be used together."""
+        usable = (LeaseState.BOOKED, LeaseState.ACTIVE)
+        with self.database.read() as session:
+            found = session.scalars(
+                select(Lease)
+                .where(Lease.together == row.together, Lease.state.in_(usable))
+                .order_by(Lease.id)
+            ).all()
+        return [lease.id for lease in found] if row.together else []
+
+    def book(self, *, user: str, node: int, ahead: int, hours: int, nodes: int = 1) -> None:
+        """A block, or the same on two nodes, as the policy allows."""
+        if len(self.leases) >= LEASES:
+            return
+        names = list(self.name_of.values())
+        chosen = [names[(node + more) % len(names)] for more in range(min(nodes, len(names)))]
+        wanted = Block(nodes=chosen, start=self.hour(ahead), hours=hours)
+        person = self.people[user]
+
+        def work(session: Session) -> str:
+            return booking.book(session, person, wanted, now=self.world.now)
+
+        lease_id = self.asked(work)
+        if lease_id is not None:
+            self.granted += 1
+            row = self.world.get_lease(lease_id)
+            self.leases += self.live_together(row) or [lease_id]
+            self.keeps_to_the_quotas(row)
+
+    def swap(self, pick: int, *, node: int, ahead: int, hours: int) -> None:
+        """Another block for one that has not begun."""
+        row = self.pick_lease(pick, LeaseState.BOOKED)
+        if row is None:
+            return
+        names = list(self.name_of.values())
+        wanted = Block(node=names[node % len(names)], start=self.hour(ahead), hours=hours)
+        person = self.people[row.user_id.removeprefix("user_")]
+
+        def work(session: Session) -> str:
+            lease = booking.owned(session, row.id, person, lock=True)
+            return booking.swap(session, lease, person, wanted, now=self.world.now)
+
+        lease_id = self.asked(work)
+        if lease_id is None:
+            assert self.world.get_lease(row.id).state is LeaseState.BOOKED, "all or nothing"
+            return
+        self.leases[self.leases.index(row.id)] = lease_id
+        self.keeps_to_the_quotas(self.world.get_lease(lease_id))
+
+    def extend(self, pick: int) -> None:
+        """An hour more."""
+        row = self.pick_lease(pick, LeaseState.BOOKED, LeaseState.ACTIVE)
+        if row is None or row.hold_end <= self.world.now:
+            return
+        person = self.people[row.user_id.removeprefix("user_")]
+
+        def work(session: Session) -> str:
+            lease = booking.owned(session, row.id, person, lock=True)
+            booking.extend(session, lease, person, row.hold_end + HOUR, now=self.world.now)
+            return lease.id
+
+        if self.asked(work) is not None:
+            self.keeps_to_the_quotas(self.world.get_lease(row.id))
+
+    def give_back(self, pick: int) -> None:
+        """Cancel a lease that is booked, release one that is active."""
+        row = self.pick_lease(pick, LeaseState.BOOKED, LeaseState.ACTIVE)
+        if row is None:
+            return
+        person = self.people[row.user_id.removeprefix("user_")]
+
+        def work(session: Session) -> str:
+            lease = booking.owned(session, row.id, person, lock=True)
+            booking.give_back(session, lease, person, Bells(), now=self.world.now)
+            return lease.id
+
+        self.asked(work)
+
+    def wish(self, *, user: str, class_name: str, ahead: int, hours: int) -> None:
+        """Join the waitlist."""
+        if len(self.wishes) >= WISHES:
+            return
+        with self.database.write() as session:
+            self.wishes.append(
+                waitlist.join(
+                    session,
+                    self.people[user].id,
+                    node_class=class_name,
+                    node_id=None,
+                    first_start=self.hour(ahead),
+                    last_start=self.hour(ahead + 2),
+                    hours=hours,
+                    now=self.world.now,
+                ).id
+            )
+
+    def answer(self, pick: int, *, accept: bool) -> None:
+        """Take an offer of the waitlist up, decline it, or leave the line."""
+        if not self.wishes:
+            return
+        wait_id = self.wishes[pick % len(self.wishes)]
+
+        def work(session: Session) -> str | None:
+            made = waitlist.open_offer(session, wait_id)
+            if made is None or not accept:
+                waitlist.leave(session, session.get_one(Wait, wait_id), now=self.world.now)
+                return None
+            lease, verdict = waitlist.accept(session, made, actor=made.user_id, now=self.world.now)
+            if lease is None:
+                raise Conflict(verdict.reasons[0].message)
+            return lease.id
+
+        lease_id = self.asked(work)
+        if lease_id is not None:
+            self.granted += 1
+            self.leases.append(lease_id)
+            self.keeps_to_the_quotas(self.world.get_lease(lease_id))
+
+    def steer(self, pick: int, wish: str) -> None:
+        """An owner cancels, pauses or resumes a job; or it makes room for others."""
+        if not self.jobs:
+            return
+        with self.database.write() as session:
+            job = session.get_one(Job, self.jobs[pick % len(self.jobs)])
+            if job.state in TERMINAL_JOB:
+                return
+            if wish == "resume":
+                job.desired = Desired.RUN
+                if job.state is JobState.PAUSED:
+                    self.move(session, job, JobState.QUEUED)
+                return
+            if wish == "preempt":
+                self.ask(session, job, Outcome.PREEMPTED)
+                return
+            job.desired = Desired.CANCEL if wish == "cancel" else Desired.PAUSE
+            session.flush()
+            target = JobState.CANCELLED if wish == "cancel" else JobState.PAUSED
+            if job.state in WAITING_JOB:
+                self.move(session, job, target)
+            else:
+                self.ask(session, job, Outcome(str(target)))
+
+    # -------------------------------------------------------------------------- what machines do
+
+    def end_training(self, pick: int, ending: Outcome) -> None:
+        """A job that runs comes to some end on one of its nodes."""
+        running = [(fake, key) for fake in self.fakes.values() for key in fake.running]
+        if running:
+            fake, key = running[pick % len(running)]
+            del fake.running[key]
+            fake.exits[key] = ending
+
+    def trouble(self, pick: int, kind: str) -> None:
+        """A node falls silent, restarts, leaks memory, or is drained; or it ends."""
+        fake = self.pick_fake(pick)
+        if kind == "silence":
+            fake.connected = not fake.connected
+        elif kind == "restart":
+            fake.boot += 1
+            fake.running.clear()
+            fake.exits.clear()
+        elif kind == "leak":
+            fake.leaks = not fake.leaks
+        else:
+            with self.database.write() as session:
+                node = session.get_one(Node, fake.id)
+                to = NodeState.DRAINING if node.state is NodeState.READY else NodeState.READY
+                self.send(session, node, to)
+
+    def be_away(self, pick: int, ticks: int) -> None:
+        """One node is not heard for a while, and comes back."""
+        fake = self.pick_fake(pick)
+        fake.connected = False
+        for _ in range(ticks):
+            self.tick(TICK_S)
+            self.tick(31)
+        fake.connected = True
+        self.tick(4)
+
+    def change_leader(self) -> None:
+        """Another scheduler takes over."""
+        self.world.scheduler.leadership.resign()
+        self.schedulers += 1
+        self.world.scheduler = self.world.new_scheduler(f"s-{self.schedulers}")
+
+    # -------------------------------------------------------------------------- how time passes
+
+    def tick(self, seconds: float) -> None:
+        """Time passes, the shims keep their deadlines, the nodes that can report; one cycle."""
+        self.world.now += timedelta(seconds=seconds)
+        for fake in self.fakes.values():
+            for key, deadline in list(fake.running.items()):
+                if deadline <= self.world.now:
+                    del fake.running[key]
+                    fake.exits[key] = Outcome.LEASE_ENDED
+            if fake.connected:
+                self.heartbeat(fake)
+        for job_id in self.world.cycle():
+            self.was_right_to_start(job_id)
+        self.everyone_who_waits_is_told_why()
+
+    def heartbeat(self, fake: FakeNode) -> None:
+        """What `api.nodes.heartbeat` and the agent make of one exchange."""
+        now, boot_id = self.world.now, f"boot-{fake.boot}"
+        with self.database.write() as session:
+            node = session.get_one(Node, fake.id)
+            live = {
+                (attempt.job_id, attempt.epoch): (attempt, part)
+                for attempt, part in session.execute(
+                    select(Attempt, Part)
+                    .join(Part, Part.attempt_id == Attempt.id)
+                    .where(
+                        Part.node_id == fake.id,
+                        Part.ended_at.is_(None),
+                        Attempt.state.in_(LIVE_ATTEMPT),
+                    )
+                )
+            }
+            for key, outcome in list(fake.exits.items()):
+                if key in live:
+                    self.exit(session, *live.pop(key), outcome, boot_id)
+            fake.exits.clear()
+            strays = [key for key in fake.running if key not in live]
+            node.clean = not strays and not fake.leaks
+            for key, (attempt, part) in live.items():
+                if attempt.state is AttemptState.STOPPING:
+                    if key in fake.running:
+                        del fake.running[key]
+                    reason = attempt.stop_reason or Outcome.PREEMPTED
+                    self.exit(session, attempt, part, reason, boot_id)
+                elif key in fake.running:
+                    part.missing_since = None
+                    part.phase = Phase.RUNNING
+                    fake.running[key] = self.deadline(session, attempt)
+                    job = session.get_one(Job, attempt.job_id)
+                    attempts.run(session, job, attempt, now=now, actor="node")
+                elif attempt.state is AttemptState.ASSIGNED or part.phase is Phase.READY:
+                    assert not strays, "something else is still running there"
+                    part.boot_id = boot_id
+                    if self.may_start(session, attempt, part):
+                        part.phase = Phase.STARTING
+                        fake.running[key] = self.deadline(session, attempt)
+                else:
+                    part.missing_since = part.missing_since or now
+            for key in strays:  # it takes until after this exchange to stop them
+                del fake.running[key]
+            node.last_seen_at, node.boot_id = now, boot_id
+            fake.said_clean, fake.heard_at = node.clean, now
+
+    def may_start(self, session: Session, attempt: Attempt, part: Part) -> bool:
+        """Whether a node starts its ranks: of several when all are ready."""
+        now = self.world.now
+        parts = attempts.parts_of(session, attempt)
+        part.phase = part.phase or Phase.READY
+        if attempt.state is AttemptState.ASSIGNED and all(each.phase for each in parts):
+            attempts.start(session, attempt, now=now, actor="node")
+        if attempt.prepared_at is None and all(each.phase for each in parts):
+            attempt.prepared_at = now
+        return attempt.prepared_at is not None
+
+    def deadline(self, session: Session, attempt: Attempt) -> datetime:
+        """When its shims kill it: as `api.nodes.orders` tells them."""
+        ends = []
+        for part in attempts.parts_of(session, attempt):
+            lease = stopped_with(session, session.get_one(Lease, part.lease_id))
+            ends.append(usable_end(lease.hold_end, lease.grace_s))
+        return max(min(ends), self.world.now) + KILLED_AFTER
+
+    # ------------------------------------------------------------------------- what always holds
+
+    def check(self) -> None:
+        """Everything that holds between any two things that happen."""
+        self.no_node_is_held_twice()
+        self.no_hour_of_a_node_is_charged_twice(since=self.world.now - LATELY)
+        self.what_is_to_happen_belongs_to_the_lease_as_it_is()
+        self.a_job_is_alive_exactly_with_one_live_attempt_of_its_epoch()
+        self.no_machine_runs_more_than_it_has_and_no_training_runs_twice()
+
+    def no_node_is_held_twice(self) -> None:
+        with self.database.read() as session:
+            holds = session.execute(
+                select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end)
+                .where(Occupancy.live, Occupancy.hold_end > self.world.now - LATELY)
+                .order_by(Occupancy.node_id, Occupancy.hold_start)
+            ).all()
+            live = session.execute(
+                select(Part.node_id, Part.slots, Lease.user_id)
+                .join(Attempt, Attempt.id == Part.attempt_id)
+                .join(Lease, Lease.id == Part.lease_id)
+                .where(Attempt.state.in_(LIVE_ATTEMPT), Part.ended_at.is_(None))
+            ).all()
+            active = session.scalars(
+                select(Lease.node_id).where(Lease.state == LeaseState.ACTIVE)
+            ).all()
+        for before, after in pairwise(holds):
+            assert before.node_id != after.node_id or before.hold_end <= after.hold_start
+        assert max(Counter(active).values(), default=0) <= 1
+        taken = Counter((part.node_id, slot) for part in live for slot in part.slots)
+        assert max(taken.values(), default=0) <= 1
+        users = {(part.node_id, part.user_id) for part in live}
+        assert len(users) == len({part.node_id for part in live}), "two users share a node"
+
+    def no_hour_of_a_node_is_charged_twice(self, *, since: datetime) -> None:
+        """Walk-ins are not charged here: who gave the hours back still is."""
+        with self.database.read() as session:
+            counted = session.scalars(
+                select(Lease)
+                .where(
+                    Lease.counts,
+                    Lease.kind == LeaseKind.BOOKED,
+                    Lease.booked_node_id.is_(None),
+                    Lease.hold_end > since,
+                )
+                .order_by(Lease.node_id, Lease.hold_start)
+            ).all()
+        for before, after in pairwise(counted):
+            end = before.charged_end or before.hold_end
+            assert before.node_id != after.node_id or end <= after.hold_start, (before, after)
+
+    def what_is_to_happen_belongs_to_the_lease_as_it_is(self) -> None:
+        with self.database.read() as session:
+            rows = session.execute(
+                select(Appointment, Lease)
+                .join(Lease, Lease.id == Appointment.lease_id)
+                .where(Appointment.state.in_(appointments.OPEN))
+            ).all()
+        for appointment, lease in rows:
+            assert appointment.generation == lease.generation
+            assert lease.state in LIVE_LEASE, (appointment.kind, lease.state)
+            if appointment.kind is AppointmentKind.END:
+                assert appointment.due_at == lease.hold_end
+
+    def a_job_is_alive_exactly_with_one_live_attempt_of_its_epoch(self) -> None:
+        with self.database.read() as session:
+            live = session.execute(
+                select(Attempt.job_id, Attempt.epoch, Lease.user_id)
+                .join(Lease, Lease.id == Attempt.lease_id)
+                .where(Attempt.state.in_(LIVE_ATTEMPT))
+            ).all()
+            jobs = session.execute(
+                select(Job.id, Job.state, Job.epoch, Job.user_id, Job.reason).where(
+                    Job.state.not_in(TERMINAL_JOB)
+                )
+            ).all()
+        by_job = {attempt.job_id: attempt for attempt in live}
+        assert len(by_job) == len(live)
+        assert set(by_job) <= {job.id for job in jobs}, "an attempt outlives its job"
+        for job in jobs:
+            assert (job.id in by_job) is (job.state in LIVE_JOB), (job.state, job.reason)
+            if job.id in by_job:
+                assert by_job[job.id].epoch == job.epoch
+                assert by_job[job.id].user_id == job.user_id
+
+    def no_machine_runs_more_than_it_has_and_no_training_runs_twice(self) -> None:
+        where = Counter(key for fake in self.fakes.values() for key in fake.running)
+        if not where:
+            return
+        with self.database.read() as session:
+            rows = session.execute(
+                select(Job.id, Job.user_id, Job.spec).where(Job.id.in_({key[0] for key in where}))
+            ).all()
+        owner = {row.id: row.user_id for row in rows}
+        needs = {row.id: row.spec["resources"] for row in rows}
+        for fake in self.fakes.values():
+            assert len({owner[job_id] for job_id, _ in fake.running}) <= 1
+            ranks = sum(needs[job_id]["ranks_per_node"] for job_id, _ in fake.running)
+            assert ranks <= SLOTS[self.class_of[fake.id]]
+        # One on several nodes trains only while it runs on all of them.
+        training = [key[0] for key, count in where.items() if count >= needs[key[0]]["nodes"]]
+        assert max(Counter(training).values(), default=0) <= 1, where
+
+    def was_right_to_start(self, job_id: str) -> None:
+        """Only ready nodes that were heard, that said they were clean, for the hours of leases."""
+        job = self.world.get_job(job_id)
+        for part in self.world.parts(job_id):
+            lease, fake = self.world.get_lease(part.lease_id), self.fakes[part.node_id]
+            assert self.world.get_node(fake.id).state is NodeState.READY
+            assert fake.said_clean
+            assert self.world.now - fake.heard_at <= timedelta(seconds=30)
+            assert lease.state is LeaseState.ACTIVE
+            assert lease.user_id == job.user_id
+            with self.database.read() as session:
+                last = stopped_with(session, lease)
+            assert lease.hold_start <= self.world.now < usable_end(last.hold_end, last.grace_s)
+            if lease.kind is LeaseKind.BOOKED:
+                assert lease.id in (job.lease_id, *job.spec["leases"])
+            elif job.lease_id is not None:
+                named = self.world.get_lease(job.lease_id)
+                assert named.state not in (LeaseState.BOOKED, LeaseState.ACTIVE)
+
+    def everyone_who_waits_is_told_why(self) -> None:
+        """Holds after every cycle; in between a sentence may be of the moment before."""
+        soon = self.world.now - timedelta(seconds=10)  # the waitlist is looked at every 5 s
+        with self.database.read() as session:
+            waiting = session.execute(
+                select(Job.reason_code, Job.reason, Job.predicted_start).where(
+                    Job.state == JobState.QUEUED
+                )
+            ).all()
+            hopeless = session.scalars(
+                select(Wait.id).where(Wait.state == WaitState.WAITING, Wait.last_start < soon)
+            ).all()
+            overdue = session.scalars(
+                select(Offer.id).where(Offer.state == OfferState.OPEN, Offer.expires_at < soon)
+            ).all()
+        for job in waiting:
+            assert job.reason_code != "submitted", job.reason
+            assert len(job.reason) > 20
+            assert job.reason.endswith("."), job.reason
+            if job.predicted_start is not None:
+                assert job.predicted_start >= self.world.now - timedelta(minutes=1)
+        assert (hopeless, overdue) == ([], [])
+
+    def keeps_to_the_quotas(self, granted: Lease) -> None:
+        """Recounted from the rows, by the clock of New York and without the policy's code."""
+        with self.database.read() as session:
+            rows = session.scalars(
+                select(Lease).where(
+                    Lease.user_id == granted.user_id,
+                    Lease.counts,
+                    Lease.kind == LeaseKind.BOOKED,
+                    Lease.hold_start > granted.hold_start - timedelta(days=2),
+                    Lease.hold_start < granted.hold_start + timedelta(days=2),
+                )
+            ).all()
+        blocks: dict[tuple[bool, date], list[tuple[str, int]]] = defaultdict(list)
+        for row in rows:
+            name = self.name_of[row.booked_node_id or row.node_id]
+            hours = -(-((row.charged_end or row.hold_end) - row.hold_start) // HOUR)
+            blocks[period_of(row)].append((name, hours))
+        is_night, _ = key = period_of(granted)
+        mine = blocks[key]
+        if is_night:
+            assert len(mine) == 1, (key, mine)
+            assert mine[0][1] <= 3, (key, mine)
+            return
+        one_long = len(mine) == 1 and mine[0][0] in LONG and mine[0][1] <= 3
+        two_short = len(mine) <= 2 and all(hours <= 2 for _, hours in mine)
+        assert one_long or two_short, (key, mine)
+
+    def settle(self) -> None:
+        """Nobody waits for ever: when all is well again, every job comes to its end."""
+        for fake in self.fakes.values():
+            fake.connected, fake.leaks = True, False
+        for number in range(1000):  # 33 hours: leases begin up to 18 ahead
+            with self.database.write() as session:
+                for node in session.scalars(select(Node)):
+                    if node.state in (NodeState.MAINTENANCE, NodeState.DRAINING):
+                        self.send(session, node, NodeState.READY)
+                for job in session.scalars(select(Job).where(Job.state == JobState.PAUSED)):
+                    job.desired = Desired.RUN
+                    self.move(session, job, JobState.QUEUED)
+                left = session.scalars(select(Job).where(Job.state.not_in(TERMINAL_JOB))).all()
+            placeable = [job for job in left if self.can_ever_run(job)]
+            if not placeable:
+                break
+            for fake in self.fakes.values():
+                fake.exits |= dict.fromkeys(fake.running, Outcome.SUCCEEDED)
+                fake.running.clear()
+            self.tick(600 if number % 5 == 4 else 4)
+        else:
+            raise AssertionError([(job.state, job.reason) for job in placeable])
+        self.forget()
+
+    def forget(self) -> None:
+        """Jobs, leases and wishes that are over are nobody's to pick any more."""
+        with self.database.read() as session:
+            jobs = set(session.scalars(select(Job.id).where(Job.state.not_in(TERMINAL_JOB))))
+            leases = set(session.scalars(select(Lease.id).where(Lease.state.in_(LIVE_LEASE))))
+            waiting = (WaitState.WAITING, WaitState.OFFERED)
+            waits = set(session.scalars(select(Wait.id).where(Wait.state.in_(waiting))))
+        self.jobs = [job_id for job_id in self.jobs if job_id in jobs]
+        self.leases = [lease_id for lease_id in self.leases if lease_id in leases]
+        self.wishes = [wait_id for wait_id in self.wishes if wait_id in waits]
+
+    # ---------------------------------------------------------------------------------- helpers
+
+    def hour(self, ahead: int) -> datetime:
+        return hour_ceiling(self.world.now) + ahead * HOUR
+
+    def asked(self, work: Callable[[Session], str | None]) -> str | None:
+        """What somebody's request gave; None if it was refused, with nothing changed."""
+        try:
+            with self.database.write() as session:
+                return work(session)
+        except ServiceError:
+            return None
+
+    def pick_lease(self, pick: int, *states: LeaseState) -> Lease | None:
+        rows = [self.world.get_lease(lease_id) for lease_id in self.leases]
+        found = [row for row in rows if row.state in states]
+        return found[pick % len(found)] if found else None
+
+    def pick_fake(self, pick: int) -> FakeNode:
+        return list(self.fakes.values())[pick % len(self.fakes)]
+
+    def can_ever_run(self, job: Job) -> bool:
+        """A job of 4 ranks on a world of small nodes waits, and is told so."""
+        need = job.spec["resources"]
+        for class_name, slots in SLOTS.items():
+            nodes = sum(found == class_name for found in self.class_of.values())
+            if need["ranks_per_node"] <= slots and need["nodes"] <= nodes:
+                return True
+        return False
+
+    def send(self, session: Session, node: Node, to: NodeState) -> None:
+        fields = {"reason_code": "admin", "message": "By hand.", "actor": "admin"}
+        advance(session, node, to, now=self.world.now, **fields)  # type: ignore[arg-type]
+
+    def move(self, session: Session, job: Job, to: JobState) -> None:
+        fields = {"reason_code": "owner", "message": "As its owner wants it.", "actor": "owner"}
+        advance(session, job, to, now=self.world.now, **fields)  # type: ignore[arg-type]
+
+    def ask(self, session: Session, job: Job, reason: Outcome) -> None:
+        now = self.world.now
+        attempts.ask_to_stop(session, job, reason, now=now, message="Stopping.", actor="owner")
+
+    def exit(
+        self, session: Session, attempt: Attempt, part: Part, outcome: Outcome, boot_id: str
+    ) -> None:
+        now = self.world.now
+        record = ExitRecord(
+            job_id=attempt.job_id,
+            epoch=attempt.epoch,
+            boot_id=boot_id,
+            outcome=outcome,
+            reason=f"It ended: {outcome}.",
+            duration_s=min(60.0, (now - attempt.assigned_at).total_seconds()),
+        )
+        attempt.files_kept = part.files_kept = True
+        attempts.end_part(
+            session,
+            session.get_one(Job, attempt.job_id),
+            attempt,
+            part,
+            PartEnd(record),
+            now=now,
+            actor="node",
+        )
+
+
+def period_of(lease: Lease) -> tuple[bool, date]:
+    """Whether a lease lies in the night, and the local date by which it is counted."""
+    start = lease.hold_start.astimezone(NEW_YORK)
+    end = (lease.charged_end or lease.hold_end).astimezone(NEW_YORK)
+    inside = start.time() >= time(1) and end.time() <= time(7) and start.date() == end.date()
+    return inside, start.date()

@@ -1,0 +1,303 @@
+"""Jobs over two nodes: two workers on loopback, each with a folder of its own, share nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+
+from standalone import valkey
+from tests.running import Running, running_platform, wait_for
+from tests.spine.jobs import attempts, get, losses, spec, submit, wait_for_end, wait_for_step
+from trainyard.client import Trainyard
+from trainyard.packing import pack
+from worker.sandbox import find_level
+
+pytestmark = pytest.mark.gloo
+SECOND = "second"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "scripts"
+REACHES = """
+import json, os, socket, sys, time
+
+rank, first = int(os.environ["RANK"]), os.environ["MASTER_ADDR"]
+server = socket.create_server(("", 4000))
+reached = []
+for host, port in json.loads(sys.argv[1]):
+    try:
+        socket.create_connection((host, port), timeout=2).close()
+        reached.append((host, port))
+    except OSError as error:
+        print(host, port, error)
+print("reached outside:", reached, flush=True)
+others = [first[:-1] + "2", first]
+deadline = time.monotonic() + 60
+while True:
+    try:
+        other = socket.create_connection((others[rank], 4000), timeout=30)
+        break
+    except ConnectionRefusedError:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+with other:
+    other.sendall(b"from %d" % rank)
+    connection, address = server.accept()
+    print("fellow:", connection.recv(20).decode(), address[0], flush=True)
+assert not reached
+"""
+
+
+@pytest.fixture(scope="module")
+def platform() -> Iterator[Running]:
+    with running_platform({"TRAINYARD_GANG_START_S": "20"}) as running, second_worker(running):
+        yield running
+
+
+class second_worker:
+    """Another worker on this machine, enrolled as a node of the same class.
+
+    `way`: the command that starts it elsewhere, and the API's address as it is seen from there.
+    """
+
+    def __init__(
+        self,
+        platform: Running,
+        name: str = SECOND,
+        *,
+        way: tuple[Sequence[str], str] | None = None,
+    ) -> None:
+        self.platform, self.name = platform, name
+        self.command, self.url = way or ((), platform.url)
+        self.folder = platform.data.path / name
+
+    def __enter__(self) -> "second_worker":
+        with self.platform.http() as client:
+            answer = client.post("/v1/admin/enrolments", json={"name": self.name})
+            token = answer.raise_for_status().json()["token"]
+            with open(self.platform.data.path / f"{self.name}.out", "w") as output:
+                self.process = subprocess.Popen(
+                    [*self.command, sys.executable, "-m", "worker.main"],
+                    env={
+                        **os.environ,
+                        "TRAINYARD_API_URL": self.url,
+                        "TRAINYARD_REDIS_URL": valkey.url(self.platform.data.path),
+                        "TRAINYARD_DATA": str(self.folder),
+                        "TRAINYARD_ENROL_TOKEN": token,
+                        "TRAINYARD_POLL_S": "0.5",
+                    },
+                    stdout=output,
+                    stderr=output,
+                )
+            wait_for(lambda: self.name in ready_nodes(client), what="its node", within_s=90)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(timeout=60)
+        for process in working_below(self.folder):
+            process.kill()
+
+
+@pytest.fixture
+def client(platform: Running) -> Iterator[httpx2.Client]:
+    with platform.http() as http:
+        yield http
+
+
+def ready_nodes(client: httpx2.Client) -> list[str]:
+    nodes = client.get("/v1/nodes").raise_for_status().json()["data"]
+    return [n["name"] for n in nodes if n["state"] == "ready" and n["reachable"]]
+
+
+def working_below(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()).is_relative_to(folder):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def over(nodes: int, *, ranks: int = 1, **other: Any) -> dict[str, Any]:
+    """The small job on so many nodes, with so many ranks on each."""
+    resources = {"nodes": nodes, "ranks_per_node": ranks, "wall_time": "20min"}
+    return spec(ranks=2, **{"resources": resources, **other})
+
+
+def checkpoints(client: httpx2.Client, job_id: str) -> list[dict[str, Any]]:
+    answer = client.get(f"/v1/jobs/{job_id}/checkpoints").raise_for_status().json()
+    return list(answer["data"])
+
+
+def same_curve(client: httpx2.Client, job_id: str, other: str) -> None:
+    answer = client.get(f"/v1/jobs/{job_id}/comparison", params={"with": other})
+    comparison = answer.raise_for_status().json()
+    assert comparison["verdict"] == "pass", comparison
+
+
+def test_a_job_over_two_nodes_takes_the_curve_of_one(client: httpx2.Client) -> None:
+    sharded = {"strategy": "fsdp"}
+    job_id = submit(client, over(2, steps=40, parallelism=sharded, verify={"steps": 4}))
+    wait_for_step(client, job_id, 1)
+    places = get(client, job_id)["nodes"]
+    assert sorted(place["node"] for place in places) == sorted(ready_nodes(client))
+    assert [(place["ranks"], place["slots"]) for place in places] == [([0], [0]), ([1], [0])]
+    job = wait_for_end(client, job_id)
+    assert job["state"] == "succeeded", job["reason"]
+    assert job["certificate"]["verdict"] == "pass"
+    assert sorted(losses(client, job_id)) == list(range(1, 41))
+    # Each node brought the files of its own rank, and the first one exported the whole weights.
+    wait_for(
+        lambda: {each["step"] for each in checkpoints(client, job_id)} == {20, 40},
+        what="two whole checkpoints",
+    )
+
+    def artifacts() -> set[str]:
+        found = client.get(f"/v1/jobs/{job_id}/artifacts").raise_for_status().json()["data"]
+        return {artifact["path"] for artifact in found}
+
+    wait_for(lambda: "model.safetensors" in artifacts(), what="the exported weights")
+    alone = submit(client, over(1, ranks=2, steps=40))
+    assert wait_for_end(client, alone)["state"] == "succeeded"
+    same_curve(client, job_id, alone)
+
+
+@pytest.mark.slow
+def test_the_end_of_one_shim_ends_the_attempt_everywhere_and_it_goes_on_from_a_whole_checkpoint(
+    platform: Running, client: httpx2.Client
+) -> None:
+    job_id = submit(client, over(2, steps=3000, parallelism={"strategy": "fsdp"}))
+    wait_for(lambda: len(checkpoints(client, job_id)) > 0, what="a checkpoint", within_s=90)
+    (shim,) = (platform.data.path / SECOND / "attempts").glob(f"{job_id}.1/shim.json")
+    os.kill(json.loads(shim.read_text())["pid"], signal.SIGKILL)
+    again = wait_for(
+        lambda: (found := attempts(client, job_id))[-1]["epoch"] == 2 and found,
+        what="another attempt",
+        within_s=90,
+    )
+    assert again[0]["outcome"] == "shim_lost", again[0]
+    assert SECOND in {place["node"] for place in again[0]["nodes"]}
+    assert again[1]["resumed_from_step"] >= 20
+    wait_for_step(client, job_id, again[1]["resumed_from_step"] + 1)
+    assert client.post(f"/v1/jobs/{job_id}/cancel").status_code == 200
+    assert wait_for_end(client, job_id)["state"] == "cancelled"
+    wait_for(lambda: not working_below(platform.data.path / SECOND / "attempts"), what="no rank")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ranks", "parallelism"),
+    [
+        (1, {"strategy": "ddp"}),
+        (2, {"strategy": "hsdp", "data_parallel_shard_degree": 2}),
+        (1, {"strategy": "pipeline", "pipeline_parallel_degree": 2}),
+    ],
+)
+def test_layouts_across_nodes_are_certified(
+    client: httpx2.Client, ranks: int, parallelism: dict[str, Any]
+) -> None:
+    wanted = over(2, ranks=ranks, steps=20, parallelism=parallelism, verify={"steps": 10})
+    job = wait_for_end(client, submit(client, wanted), within_s=170)
+    assert job["state"] == "succeeded", job["reason"]
+    assert job["certificate"]["verdict"] == "pass"
+
+
+@pytest.mark.slow
+def test_a_node_that_does_not_come_frees_the_others(
+    platform: Running, client: httpx2.Client
+) -> None:
+    """Its worker is stopped before the job is placed; the node still counts as heard."""
+    worker = next(
+        process
+        for process in psutil.Process().children(recursive=True)
+        if process.cmdline()[-1:] == ["worker.main"]
+        and process.environ().get("TRAINYARD_DATA", "").endswith(SECOND)
+    )
+    worker.suspend()
+    try:
+        job_id = submit(client, over(2, steps=20))
+
+        def first_ended() -> dict[str, Any] | None:
+            found = attempts(client, job_id)
+            return found[0] if found and found[0]["outcome"] else None
+
+        first = wait_for(first_ended, what="the end of the first attempt", within_s=90)
+        assert (first["outcome"], SECOND in first["reason"]) == ("start_failed", True), first
+    finally:
+        worker.resume()
+    job = wait_for_end(client, job_id, within_s=170)
+    assert job["state"] == "succeeded", job["reason"]
+
+
+def run_script(
+    platform: Running,
+    client: httpx2.Client,
+    folder: Path,
+    script: dict[str, Any],
+    *,
+    nodes: int = 2,
+) -> str:
+    """Submit a script of two ranks on one or two nodes; the job's id."""
+    if find_level().gang_level is None:
+        pytest.skip(f"no script can run on two nodes here: {find_level().gang_reason}")
+    with Trainyard(platform.url, platform.token) as sdk:
+        code = sdk.code.upload(pack(folder))
+    resources = {"nodes": nodes, "ranks_per_node": 2 // nodes, "wall_time": "10min"}
+    return submit(
+        client,
+        {"name": "own", "script": {"code": code.sha256, **script}, "resources": resources},
+    )
+
+
+def said(client: httpx2.Client, job_id: str) -> str:
+    lines = client.get(f"/v1/jobs/{job_id}/logs").raise_for_status().json()["lines"]
+    return "\n".join(line["text"] for line in lines)
+
+
+def test_a_script_on_two_nodes_reaches_its_fellow_and_nobody_else(
+    platform: Running, client: httpx2.Client, tmp_path: Path
+) -> None:
+    (tmp_path / "reaches.py").write_text(REACHES)
+    address = psutil.net_if_addrs()
+    hosts = {each.address for name in address for each in address[name] if each.family == 2}
+    targets = [(host, platform.port) for host in sorted(hosts)]
+    script = {"entry": "reaches.py", "arguments": [json.dumps(targets)]}
+    job_id = run_script(platform, client, tmp_path, script)
+    job = wait_for_end(client, job_id)
+    output = said(client, job_id)
+    assert job["state"] == "succeeded", (job["reason"], output)
+    assert len(attempts(client, job_id)) == 1, (attempts(client, job_id), output)
+    assert output.count("reached outside: []") == 2
+    assert "fellow: from 1 10.77.0.2" in output
+    assert "fellow: from 0 10.77.0.1" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("launcher", "entry", "arguments"),
+    [
+        ("torchrun", "digits.py", ["--steps", "30"]),
+        ("accelerate", "accelerate_digits.py", ["--passes", "1"]),
+    ],
+)
+def test_a_script_on_two_nodes_takes_the_curve_of_one(
+    platform: Running, client: httpx2.Client, launcher: str, entry: str, arguments: list[str]
+) -> None:
+    script = {"entry": entry, "launcher": launcher, "arguments": arguments}
+    both = [run_script(platform, client, EXAMPLES, script, nodes=nodes) for nodes in (2, 1)]
+    for job_id in both:
+        job = wait_for_end(client, job_id, within_s=170)
+        assert job["state"] == "succeeded", (job["reason"], said(client, job_id))
+    same_curve(client, *both)
+    steps = sorted(losses(client, both[0]))
+    assert steps == list(range(1, steps[-1] + 1))
+    kept = wait_for(lambda: checkpoints(client, both[0]), what="the output in the store")
+    assert [each["step"] for each in kept] == [steps[-1]]

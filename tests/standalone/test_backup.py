@@ -1,0 +1,235 @@
+"""Backup and restore: everything comes back, on either database; damage is found; jobs go on."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Table, insert, make_url, text
+
+from api.app import create_app
+from api.files.store import Store
+from core.clock import utc_now
+from core.database import Database
+from core.schema import upgrade
+from core.settings import ApiSettings
+from standalone.backup import MANIFEST, BackupFailed, Manifest, back_up, restore
+from standalone.dump import count_on, from_json, tables_of
+from tests.api.conftest import World, client, running_world
+from tests.api.shapes import heartbeat, job_spec, place
+from tests.api.test_retention import put
+
+# A job that ran, as revision 20261203_scripts had it, with the tokens of its people and its node.
+BEFORE = Path(__file__).with_name("before.json")
+NOWHERE = "unix:///nonexistent/trainyard-test.sock?db=0"
+
+
+def quiet(_: str) -> None: ...
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> ApiSettings:
+    return ApiSettings(database_url=database_url, redis_url=NOWHERE, store=tmp_path / "store")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database without tables, of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'restored.db'}"
+        return
+    server = make_url(request.getfixturevalue("postgresql_url"))
+    address = server.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE ty_restored")
+    yield server.set(database="ty_restored").render_as_string(hide_password=False)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("DROP DATABASE ty_restored WITH (FORCE)")
+
+
+def running_job(world: World) -> str:
+    """A job that trains on `box`, with a point, a line and a checkpoint."""
+    job_id = str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"])
+    place(world.database, job_id)
+    seen = {"job_id": job_id, "epoch": 1, "phase": "running", "step": 7}
+    assert world.node.post("/v1/node/heartbeat", json=heartbeat(seen)).status_code == 200
+    told = {"job_id": job_id, "epoch": 1}
+    lines = [{"step": 7, "time": 1.0, "loss": 2.5}]
+    metrics = {**told, "rank": 0, "first_line": 0, "lines": lines}
+    assert world.node.post("/v1/node/metrics", json=metrics).status_code == 200
+    report = {**told, "step": 7, "files": [put(world, "manifest.json", b"{}")]}
+    assert world.node.post("/v1/node/checkpoints", json=report).status_code == 204
+    return job_id
+
+
+def still_runs(world: World, job_id: str) -> None:
+    """Owner and node go on as if nothing had happened."""
+    assert world.ann.get(f"/v1/jobs/{job_id}").json()["state"] == "running"
+    seen = {"job_id": job_id, "epoch": 1, "phase": "running", "step": 9}
+    answer = world.node.post("/v1/node/heartbeat", json=heartbeat(seen))
+    assert [order["job_id"] for order in answer.json()["attempts"]] == [job_id]
+    lines = [{"step": 9, "time": 2.0, "loss": 2.25}]
+    metrics = {"job_id": job_id, "epoch": 1, "rank": 0, "first_line": 1, "lines": lines}
+    assert world.node.post("/v1/node/metrics", json=metrics).json()["next_line"] == 2
+    series = world.ann.get(f"/v1/jobs/{job_id}/metrics?keys=loss").json()["series"][0]
+    assert (series["steps"], series["values"]) == ([7, 9], [2.5, 2.25])
+
+
+@pytest.mark.parametrize(
+    ("database_url", "empty_url"),
+    [("sqlite", "postgresql"), ("postgresql", "sqlite")],
+    indirect=True,
+)
+def test_everything_comes_back_on_either_database(
+    settings: ApiSettings, empty_url: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "backup"
+    with running_world(settings) as world:
+        job_id = running_job(world)
+        manifest = back_up(world.database, world.process.store, folder, quiet)
+        world.ann.post("/v1/jobs", json=job_spec(name="too-late"))
+    database = Database(empty_url)
+    restored = tmp_path / "restored"
+    assert restore(database, Store(restored), folder, quiet) == manifest
+    database.close()
+    after = settings.model_copy(update={"database_url": empty_url, "store": restored})
+    with running_world_again(after, world.tokens) as again:
+        still_runs(again, job_id)
+        assert len(again.ann.get("/v1/jobs").json()["data"]) == 1
+        (checkpoint,) = again.ann.get(f"/v1/jobs/{job_id}/checkpoints").json()["data"]
+        address = f"/v1/jobs/{job_id}/checkpoints/{checkpoint['id']}?path=manifest.json"
+        assert again.ann.get(address).content == b"{}"
+        assert again.ann.post("/v1/jobs", json=job_spec()).status_code == 201
+
+
+class running_world_again:
+    """An application on a restored database, for the people and the node of before."""
+
+    def __init__(self, settings: ApiSettings, tokens: dict[str, str]) -> None:
+        self.app = create_app(settings)
+        self.process = self.app.state.process
+        named = {"ann": "ann", "bob": "bob", "staff": "stefan", "admin": "ada", "node": "box"}
+        clients = {who: client(self.app, tokens[name]) for who, name in named.items()}
+        self.world = World(
+            app=self.app,
+            process=self.process,
+            nobody=client(self.app, None),
+            tokens=tokens,
+            **clients,
+        )
+
+    def __enter__(self) -> World:
+        return self.world
+
+    def __exit__(self, *_: object) -> None:
+        self.process.ringer.close()
+        self.process.database.close()
+
+
+def test_jobs_run_through_an_upgrade_from_an_earlier_schema(empty_url: str, tmp_path: Path) -> None:
+    """A database as an earlier version left it while a job ran; then this version starts."""
+    before = json.loads(BEFORE.read_text())
+    passed = utc_now() - datetime.fromisoformat(before["made_at"])
+    database = Database(empty_url)
+    upgrade(database, to=before["revision"])
+    with database.write() as session:
+        connection = session.connection()
+        for table in tables_of(connection):
+            rows = [later(table, row, passed) for row in before["tables"].get(table.name, [])]
+            if rows:
+                connection.execute(insert(table), rows)
+        count_on(connection, tables_of(connection))
+    upgrade(database)
+    database.close()
+    settings = ApiSettings(database_url=empty_url, redis_url=NOWHERE, store=tmp_path / "store")
+    with running_world_again(settings, before["tokens"]) as world:
+        still_runs(world, before["job"])
+
+
+def later(table: Table, row: dict[str, Any], passed: timedelta) -> dict[str, Any]:
+    """The row as if it had been written just now: leases would be over otherwise."""
+    values = {name: from_json(table.c[name].type, value) for name, value in row.items()}
+    return {
+        name: value + passed if isinstance(value, datetime) else value
+        for name, value in values.items()
+    }
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("empty_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("what", ["table", "file", "manifest"])
+def test_a_damaged_backup_is_refused_before_anything_is_written(
+    settings: ApiSettings, empty_url: str, tmp_path: Path, what: str
+) -> None:
+    folder = tmp_path / "backup"
+    with running_world(settings) as world:
+        running_job(world)
+        back_up(world.database, world.process.store, folder, quiet)
+    victim = {
+        "table": folder / "tables" / "jobs.jsonl.gz",
+        "file": next((folder / "files").glob("*/*")),
+        "manifest": folder / MANIFEST,
+    }[what]
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    victim.write_bytes(content)
+    database = Database(empty_url)
+    with pytest.raises(BackupFailed, match=r"damaged|no finished backup"):
+        restore(database, Store(tmp_path / "restored"), folder, quiet)
+    with database.read() as session:
+        assert tables_of(session.connection()) == []
+    database.close()
+    assert not (tmp_path / "restored").exists()
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_database_in_use_is_not_restored_into(settings: ApiSettings, tmp_path: Path) -> None:
+    with running_world(settings) as world:
+        back_up(world.database, world.process.store, tmp_path / "backup", quiet)
+        with pytest.raises(BackupFailed, match="is not empty"):
+            restore(world.database, world.process.store, tmp_path / "backup", quiet)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_second_backup_copies_what_is_new_and_one_of_a_broken_store_is_none(
+    settings: ApiSettings, tmp_path: Path
+) -> None:
+    folder = tmp_path / "backup"
+    said: list[str] = []
+    with running_world(settings) as world:
+        job_id = running_job(world)
+        back_up(world.database, world.process.store, folder, quiet)
+        more = {"job_id": job_id, "epoch": 1, "step": 8, "files": [put(world, "x", b"new")]}
+        assert world.node.post("/v1/node/checkpoints", json=more).status_code == 204
+        back_up(world.database, world.process.store, folder, said.append)
+        assert said[-1] == "2 files, 1 of them new."
+        digest = put(world, "x", b"lost")["sha256"]
+        world.process.store.remove(str(digest))
+        with pytest.raises(BackupFailed, match="not in the store"):
+            back_up(world.database, world.process.store, folder, quiet)
+    with pytest.raises(BackupFailed, match="no finished backup"):
+        Manifest.read(folder)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_sequences_go_on_behind_what_was_restored(
+    settings: ApiSettings, empty_url: str, tmp_path: Path
+) -> None:
+    with running_world(settings) as world:
+        running_job(world)
+        back_up(world.database, world.process.store, tmp_path / "backup", quiet)
+    database = Database(empty_url)
+    restore(database, Store(tmp_path / "restored"), tmp_path / "backup", quiet)
+    with database.write() as session:
+        before = session.scalar(text("SELECT max(id) FROM events"))
+        session.execute(
+            text(
+                "INSERT INTO events (at, subject, kind, reason_code, message, actor) "
+                "VALUES (CURRENT_TIMESTAMP, 'x', 'tested', '', '', '')"
+            )
+        )
+        assert session.scalar(text("SELECT max(id) FROM events")) == before + 1
+    database.close()

@@ -1,0 +1,146 @@
+"""`trainyard doctor`: every line says what it found, and what to do where something is wrong."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from core.clock import utc_now
+from core.database import Database
+from core.schema import newest_revision
+from core.settings import ApiSettings
+from core.tables.processes import Leadership
+from standalone import doctor_node, doctor_server
+from standalone.doctor_server import about_folder, about_port, about_safety
+from tests.running import own_port
+from trainyard.doctor import Examiner, Finding
+
+NOWHERE = "unix:///nonexistent/broker.sock?db=0"
+
+
+def by_name(findings: Iterator[Finding]) -> dict[str, Finding]:
+    found = {finding.what: finding for finding in findings}
+    for finding in found.values():
+        assert finding.level == "ok" or finding.todo, finding
+    return found
+
+
+@pytest.fixture
+def server(
+    database_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Database]:
+    """The environment of an API that is well."""
+    for name, value in {
+        "DATABASE_URL": database_url,
+        "REDIS_URL": valkey_url,
+        "STORE": str(tmp_path / "store"),
+        "PORT": str(own_port()),
+    }.items():
+        monkeypatch.setenv(f"TRAINYARD_{name}", value)
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+def test_a_server_that_is_well_has_no_failure(
+    server: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "traces" not in by_name(doctor_server.examine())
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")
+    found = by_name(doctor_server.examine())
+    assert found["traces"].level == "ok"
+    assert {finding.level for finding in found.values()} <= {"ok", "warn"}
+    assert found["migrations"].found == newest_revision()
+    assert found["broker"].level == "ok"
+    assert found["scheduler"].todo == "Start one: trainyard scheduler"
+    with server.write() as session:
+        later = utc_now().replace(year=2100)
+        session.add(Leadership(name="scheduler", holder="box:1:ab", term=3, expires_at=later))
+    assert by_name(doctor_server.examine())["scheduler"].found == "box, term 3"
+
+
+def test_settings_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("TRAINYARD_")]:
+        monkeypatch.delenv(name)
+    told = [finding.found for finding in doctor_server.examine() if finding.level == "fail"]
+    assert [line.split(":")[0] for line in told] == [
+        "TRAINYARD_DATABASE_URL",
+        "TRAINYARD_REDIS_URL",
+        "TRAINYARD_STORE",
+    ]
+    node = [finding.found for finding in doctor_node.examine() if finding.what == "settings"]
+    assert len(node) == 3
+
+
+def test_a_database_of_another_version_says_what_to_do(server: Database) -> None:
+    with server.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '20261124_certificates'"))
+    found = by_name(doctor_server.examine())["migrations"]
+    assert found.level == "warn"
+    assert "Back up" in found.todo
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_parts_that_are_away_are_told_apart(
+    server: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINYARD_REDIS_URL", NOWHERE)
+    monkeypatch.setenv("TRAINYARD_DATABASE_URL", "postgresql+psycopg://x@/x?host=/nonexistent")
+    found = by_name(doctor_server.examine())
+    assert (found["broker"].level, found["database"].level) == ("warn", "fail")
+    assert "TRAINYARD_DATABASE_URL" in found["database"].todo
+
+
+def settings(**changes: object) -> ApiSettings:
+    return ApiSettings.model_validate(
+        {"database_url": "sqlite:///x", "redis_url": NOWHERE, "store": "/tmp/x", **changes}
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({}, "ok"),
+        ({"host": "0.0.0.0"}, "fail"),
+        ({"host": "0.0.0.0", "trust_proxy": True}, "warn"),
+        ({"trust_proxy": True, "public_url": "https://ty.example.org"}, "ok"),
+    ],
+)
+def test_an_api_that_would_send_passwords_in_the_clear_is_told(
+    changes: dict[str, object], level: str
+) -> None:
+    (finding,) = about_safety(settings(**changes))
+    assert finding.level == level
+
+
+def test_a_port_that_something_else_has_is_told() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        taken.settimeout(0.1)
+        port = taken.getsockname()[1]
+        assert about_port(settings(port=port)).level == "fail"
+    assert about_port(settings(port=own_port())).level == "ok"
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    finding = about_folder(Examiner("server"), "store", tmp_path / "file" / "store")
+    assert (finding.level, finding.todo) == ("fail", "Make it writable for us.")
+
+
+def test_a_node_tells_its_sandboxes_and_the_api_it_cannot_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINYARD_API_URL", f"http://127.0.0.1:{own_port()}")
+    monkeypatch.setenv("TRAINYARD_REDIS_URL", NOWHERE)
+    monkeypatch.setenv("TRAINYARD_DATA", str(tmp_path / "node"))
+    findings = list(doctor_node.examine())
+    found = by_name(iter(findings))
+    assert found["api"].level == "fail"
+    assert found["identity"].level == "warn"
+    assert found["data"].level in ("ok", "warn")
+    sandboxes = [finding.found for finding in findings if finding.what == "sandbox"]
+    assert [line.split(":")[0] for line in sandboxes[:2]] == ["bubblewrap", "namespaces"]

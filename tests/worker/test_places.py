@@ -1,0 +1,80 @@
+"""What ranks are told of their place: GPUs, global ranks, where all meet, threads, interface."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from core.messages import Rendezvous
+from core.spec import Launcher
+from worker.attempts import Attempt, Start
+from worker.launch import MASTER, TorchrunLauncher, meeting_point, rank_environment
+from worker.peers import find_peers
+
+
+def start(**changes: object) -> Start:
+    fields: dict[str, object] = {
+        "job_id": "job_a",
+        "epoch": 1,
+        "node": "n1",
+        "trainer": "strategies.train",
+        "launcher": Launcher.TORCHRUN,
+        "ranks": 2,
+        "threads": 3,
+    }
+    return Start.model_validate(fields | changes)
+
+
+SECOND = {
+    "nodes": 2,
+    "position": 1,
+    "rendezvous": Rendezvous(address="10.0.0.1", port=20_000),
+    "interface": "eth7",
+}
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attempt:
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.delenv(name, raising=False)
+    return Attempt(tmp_path / "job_a.1")
+
+
+def test_ranks_see_the_gpus_of_their_slots_alone(attempt: Attempt) -> None:
+    found = rank_environment(attempt, start(gpus=[2, 3]))
+    assert found["CUDA_VISIBLE_DEVICES"] == "2,3"
+    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert found["OMP_NUM_THREADS"] == "3"
+    assert "CUDA_VISIBLE_DEVICES" not in rank_environment(attempt, start())
+
+
+def test_on_one_node_ranks_meet_on_loopback(attempt: Attempt) -> None:
+    alone = start()
+    assert rank_environment(attempt, alone)["GLOO_SOCKET_IFNAME"] == "lo"
+    address, port = meeting_point(alone)
+    assert (address, port > 0, list(alone.global_ranks)) == (MASTER, True, [0, 1])
+
+
+def test_on_the_second_node_ranks_meet_on_the_first(attempt: Attempt) -> None:
+    second = start(**SECOND)
+    environment = rank_environment(attempt, second)
+    assert environment["GLOO_SOCKET_IFNAME"] == "eth7"
+    assert environment["NCCL_SOCKET_IFNAME"] == "=eth7"
+    assert (list(second.global_ranks), meeting_point(second)) == ([2, 3], ("10.0.0.1", 20_000))
+    command = TorchrunLauncher(attempt, second, None).command(*meeting_point(second))
+    told = dict(itertools.pairwise(command))
+    assert (told["--nnodes"], told["--node-rank"], told["--nproc-per-node"]) == ("2", "1", "2")
+    assert (told["--master-addr"], told["--master-port"]) == ("10.0.0.1", "20000")
+
+
+def test_what_is_set_for_the_machine_holds(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
+    assert rank_environment(attempt, start(**SECOND))["GLOO_SOCKET_IFNAME"] == "ib0"
+
+
+def test_a_node_is_reached_where_it_reaches_the_api() -> None:
+    assert find_peers("", "http://127.0.0.1:8471").address == "127.0.0.1"
+    assert find_peers("", "http://127.0.0.1:8471").interface == "lo"
+    assert find_peers("127.0.0.1", "http://nowhere.invalid").interface == "lo"
