@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all check format bench bench-train clean
+.PHONY: help demo up test test-all chaos check format bench bench-train bench-scheduler screenshots clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,9 @@ test-all: $(INSTALLED)  ## The tests of `make test` and the long ones
 	@$(BIN)/python -m tests.chromium
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+chaos: $(INSTALLED)  ## Break a whole platform 50 times, count what was lost (ROUNDS=1000 SEED=7)
+	$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED))
+
 format: $(INSTALLED)  ## Rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -49,6 +52,13 @@ bench: $(INSTALLED)  ## Measure; writes docs/benchmarks.md
 bench-train: $(INSTALLED)  ## Measure our training loop against others; writes docs/benchmarks-training.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.train
+
+bench-scheduler: $(INSTALLED)  ## Replay traces (TRACES=folder) under four rules; writes docs/benchmarks-scheduling.md
+	$(BIN)/python -m benchmarks.scheduling $(TRACES)
+
+screenshots: $(INSTALLED)  ## Take the pictures of README and docs anew (docs/images)
+	@$(BIN)/python -m tests.chromium
+	$(BIN)/python -m tests.dashboard.pictures
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,7 +8,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from benchmarks import placement, service, training
+from benchmarks import booking, pages, placement, plans, service, training
 from benchmarks.ratios import ratio
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -23,8 +23,11 @@ def main() -> None:
         *launch_rows(pairs=2 if quick else 5),
         *step_rows(pairs=2 if quick else 20, steps=50 + training.SKIPPED_STEPS),
         *service_rows(seconds=2 if quick else 10),
+        *booking_rows(rounds=2 if quick else 30),
         *memory_rows(),
         *placement_rows(),
+        *plan_rows(),
+        *page_rows(pairs=3 if quick else 10),
     ]
     page = as_page(rows)
     sys.stdout.write(page)
@@ -89,6 +92,12 @@ def service_rows(*, seconds: float) -> list[Row]:
     return rows
 
 
+def booking_rows(*, rounds: int) -> list[Row]:
+    """A race for one hour."""
+    tell("booking")
+    return booking.rows(rounds)
+
+
 def memory_rows() -> list[Row]:
     """Idle memory."""
     tell("idle memory")
@@ -105,6 +114,18 @@ def placement_rows() -> list[Row]:
     """Planning a long queue."""
     tell("placement")
     return placement.rows()
+
+
+def plan_rows() -> list[Row]:
+    """Plans, cold and from the cache."""
+    tell("plans")
+    return plans.rows()
+
+
+def page_rows(*, pairs: int) -> list[Row]:
+    """What a person waits for."""
+    tell("pages")
+    return pages.rows(pairs=pairs)
 
 
 def as_page(rows: list[Row]) -> str:

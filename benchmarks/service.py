@@ -24,14 +24,16 @@ from pathlib import Path
 import psutil
 import yaml
 
-from api.credentials import issue_link, issue_token
+from api.people.credentials import issue_link, issue_token
 from benchmarks.ratios import percentile
 from core.clock import utc_now
 from core.database import Database
 from core.ids import Kind, new_id
 from core.schema import upgrade
 from core.states import LIVE_ATTEMPT
-from core.tables import Attempt, LinkKind, Role, TokenKind, User
+from core.tables.jobs import Attempt
+from core.tables.kinds import LinkKind, Role, Scope, TokenKind
+from core.tables.people import User
 from standalone import valkey
 from standalone.children import Child
 from standalone.processes import listen
@@ -212,7 +214,12 @@ def _add_users(database: Database) -> tuple[str, ...]:
             session.add(user)
             session.flush()
             _, secret = issue_token(
-                session, kind=TokenKind.API, name="bench", now=now, user_id=user.id
+                session,
+                kind=TokenKind.API,
+                name="bench",
+                now=now,
+                user_id=user.id,
+                scopes=[Scope.ALL],
             )
             secrets_made.append(secret)
     return tuple(secrets_made)
