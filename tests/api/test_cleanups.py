@@ -119,8 +119,9 @@ def lease_of(
 
 
 def active_lease_of(world: World, name: str, *, node: str, begun_min: int) -> str:
-    """An active booked lease that began so many minutes ago."""
-    lease_id = lease_of(world, name, 0, node=node, hours=2)
+    """An active booked lease that began so many minutes ago, perhaps in the hour before; of at
+    most three hours."""
+    lease_id = lease_of(world, name, 0, node=node, hours=1)
     with world.database.write() as session:
         start = utc_now() - timedelta(minutes=begun_min)
         session.execute(
