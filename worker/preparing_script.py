@@ -21,7 +21,7 @@ from worker.attempts import Attempt
 from worker.environments import CannotBuild, build, requirements_of
 from worker.inventory import gpu_device_numbers
 from worker.sandbox import Found, uid_for
-from worker.script_launch import RANK
+from worker.script_launch import RANK, search_path
 from worker.script_run import ENVIRONMENT, Limits, ScriptFolders, ScriptRun
 
 
@@ -148,10 +148,14 @@ def _environment(
 
 def require_launcher(script: Script, environment: Path | None) -> None:
     """CannotStart where this node has not got what is to start the ranks."""
-    if script.launcher == "mpirun" and shutil.which("mpirun") is None:
-        raise CannotStart(
-            Outcome.START_FAILED, "This node has no MPI: there is no mpirun. Take torchrun."
-        )
+    if script.launcher == "mpirun":
+        python = sys.executable if environment is None else str(environment / "bin/python")
+        if shutil.which("mpirun", path=search_path(python)) is None:
+            raise CannotStart(
+                Outcome.START_FAILED,
+                "This node has no MPI: there is no mpirun. Name openmpi in a requirements file of "
+                "the code, or take torchrun.",
+            )
     needed = {"torchrun": "torch", "accelerate": "accelerate"}.get(script.launcher)
     if needed is None or importlib.util.find_spec(needed) is not None:
         return

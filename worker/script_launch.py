@@ -63,6 +63,11 @@ MPI = {
 }
 
 
+def search_path(python: str) -> str:
+    """PATH inside: the script's own environment, the node's, the machine's."""
+    return os.pathsep.join([os.path.dirname(python), os.path.dirname(sys.executable), PATH])
+
+
 @dataclass
 class ScriptLauncher:
     """One script, from its start to what is kept of it."""
@@ -209,10 +214,9 @@ class ScriptLauncher:
             and name != "CUDA_VISIBLE_DEVICES"  # no others are inside
         }
         secrets = read_model(self.attempt.secrets_file, Secrets)
-        folder = os.path.dirname(self.run.python)
         interface = "lo" if self.start_order.rendezvous is None else INTERFACE
         own = {
-            "PATH": f"{folder}:{os.path.dirname(sys.executable)}:{PATH}",
+            "PATH": search_path(self.run.python),
             "HOME": "/tmp",
             "USER": "user",
             "LOGNAME": "user",
