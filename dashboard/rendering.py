@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from dashboard import formats
+from dashboard import formats, static_files
 from dashboard.viewer import Refused
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -73,7 +73,7 @@ def _environment() -> Environment:
         visible=formats.visible,
         unit=lambda number, unit: _with_unit((number, unit)),
     )
-    environment.globals.update(percent=formats.percent)
+    environment.globals.update(percent=formats.percent, static=static_files.address)
     return environment
 
 

@@ -26,13 +26,13 @@ from dashboard import (
     nodes,
     reports,
     sessions,
+    static_files,
     study_page,
     submission,
     usage,
 )
 from dashboard.doors import FIRST_START, INVITATION, NEW_PASSWORD, opening, showing
 from dashboard.rendering import PAGE_HEADERS, redirect, refusal
-from dashboard.static_files import StaticFiles
 from dashboard.viewer import Refused, TooLarge, Viewer
 
 Page = Callable[[Viewer], Awaitable[Response]]
@@ -118,7 +118,7 @@ def create(app: ASGIApp) -> APIRouter:
         Route(path, _answering(app, page), methods=[method], include_in_schema=False)
         for method, path, page in PAGES
     ]
-    static = Route("/static/{path:path}", StaticFiles().answer, include_in_schema=False)
+    static = Route("/static/{path:path}", static_files.answer, include_in_schema=False)
     return APIRouter(routes=[*routes, static])
 
 

@@ -1,5 +1,8 @@
 """Style sheets, scripts and vendored libraries, served from memory of their names alone."""
 
+import re
+from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,31 +19,57 @@ MEDIA_TYPES = {
 }
 
 
-class StaticFiles:
-    """Every file below static/, read once. Browsers ask again each time and get 304."""
+VERSIONED = re.compile(r"^[0-9a-f]{12}/")
+FOR_EVER = "public, max-age=31536000, immutable"
 
-    def __init__(self) -> None:
-        self._files = {
-            path.relative_to(ROOT).as_posix(): (path.read_bytes(), MEDIA_TYPES[path.suffix])
-            for path in sorted(ROOT.rglob("*"))
-            if path.is_file()
-        }
-        self._etags = {
-            name: f'"{sha256(content).hexdigest()[:20]}"'
-            for name, (content, _) in self._files.items()
-        }
 
-    async def answer(self, request: Request) -> Response:
-        """The file that the address names."""
-        name = str(request.path_params["path"])
-        if name not in self._files:
-            return PlainTextResponse("There is no such file.", status_code=404)
-        content, media_type = self._files[name]
-        headers = {
-            "ETag": self._etags[name],
-            "Cache-Control": "no-cache",
-            "X-Content-Type-Options": "nosniff",
-        }
-        if request.headers.get("if-none-match") == self._etags[name]:
-            return Response(status_code=304, headers=headers)
-        return Response(content, media_type=media_type, headers=headers)
+@dataclass(frozen=True)
+class File:
+    """One file below static/."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def files() -> dict[str, File]:
+    """All of them by name, read once."""
+    return {
+        path.relative_to(ROOT).as_posix(): File(
+            content := path.read_bytes(),
+            MEDIA_TYPES[path.suffix],
+            f'"{sha256(content).hexdigest()[:20]}"',
+        )
+        for path in sorted(ROOT.rglob("*"))
+        if path.is_file()
+    }
+
+
+@cache
+def version() -> str:
+    """Names what all of them hold now. It stands in their addresses, so that browsers keep them."""
+    etags = "".join(name + file.etag for name, file in files().items())
+    return sha256(etags.encode()).hexdigest()[:12]
+
+
+def address(name: str) -> str:
+    """Where a page finds a file; scripts find each other beside themselves."""
+    return f"/static/{version()}/{name}"
+
+
+async def answer(request: Request) -> Response:
+    """The file that the address names, also under the version of a page that another API made
+    during an upgrade; then, and without a version, browsers ask again each time."""
+    path = str(request.path_params["path"])
+    file = files().get(VERSIONED.sub("", path))
+    if file is None:
+        return PlainTextResponse("There is no such file.", status_code=404)
+    headers = {
+        "ETag": file.etag,
+        "Cache-Control": FOR_EVER if path.startswith(version()) else "no-cache",
+        "X-Content-Type-Options": "nosniff",
+    }
+    if request.headers.get("if-none-match") == file.etag:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, media_type=file.media_type, headers=headers)

@@ -30,6 +30,18 @@ def test_a_file_is_sent_once_and_then_only_asked_about(page: TestClient) -> None
     assert (again.status_code, again.content) == (304, b"")
 
 
+def test_what_a_page_names_is_kept_by_browsers_for_ever(page: TestClient) -> None:
+    named = re.findall(r'(?:src|href)="(/static/[^"]+)"', page.get("/jobs").text)
+    assert len(named) >= 6
+    for address in named:
+        answer = page.get(address)
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["cache-control"]
+    for address in ("/static/000000000000/style.css", "/static/style.css"):
+        answer = page.get(address)
+        assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
+
+
 @pytest.mark.parametrize("name", ["../site_map.py", "..%2fsite_map.py", "nothing.js", "vendor"])
 def test_only_files_of_the_list_are_served(page: TestClient, name: str) -> None:
     assert page.get(f"/static/{name}").status_code == 404
