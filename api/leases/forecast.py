@@ -1,10 +1,10 @@
 """/v1/leases/forecast: how full the days become before a window closes."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
+from itertools import groupby
 
 from fastapi import APIRouter
 from sqlalchemy import select, true
@@ -20,11 +20,11 @@ from core.clock import utc_now
 from core.policy import quotas
 from core.policy.asked import Asked
 from core.policy.document import Policy
-from core.policy.forecast import Forecast, FreeDay, forecast
+from core.policy.forecast import Budget, Forecast, FreeDay, Spender, forecast
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.local_time import edge, show
 from core.policy.matching import ALL
-from core.policy.sections import Period, Scope
+from core.policy.sections import Period, Quota, Scope
 from core.policy.verdict import Grant, LeaseFact, Left, Member, NodeRef, Request, Situation
 from core.situation import BOOKABLE, counted_since, lease_facts, ref_of
 from core.tables.kinds import Role
@@ -67,19 +67,23 @@ def _forecasts(session: Session, now: datetime) -> Iterator[ForecastView]:
             continue
         start = hour_ceiling(max(now, begins), policy.grid.anchor)
         people = _people(session, policy, since=counted_since(policy, now))
-        unspent = unspent_hours(policy, group[0], people, start=start, now=now)
-        if unspent is not None:
-            days = _free_days(session, group, policy, start, closes_at)
-            yield _view(policy, group, people, forecast(days, unspent), unspent)
+        days = _free_days(session, group, policy, start, closes_at)
+        spenders = _spenders(policy, group[0], people, days, now=now)
+        if spenders:
+            yield _view(policy, group, people, forecast(days, spenders))
 
 
-def unspent_hours(
-    policy: Policy, node: NodeRef, people: People, *, start: datetime, now: datetime
-) -> float | None:
-    """Node-hours of the quotas of the whole window that nobody has booked yet; None: no such quota
-    counts hours. Quotas by week, day or night begin anew and are left out."""
-    own: dict[str | None, list[float]] = defaultdict(list)
-    of_lab: dict[str | None, float] = {}
+def _spenders(
+    policy: Policy, node: NodeRef, people: People, days: Sequence[FreeDay], *, now: datetime
+) -> list[Spender]:
+    """What every lab, and those without one, may still spend on these days; none: no quota counts
+    hours."""
+    stretches = {
+        period: _stretches(policy, period, days)
+        for period in {quota.period for quota in policy.quotas.values()}
+    }
+    firsts = sorted({first for found in stretches.values() for first, _ in found})
+    hours: dict[str | None, dict[Key, float]] = defaultdict(dict)
     for member in people.members:
         situation = Situation(
             now=now,
@@ -87,39 +91,72 @@ def unspent_hours(
             lab=tuple(fact for fact in people.facts if fact.lab_id in member.lab_ids),
             exceptions=tuple(people.exceptions.get(member.id, ())),
         )
-        asked = Asked.of(Request(member, node, start, start + HOUR), situation, policy)
-        left = quotas.left(asked, granted=False)
-        rest = _rest(policy, left, Scope.USER)
-        if rest is not None:
-            own[member.lab_id].append(rest)
-        shared = _rest(policy, left, Scope.LAB)
-        if shared is not None and member.lab_id is not None:
-            of_lab[member.lab_id] = shared
-    if not own and not of_lab:
-        return None
-    return sum(
-        min(sum(own[lab]) if lab in own else math.inf, of_lab.get(lab, math.inf))
-        for lab in own.keys() | of_lab.keys()
-    )
+        found = hours[member.lab_id]
+        for first in firsts:
+            at = _last_hour(policy, days[first])
+            asked = Asked.of(Request(member, node, at, at + HOUR), situation, policy)
+            left = quotas.left(asked, granted=False)
+            for name, quota in policy.quotas.items():
+                ends = [end for begin, end in stretches[quota.period] if begin == first]
+                for kind, rest in _rests(name, quota, left) if ends else ():
+                    key = (name, kind, first, ends[0])
+                    others = found.get(key, 0.0) if quota.scope is Scope.USER else 0.0
+                    found[key] = others + rest
+    return [_spender(found) for found in hours.values() if found]
 
 
-def _rest(policy: Policy, left: Sequence[Left], scope: Scope) -> float | None:
-    """What all quotas of the window together leave; None: none of this scope counts hours."""
-    bounds: list[float] = []
-    choices: dict[str, float] = {}
-    for name, quota in policy.quotas.items():
-        if quota.period is not Period.WINDOW or quota.scope is not scope:
-            continue
-        of_it = [one for one in left if one.quota == name and not one.by_swap]
-        if quota.one_of:  # one of its alternatives; another quota may be spent beside it
-            choices[name] = max((one.hours for one in of_it if one.blocks), default=0.0)
-        bands = [one for one in of_it if not one.blocks]
-        bounds += [one.hours for one in bands if one.alternative == ALL]
-        if bands and quota.max_node_hours.keys() != {ALL}:
-            bounds.append(sum(one.hours for one in bands if one.alternative != ALL))
-    if choices:
-        bounds.append(sum(choices.values()))
-    return min(bounds, default=None)
+Key = tuple[str, str, int, int]
+"""Quota, PURSE or its cap's name, and the days for which it is."""
+PURSE = ""
+
+
+def _spender(hours: Mapping[Key, float]) -> Spender:
+    def budgets(are_purses: bool) -> list[Budget]:
+        return [
+            Budget(rest, first, end)
+            for (_, kind, first, end), rest in hours.items()
+            if (kind == PURSE) is are_purses
+        ]
+
+    return Spender(purses=budgets(True), caps=budgets(False))
+
+
+def _rests(name: str, quota: Quota, left: Sequence[Left]) -> Iterator[tuple[str, float]]:
+    """What the quota leaves of its slots, of its cap for all hours, and of those by band."""
+    of_it = [one for one in left if one.quota == name and not one.by_swap]
+    if quota.one_of:
+        yield PURSE, max((one.hours for one in of_it if one.blocks), default=0.0)
+    bands = [one for one in of_it if not one.blocks]
+    for one in bands:
+        if one.alternative == ALL:
+            yield ALL, one.hours
+    if bands and quota.max_node_hours.keys() != {ALL}:
+        yield "bands", sum(one.hours for one in bands if one.alternative != ALL)
+
+
+def _stretches(policy: Policy, period: Period, days: Sequence[FreeDay]) -> list[tuple[int, int]]:
+    """The days that count together, as index of the first and after the last. A night counts to the
+    day on which it begins."""
+
+    def together(index: int) -> object:
+        start = days[index].start
+        if period is Period.WEEK:
+            return policy.clock.week(start)
+        return None if period is Period.WINDOW else index
+
+    groups = [list(found) for _, found in groupby(range(len(days)), together)]
+    return [(found[0], found[-1] + 1) for found in groups]
+
+
+def _last_hour(policy: Policy, day: FreeDay) -> datetime:
+    """A start in the day's last hour, which also lies in the night that begins on it."""
+    midnight = _midnight(policy, day.start)
+    return max(day.start, min(midnight, policy.whole[1]) - HOUR)
+
+
+def _midnight(policy: Policy, at: datetime) -> datetime:
+    """The end of the local day."""
+    return edge(datetime.combine(policy.clock.local_date(at) + DAY, time()), policy.zone)
 
 
 def _people(session: Session, policy: Policy, *, since: datetime) -> People:
@@ -176,8 +213,7 @@ def _free_days(
     found = []
     at = start
     while at < end:
-        tomorrow = policy.clock.local_date(at) + DAY
-        until = min(end, edge(datetime.combine(tomorrow, time()), policy.zone))
+        until = min(end, _midnight(policy, at))
         usable = free = 0.0
         for node in nodes:
             for opens, closes in merged((w.start, w.end) for w in windows_of(policy, node)):
@@ -214,7 +250,6 @@ def _view(
     nodes: Sequence[NodeRef],
     people: People,
     found: Forecast,
-    unspent: float,
 ) -> ForecastView:
     return ForecastView(
         policy=policy.id,
@@ -222,7 +257,7 @@ def _view(
         nodes=[node.name for node in nodes],
         closes_at=policy.whole[1],
         people=len(people.members),
-        unspent_hours=round(unspent, 1),
+        unspent_hours=round(found.unspent_hours, 1),
         free_hours=round(found.free_hours, 1),
         unmet_hours=round(found.unmet_hours, 1),
         days=[
@@ -233,16 +268,16 @@ def _view(
             )
             for day in found.days
         ],
-        message=_sentence(found, unspent, policy),
+        message=_sentence(found, policy),
     )
 
 
-def _sentence(found: Forecast, unspent: float, policy: Policy) -> str:
-    free = found.free_hours
+def _sentence(found: Forecast, policy: Policy) -> str:
+    unspent, free = found.unspent_hours, found.free_hours
     begin = f"{unspent:,.0f} node-hours of quota are left, {free:,.0f} are free until then."
     if unspent == 0:
         return f"Every quota is spent; {free:,.0f} node-hours are free until then."
-    if found.unmet_hours > 0:
+    if found.unmet_hours >= 0.5:
         return (
             f"{begin} If everybody spends theirs evenly, {found.unmet_hours:,.0f} find no room: "
             "book early."

@@ -1,4 +1,4 @@
-"""What the API says of leases: blocks, verdicts, availability."""
+"""What the API says of leases: blocks, verdicts, availability, forecasts."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -119,6 +119,34 @@ class Availability(View):
     node_class: str | None
     nodes: int
     hours: tuple[FreeHour, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastDay(View):
+    """A day, or what is left of it: node-hours that nobody has booked, and those that would be."""
+
+    start: datetime
+    free_hours: float
+    wanted_hours: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast(View):
+    """How full the days become if what is left of all quotas is spent evenly until the close.
+
+    `people` may book; `unmet_hours` of the `unspent_hours` would find no room.
+    """
+
+    policy: str
+    zone: str
+    nodes: tuple[str, ...]
+    closes_at: datetime
+    people: int
+    unspent_hours: float
+    free_hours: float
+    unmet_hours: float
+    days: tuple[ForecastDay, ...]
+    message: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from typing import Literal
 from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
 from trainyard.errors import BadInput
-from trainyard.lease_views import BlockVerdict, Feed, Maintenance, Wait
-from trainyard.paging import all_pages
+from trainyard.lease_views import BlockVerdict, Feed, Forecast, Maintenance, Wait
+from trainyard.paging import all_pages, whole_list
 from trainyard.views import Availability, Lease
 
 Start = datetime | date
@@ -125,6 +125,11 @@ class Leases:
             block_hours=block_hours,
         )
         return decode(Availability, answer)
+
+    def forecast(self) -> Sequence[Forecast]:
+        """How full the days become before a window closes, for every policy whose last one does so
+        within a fortnight."""
+        return whole_list(self._connection, "/v1/leases/forecast", Forecast)
 
 
 class Waitlist:

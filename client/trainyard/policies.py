@@ -8,7 +8,15 @@ from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
 from trainyard.leases import written
 from trainyard.paging import whole_list
-from trainyard.policy_views import AffectedLease, Policy, PolicyPlan, PolicyText, Window, WindowPlan
+from trainyard.policy_views import (
+    AffectedLease,
+    Bands,
+    Policy,
+    PolicyPlan,
+    PolicyText,
+    Window,
+    WindowPlan,
+)
 
 
 class Policies:
@@ -38,6 +46,11 @@ class Policies:
     def withdraw(self, policy: str) -> None:
         """It holds no longer; booked leases stay."""
         self._connection.delete(f"/v1/policies/{segment(policy)}")
+
+    def bands(self, start: datetime, hours: int = 168) -> Sequence[Bands]:
+        """Nights and other bands, and windows, that touch these hours, whole; for each group of
+        nodes that one policy treats alike for you."""
+        return whole_list(self._connection, "/v1/bands", Bands, start=written(start), hours=hours)
 
     def moved_leases(self, *, tell: bool = False) -> Sequence[AffectedLease]:
         """Leases whose clock time has moved with their zone's rules; `tell` tells the owners."""

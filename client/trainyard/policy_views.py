@@ -20,6 +20,30 @@ class Window(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Span(View):
+    """A band of the day, or a window (its name is that of its pools), whole."""
+
+    name: str
+    starts_at: datetime
+    ends_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bands(View):
+    """How one policy divides hours on nodes that it treats alike for you.
+
+    Outside of its windows no lease may lie; None: anywhere.
+    """
+
+    policy: str
+    version: int
+    zone: str
+    nodes: tuple[str, ...]
+    bands: tuple[Span, ...]
+    windows: tuple[Span, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Policy(View):
     """A version of a booking policy."""
 

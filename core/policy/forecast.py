@@ -1,10 +1,13 @@
 """How full the days before a window closes become, if everybody spends what is left. Pure.
 
 This is no guess at what people will do: it is the most that the quotas let them do, spread evenly
-over the days that are left. What finds no room on a day goes on to the days after it.
+over the days on which it can be spent. What finds no room on a day goes on to the days after it,
+as long as its week, day or night is not over.
 """
 
+import math
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,6 +18,46 @@ class FreeDay:
 
     start: datetime
     free_hours: float
+
+
+@dataclass
+class Budget:
+    """Node-hours that are left of a quota, for the days from the `first` to before the `end`."""
+
+    hours: float
+    first: int
+    end: int
+
+    def share(self, day: int) -> float:
+        """What falls to a day if it is spent evenly over those that are left."""
+        return self.hours / (self.end - day)
+
+
+@dataclass(frozen=True)
+class Spender:
+    """People who spend from the same budgets: those of a lab, and those without one."""
+
+    purses: Sequence[Budget] = ()
+    """To be spent beside each other: a quota by day, another one by night."""
+    caps: Sequence[Budget] = ()
+    """Of all that is spent; each of them holds."""
+
+    def share(self, day: int) -> float:
+        """What they spend on a day."""
+        bounds = [cap.share(day) for cap in _on(self.caps, day)]
+        if self.purses:
+            bounds.append(sum(purse.share(day) for purse in _on(self.purses, day)))
+        return min(bounds, default=0.0)
+
+    def spend(self, day: int, part: float) -> None:
+        """Spend this part of the day's share."""
+        hours = part * self.share(day)
+        purses = _on(self.purses, day)
+        in_purses = sum(purse.share(day) for purse in purses)
+        for purse in purses:
+            purse.hours -= hours * purse.share(day) / in_purses if in_purses else 0.0
+        for cap in _on(self.caps, day):
+            cap.hours -= hours
 
 
 @dataclass(frozen=True)
@@ -31,8 +74,13 @@ class Forecast:
     """The days in order."""
 
     days: tuple[ForecastDay, ...]
-    unmet_hours: float
-    """Node-hours of quota for which there would be no room."""
+    unspent_hours: float
+    """Node-hours that quotas still allow on these days."""
+
+    @property
+    def unmet_hours(self) -> float:
+        """Of them, those for which there would be no room."""
+        return max(0.0, self.unspent_hours - sum(day.wanted_hours for day in self.days))
 
     @property
     def free_hours(self) -> float:
@@ -49,12 +97,34 @@ class Forecast:
         return found
 
 
-def forecast(days: Sequence[FreeDay], unspent_hours: float) -> Forecast:
-    """What becomes of `days`, in order, if `unspent_hours` of quota are spent evenly over them."""
-    rest = unspent_hours
+def forecast(days: Sequence[FreeDay], spenders: Sequence[Spender]) -> Forecast:
+    """What becomes of `days`, in order, if all spend evenly what they have.
+
+    Budgets name days by their index. People whom nothing limits are left out.
+    """
+    wanted = _spent([day.free_hours for day in days], spenders)
+    allowed = _spent([math.inf] * len(days), spenders)
+    return Forecast(
+        tuple(
+            ForecastDay(day.start, day.free_hours, hours)
+            for day, hours in zip(days, wanted, strict=True)
+        ),
+        sum(allowed),
+    )
+
+
+def _spent(room: Sequence[float], spenders: Sequence[Spender]) -> list[float]:
+    """Hours spent on each day, of so many that are free."""
+    left = deepcopy(spenders)
     found = []
-    for index, day in enumerate(days):
-        wanted = min(day.free_hours, rest / (len(days) - index))
-        rest -= wanted
-        found.append(ForecastDay(day.start, day.free_hours, wanted))
-    return Forecast(tuple(found), rest)
+    for day, free in enumerate(room):
+        shares = sum(one.share(day) for one in left)
+        spent = min(free, shares)
+        for one in left:
+            one.spend(day, spent / shares if shares else 0.0)
+        found.append(spent)
+    return found
+
+
+def _on(budgets: Sequence[Budget], day: int) -> list[Budget]:
+    return [budget for budget in budgets if budget.first <= day < budget.end]

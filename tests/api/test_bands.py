@@ -98,6 +98,30 @@ def test_slots_count_by_their_best_alternative(world: World) -> None:
     assert [one["unspent_hours"] for one in forecasts(world)] == [7]
 
 
-def test_quotas_that_begin_anew_each_week_give_no_forecast(world: World) -> None:
+def test_quotas_that_begin_anew_count_once_for_each_week(world: World) -> None:
     post(world, document(more="quotas: {main: {period: week, max_node_hours: {all: 10}}}\n"))
+    [before] = forecasts(world)
+    starts = [datetime.fromisoformat(day["start"]) + BERLIN_WINTER for day in before["days"]]
+    weeks = {start.isocalendar().week for start in starts}
+    assert before["unspent_hours"] == 20 * len(weeks), "ann and bob"
+    assert book(world, 2, 3)["status"] == 201
+    [after] = forecasts(world)
+    assert after["unspent_hours"] == before["unspent_hours"] - 3
+
+
+def test_a_block_each_night_comes_beside_the_quota_of_the_window(world: World) -> None:
+    quotas = """
+  main: {period: window, one_of: [{name: one, slots: [{pool: small, hours: 3}]}]}
+  nights: {period: night, one_of: [{name: night, slots: [{pool: all, hours: 2}]}]}
+"""
+    rules = NIGHT.replace('"06:00"]', '"06:00"], quota: nights').replace(
+        "night}", "night, quota: main}"
+    )
+    post(world, document(more=f"{rules}quotas:{quotas}"))
+    [found] = forecasts(world)
+    assert found["unspent_hours"] == 2 * (3 + 2 * len(found["days"]))
+
+
+def test_quotas_that_count_no_hours_give_no_forecast(world: World) -> None:
+    post(world, document(more="quotas: {main: {max_future_leases: 3}}\n"))
     assert forecasts(world) == []

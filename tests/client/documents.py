@@ -273,6 +273,14 @@ WINDOW: Json = {
     "opens_at": None,
     "from_document": True,
 }
+BANDS: Json = {
+    "policy": "course-unit-4",
+    "version": 2,
+    "zone": "America/New_York",
+    "nodes": ["north-01"],
+    "bands": [{"name": "night", "starts_at": NOW, "ends_at": "2026-11-28T10:57:00+00:00"}],
+    "windows": None,
+}
 POLICY: Json = {
     "id": "course-unit-4",
     "version": 2,
@@ -754,6 +762,18 @@ AVAILABILITY: Json = {
             "taken": [{"node": "other", "why": "leased"}],
         }
     ],
+}
+FORECAST: Json = {
+    "policy": "course-unit-4",
+    "zone": "America/New_York",
+    "nodes": ["north-01"],
+    "closes_at": "2026-11-28T10:57:00+00:00",
+    "people": 2,
+    "unspent_hours": 20.0,
+    "free_hours": 167.5,
+    "unmet_hours": 0.0,
+    "days": [{"start": NOW, "free_hours": 23.5, "wanted_hours": 2.5}],
+    "message": "20 node-hours of quota are left, 168 are free until then.",
 }
 LINK: Json = {"url": "http://x/login?secret=s", "secret": "s", "expires_at": NOW}
 TRAFFIC: Json = {

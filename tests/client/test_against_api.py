@@ -52,6 +52,15 @@ INVENTORY = {
 pytestmark = pytest.mark.db
 
 
+RULES = """
+policy: {id: lab, version: 1, zone: Europe/Berlin}
+pools: {all-of-it: {class: cpu4}}
+bands: {night: {local: ["22:00", "06:00"]}}
+windows: [{pool: all-of-it, usable: ["%s", "%s"]}]
+quotas: {main: {max_node_hours: {all: 10}}}
+"""
+
+
 class RealApi:
     """One API process on a database of its own; it can be killed and started again."""
 
@@ -249,6 +258,21 @@ def test_a_lease_is_booked_seen_and_given_back(ada: Trainyard) -> None:
     ada.leases.cancel(lease.id)
     assert ada.leases.get(lease.id).state == "cancelled"
     assert lease.id in [found.id for found in ada.leases.list(limit=5)]
+
+
+def test_what_the_rules_make_of_the_hours_is_told(ada: Trainyard) -> None:
+    start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    days = [f"{start + timedelta(days=number):%Y-%m-%dT00:00}" for number in (-1, 5)]
+    ada.admin.add_user("cy", role="user", password=PASSWORD)  # quotas are not for staff
+    ada.policies.apply(RULES % tuple(days))
+    [found] = ada.policies.bands(start, 48)
+    assert (found.policy, found.nodes, found.bands[0].name) == ("lab", ("box",), "night")
+    assert found.windows is not None
+    [forecast] = ada.leases.forecast()
+    assert forecast.closes_at == found.windows[0].ends_at
+    assert sum(day.free_hours for day in forecast.days) == pytest.approx(forecast.free_hours, 0.01)
+    ada.policies.withdraw("lab")
+    assert ada.leases.forecast() == []
 
 
 def test_a_lab_is_planned_submitted_looked_at_and_cancelled(

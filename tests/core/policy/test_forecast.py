@@ -2,16 +2,27 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.policy.forecast import FreeDay, forecast
+from core.policy.forecast import Budget, Forecast, FreeDay, Spender
+from core.policy.forecast import forecast as forecast_of
 
 MONDAY = datetime(2026, 11, 23, tzinfo=UTC)
 
 
 def days(*free: float) -> list[FreeDay]:
     return [FreeDay(MONDAY + timedelta(days=index), hours) for index, hours in enumerate(free)]
+
+
+def forecast(free: list[FreeDay], unspent: float) -> Forecast:
+    """Of one quota for all days."""
+    return forecast_of(free, [Spender(purses=[Budget(unspent, 0, len(free))])])
+
+
+def wanted(free: list[FreeDay], *spenders: Spender) -> list[float]:
+    return [day.wanted_hours for day in forecast_of(free, spenders).days]
 
 
 def test_what_is_left_is_spent_evenly() -> None:
@@ -36,10 +47,39 @@ def test_the_last_days_may_be_full_while_all_find_room() -> None:
 
 def test_nothing_is_wanted_of_days_without_quota_and_no_day_has_no_room() -> None:
     assert [day.wanted_hours for day in forecast(days(5, 5), 0).days] == [0, 0]
-    assert forecast([], 12).unmet_hours == 12
+    assert forecast(days(0, 0), 12).unmet_hours == 12
 
 
-@given(st.lists(st.floats(0, 1000), max_size=14), st.floats(0, 10_000))
+def test_a_week_that_is_over_gives_nothing_to_the_next_one() -> None:
+    weeks = Spender(caps=[Budget(10, 0, 2), Budget(10, 2, 4)])
+    found = forecast_of(days(20, 1, 20, 20), [weeks])
+    assert [day.wanted_hours for day in found.days] == [5, 1, 5, 5]
+    assert (found.unspent_hours, found.unmet_hours) == (20, 4)
+
+
+def test_a_quota_by_night_is_spent_beside_that_of_the_window() -> None:
+    nights = [Budget(3, day, day + 1) for day in range(3)]
+    both = Spender(purses=[Budget(6, 0, 3), *nights])
+    assert wanted(days(20, 20, 20), both) == [5, 5, 5]
+    # What found no room by day is spent later; of the night it is lost.
+    assert wanted(days(2, 20, 20), both) == pytest.approx([2, 5.6, 5.6])
+
+
+def test_a_cap_holds_for_all_purses_together_and_each_cap_holds() -> None:
+    purses = [Budget(12, 0, 2), Budget(4, 0, 1), Budget(4, 1, 2)]
+    assert wanted(days(50, 50), Spender(purses=purses)) == [10, 10]
+    capped = Spender(purses=purses, caps=[Budget(30, 0, 2), Budget(3, 0, 1), Budget(8, 1, 2)])
+    assert wanted(days(50, 50), capped) == [3, 8]
+
+
+def test_labs_share_what_is_free_in_proportion_to_what_they_have() -> None:
+    big, small = Spender(caps=[Budget(30, 0, 1)]), Spender(caps=[Budget(10, 0, 1)])
+    found = forecast_of(days(20), [big, small, Spender()])
+    assert [day.wanted_hours for day in found.days] == [20]
+    assert (found.unspent_hours, found.unmet_hours) == (40, 20)
+
+
+@given(st.lists(st.floats(0, 1000), min_size=1, max_size=14), st.floats(0, 10_000))
 def test_no_hour_is_lost_and_no_day_overbooked(free: list[float], unspent: float) -> None:
     found = forecast(days(*free), unspent)
     assert all(0 <= day.wanted_hours <= day.free_hours for day in found.days)
