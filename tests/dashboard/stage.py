@@ -28,6 +28,7 @@ from api.auth import COOKIE
 from api.people.credentials import issue_token
 from api.watching import log_store, metric_store
 from api.watching.metric_store import Points
+from core.agenda import OnFailure
 from core.clock import utc_now
 from core.database import Database
 from core.ids import Kind, new_id
@@ -36,14 +37,16 @@ from core.schema import upgrade
 from core.settings import ApiSettings
 from core.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
+from core.tables.agendas import Agenda, AgendaJob
 from core.tables.files import Artifact, Checkpoint, StoredFile
-from core.tables.jobs import Attempt, Event, Job, Part
+from core.tables.jobs import Attempt, Event, Job, Part, Study, StudyJob
 from core.tables.kinds import LeaseKind, OccupancyKind, Role, TokenKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User
 from strategies.hardware import Hardware
 from strategies.planning.planner import plan
+from strategies.trust.scaling import StudyKind
 from tests.running import own_port
 
 NOWHERE = "unix:///nonexistent/trainyard-stage.sock?db=0"
@@ -138,6 +141,8 @@ class Stage:
     jobs: dict[str, str] = field(default_factory=dict)
     """Name to id; of several with one name the newest."""
     nodes: dict[str, str] = field(default_factory=dict)
+    study: str = ""
+    agenda: str = ""
 
     def storage(self, name: str = "ada") -> dict[str, Any]:
         """A browser's storage in which this person is signed in."""
@@ -192,13 +197,16 @@ def raised(folder: Path, *, port: int | None = None) -> Iterator[Stage]:
 
 
 def fill(stage: Stage) -> None:
-    """A working afternoon: jobs in every state, four layouts of one training, leases."""
+    """A working afternoon: jobs in every state, four layouts of one training, leases, a study, and
+    a lab in one lease."""
     now = utc_now()
     with stage.database.write() as session:
         _add_leases(stage, session, now)
         _add_homework(stage, session, now)
         _add_others(stage, session, now)
         _add_llama(stage, session, now)
+        _add_study(stage, session, now)
+        _add_agenda(stage, session, now)
 
 
 POLICY = """\
@@ -818,6 +826,98 @@ def _add_llama(stage: Stage, session: Session, now: datetime) -> None:
             created_at=first_end,
         )
     )
+
+
+def _add_study(stage: Stage, session: Session, now: datetime) -> None:
+    """One training on 1, 2 and 4 ranks; the last of them is still training."""
+    study = Study(
+        id=new_id(Kind.STUDY),
+        user_id=stage.people["ada"],
+        name="how-far-does-ddp-scale",
+        kind=StudyKind.STRONG,
+        created_at=now - 3 * HOUR,
+    )
+    session.add(study)
+    session.flush()
+    stage.study = study.id
+    for position, ranks in enumerate((1, 2, 4)):
+        step_s = 1.2 / ranks + 0.03 * position
+        is_over = ranks < 4
+        start = now - (2 - 0.5 * position) * HOUR
+        spec = {
+            "name": f"how-far-does-ddp-scale-{ranks}",
+            "parallelism": {"strategy": "ddp"},
+            "resources": {"nodes": 1, "ranks_per_node": ranks, "wall_time": "2h"},
+        }
+        state = JobState.SUCCEEDED if is_over else JobState.RUNNING
+        job = add_job(stage, session, HOMEWORK, state=state, reason="Training.", spec=spec)
+        end = start + timedelta(seconds=600 * step_s) if is_over else None
+        outcome = Outcome.SUCCEEDED if is_over else None
+        attempt = add_attempt(
+            stage, session, job, node="south-01", start=start, end=end, outcome=outcome
+        )
+        tokens = int(job.plan["tokens_per_step"])
+        columns = curve(600, step_s=step_s, tokens=tokens, start=start, off=1e-7 * position)
+        add_metrics(session, attempt, columns)
+        job.last_step, job.last_loss = 600, float(columns["loss"][-1])
+        job.last_tokens_per_s, job.finished_at = float(columns["tokens_per_s"][-1]), end
+        session.add(StudyJob(job_id=job.id, study_id=study.id, position=position))
+
+
+def _add_agenda(stage: Stage, session: Session, now: datetime) -> None:
+    """A lab of four parts in a lease of three hours: the first took long, the last will not fit."""
+    hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    start = hour - HOUR
+    lease = _lease(stage, session, "ada", "north-02", start, hour + 2 * HOUR)
+    lease.state = LeaseState.ACTIVE
+    agenda = Agenda(
+        id=new_id(Kind.AGENDA),
+        user_id=stage.people["ada"],
+        name="lab-4",
+        lease_id=lease.id,
+        side_by_side=False,
+        on_failure=OnFailure.GO_ON,
+        created_at=start,
+    )
+    session.add(agenda)
+    session.flush()
+    stage.agenda = agenda.id
+    for position, (name, wall_time, state) in enumerate(
+        (
+            ("ddp", "20min", JobState.SUCCEEDED),
+            ("fsdp", "50min", JobState.RUNNING),
+            ("zero2", "50min", JobState.QUEUED),
+            ("tensor", "90min", JobState.QUEUED),
+        )
+    ):
+        spec = {
+            "name": f"lab-4-{name}",
+            "resources": {"nodes": 1, "ranks_per_node": 4, "wall_time": wall_time},
+        }
+        reason = "Waits for its turn in the agenda." if state is JobState.QUEUED else "Training."
+        job = add_job(
+            stage, session, HOMEWORK, state=state, reason=reason, lease_id=lease.id, spec=spec
+        )
+        session.add(AgendaJob(job_id=job.id, agenda_id=agenda.id, position=position))
+        if state is JobState.QUEUED:
+            continue
+        begins = start if state is JobState.SUCCEEDED else max(start + HOUR / 2, now - HOUR / 2)
+        end = start + HOUR / 4 if state is JobState.SUCCEEDED else None
+        attempt = add_attempt(
+            stage,
+            session,
+            job,
+            node="north-02",
+            start=begins,
+            end=end,
+            outcome=Outcome.SUCCEEDED if end else None,
+            lease=lease,
+        )
+        tokens = int(job.plan["tokens_per_step"])
+        add_metrics(session, attempt, curve(400, step_s=1.1, tokens=tokens, start=begins))
+        job.last_step, job.last_loss = 2000 if end else 400, 2.5
+        job.started_at, job.finished_at = begins, end
+        job.used_s = int((end - begins).total_seconds()) if end else 0
 
 
 def _event(
