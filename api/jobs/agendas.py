@@ -1,9 +1,12 @@
 """/v1/agendas: an ordered list of jobs for one lease; whether all fits, and what is late."""
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
+import anyio
 from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
@@ -27,6 +30,7 @@ from api.leases.lease_schemas import Hours
 from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
+from api.watching.stream import STREAM, event_stream
 from core.clock import utc_now
 from core.errors import BadRequest, Conflict
 from core.ids import Kind, new_id
@@ -159,6 +163,23 @@ def get_agenda(agenda_id: PlainText, person: SignedIn, process: ProcessDep) -> A
     fits."""
     with process.read() as session:
         return _show(session, agenda_id, person, utc_now())
+
+
+@router.get(
+    "/{agenda_id}/stream",
+    summary="Watch an agenda",
+    response_class=StreamingResponse,
+    responses=STREAM,
+)
+async def stream_agenda(
+    agenda_id: PlainText, person: SignedIn, process: ProcessDep
+) -> StreamingResponse:
+    """Server-sent events: `agenda` (`AgendaView`) at the start and whenever it stands differently,
+    `end` with it when all of its jobs have ended."""
+    read = partial(get_agenda, agenda_id, person, process)
+    agenda = await anyio.to_thread.run_sync(read)
+    job_ids = [line.job for line in agenda.jobs if line.job is not None]
+    return event_stream(process.hub.stream_document("agenda", job_ids, read))
 
 
 @router.post("/{agenda_id}/cancel", summary="Cancel the rest of an agenda")

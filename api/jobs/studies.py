@@ -3,9 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Literal
 
+import anyio
 from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
 from sqlalchemy import Select, insert, select
 from sqlalchemy.orm import Session
 from starlette.requests import Request
@@ -21,6 +24,7 @@ from api.jobs.submission import check_queue, insert_job, read_spec
 from api.process import ProcessDep
 from api.schemas import Page, StudyJobView, StudyReport, StudyView
 from api.text_types import After, Limit, PlainText
+from api.watching.stream import STREAM, event_stream
 from core.clock import utc_now
 from core.errors import NotFound
 from core.ids import Kind, new_id
@@ -131,6 +135,23 @@ def get_study(study_id: PlainText, person: SignedIn, process: ProcessDep) -> Stu
         points = measure(study.kind, [_run(session, job) for job in jobs])
     view = _study_view(study, owner, jobs)
     return StudyReport(**dict(view), summary=summary(study.kind, points), points=points)
+
+
+@router.get(
+    "/{study_id}/stream",
+    summary="Watch a study",
+    response_class=StreamingResponse,
+    responses=STREAM,
+)
+async def stream_study(
+    study_id: PlainText, person: SignedIn, process: ProcessDep
+) -> StreamingResponse:
+    """Server-sent events: `study` (`StudyReport`) at the start and whenever it has found more,
+    `end` with it when all of its jobs have ended."""
+    read = partial(get_study, study_id, person, process)
+    study = await anyio.to_thread.run_sync(read)
+    job_ids = [one.job for one in study.jobs]
+    return event_stream(process.hub.stream_document("study", job_ids, read))
 
 
 @router.post("/{study_id}/cancel", summary="Cancel a study's jobs")

@@ -3,18 +3,22 @@
 A Redis message (`live.<job id>`) wakes the job's feed, and so does a second of silence: with Redis
 away everything goes on, a second later. A feed keeps its last batches; a viewer who is too slow for
 them, or who comes back after a break, reads what is missing from the database and then joins again.
-Nothing is queued per viewer.
+Nothing is queued per viewer. A document about several jobs, such as an agenda, is read for each of
+its viewers when one of the jobs is woken, and every other second: what is late changes by itself.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Protocol
 
 import anyio
 import redis.asyncio
 import structlog
 from redis.exceptions import RedisError
+from sqlalchemy.exc import SQLAlchemyError
 
 from api.watching.feed import Feed
 from api.watching.news import Position, first_position, message, read_news
@@ -23,6 +27,8 @@ from core.doorbell import LIVE
 
 AWAY_S = 1.0  # between two tries to reach Redis
 PING_S = 15.0
+DOCUMENT_POLL_S = 2.0
+DOCUMENT_REST_S = 1.0  # between two reads: what a study found is worked out from all of its curves
 LONGEST_STREAM_S = 3600.0  # then the browser connects again, and is asked for its session again
 
 READERS = 4  # threads that read for streams
@@ -33,13 +39,26 @@ RETRY = b"retry: 1000\n\n"
 log = structlog.get_logger()
 
 
+class Document(Protocol):
+    """What a stream can show: a view that says whether it can still change."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it reads like this for ever."""
+
+    def model_dump_json(self) -> str:
+        """As JSON."""
+
+
 class Hub:
-    """All feeds of a process."""
+    """All live streams of a process."""
 
     def __init__(self, database: Database, redis_url: str) -> None:
         self._database = database
         self._redis_url = redis_url
         self._feeds: dict[str, Feed] = {}
+        self._ears: dict[str, set[asyncio.Event]] = defaultdict(set)
+        """By job; set when it is woken."""
         self._is_closing = False
         self._limiter = anyio.CapacityLimiter(READERS)
         self._listener: asyncio.Task[None] | None = None
@@ -68,7 +87,8 @@ class Hub:
     @property
     def num_viewers(self) -> int:
         """Open streams."""
-        return sum(feed.num_viewers for feed in self._feeds.values())
+        listening = {id(heard) for ears in self._ears.values() for heard in ears}
+        return sum(feed.num_viewers for feed in self._feeds.values()) + len(listening)
 
     async def stream(self, job_id: str, last_event_id: str) -> AsyncIterator[bytes]:
         """The server-sent events of a job, from a position or from the start, until its end."""
@@ -119,11 +139,48 @@ class Hub:
             elif not await _told(changed, PING_S):
                 yield PING
 
+    async def stream_document(
+        self, kind: str, job_ids: Collection[str], read: Callable[[], Document]
+    ) -> AsyncIterator[bytes]:
+        """The server-sent events of a document about some jobs: `kind` with it whenever it reads
+        differently, and `end` once it is final. `read` is called in a thread."""
+        yield RETRY
+        ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
+        shown = ""
+        with self._listening(job_ids) as heard:
+            while not self._is_closing and asyncio.get_running_loop().time() < ends_at:
+                heard.clear()
+                try:
+                    document = await anyio.to_thread.run_sync(read, limiter=self._limiter)
+                except SQLAlchemyError as error:
+                    log.warning("document_not_read", kind=kind, error=str(error))
+                    return  # the viewer comes back
+                before, shown = shown, document.model_dump_json()
+                if document.is_final:
+                    yield message("end", shown)
+                    return
+                yield message(kind, shown) if shown != before else PING
+                await asyncio.sleep(DOCUMENT_REST_S)
+                await _told(heard, DOCUMENT_POLL_S - DOCUMENT_REST_S)
+
     def wake_soon(self, job_ids: Collection[str]) -> None:
-        """Wake the feeds of jobs that this process wrote about itself; from any thread."""
-        watched = [job_id for job_id in job_ids if job_id in self._feeds]
+        """Wake the streams of jobs that this process wrote about itself; from any thread."""
+        watched = [one for one in job_ids if one in self._feeds or one in self._ears]
         if watched and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake_all, watched)
+
+    @contextmanager
+    def _listening(self, job_ids: Collection[str]) -> Iterator[asyncio.Event]:
+        heard = asyncio.Event()
+        for job_id in job_ids:
+            self._ears[job_id].add(heard)
+        try:
+            yield heard
+        finally:
+            for job_id in job_ids:
+                self._ears[job_id].discard(heard)
+                if not self._ears[job_id]:
+                    del self._ears[job_id]
 
     async def _listen(self) -> None:
         is_away = False
@@ -150,12 +207,17 @@ class Hub:
         self._is_closing = True
         for feed in self._feeds.values():
             feed.tell()
+        for ears in self._ears.values():
+            for heard in ears:
+                heard.set()
 
     def _wake_all(self, job_ids: Collection[str]) -> None:
         for job_id in job_ids:
             feed = self._feeds.get(job_id)
             if feed is not None:
                 feed.wake()
+            for heard in self._ears.get(job_id, ()):
+                heard.set()
 
 
 async def _told(changed: asyncio.Event, timeout_s: float) -> bool:

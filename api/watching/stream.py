@@ -1,6 +1,7 @@
 """/v1/jobs/{id}/stream: everything new about a job, as server-sent events."""
 
-from typing import Annotated
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
 
 import anyio
 from fastapi import APIRouter, Header
@@ -26,6 +27,9 @@ A new stream begins with all events, the last 2,000 metrics lines of each attemp
 log lines. A stream that goes on with `Last-Event-ID`, as browsers do by themselves, misses nothing
 and repeats nothing.
 """
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
 
 
 @router.get(
@@ -33,7 +37,7 @@ and repeats nothing.
     summary="Watch a job",
     description=EVENTS,
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses=STREAM,
 )
 async def stream_job(
     job_id: PlainText,
@@ -43,8 +47,13 @@ async def stream_job(
 ) -> StreamingResponse:
     """Follow a job live."""
     await anyio.to_thread.run_sync(_require, process, job_id, person)
+    return event_stream(process.hub.stream(job_id, last_event_id or ""))
+
+
+def event_stream(pieces: AsyncIterator[bytes]) -> StreamingResponse:
+    """Server-sent events, which no proxy is to keep back."""
     return StreamingResponse(
-        process.hub.stream(job_id, last_event_id or ""),
+        pieces,
         media_type="text/event-stream",
         headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
     )

@@ -13,4 +13,4 @@ function tellChanges(agenda, before) {
   if (before.fits && !agenda.fits) announce(agenda.summary);
 }
 
-watch(`/v1/agendas/${encodeURIComponent(agenda.id)}`, `/agendas/${agenda.id}`, agenda, tellChanges);
+watch(`/v1/agendas/${encodeURIComponent(agenda.id)}`, "agenda", agenda, tellChanges);

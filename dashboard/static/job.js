@@ -7,7 +7,7 @@ import { Logs } from "./logs.js";
 import { announce } from "./page.js";
 import { Ranks } from "./ranks.js";
 import { resampled, Series } from "./series.js";
-import { clock, near } from "./times.js";
+import { near } from "./times.js";
 import { drawTrack } from "./track.js";
 
 /* global htmx */
@@ -23,6 +23,7 @@ const saves = read("checkpoint-times").map((one) => Date.parse(one.created_at));
 const series = new Series();
 const address = `/v1/jobs/${encodeURIComponent(job.id)}`;
 const isLive = () => !FINAL.has(job.state);
+const wasOver = !isLive(); // then what the server has drawn is the last of it
 
 // ---- charts -----------------------------------------------------------------------------------
 const limits = {
@@ -272,45 +273,28 @@ setInterval(() => { if (isLive() && !document.hidden) readRanks(); }, RANKS_EVER
 
 const logs = new Logs(document.querySelector(".logs"), `${address}/logs`);
 
-function tellLine(line, lastHeard) {
-  const badge = document.getElementById("line");
-  badge.dataset.line = line;
-  badge.textContent = { live: "live", lost: "line lost", over: "ended", "signed-out": "signed out" }[line];
-  const banner = document.getElementById("line-lost");
-  if (line === "lost") {
-    banner.querySelector("[data-lost-at]").textContent = clock(lastHeard, { seconds: true });
-    const count_ = () => { banner.querySelector("[data-lost-for]").textContent = `${span((Date.now() - lastHeard) / 1000)} ago`; };
-    count_();
-    clearInterval(banner.timer);
-    banner.timer = setInterval(count_, 1000);
-    if (banner.hidden) announce("Connection lost. The page shows what it knew.");
-  } else {
-    clearInterval(banner.timer);
-    if (!banner.hidden) announce("Connected again.");
-  }
-  banner.hidden = line !== "lost";
-  document.getElementById("signed-out").hidden = line !== "signed-out";
-}
-
-readMetrics();
-logs.read();
 tell();
-const live = new Live(`${address}/stream`, {
-  on: {
-    job: takeJob,
-    event: takeEvent,
-    metrics: ({ lines }) => { lines.forEach((line) => series.add(line)); drawSoon(); },
-    log: ({ lines }) => logs.add(lines),
-    end: (document_) => { takeJob(document_); refresh("head", "history", "events-box"); },
-  },
-  onBack: (isResumed) => {
-    refresh("head", "history", "events-box");
-    if (isResumed) return;
-    readMetrics();
-    logs.read();
-  },
-  onLine: tellLine,
-});
-document.querySelector("[data-try-now]").addEventListener("click", () => live.open());
+// What the server has drawn is painted first; then points, logs and the stream are asked for.
+const start = () => {
+  readMetrics();
+  logs.read();
+  new Live(`${address}/stream`, {
+    on: {
+      job: takeJob,
+      event: takeEvent,
+      metrics: ({ lines }) => { lines.forEach((line) => series.add(line)); drawSoon(); },
+      log: ({ lines }) => logs.add(lines),
+      end: (document_) => { takeJob(document_); if (!wasOver) refresh("head", "history", "events-box"); },
+    },
+    onBack: (isResumed) => {
+      refresh("head", "history", "events-box");
+      if (isResumed) return;
+      readMetrics();
+      logs.read();
+    },
+  });
+};
+if (document.hidden) start(); // nothing is painted there
+else requestAnimationFrame(() => setTimeout(start));
 setInterval(() => { if (isLive()) tell(); }, 1000);
 new ResizeObserver(track).observe(document.querySelector("[data-track]").parentElement);

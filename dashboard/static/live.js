@@ -1,21 +1,46 @@
 // One stream per page, and none while nobody looks at it: browsers allow six connections a host, over
 // all tabs. The browser reconnects by itself and says where it was (Last-Event-ID); after it gave up,
-// or after the tab was hidden, a new stream is opened, and `onBack` fills the gap.
+// or after the tab was hidden, a new stream is opened, and `onBack` fills the gap. A page that is live
+// has the badge #line and the banners of line.html.
+import { span } from "./formats.js";
+import { announce } from "./page.js";
+import { clock } from "./times.js";
+
 const LOST_AFTER_MS = 3000;
 const AGAIN_MS = 2000;
 
+// "live", "lost", "signed-out" or "over", and the time of the last known value.
+function tellLine(line, lastHeard) {
+  const badge = document.getElementById("line");
+  badge.dataset.line = line;
+  badge.textContent = { live: "live", lost: "line lost", over: "ended", "signed-out": "signed out" }[line];
+  const banner = document.getElementById("line-lost");
+  clearInterval(banner.timer);
+  if (line === "lost") {
+    banner.querySelector("[data-lost-at]").textContent = clock(lastHeard, { seconds: true });
+    const tellAge = () => { banner.querySelector("[data-lost-for]").textContent = `${span((Date.now() - lastHeard) / 1000)} ago`; };
+    tellAge();
+    banner.timer = setInterval(tellAge, 1000);
+    if (banner.hidden) announce("Connection lost. The page shows what it knew.");
+  } else if (!banner.hidden) {
+    announce("Connected again.");
+  }
+  banner.hidden = line !== "lost";
+  document.getElementById("signed-out").hidden = line !== "signed-out";
+}
+
 export class Live {
-  constructor(address, { on, onBack, onLine }) {
+  constructor(address, { on, onBack = () => {} }) {
     this.address = address;
     this.on = on; // event name -> function(data)
     this.onBack = onBack; // called after every connection but the first; true: it misses nothing
-    this.onLine = onLine; // "live", "lost", "signed-out" or "over", and the time of the last known value
     this.lastHeard = new Date();
     this.resumable = null; // the stream that the browser reopens by itself, with Last-Event-ID
     this.isOver = false;
     this.lostTimer = null;
     this.againTimer = null;
     document.addEventListener("visibilitychange", () => this.seenOrNot());
+    document.querySelector("[data-try-now]").addEventListener("click", () => this.open());
     this.wasHidden = document.hidden; // a page that opens in the background has missed what came since
     if (!document.hidden) this.open();
   }
@@ -52,7 +77,7 @@ export class Live {
     clearTimeout(this.lostTimer);
     this.lostTimer = null;
     this.lastHeard = new Date();
-    this.onLine("live", this.lastHeard);
+    tellLine("live", this.lastHeard);
     if (this.resumable || this.wasHidden) this.onBack(this.resumable === source);
     this.resumable = source;
     this.wasHidden = false;
@@ -60,7 +85,7 @@ export class Live {
 
   failed(source) {
     if (this.isOver) return;
-    this.lostTimer ??= setTimeout(() => this.onLine("lost", this.lastHeard), LOST_AFTER_MS);
+    this.lostTimer ??= setTimeout(() => tellLine("lost", this.lastHeard), LOST_AFTER_MS);
     if (source.readyState === EventSource.CLOSED) {
       clearTimeout(this.againTimer);
       this.againTimer = setTimeout(() => this.openIfAllowed(), AGAIN_MS);
@@ -80,13 +105,13 @@ export class Live {
       return;
     }
     clearTimeout(this.lostTimer);
-    this.onLine("signed-out", this.lastHeard);
+    tellLine("signed-out", this.lastHeard);
   }
 
   over() {
     this.isOver = true;
     clearTimeout(this.lostTimer);
     this.source.close();
-    this.onLine("over", this.lastHeard);
+    tellLine("over", this.lastHeard);
   }
 }

@@ -403,3 +403,16 @@ def test_the_lab_of_the_course_fits_into_its_block() -> None:
         side_by_side=lab.side_by_side,
     )
     assert found.spare_s == 11 * 60  # as the example's own words say
+
+
+@on_sqlite
+def test_an_agenda_is_streamed_to_its_end_and_to_its_owner_alone(world: World) -> None:
+    made = submitted(world, lease(world), agenda())
+    stream = f"/v1/agendas/{made['id']}/stream"
+    assert world.bob.get(stream).status_code == 404
+    world.ann.post(f"/v1/agendas/{made['id']}/cancel")
+    answer = world.ann.get(stream)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    _, _, kind, document, *_ = answer.text.split("\n")
+    assert kind == "event: end"
+    assert '"is_final":true' in document

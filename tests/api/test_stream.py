@@ -271,3 +271,62 @@ def test_the_stream_speaks_http(world: World) -> None:
         text = "".join(answer.iter_text())
     assert text.startswith("retry: ")
     assert text.rstrip().split("\n\n")[-1].startswith("event: end\n")
+
+
+@dataclass
+class Paper:
+    """A document that says what is written on it."""
+
+    text: str = "one"
+    is_final: bool = False
+
+    def model_dump_json(self) -> str:
+        return json.dumps(self.text)
+
+
+def test_a_document_is_sent_whenever_it_reads_differently_and_at_its_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.watching.hub.DOCUMENT_REST_S", 0.0)
+    monkeypatch.setattr("api.watching.hub.DOCUMENT_POLL_S", 2.0 * DEADLINE_S)  # it must be woken
+    paper = Paper()
+
+    async def scene() -> list[bytes]:
+        hub = Hub(world.database, world.process.settings.redis_url)
+        hub.start()
+        told = []
+        async with asyncio.timeout(DEADLINE_S):
+            async for piece in hub.stream_document("paper", ["job_a", "job_b"], lambda: paper):
+                told.append(piece)
+                assert hub.num_viewers == (0 if len(told) == 1 else 1)
+                match len(told):
+                    case 2:
+                        paper.text = "two"
+                        hub.wake_soon({"job_b"})
+                    case 3:
+                        hub.wake_soon({"job_a"})  # and nothing is new
+                    case 4:
+                        paper.is_final = True
+                        hub.wake_soon({"job_a", "job_c"})
+        assert hub.num_viewers == 0
+        await hub.close()
+        return told
+
+    _, one, two, ping, end = asyncio.run(scene())
+    assert one == b'event: paper\ndata: "one"\n\n'
+    assert two == b'event: paper\ndata: "two"\n\n'
+    assert ping.startswith(b":")
+    assert end == b'event: end\ndata: "two"\n\n'
+
+
+def test_closing_the_hub_ends_the_streams_of_documents(world: World) -> None:
+    async def scene() -> None:
+        hub = Hub(world.database, world.process.settings.redis_url)
+        hub.start()
+        async with asyncio.timeout(DEADLINE_S):
+            async for piece in hub.stream_document("paper", ["job_a"], Paper):
+                if piece.startswith(b"event: "):
+                    hub.close_soon()
+        await hub.close()
+
+    asyncio.run(scene())

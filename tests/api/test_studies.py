@@ -247,3 +247,13 @@ def test_a_study_is_its_owners(world: World) -> None:
     assert world.bob.get("/v1/studies").json()["data"] == []
     theirs = world.staff.get("/v1/studies", params={"user": "ann"}).json()["data"]
     assert [one["id"] for one in theirs] == [study]
+
+
+def test_a_study_is_streamed_to_its_end_and_to_its_owner_alone(world: World) -> None:
+    study = submitted(world)
+    stream = f"/v1/studies/{study['id']}/stream"
+    assert world.bob.get(stream).status_code == 404
+    world.ann.post(f"/v1/studies/{study['id']}/cancel")
+    _, _, kind, document, *_ = world.ann.get(stream).text.split("\n")
+    assert kind == "event: end"
+    assert '"is_final":true' in document
