@@ -30,11 +30,13 @@ settings.load_profile("untimed")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Heavy tests share one xdist worker: on two cores they must not run beside each other."""
+    """Heavy tests share one xdist worker: on two cores they must not run beside each other.
+
+    On PostgreSQL the races are heavy; where one person asks it is as light as SQLite.
+    """
     for item in items:
-        on_postgresql = "postgresql" in item.nodeid
-        heavy = any(item.get_closest_marker(name) for name in ("gloo", "browser"))
-        if heavy or on_postgresql:
+        races = "postgresql" in item.nodeid and "races" in item.nodeid
+        if races or any(item.get_closest_marker(name) for name in ("gloo", "browser")):
             item.add_marker(pytest.mark.xdist_group("heavy"))
 
 

@@ -73,7 +73,9 @@ def test_deadlines_are_kept_without_worker_and_api(api: FakeApi, node: Node) -> 
     assert saved[0] < saved[1] == record.result.step
 
 
-@pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
+@pytest.mark.parametrize(
+    "launcher", [Launcher.WARM, pytest.param(Launcher.TORCHRUN, marks=pytest.mark.slow)]
+)
 def test_grandchildren_in_sessions_of_their_own_do_not_survive_a_stop(
     api: FakeApi, node: Node, launcher: Launcher
 ) -> None:

@@ -13,9 +13,12 @@ from tests.worker.nodes import Node, gone, make_order, wait_for
 
 pytestmark = pytest.mark.gloo
 both_launchers = pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
+either_launcher = pytest.mark.parametrize(
+    "launcher", [Launcher.WARM, pytest.param(Launcher.TORCHRUN, marks=pytest.mark.slow)]
+)
 
 
-@both_launchers
+@either_launcher
 def test_kill_9_of_the_worker_leaves_the_ranks_alone_and_the_next_one_adopts_them(
     api: FakeApi, node: Node, launcher: Launcher
 ) -> None:
@@ -55,7 +58,7 @@ def test_what_happened_while_no_worker_was_there_is_reported_as_it_was(
     assert api.steps(key) == list(range(1, len(api.steps(key)) + 1))
 
 
-@both_launchers
+@either_launcher
 def test_kill_9_of_the_shim_ends_the_ranks_too(
     api: FakeApi, node: Node, launcher: Launcher
 ) -> None:
