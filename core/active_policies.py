@@ -22,7 +22,9 @@ def active_policies(session: Session, *, lock: bool = False) -> tuple[Policy, ..
     if lock:
         # A statement of its own: what is read after the wait is then the newest.
         held = select(AppliedPolicy.policy_id).where(AppliedPolicy.active)
-        session.execute(held.order_by(AppliedPolicy.policy_id).with_for_update(read=True)).all()
+        held = held.order_by(AppliedPolicy.policy_id).with_for_update(read=True)
+        if session.scalars(held).first() is None:
+            return ()
     documents = session.execute(
         select(AppliedPolicy.policy_id, AppliedPolicy.document)
         .where(AppliedPolicy.active)

@@ -195,19 +195,21 @@ def rules_for(session: Session, user_id: str, node: Node) -> Policy:
 
 def member_of(session: Session, user_id: str) -> Member:
     """A person, as policies see them."""
-    user = session.get_one(User, user_id)
-    labs = session.execute(
-        select(Lab.id, Lab.name, Lab.groups)
-        .join(Membership, Membership.lab_id == Lab.id)
-        .where(Membership.user_id == user_id)
+    rows = session.execute(
+        select(User.role, User.attributes, Lab.id, Lab.name, Lab.groups)
+        .outerjoin(Membership, Membership.user_id == User.id)
+        .outerjoin(Lab, Lab.id == Membership.lab_id)
+        .where(User.id == user_id)
     ).all()
+    role, attributes = rows[0][:2]
+    labs = [(row.id, row.name, row.groups) for row in rows if row.id is not None]
     groups = {group for _, _, groups in labs for group in groups}
     return Member(
         id=user_id,
         lab_ids=frozenset(lab_id for lab_id, _, _ in labs),
         groups=frozenset(groups | {name for _, name, _ in labs}),
-        attributes={name: str(value) for name, value in user.attributes.items()},
-        is_staff=user.role is not Role.USER,
+        attributes={name: str(value) for name, value in attributes.items()},
+        is_staff=role is not Role.USER,
     )
 
 

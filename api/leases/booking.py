@@ -74,6 +74,9 @@ def book(
     """
     wish = wish_of(session, block, zone=person.zone, now=now)
     judge = Judge(session, person.id, now=now, lock=True)
+    if not wish.has_choice:
+        # No other node would do: whoever waits for it here looks once, and then at the newest.
+        leases.lock_nodes(session, [node.id for node in wish.nodes])
     for _ in range(TRIES):
         choice = choose(judge, wish, replaces=replaces)
         if not choice.chosen:

@@ -33,6 +33,11 @@ class Wish:
     is_flexible: bool
     prefer: Prefer = Prefer.EARLIEST
 
+    @property
+    def has_choice(self) -> bool:
+        """Whether it could be fulfilled on other nodes."""
+        return self.count < len(self.nodes)
+
 
 def wish_of(session: Session, block: Block, *, zone: str, now: datetime) -> Wish:
     """Read a request. `zone` is the person's, for a day without one. Raises BadRequest."""

@@ -13,6 +13,7 @@ from core.policy.asked import Asked
 from core.policy.document import Policy
 from core.policy.grid import HOUR, hour_ceiling, hour_floor
 from core.policy.rules import RULES, Finding
+from core.policy.sections import GapMode
 from core.policy.verdict import (
     LIFTABLE,
     Reason,
@@ -104,12 +105,14 @@ def _walk_in_starts(asked: Asked) -> Iterator[datetime]:
 
 
 def _block_starts(asked: Asked, offers: int) -> tuple[datetime, ...]:
+    # Without warnings the nearest are the best; one more, because of two as near it is the earlier.
+    enough = offers * CONSIDERED if asked.policy.gaps.mode is GapMode.SOFT else offers + 1
     middle = max(asked.start, asked.earliest_start)
     before = hour_floor(middle, asked.policy.grid.anchor)
     found: list[tuple[bool, timedelta, datetime]] = []
     for number in range(SEARCHED_HOURS):
         for start in (before - number * HOUR, before + (number + 1) * HOUR):
-            if len(found) >= offers * CONSIDERED:
+            if len(found) >= enough:
                 break
             warned = None if start < asked.earliest_start else _is_warned(asked.at(start))
             if warned is not None:
