@@ -104,7 +104,8 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
         world = read_world(scheduler, now)
     if rescue_leases(scheduler, world):  # a lease whose node has failed moves or is refunded
         world = read_world(scheduler, now)
-    serve_waitlist(scheduler, now, at_once=moved > 0)
+    if serve_waitlist(scheduler, now, at_once=moved > 0):  # an offer holds its hours
+        world = read_world(scheduler, now)
     started: list[str] = []
     waiting: list[Told] = []
     ready = hold_back(scheduler, world)
@@ -121,6 +122,8 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
             if names:
                 started.append(job.id)
                 scheduler.dispatcher.ring_nodes(names)  # 7. after the commit
+            elif (refusal := scheduler.refusals.of(job.id, now)) is not None:
+                waiting.append(Told(job, refusal))
         else:
             if isinstance(decision, Clearing) and decision.victims:
                 preempt(scheduler, job, decision, world)  # who borrows gives the nodes back
@@ -270,13 +273,14 @@ def rescue_leases(scheduler: Scheduler, world: Snapshot) -> int:
     return changes
 
 
-def serve_waitlist(scheduler: Scheduler, now: datetime, *, at_once: bool) -> None:
+def serve_waitlist(scheduler: Scheduler, now: datetime, *, at_once: bool) -> int:
     """Look every few seconds whether what is free can be offered to somebody who waits; at once
-    where a lease has just ended."""
+    where a lease has just ended. The number of changes."""
     looked_at = scheduler.waitlist_looked_at
-    if at_once or looked_at is None or not looked_at <= now < looked_at + WAITLIST_EVERY:
-        scheduler.waitlist_looked_at = now
-        offers.serve(scheduler.database, scheduler.leadership, now)
+    if not at_once and looked_at is not None and looked_at <= now < looked_at + WAITLIST_EVERY:
+        return 0
+    scheduler.waitlist_looked_at = now
+    return offers.serve(scheduler.database, scheduler.leadership, now)
 
 
 def give_up_claim(scheduler: Scheduler, move: handover.Move) -> None:
