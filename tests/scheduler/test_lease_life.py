@@ -424,9 +424,9 @@ def test_a_job_walks_in_only_where_the_policy_lets_it_18b(world: World) -> None:
     job_id = world.job()
     for second in (0, 1, 40):
         assert go(world, at(10, 30, second)) == []
-    job = world.get_job(job_id)
-    assert (job.reason_code, job.state) == ("walk_in_refused", JobState.QUEUED)
-    assert "takes no walk-ins" in job.reason
+        job = world.get_job(job_id)
+        assert (job.reason_code, job.state) == ("walk_in_refused", JobState.QUEUED)
+        assert "takes no walk-ins" in job.reason
     with world.database.write() as session:
         session.delete(session.get_one(AppliedPolicy, ("strict", 1)))
     assert go(world, at(10, 31, 11)) == [job_id]
@@ -563,6 +563,23 @@ def test_a_freed_block_is_offered_to_the_next_in_line_and_once_each_59(world: Wo
     assert state_of(world, first) == (WaitState.WAITING, [OfferState.EXPIRED])  # offered once
     go(world, at(11, 1))
     assert state_of(world, first)[0] is WaitState.OVER
+
+
+def test_hours_that_are_offered_are_told_to_who_waits_in_the_same_cycle(world: World) -> None:
+    node_id = world.node()
+    lease_id = world.book(node_id, at(11), 2, user="bob")
+    wish(world, "ada")
+    go(world, at(10, 55))
+    with world.database.write() as session:
+        leases.cancel(
+            session, session.get_one(Lease, lease_id), now=world.now, message="No.", actor="t"
+        )
+    job_id = world.job(user="bob", wall="2h")  # would run into the block that is offered now
+    assert go(world, at(10, 56)) == []
+    job = world.get_job(job_id)
+    assert job.reason_code != "submitted"
+    assert job.predicted_start is not None
+    assert job.predicted_start >= at(13)
 
 
 def test_an_offer_that_has_expired_is_not_accepted(world: World) -> None:
