@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from core import attempts
@@ -47,14 +47,41 @@ def stop(session: Session, lease: Lease, *, now: datetime, message: str, actor: 
 def stop_jobs(
     session: Session, lease: Lease, *, now: datetime, message: str, actor: str
 ) -> Stopped:
-    """Ask every job in a lease to save and stop; `message` is what their owner reads."""
-    jobs = session.scalars(
+    """Ask every job in a lease to save and stop; `message` is what their owners read."""
+    return _ask(
+        session, lease, _in(lease), Outcome.LEASE_ENDED, now=now, message=message, actor=actor
+    )
+
+
+def stop_guests(
+    session: Session, lease: Lease, *, now: datetime, message: str, actor: str
+) -> Stopped:
+    """The same of the jobs that are not its owner's."""
+    guests = _in(lease).where(Job.user_id != lease.user_id)
+    return _ask(session, lease, guests, Outcome.PREEMPTED, now=now, message=message, actor=actor)
+
+
+def _in(lease: Lease) -> Select[Job]:
+    return (
         select(Job)
         .join(Attempt, Attempt.job_id == Job.id)
         .join(Part, Part.attempt_id == Attempt.id)
         .where(Part.lease_id == lease.id, Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
         .order_by(Job.id)
-    ).all()
+    )
+
+
+def _ask(
+    session: Session,
+    lease: Lease,
+    whom: Select[Job],
+    reason: Outcome,
+    *,
+    now: datetime,
+    message: str,
+    actor: str,
+) -> Stopped:
+    jobs = session.scalars(whom).all()
     node_names = {session.get_one(Node, lease.node_id).name}
     for job in jobs:  # one over several nodes stops on all of them
         attempt = live_attempt(session, job)
@@ -65,7 +92,7 @@ def stop_jobs(
         if ask_to_stop(
             session,
             job,
-            Outcome.LEASE_ENDED,
+            reason,
             now=now,
             message=message,
             actor=actor,

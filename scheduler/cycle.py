@@ -30,7 +30,8 @@ from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.timekeeping import Timekeeper
-from core.transitions import advance, explain
+from core.transitions import advance, explain, note
+from core.words import in_words
 from scheduler import handover, offers, reaper, rescue, turns, walk_ins
 from scheduler.backfill import Rules
 from scheduler.borrowing import Clearing
@@ -305,13 +306,15 @@ def grant(
     try:
         with scheduler.leadership.write() as session:
             row = session.get_one(Job, job.id)
-            if isinstance(placement, WalkIn):
+            if isinstance(placement, WalkIn) or placement.is_guest:
                 walk_ins.lock_owner(session, row.user_id)
             lock(session, row)  # before the nodes, as everybody does who wants both
             if row.epoch != job.epoch or row.state is not JobState.QUEUED:
                 raise Overtaken
             if isinstance(placement, InLease):
                 places = places_in(session, placement)
+                if placement.is_guest:
+                    let_in(scheduler, session, row, places, now)
             else:
                 places = walk_in(scheduler, session, row, placement, now)
             meeting_point = rendezvous(places, SystemRandom())
@@ -378,6 +381,22 @@ def places_in(session: Session, placement: InLease) -> list[Place]:
             raise Overtaken
         places.append(Place(nodes[seen.node_id], lease, slots))
     return places
+
+
+def let_in(
+    scheduler: Scheduler, session: Session, row: Job, places: Sequence[Place], now: datetime
+) -> None:
+    """Let a job be the guest of people who have not come: where it might walk in if nobody had
+    booked, and at no charge. Refused by the policy."""
+    grace_s = scheduler.policy.grid.grace_s
+    ends = [walk_in_end(now, row.wall_time_s - row.used_s, grace_s)]
+    ends += [place.lease.hold_end for place in places]
+    held = [place.lease.id for place in places]
+    nodes = [place.node for place in places]
+    walk_ins.granted(session, row.user_id, nodes, end=min(ends), now=now, replaces=held)
+    hosts = in_words([place.node.name for place in places])
+    message = f"Uses hours on {hosts} to which nobody has come; it saves and leaves when they do."
+    note(session, row.id, "guest", now=now, message=message, actor=ACTOR)
 
 
 def walk_in(

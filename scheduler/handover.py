@@ -19,7 +19,7 @@ from core.notices import NoticeKind, notify
 from core.policy.sections import NoShow
 from core.situation import rules_for
 from core.states import LIVE_ATTEMPT, JobState, LeaseState, NodeState
-from core.stopping import stop_jobs
+from core.stopping import stop_guests, stop_jobs
 from core.tables.jobs import Attempt, Part
 from core.tables.kinds import AppointmentKind, LeaseKind
 from core.tables.leases import Lease
@@ -29,6 +29,7 @@ from scheduler.sentences import clock, unavailable
 from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
 
 ACTOR = "scheduler"
+RUNS = (JobState.STARTING, JobState.RUNNING)  # and has not been asked to stop
 DIRTY_AFTER = timedelta(seconds=15)  # five heartbeats after the hold: a late one is not dirt
 
 
@@ -109,6 +110,13 @@ class Dismiss:
 
 
 @dataclass(frozen=True)
+class Recall:
+    """Its owner has come: the jobs of others in it save, stop and go back to the queue."""
+
+    lease: LeaseSeen
+
+
+@dataclass(frozen=True)
 class End:
     """active or ending -> ended: the node is verified clean, what is left of the hold is free."""
 
@@ -137,7 +145,7 @@ class Drained:
 
 
 Planned = Begin | GoOn | Notify | Warn | Reclaim | Dismiss
-Move = Planned | Stop | NotYet | NeverBegan | End | GiveUp | Cleaned | Drained
+Move = Planned | Stop | Recall | NotYet | NeverBegan | End | GiveUp | Cleaned | Drained
 
 
 def due(world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
@@ -201,6 +209,8 @@ def carry_out(session: Session, move: Move, now: datetime, holder: str) -> list[
             leases.cancel(session, _lease(session, seen), now=now, message=message, actor=ACTOR)
         case Stop(seen, message):
             return _stop(session, seen, message, now)
+        case Recall(seen):
+            return _recall(session, seen, now)
         case End(seen):
             if not _has_live_attempt(session, seen.id):
                 leases.end(
@@ -238,6 +248,10 @@ def _active(lease: LeaseSeen, world: Snapshot, *, verdicts: bool) -> Iterator[Mo
     if stop is not None and (following is None or begin is not None):
         yield Stop(lease, f"The lease ends at {clock(lease.hold_end, world.now)}.", stop)
         return
+    if world.has_run_in(lease.id) and any(
+        guest.job_state in RUNS for guest in world.guests_in(lease.id)
+    ):
+        yield Recall(lease)
     for due in world.due.get(lease.id, ()):
         if due.kind is AppointmentKind.NOTIFY and following is None:
             yield Notify(lease, due)
@@ -260,8 +274,7 @@ def _can_go_on(lease: LeaseSeen, world: Snapshot) -> bool:
 
 
 def _ending(lease: LeaseSeen, world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
-    asked = (JobState.STARTING, JobState.RUNNING)
-    if any(attempt.job_state in asked for attempt in world.attempts_in(lease.id)):
+    if any(attempt.job_state in RUNS for attempt in world.attempts_in(lease.id)):
         yield Stop(lease, "The lease is over.")
     elif world.verified_clean(lease):
         yield End(lease)
@@ -274,8 +287,7 @@ def _unused(lease: LeaseSeen, due: Due, world: Snapshot) -> Iterator[Move]:
     if world.has_run_in(lease.id):
         yield Dismiss(lease, due)
         return
-    began_at = lease.began_at or lease.hold_start
-    idle_s = (world.now - began_at).total_seconds() - lease.unusable_s
+    idle_s = world.idle_s(lease)
     if not world.nodes[lease.node_id].heard or idle_s < _after_start_s(lease, due):
         return  # later: its owner could not have come
     if due.kind is AppointmentKind.RECLAIM:
@@ -375,7 +387,7 @@ def _notify(session: Session, seen: LeaseSeen, now: datetime) -> None:
 def _warn(session: Session, seen: LeaseSeen, reclaim_at: datetime, now: datetime) -> None:
     node = session.get_one(Node, seen.node_id)
     facts: dict[str, object] = {
-        "message": f"Nothing runs in your lease on {node.name}. It is taken back at "
+        "message": f"Nothing of yours runs in your lease on {node.name}. It is taken back at "
         f"{clock(reclaim_at, now)} unless a job starts in it.",
         "node": node.name,
         "reclaim_at": reclaim_at.isoformat(),
@@ -434,6 +446,13 @@ def _stop(session: Session, seen: LeaseSeen, message: str, now: datetime) -> lis
         actor=ACTOR,
     )
     return sorted(stopped.job_ids)
+
+
+def _recall(session: Session, seen: LeaseSeen, now: datetime) -> list[str]:
+    lease = _lease(session, seen)
+    node = session.get_one(Node, lease.node_id)
+    message = f"Saving and stopping: who has booked {node.name} for these hours has come."
+    return sorted(stop_guests(session, lease, now=now, message=message, actor=ACTOR).job_ids)
 
 
 def _give_up(session: Session, seen: LeaseSeen, now: datetime) -> None:

@@ -10,6 +10,7 @@ from core.spec import format_duration
 from core.states import LeaseState
 from scheduler.backfill import Backfill, Forecast, Rules, Start, Want, earliest
 from scheduler.borrowing import Clearing, Lending
+from scheduler.guests import RECALLED_WITHIN, open_to_guests
 from scheduler.slots import FreeSlots
 from scheduler.snapshot import AttemptSeen, LeaseSeen, Snapshot, Waiting
 from scheduler.timeline import (
@@ -47,6 +48,8 @@ class InLease:
     """One for each node, mostly one."""
     slots: tuple[tuple[int, ...], ...]
     """What is free there, lease by lease."""
+    is_guest: bool = False
+    """The leases are other people's, who have not come: it leaves when they do."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,7 @@ def decide(
     decisions: dict[str, Decision] = {}
     unplanned: dict[str, Later] = {}  # those that wait without a reservation
     free = FreeSlots(world)
+    idle = open_to_guests(world) if rules.soft_fit else ()
     for job in order:
         decision = _outside_the_queue(job, world, free)
         if decision is None:
@@ -132,6 +136,8 @@ def decide(
             decision = _start(job, walk, timeline, grace_s)
         if decision is None and job.id in claims:
             decision = lending.clear(job, claims[job.id])
+        if decision is None:
+            decision = _as_guest(job, world, free, idle)
         if decision is None:
             decision = _later(job, walk, world, timeline)
         if isinstance(decision, WalkIn) and job.id not in claims:
@@ -275,6 +281,9 @@ def _place_in_leases(
         return AfterLease(last, None, last.hold_start if last.hold_start > world.now else None)
     found = []
     for lease in leases:
+        guests = world.guests_in(lease.id)
+        if guests:
+            return AfterLease(lease, guests[0], world.now + RECALLED_WITHIN)
         slots = free.lowest(lease.node_id, job.ranks)
         node = world.nodes[lease.node_id]
         running = world.attempts_on(lease.node_id)
@@ -327,4 +336,23 @@ def _beside_own_jobs(
             for lease in leases:
                 timeline.lasts(world.nodes[lease.node_id], until, job.id)
             return InLease(leases, slots_of)
+    return None
+
+
+def _as_guest(
+    job: Waiting, world: Snapshot, free: FreeSlots, idle: Sequence[LeaseSeen]
+) -> InLease | None:
+    """On nodes of people who have not come to their leases, if it can be stopped when they do."""
+    if not job.may_be_cut:
+        return None
+    for class_name in job.classes:
+        found = []
+        for lease in idle:
+            node = world.nodes[lease.node_id]
+            slots = free.lowest(node.id, job.ranks)
+            if slots is not None and node.class_name == class_name and lease.user_id != job.user_id:
+                found.append((lease, slots))
+        if len(found) >= job.num_nodes:
+            leases, slots_of = zip(*found[: job.num_nodes], strict=True)
+            return InLease(leases, slots_of, is_guest=True)
     return None

@@ -155,13 +155,17 @@ def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
             lease.hold_start,
         )
     if decision.ahead is not None:
-        ends = decision.predicted_start
-        until = f", until {clock(rounded_up(ends, now), now)} at the latest" if ends else ""
-        return Reason(
-            "lease_busy",
-            f"Waits for {decision.ahead.job_id} in {lease.id} on {node.name}{until}.",
-            rounded_up(ends, now) if ends else None,
-        )
+        ends = rounded_up(decision.predicted_start, now) if decision.predicted_start else None
+        ahead = decision.ahead.job_id
+        if decision.ahead.guest:
+            return Reason(
+                "lease_lent",
+                f"Starts on {node.name} as soon as {ahead} has left it, saved. It was let in "
+                f"because nobody had come to {lease.id}.",
+                ends,
+            )
+        until = f", until {clock(ends, now)} at the latest" if ends else ""
+        return Reason("lease_busy", f"Waits for {ahead} in {lease.id} on {node.name}{until}.", ends)
     if not node.usable:
         return Reason(
             "lease_node_unavailable",

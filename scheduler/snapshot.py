@@ -116,6 +116,8 @@ class AttemptSeen:
     """When its wall time is used up at the latest."""
     gang: bool = False
     """It has several nodes."""
+    guest: bool = False
+    """It runs in somebody else's lease, until that one's owner comes."""
 
     @property
     def is_starting(self) -> bool:
@@ -183,7 +185,7 @@ class Snapshot:
     leases: Mapping[str, LeaseSeen]
     attempts: Sequence[AttemptSeen]
     last_exit: Mapping[str, datetime]
-    """When the last attempt in a lease exited, by lease id."""
+    """When the last attempt in a lease exited, by lease id; a guest's too."""
     waiting: Sequence[Waiting]
     due: Mapping[str, Sequence[Due]] = field(default_factory=dict)
     """The appointments whose time has come and that nobody has claimed, by lease id."""
@@ -195,6 +197,8 @@ class Snapshot:
     """By user id the name of the lab, if policies promise labs shares."""
     savers: frozenset[str] = frozenset()
     """Ids of the jobs in walk-ins that can be stopped with a checkpoint, if so."""
+    used: frozenset[str] = frozenset()
+    """Ids of the leases in which a job of their owner has run."""
 
     def scheduling_of(self, node_id: str) -> Scheduling:
         """How the queue uses a node."""
@@ -205,16 +209,21 @@ class Snapshot:
         return next((due for due in self.due.get(lease_id, ()) if due.kind is kind), None)
 
     def has_run_in(self, lease_id: str) -> bool:
-        """Whether a job has run in a lease, runs in it, or waits for it."""
-        return (
-            lease_id in self.last_exit
-            or bool(self.attempts_in(lease_id))
-            or any(lease_id in job.lease_ids for job in self.waiting)
-        )
+        """Whether a job of its owner has run in a lease, runs in it, or waits for it."""
+        return lease_id in self.used or any(lease_id in job.lease_ids for job in self.waiting)
+
+    def idle_s(self, lease: LeaseSeen) -> float:
+        """For how long its owner could have used an active lease."""
+        since = self.now - (lease.began_at or lease.hold_start)
+        return since.total_seconds() - lease.unusable_s
 
     def attempts_in(self, lease_id: str) -> list[AttemptSeen]:
         """The live attempts in a lease."""
         return [attempt for attempt in self.attempts if attempt.lease_id == lease_id]
+
+    def guests_in(self, lease_id: str) -> list[AttemptSeen]:
+        """Those of them that leave when the lease's owner comes."""
+        return [attempt for attempt in self.attempts_in(lease_id) if attempt.guest]
 
     def attempts_on(self, node_id: str) -> list[AttemptSeen]:
         """The live attempts on a node."""
@@ -261,6 +270,7 @@ def take_snapshot(
     lends = any(policy.scheduling.shares for policy in policies.values())
     walked_in = _in_walk_ins(attempts, leases) if lends else []
     waiting = _waiting(session, now, fitting, also=walked_in)
+    last_exit, used_leases = _exits(session, leases)
     return Snapshot(
         now=now,
         nodes=nodes,
@@ -268,13 +278,14 @@ def take_snapshot(
         holds=_holds(session, now),
         leases=leases,
         attempts=attempts,
-        last_exit=_last_exits(session, leases),
+        last_exit=last_exit,
         waiting=waiting,
         due=_due(session, now),
         reclaim_after_s=_reclaim_after(session, leases),
         policies=policies,
         labs=_labs(session) if lends else {},
         savers=frozenset(one for one in walked_in if fitting.need_of(one).checkpointable),
+        used=used_leases,
     )
 
 
@@ -393,6 +404,7 @@ def _attempts(session: Session, leases: Mapping[str, LeaseSeen]) -> list[Attempt
             Lease.hold_end,
             Attempt.started_at,
             Attempt.rendezvous.is_not(None).label("gang"),
+            (Job.user_id != Lease.user_id).label("guest"),
             Job.wall_time_s,
             Job.used_s,
         )
@@ -421,16 +433,26 @@ def _held_until(lease_id: str, leases: Mapping[str, LeaseSeen]) -> datetime | No
     return None if lease is None else lease.hold_end
 
 
-def _last_exits(session: Session, leases: Mapping[str, LeaseSeen]) -> dict[str, datetime]:
+def _exits(
+    session: Session, leases: Mapping[str, LeaseSeen]
+) -> tuple[dict[str, datetime], frozenset[str]]:
+    """When the last attempt in a lease exited, by lease id; the leases that their owners used."""
     held = [
         one.id for one in leases.values() if one.state in (LeaseState.ACTIVE, LeaseState.ENDING)
     ]
     rows = session.execute(
-        select(Part.lease_id, func.max(Part.ended_at))
+        select(Part.lease_id, Job.user_id, func.max(Part.ended_at))
+        .join(Attempt, Attempt.id == Part.attempt_id)
+        .join(Job, Job.id == Attempt.job_id)
         .where(Part.lease_id.in_(held))
-        .group_by(Part.lease_id)
-    )
-    return {lease_id: ended_at for lease_id, ended_at in rows if ended_at is not None}
+        .group_by(Part.lease_id, Job.user_id)
+    ).all()
+    exits: dict[str, datetime] = {}
+    for lease_id, _, ended_at in rows:
+        if ended_at is not None:
+            exits[lease_id] = max(ended_at, exits.get(lease_id, ended_at))
+    used = (lease_id for lease_id, user_id, _ in rows if leases[lease_id].user_id == user_id)
+    return exits, frozenset(used)
 
 
 def _in_walk_ins(attempts: Sequence[AttemptSeen], leases: Mapping[str, LeaseSeen]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
 from api.admin.cleanup_schemas import Selector, Wrong
@@ -23,7 +23,7 @@ from core.policy.verdict import Member, Reason, Request, Situation
 from core.settlement import Settlement, of_staff_delete
 from core.situation import counted_since, exceptions_of, lease_facts, member_of, ref_of
 from core.states import LeaseState, NodeState
-from core.tables.jobs import Part
+from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -302,7 +302,7 @@ class _Faults:
                     Wrong.IDLE, "idle", f"Nothing has run in it for {minutes} minutes or more."
                 )
             return
-        used = select(Part.lease_id).where(Part.lease_id == Lease.id).exists()
+        used = _parts_of(user.id).where(Part.lease_id == Lease.id).exists()
         unused = (
             self._session.scalar(
                 select(func.count())
@@ -355,15 +355,24 @@ class _Faults:
         return self._members[user_id]
 
     def _has_run(self, lease: Lease) -> bool:
-        return (
-            self._session.scalar(select(Part.attempt_id).where(Part.lease_id == lease.id).limit(1))
-            is not None
-        )
+        own = _parts_of(lease.user_id).where(Part.lease_id == lease.id)
+        return self._session.execute(own.limit(1)).first() is not None
 
     def _last_work(self, lease: Lease) -> datetime:
         """When a job last ran in it: now, or when the last one ended, or its own start."""
-        ends = self._session.scalars(select(Part.ended_at).where(Part.lease_id == lease.id)).all()
+        own = _parts_of(lease.user_id).where(Part.lease_id == lease.id)
+        ends = self._session.scalars(own).all()
         return max([lease.hold_start, *(ended_at or self._now for ended_at in ends)])
+
+
+def _parts_of(user_id: str) -> Select[datetime | None]:
+    """When the jobs of this person ended on each of their nodes; those of guests are left out."""
+    return (
+        select(Part.ended_at)
+        .join(Attempt, Attempt.id == Part.attempt_id)
+        .join(Job, Job.id == Attempt.job_id)
+        .where(Job.user_id == user_id)
+    )
 
 
 def _is_cap(code: str) -> bool:

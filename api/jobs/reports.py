@@ -45,6 +45,7 @@ from core.clock import utc_now
 from core.errors import BadRequest, NotFound
 from core.tables.files import Artifact, Checkpoint, Report
 from core.tables.jobs import Attempt, Event, Job, Part
+from core.tables.leases import Lease
 from core.tables.people import User
 
 router = APIRouter(prefix="/v1/reports", tags=["reports"])
@@ -176,7 +177,8 @@ def _subject(
             Job.id.in_(
                 select(Attempt.job_id)
                 .join(Part, Part.attempt_id == Attempt.id)
-                .where(Part.lease_id == lease.id)
+                .join(Lease, Lease.id == Part.lease_id)
+                .where(Part.lease_id == lease.id, Lease.user_id == Job.user_id)
             )
         )
         .order_by(Job.id)

@@ -12,7 +12,7 @@ from core.errors import NotFound
 from core.policy.grid import usable_end
 from core.policy.verdict import Reason, Verdict
 from core.states import LIVE_ATTEMPT
-from core.tables.jobs import Attempt, Part
+from core.tables.jobs import Attempt, Job, Part
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import User
@@ -46,11 +46,13 @@ def leases_with_context() -> Select[Lease, str, str, str]:
 
 
 def lease_views(session: Session, rows: Sequence[Row[Lease, str, str, str]]) -> list[LeaseView]:
-    """Rows of `leases_with_context`, with the jobs that run in them."""
+    """Rows of `leases_with_context`, with their owners' jobs that run in them."""
     jobs: dict[str, list[str]] = {lease.id: [] for lease, _, _, _ in rows}
     running = session.execute(
         select(Part.lease_id, Attempt.job_id)
         .join(Attempt, Attempt.id == Part.attempt_id)
+        .join(Job, Job.id == Attempt.job_id)
+        .join(Lease, (Lease.id == Part.lease_id) & (Lease.user_id == Job.user_id))
         .where(Part.lease_id.in_(jobs), Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
         .order_by(Attempt.assigned_at)
     )

@@ -25,7 +25,7 @@ from core.errors import BadRequest
 from core.periods import Per, Period, periods
 from core.states import Outcome
 from core.tables.files import Checkpoint
-from core.tables.jobs import Attempt, Part
+from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import OccupancyKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
@@ -154,6 +154,7 @@ def _worked(
         select(_name_of(by), Attempt, Part, saved.c.last)
         .join(Part, Part.attempt_id == Attempt.id)
         .join(Lease, Lease.id == Part.lease_id)
+        .join(Job, Job.id == Attempt.job_id)
         .join(User, User.id == Lease.user_id)
         .outerjoin(Lab, Lab.id == Lease.lab_id)
         .join(Node, Node.id == Part.node_id)
@@ -162,6 +163,8 @@ def _worked(
             Attempt.started_at < until,
             or_(Attempt.ended_at.is_(None), Attempt.ended_at > since),
             may_see,
+            # A guest's work is the node's, but not of whoever had booked it and did not come.
+            true() if by is By.NODE else Job.user_id == Lease.user_id,
         )
     )
     used, useful = [], []

@@ -504,12 +504,10 @@ class Event(View):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditEntry(Event):
-    """Who did what; `kind` is the action, such as `node.drain`. Names are those of today."""
+    """Who did what; `kind` is the action, such as `node.drain`."""
 
     subject: str
     details: dict[str, Any]
-    actor_name: str | None
-    subject_name: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -165,6 +165,13 @@ def _shapes(quota: Quota) -> tuple[bool, bool, bool]:
 
 def _no_show(document: Document) -> Iterator[Misfit]:
     rule, horizon_days = document.no_show, document.grid.horizon_days
+    if rule.backfill_after_min is not None:
+        path: Path = ("no_show", "backfill_after_min")
+        reclaim_min = rule.reclaim_after_min
+        if reclaim_min is not None and rule.backfill_after_min >= reclaim_min:
+            yield path, f"the lease is taken back by then, after {reclaim_min} minutes"
+        if document.scheduling.soft_fit == "off":
+            yield path, "jobs that are stopped for somebody are not let in: soft_fit is off"
     if rule.penalty_days is None:
         return
     if rule.strikes is None or rule.reclaim_after_min is None:

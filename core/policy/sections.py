@@ -258,6 +258,7 @@ class NoShow(Section):
     """Minutes after the start without a job, and what then happens."""
 
     backfill_after_min: Count | None = None
+    """From when on jobs that save checkpoints may use the node until its owner comes."""
     warn_before_reclaim_min: Count = 10
     reclaim_after_min: Count | None = None
     strikes: Annotated[int, Field(ge=1)] | None = None

@@ -40,7 +40,11 @@ def test_every_switch_of_the_course_policy_reads_too() -> None:
     )
     policy(('opens_at: "2025-02-20T00:00"', "opens_at: now"))
     policy(("  #| lab_cap:", "  lab_cap:"))
-    policy(("soft_fit: on ", "soft_fit: off"), ("  #| shares:", "  shares:"))
+    policy(
+        ("soft_fit: on ", "soft_fit: off"),
+        ("backfill_after_min: 15, ", ""),
+        ("  #| shares:", "  shares:"),
+    )
     policy(("  #| min_run_min:", "  min_run_min:"), ("  #| preemptible:", "  preemptible:"))
     kept = next(line for line in lines if line.startswith("no_show:"))
     policy((kept, ""), ("#| no_show:\n#|  ", "no_show:\n "))
@@ -83,6 +87,12 @@ def test_every_switch_of_the_course_policy_reads_too() -> None:
         ("soft_fit: on ", "soft_fit: maybe ", ["scheduling.soft_fit", "line"]),
         ("min_useful_min: 30", "shares: {vision: 0}", ["scheduling.shares.vision", "line"]),
         ("strikes: 3}", "penalty_days: 3}", ["no_show.penalty_days", "strikes"]),
+        (
+            "backfill_after_min: 15",
+            "backfill_after_min: 30",
+            ["no_show.backfill_after_min", "after 30 minutes"],
+        ),
+        ("soft_fit: on ", "soft_fit: off ", ["no_show.backfill_after_min", "soft_fit is off"]),
         (
             "strikes: 3}",
             "strikes: 3, penalty_days: 3, penalty_horizon_days: 21}",

@@ -1,0 +1,39 @@
+"""Which leases take guests: jobs of others, while the owner has not come. Pure.
+
+A guest runs in the owner's lease, on nodes that nothing has run on since the lease began. It can be
+stopped with a checkpoint, and is as soon as a job of the owner names the lease (`handover.Recall`),
+when the lease is taken back, and at its end like everything that runs in it.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from core.policy.document import DEFAULT
+from core.states import LeaseState
+from core.tables.kinds import LeaseKind
+from scheduler.snapshot import LeaseSeen, Snapshot
+
+RECALLED_WITHIN = timedelta(seconds=90)  # 60 to save in, 30 from SIGTERM to SIGKILL
+
+
+def open_to_guests(world: Snapshot) -> Sequence[LeaseSeen]:
+    """Those that take one now, as the policies of their nodes say; the one that ends last first."""
+    found = [lease for lease in world.leases.values() if _takes_guests(lease, world)]
+    return sorted(found, key=lambda lease: (-lease.usable_end.timestamp(), lease.id))
+
+
+def _takes_guests(lease: LeaseSeen, world: Snapshot) -> bool:
+    policy = world.policies.get(lease.node_id, DEFAULT)
+    after_min, rules = policy.no_show.backfill_after_min, policy.scheduling
+    if after_min is None or rules.soft_fit == "off":
+        return False
+    if lease.kind is not LeaseKind.BOOKED or lease.state is not LeaseState.ACTIVE:
+        return False
+    if world.has_run_in(lease.id) or not world.nodes[lease.node_id].usable:
+        return False
+    left = lease.usable_end - world.now
+    return (
+        world.idle_s(lease) >= 60 * after_min
+        and left >= timedelta(minutes=rules.min_useful_min)
+        and world.tidy(lease)
+    )

@@ -1,0 +1,194 @@
+"""Guests: jobs that use the hours of somebody who has not come, and leave when they do.
+
+A number at the end of a name is that of the case in the list of edge cases.
+"""
+
+import pytest
+
+from api.leases.lease_views import lease_views, leases_with_context
+from core.appointments import NoShow
+from core.database import Database
+from core.states import JobState, LeaseState, Outcome
+from tests.scheduler.world import World, at
+
+STRICT = NoShow(warn_s=20 * 60, reclaim_s=30 * 60)
+OPEN = "policy: {id: open, version: 1}\nno_show: {backfill_after_min: 15, reclaim_after_min: 30}\n"
+
+
+@pytest.fixture(params=["migrated_database", "postgresql_database"])
+def world(request: pytest.FixtureRequest) -> World:
+    database: Database = request.getfixturevalue(request.param)
+    made = World(database, at(10))
+    made.apply(OPEN)
+    return made
+
+
+def go(world: World, hour: int, minute: int = 0, second: int = 0) -> list[str]:
+    """One cycle then; all nodes have just reported."""
+    world.now = at(hour, minute, second)
+    world.report()
+    return world.cycle()
+
+
+def begun(world: World, hours: int = 3, no_show: NoShow | None = STRICT) -> str:
+    """A lease of ada's, who does not come to it at 11:00."""
+    lease_id = world.book(world.node(), at(11), hours, no_show=no_show)
+    go(world, 11)
+    assert world.get_lease(lease_id).state is LeaseState.ACTIVE
+    return lease_id
+
+
+def test_who_comes_late_gets_the_node_back_and_the_guest_goes_on_later_57(world: World) -> None:
+    lease_id = begun(world)
+    guest = world.job(user="bob", wall="2h")
+    assert go(world, 11, 14, 59) == []
+    assert go(world, 11, 15) == [guest]
+    assert world.attempt(guest).lease_id == lease_id
+    world.runs(guest)
+    assert go(world, 11, 19) == []
+
+    mine = world.job(user="ada", lease=lease_id)
+    assert go(world, 11, 20) == []
+    stopping = world.get_job(guest)
+    assert stopping.state is JobState.STOPPING
+    assert world.attempt(guest).stop_reason is Outcome.PREEMPTED
+    assert "who has booked north-01 for these hours has come" in stopping.reason
+    waits = world.get_job(mine)
+    assert waits.reason_code == "lease_lent"
+    assert waits.predicted_start is not None
+    assert waits.predicted_start <= at(11, 22)
+
+    world.now = at(11, 21)
+    world.exits(guest, Outcome.PREEMPTED)
+    assert world.get_job(guest).state is JobState.QUEUED
+    assert go(world, 11, 21) == [mine]
+    assert world.attempt(mine).lease_id == lease_id
+    world.runs(mine)
+    assert go(world, 11, 31) == []  # neither taken back nor shared
+    lease = world.get_lease(lease_id)
+    assert (lease.state, lease.settled_as) == (LeaseState.ACTIVE, "")
+
+
+def test_a_guest_does_not_make_up_for_its_host_57(world: World) -> None:
+    lease_id = begun(world)
+    guest = world.job(user="bob", wall="2h")
+    go(world, 11, 15)
+    world.runs(guest)
+    go(world, 11, 30)
+    lease = world.get_lease(lease_id)
+    assert (lease.state, lease.settled_as) == (LeaseState.ENDING, "no_show")
+    assert world.get_job(guest).state is JobState.STOPPING
+    world.now = at(11, 31)
+    world.exits(guest, Outcome.LEASE_ENDED)
+    assert go(world, 11, 31) == [guest]  # in what is left, as a walk-in
+    assert world.lease_of(guest).user_id == "user_bob"
+
+
+def test_a_guest_that_ends_leaves_the_lease_to_its_owner(world: World) -> None:
+    lease_id = begun(world)
+    guest = world.job(user="bob", wall="2h")
+    go(world, 11, 15)
+    world.exits(guest)
+    go(world, 11, 16)
+    assert world.get_lease(lease_id).state is LeaseState.ACTIVE
+    mine = world.job(user="ada", lease=lease_id)
+    assert go(world, 11, 17) == [mine]
+
+
+def test_a_lease_without_reclaim_hosts_guests_to_its_end(world: World) -> None:
+    lease_id = begun(world, 1, None)
+    guest = world.job(user="bob", wall="2h")
+    assert go(world, 11, 15) == [guest]
+    world.runs(guest)
+    go(world, 11, 54)
+    assert world.get_job(guest).state is JobState.RUNNING
+    go(world, 11, 55)
+    assert world.get_lease(lease_id).state is LeaseState.ENDING
+    assert world.attempt(guest).stop_reason is Outcome.LEASE_ENDED
+
+
+def test_only_what_can_be_stopped_is_let_in_and_only_where_it_is_worth_it(world: World) -> None:
+    begun(world, 1, None)
+    whole = world.job(user="bob", wall="2h", checkpointable=False)
+    own = world.job(user="ada", wall="2h")
+    assert go(world, 11, 24) == []
+    assert world.get_job(whole).state is JobState.QUEUED
+    assert world.get_job(own).state is JobState.QUEUED  # ada's lease runs what names it
+    saves = world.job(user="bob", wall="2h")
+    assert go(world, 11, 25) == [saves]
+    world.exits(saves, Outcome.PREEMPTED)
+    assert go(world, 11, 26) == []  # 29 minutes are left
+
+
+def test_a_lease_that_was_used_takes_no_guests_while_it_rests(world: World) -> None:
+    lease_id = begun(world)
+    mine = world.job(user="ada", lease=lease_id)
+    assert go(world, 11, 1) == [mine]
+    world.exits(mine)
+    world.job(user="bob", wall="2h")
+    assert go(world, 11, 40) == []
+
+
+def test_minutes_without_the_node_do_not_count_against_its_owner(world: World) -> None:
+    lease_id = begun(world)
+    with world.database.write() as session:
+        lease = session.merge(world.get_lease(lease_id))
+        lease.unusable_s = 600
+    guest = world.job(user="bob", wall="2h")
+    assert go(world, 11, 24) == []
+    assert go(world, 11, 25) == [guest]
+
+
+def test_a_guest_needs_what_a_walk_in_needs_of_the_policy(world: World) -> None:
+    world.apply(OPEN.replace("version: 1", "version: 2") + "walk_in: {allowed: false}\n")
+    begun(world)
+    guest = world.job(user="bob", wall="2h")
+    for second in (0, 1):
+        assert go(world, 11, 15, second) == []
+    assert world.get_job(guest).reason_code == "walk_in_refused"
+
+
+def test_without_the_rule_nobody_is_let_in(world: World) -> None:
+    world.apply("policy: {id: open, version: 2}\nno_show: {reclaim_after_min: 30}\n")
+    begun(world)
+    world.job(user="bob", wall="2h")
+    assert go(world, 11, 29) == []
+
+
+def test_a_gang_is_let_in_where_all_its_nodes_are_idle_and_leaves_whole(world: World) -> None:
+    nodes = [world.node(name) for name in ("north-01", "north-02")]
+    first, second = (world.book(node, at(11), 3, no_show=STRICT) for node in nodes)
+    go(world, 11)
+    gang = world.job(user="bob", wall="2h", nodes=2)
+    assert go(world, 11, 15) == [gang]
+    assert {part.lease_id for part in world.parts(gang)} == {first, second}
+    world.runs(gang)
+    mine = world.job(user="ada", lease=second)
+    assert go(world, 11, 20) == []
+    assert world.get_job(gang).state is JobState.STOPPING
+    world.now = at(11, 21)
+    world.exits(gang, Outcome.PREEMPTED)
+    assert go(world, 11, 21) == [mine]  # one idle node is too few for the gang
+
+
+def test_a_guest_that_has_not_started_is_recalled_too(world: World) -> None:
+    lease_id = begun(world)
+    guest = world.job(user="bob", wall="2h")
+    go(world, 11, 15)
+    mine = world.job(user="ada", lease=lease_id)
+    go(world, 11, 15, 1)
+    assert world.get_job(guest).state is JobState.STOPPING
+    world.exits(guest, Outcome.PREEMPTED)
+    assert go(world, 11, 15, 3) == [mine]
+
+
+def test_the_owner_is_shown_no_jobs_of_others(world: World) -> None:
+    lease_id = begun(world)
+    guest = world.job(user="bob", wall="2h")
+    go(world, 11, 15)
+    with world.database.read() as session:
+        (row,) = session.execute(leases_with_context()).all()
+        (view,) = lease_views(session, [row])
+    assert view.id == lease_id
+    assert view.jobs == []
+    assert "guest" in list(world.events(guest))
