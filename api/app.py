@@ -166,6 +166,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         app.include_router(router)
     describe(app, scopes)
     app.include_router(dashboard.create(app))
+    app.state.nothing_here = dashboard.nothing_here(app)
     app.add_middleware(BodyCap, max_bytes=settings.max_body_bytes)
     app.add_middleware(prometheus.CountRequests, numbers=app.state.numbers)
     app.add_middleware(NameRequests)

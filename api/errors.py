@@ -1,6 +1,6 @@
 """Every error as a problem document (RFC 9457) that names the field, the number and the way out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -63,8 +63,12 @@ class InTheWay(Conflict):
         self.items = list(items[:MAX_ERRORS])
 
 
+Page = Callable[[Request], Awaitable[Response]]
+
+
 def add_error_handlers(app: FastAPI) -> None:
-    """Turn everything that can be raised into a problem document."""
+    """Turn everything that can be raised into a problem document; where nothing is, a browser gets
+    the page in `app.state.nothing_here`."""
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
@@ -132,6 +136,10 @@ async def _validation_error(_: Request, error: Exception) -> Response:
 
 async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    wants_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+    if wants_page and not request.url.path.startswith("/v1/"):
+        page: Page = request.app.state.nothing_here
+        return await page(request)
     code, title = TITLES.get(error.status_code, ("error", "Error"))
     detail = str(error.detail)
     if error.status_code == 404:

@@ -489,6 +489,10 @@ class AuditView(EventView):
 
     subject: str
     details: dict[str, Any]
+    actor_name: str | None
+    """What the person or node is called now; null for a process."""
+    subject_name: str | None
+    """The same of what it was about."""
 
 
 class Health(View):

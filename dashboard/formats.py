@@ -55,7 +55,7 @@ def span(seconds: float | None) -> str:
     if seconds < 0:
         return "0 s"
     if 0 < seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
+        return f"{seconds * 1000:.{1 if seconds < 0.01 else 0}f} ms"
     whole = round(seconds)
     days, hours, minutes, rest = whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60
     parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]

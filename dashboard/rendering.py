@@ -1,6 +1,8 @@
 """Templates to answers: the Jinja environment, its filters, and the headers of every page."""
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboard import formats, static_files
-from dashboard.viewer import Refused
+from dashboard.viewer import Refused, Viewer
 
 TEMPLATES = Path(__file__).parent / "templates"
 # style-src-attr: positions in tracks and bars come as custom properties in style attributes.
@@ -51,6 +53,11 @@ def _with_unit(number_and_unit: tuple[str, str]) -> Markup:
     return Markup('{}<span class="unit">{}</span>').format(number, unit) if unit else Markup(number)
 
 
+def _breakable(name: str) -> Markup:
+    """A name of several parts, which may be continued on the next line after each of them."""
+    return Markup("<wbr>").join(re.findall(r"[^_.]*[_.]?", name))
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -71,6 +78,7 @@ def _environment() -> Environment:
         share=lambda part: _with_unit(formats.share(part)),
         counted=formats.counted,
         visible=formats.visible,
+        breakable=_breakable,
         unit=lambda number, unit: _with_unit((number, unit)),
     )
     environment.globals.update(percent=formats.percent, static=static_files.address)
@@ -91,8 +99,11 @@ def redirect(path: str) -> Response:
     return RedirectResponse(path, status_code=303, headers=PAGE_HEADERS)
 
 
-def refusal(refused: Refused, *, is_fragment: bool) -> Response:
+async def refusal(viewer: Viewer, refused: Refused) -> Response:
     """What the API refused, as a page of its own or as a banner inside one."""
-    template = "refusal_fragment.html" if is_fragment else "refusal.html"
-    context = {"refused": refused, "now": datetime.now(UTC)}
-    return render(template, context, status=refused.status)
+    context: dict[str, object] = {"refused": refused, "now": datetime.now(UTC)}
+    if viewer.is_fragment:
+        return render("refusal_fragment.html", context, status=refused.status)
+    with suppress(Refused):  # nobody has signed in, or nothing can be read
+        context["me"] = await viewer.me()
+    return render("refusal.html", context, status=refused.status)

@@ -122,6 +122,16 @@ def create(app: ASGIApp) -> APIRouter:
     return APIRouter(routes=[*routes, static])
 
 
+def nothing_here(app: ASGIApp) -> Callable[[Request], Awaitable[Response]]:
+    """The page for an address at which nothing is, or nothing to look at."""
+
+    async def ask(viewer: Viewer) -> Response:
+        await viewer.call(viewer.request.method, viewer.request.url.path)
+        raise AssertionError("what is not there has answered")
+
+    return _answering(app, ask)
+
+
 def _answering(app: ASGIApp, page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         viewer = Viewer(app, request)
@@ -130,7 +140,7 @@ def _answering(app: ASGIApp, page: Page) -> Callable[[Request], Awaitable[Respon
         except Refused as refused:
             if refused.status == 401:
                 return _to_login(viewer)
-            return refusal(refused, is_fragment=viewer.is_fragment)
+            return await refusal(viewer, refused)
         except TooLarge:
             return PlainTextResponse("This form is larger than 1,000,000 bytes.", status_code=413)
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from starlette.responses import Response
 
@@ -24,6 +24,12 @@ class Period:
     booked: float
     used: float
     useful: float
+
+    @property
+    def label(self) -> str:
+        """`16 Nov`."""
+        first = date.fromisoformat(self.start)
+        return f"{first.day} {first:%b}"
 
 
 async def show(viewer: Viewer) -> Response:
@@ -49,6 +55,7 @@ async def show(viewer: Viewer) -> Response:
         "groups": BY,
         "spans": SPANS,
         "zone": usage.zone,
+        "start": query["start"],
         "rows": total,
         "periods": periods,
         "highest": max((max(one.booked, one.used) for one in periods), default=0.0),

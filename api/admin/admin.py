@@ -1,6 +1,6 @@
 """/v1/admin: enrol, drain and retire nodes; read the audit log."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -150,7 +150,9 @@ def list_audit(
         query = query.where(AuditEntry.at < until)
     with process.read() as session:
         rows = session.scalars(query).all()
-    return Page[AuditView](data=[_view(row) for row in rows[:limit]], has_more=len(rows) > limit)
+        names = _names_of(session, {name for row in rows for name in (row.actor, row.subject)})
+    views = [_view(row, names) for row in rows[:limit]]
+    return Page[AuditView](data=views, has_more=len(rows) > limit)
 
 
 def _ids_of(named: str) -> CompoundSelect[str]:
@@ -251,7 +253,16 @@ def _open_on(session: Session, node: Node) -> Sequence[Row[Lease, str, str, str]
     ).all()
 
 
-def _view(row: AuditEntry) -> AuditView:
+def _names_of(session: Session, ids: set[str]) -> dict[str, str]:
+    """What people and nodes are called, by id."""
+    named = union_all(
+        select(User.id, User.name).where(User.id.in_(ids)),
+        select(Node.id, Node.name).where(Node.id.in_(ids)),
+    )
+    return {row_id: name for row_id, name in session.execute(named)}
+
+
+def _view(row: AuditEntry, names: Mapping[str, str]) -> AuditView:
     return AuditView(
         id=row.id,
         at=row.at,
@@ -264,4 +275,6 @@ def _view(row: AuditEntry) -> AuditView:
         actor=row.actor,
         subject=row.subject,
         details=row.details,
+        actor_name=names.get(row.actor),
+        subject_name=names.get(row.subject),
     )

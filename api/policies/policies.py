@@ -209,13 +209,19 @@ def _answer(
         version=policy.version,
         replaces=None if active is None else active.version,
         applied=applied,
-        changes=changes(active, policy) if active else ["It is new."],
+        changes=_changes(active, policy) if active else ["It is new."],
         advice=advice(policy, [ref_of(node) for node in nodes], now, labs=labs),
         in_flight=policy.policy.in_flight,
         refused=[one.view() for one in refused[: policy_report.SHOWN]],
         num_refused=len(refused),
         num_cancelled=num_cancelled,
     )
+
+
+def _changes(active: Policy, policy: Policy) -> list[str]:
+    """Of the rules; of windows only if they lie elsewhere, not if they are written otherwise."""
+    is_same = active.times == policy.times
+    return changes(active, policy.with_windows(active.windows) if is_same else policy)
 
 
 def _require_next(session: Session, policy: Policy, text: str, active: Policy | None) -> None:

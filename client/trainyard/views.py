@@ -504,10 +504,12 @@ class Event(View):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditEntry(Event):
-    """Who did what; `kind` is the action, such as `node.drain`."""
+    """Who did what; `kind` is the action, such as `node.drain`. Names are those of today."""
 
     subject: str
     details: dict[str, Any]
+    actor_name: str | None
+    subject_name: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,7 @@ const KINDS = {
     unit: "GiB, rank 0, in the last step looked into",
     x: "moment",
     xLabel: (place) => MOMENTS[place - 1]?.replaceAll("_", " ") ?? "",
+    xTick: (place) => MOMENTS[place - 1]?.replace("_", "\n") ?? "", // four beside each other on a phone
     xEnd: 4.55,
     xStart: 0.45,
     format: (value) => (Number.isFinite(value) ? gib(value) : decimal(value)),
@@ -177,7 +178,7 @@ export class Chart {
     this.u = new uPlot({
       width: this.plot.clientWidth,
       height: this.plot.clientHeight,
-      padding: [24, 14, 0, 0],
+      padding: [24, 20, 0, 0], // half of the last label stands out on the right
       legend: { show: false },
       cursor: { sync: { key: this.x.x, setSeries: false, scales: ["x", null] }, drag: { setScale: false, x: !this.kind.isOwnX, y: false }, points: { size: 7 }, y: false },
       scales: {
@@ -185,7 +186,7 @@ export class Chart {
         y: { distr: this.isLog ? 3 : 1, range: (u, min, max) => (this.isLog ? this.decades(min, max) : this.span(u, min, max)) },
       },
       axes: [
-        { stroke: css("--axis"), font, grid: { show: false }, ticks: { stroke: css("--line-2"), size: 4, width: 1 }, gap: 4, size: 34, space: 60, values: (u, splits) => splits.map((value) => (this.x.isReal || Number.isInteger(value) ? this.x.xLabel(value) : "")) },
+        { stroke: css("--axis"), font, grid: { show: false }, ticks: { stroke: css("--line-2"), size: 4, width: 1 }, gap: 4, size: this.kind.xTick ? 42 : 34, space: 60, values: (u, splits) => splits.map((value) => (this.x.isReal || Number.isInteger(value) ? (this.x.xTick ?? this.x.xLabel)(value) : "")) },
         { stroke: css("--axis"), font, grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, gap: 6, space: 34, splits: this.isLog ? (u, axis, min, max) => powers(min, max) : undefined, values: (u, splits, axis, space, step) => (this.isLog ? splits.map((value) => (value === null ? "" : value >= 1 ? value.toLocaleString("en-US") : decimal(value, 3))) : ticks(splits, step)), size: (u, values) => labelWidth(u, values, font) },
       ],
       series: [{}, ...lines, ...edges],

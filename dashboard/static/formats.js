@@ -33,7 +33,7 @@ export function gib(number) {
 export function span(seconds) {
   if (!Number.isFinite(seconds)) return UNKNOWN;
   if (seconds < 0) return "0 s";
-  if (seconds > 0 && seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds > 0 && seconds < 1) return `${(seconds * 1000).toFixed(seconds < 0.01 ? 1 : 0)} ms`;
   const whole = Math.round(seconds);
   const parts = [
     [Math.floor(whole / 86400), "d"],

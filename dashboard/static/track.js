@@ -4,6 +4,7 @@ import { near } from "./times.js";
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 82;
 const Y = 46;
+const LABEL = 75; // px, as wide as `stop Sat 04:55` may be
 
 function element(name, attributes, text) {
   const made = document.createElementNS(SVG, name);
@@ -56,7 +57,9 @@ export function drawTrack(box, { start, now, finish, stop, end, saves, isLive })
   }
   if (isLive && stop && !isStopFar) {
     add("path", { d: `M${X(stop)} ${Y - 14}V${Y + 14}M${X(stop)} ${Y - 14}h7M${X(stop)} ${Y + 14}h7`, style: "stroke:var(--bad-ink);stroke-width:3;fill:none" });
-    add("text", { x: X(stop) - 6, y: Y - 16, "text-anchor": "end", class: "strong" }, `stop ${near(new Date(stop))}`);
+    const isCrowded = X(stop) - X(now) < 2 * LABEL; // then it goes to the other side of its mark
+    const [x, anchor] = isCrowded && X(stop) + LABEL < width ? [X(stop) + 10, "start"] : [X(stop) - 6, "end"];
+    add("text", { x, y: Y - 16, "text-anchor": anchor, class: "strong" }, `stop ${near(new Date(stop))}`);
   } else if (isStopFar) {
     add("text", { x: width - 2, y: Y - 16, "text-anchor": "end" }, `stopped at ${near(new Date(stop))} at the latest \u2192`);
   }

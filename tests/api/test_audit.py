@@ -31,3 +31,12 @@ def test_the_log_is_asked_by_actor_action_subject_and_time(world: World) -> None
     refused = world.staff.get("/v1/admin/audit", params={"since": "2026-11-21T12:00:00"})
     assert (refused.status_code, refused.json()["param"]) == (422, "since")
     assert world.ann.get("/v1/admin/audit").status_code == 403
+
+
+def test_people_and_nodes_are_named_and_what_has_no_name_keeps_its_id(world: World) -> None:
+    world.staff.post("/v1/admin/nodes/box/drain")
+    world.ann.post("/v1/tokens", json={"name": "laptop"})
+    entries = world.staff.get("/v1/admin/audit").json()["data"]
+    named = {one["kind"]: (one["actor_name"], one["subject_name"]) for one in entries}
+    assert named["node.drain"] == ("stefan", "box")
+    assert named["token.make"] == ("ann", None)

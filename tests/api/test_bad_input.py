@@ -164,3 +164,15 @@ def test_a_wrong_query_is_refused(world: World) -> None:
 def test_ids_of_nobody_are_not_found(world: World) -> None:
     for path in ("jobs/x", "jobs/job_1/logs", "leases/x", "nodes/x", "datasets/x"):
         assert world.ann.get(f"/v1/{path}").status_code == 404, path
+
+
+def test_where_nothing_is_a_browser_gets_a_page_and_a_script_a_problem(world: World) -> None:
+    browser = {"accept": "text/html,application/xhtml+xml"}
+    page = world.ann.get("/nothing", headers=browser)
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "There is nothing at /nothing." in page.text
+    assert 'aria-label="Main"' in page.text, "the way to other pages"
+    assert "GET does not work here" in world.ann.get("/logout", headers=browser).text
+    for path, headers in (("/nothing", {}), ("/v1/nothing", browser)):
+        answer = world.ann.get(path, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")

@@ -44,6 +44,12 @@ def book(world: World, more: int = 1, hours: int = 1) -> dict:
     return {"status": answer.status_code, **answer.json()}
 
 
+def test_the_same_rules_again_change_nothing_however_their_window_is_written(world: World) -> None:
+    post(world, document())
+    _, plan = post(world, document(), dry_run=True)
+    assert plan["changes"] == []
+
+
 def test_a_dry_run_tells_all_and_changes_nothing(world: World) -> None:
     status, plan = post(world, document(), dry_run=True)
     assert status == 200

@@ -749,6 +749,8 @@ AUDIT: Json = {
     "actor": "user_1",
     "subject": NODE["id"],
     "details": {"name": "this-machine"},
+    "actor_name": "ada",
+    "subject_name": "this-machine",
 }
 IN_THE_WAY: Json = {"node": "this-machine", "state": "ready", "jobs": [JOB_ID], "leases": [LEASE]}
 AVAILABILITY: Json = {

@@ -30,6 +30,7 @@ def test_a_decimal_has_its_significant_digits(number: float | None, digits: int,
     [
         (None, "\u2013"),
         (0, "0 s"),
+        (0.00038, "0.4 ms"),
         (0.47, "470 ms"),
         (59.6, "1 min"),
         (6360, "1 h 46 min"),

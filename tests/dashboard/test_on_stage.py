@@ -46,8 +46,9 @@ def page(stage: Stage, chrome: Browser) -> Iterator[Page]:
 
 
 def address(stage: Stage, path: str) -> str:
-    """The path with `{name}` replaced by that job's id."""
-    return re.sub(r"\{([^}]+)\}", lambda found: stage.jobs[found[1]], path)
+    """The path with `{name}` replaced by that job's id, or by that of the study or the agenda."""
+    ids = {**stage.jobs, "study": stage.study, "agenda": stage.agenda}
+    return re.sub(r"\{([^}]+)\}", lambda found: ids[found[1]], path)
 
 
 COMPARED = "/jobs/compare?" + "&".join(f"job={{{name}}}" for name in FOUR)
@@ -56,7 +57,14 @@ PAGES = (
     "/jobs",
     COMPARED,
     "/reports",
+    "/studies",
+    "/studies/{study}",
+    "/agendas",
+    "/agendas/{agenda}",
+    "/leases",
+    "/datasets",
     f"/jobs/{{{LLAMA}}}",
+    "/jobs/{sweep-lr-3e-4}",
     "/jobs/new",
     "/nodes",
     "/usage",

@@ -1,5 +1,6 @@
 """`trainyard admin`: people and nodes."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
@@ -223,9 +224,15 @@ def audit(
         print_json_list(entry.raw for entry in entries)
         return
     print_table(
-        ["at", "who", "what", "on", "message"],
+        ["at", "who", "what", "on", "details"],
         (
-            (moment(entry.at), entry.actor, entry.kind, entry.subject, entry.message)
+            (
+                moment(entry.at),
+                entry.actor_name or entry.actor,
+                entry.kind,
+                entry.subject_name or entry.subject,
+                json.dumps(entry.details, ensure_ascii=False) if entry.details else "",
+            )
             for entry in entries
         ),
         sentence=True,
