@@ -10,7 +10,9 @@ import json
 import math
 import re
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import torch.distributed as dist
 from pydantic import BaseModel, ConfigDict
@@ -26,14 +28,15 @@ from strategies.parallel.mesh import Mesh
 from strategies.trust.roll_call import LOOK_EVERY_S, RanksMissing, RollCall
 
 SIGNED = 20  # newest collectives of each group that a rank signs
-# How long the others get to sign. Their own wait ends at about the same time; but where a dozen
-# processes want each core, seconds pass before one that was woken has signed. Not longer: one that
-# has answered leaves after 3 s (LINGER_S), and 5 s later the node ends those that linger.
+# How long the others get to sign, or to ask. Their own wait ends at about the same time; but where
+# a dozen processes want each core, seconds pass before one that was woken has signed.
 ANSWER_S = 6.0
-NOTICE_S = 1.0  # how long the victim of a broken connection looks for a rank that asks
+NOTICE_S = 1.0  # for one that asks, where a connection breaks off before anybody can be tired
+ASKED_AT_MOST_S = ANSWER_S + 4.0  # one that asks may wait for the answers, and needs time to read
 TIMED_OUT = re.compile(r"Timed out waiting|[Ss]ocket timeout|monitoredBarrier")
 MISMATCH = re.compile(r"op\.preamble")  # gloo got a message of another collective
 BROKEN_OFF = re.compile(r"Connection (closed|reset)|Broken pipe|remote process exited")
+ASKED, READ = "asked", "read"  # how many ranks have asked so far, and have read the answers
 SAME_ON_ALL = ("all_reduce", "broadcast")  # whose ranks must come with equally many numbers
 
 
@@ -82,17 +85,25 @@ def digest(error: BaseException, mesh: Mesh) -> Digest | None:
         name="roll",
     )
     try:
-        mine = [one.model_dump() for one in positions(_dump_fr_trace_json(True, False))]
+        if not is_victim:
+            store.add(ASKED, 1)  # first of all: others may be about to leave
+        entries = json.loads(_dump_fr_trace_json(True, False)).get("entries", [])
+        mine = [one.model_dump() for one in positions(entries)]
         store.set(f"positions/{mesh.rank}", json.dumps(mine))
         roll.enter("a digest")
         if is_victim:
-            _stay_if_asked(store, roll)
+            store.set(f"roll/failed/1/{mesh.rank}", "")
+            gave_up = waited_s(entries, time.time_ns()) > own_patience_s(mesh) / 2
+            stay_while_asked(store, ANSWER_S if gave_up else NOTICE_S)
             return None
-        store.set("asked", "")
-        silent = roll.explain(error).ranks
-        return blame(_signed(store, mesh.world_size), mesh.rank, silent)
+        blamed = roll.find(error).ranks
+        signed = _signed(store, mesh.world_size)
+        store.add(READ, 1)
     except (DistError, RanksMissing):
         return None  # the store is gone with the rank that kept it, and its own end says why
+    with suppress(DistError):
+        stay_while_asked(store)
+    return blame(signed, mesh.rank, blamed - signed.keys())  # who signed late is not silent
 
 
 def own_patience_s(mesh: Mesh) -> float:
@@ -101,30 +112,40 @@ def own_patience_s(mesh: Mesh) -> float:
     return float(backend.options._timeout.total_seconds())
 
 
-def positions(recording: str) -> list[Position]:
-    """Where this rank is, by the flight recorder's JSON; the group it was in last comes first."""
-    entries: dict[str, dict[int, str]] = {}
-    for entry in json.loads(recording).get("entries", []):
+def waited_s(entries: Sequence[Mapping[str, Any]], now_ns: int) -> float:
+    """Seconds since this rank entered its last collective, by the flight recorder's entries."""
+    last_ns = max((int(entry["time_created_ns"]) for entry in entries), default=now_ns)
+    return (now_ns - last_ns) / 1e9
+
+
+def positions(entries: Sequence[Mapping[str, Any]]) -> list[Position]:
+    """Where this rank is, by the flight recorder's entries; the group that it was in last first."""
+    groups: dict[str, dict[int, str]] = {}
+    for entry in entries:
         number, description = entry["process_group"]
         group = "all ranks" if description == "default_pg" else str(description or number)
         kind = str(entry["profiling_name"]).rpartition(":")[2]
         if kind in SAME_ON_ALL:
             kind += f" of {sum(math.prod(size) for size in entry['input_sizes']):,} numbers"
-        of_group = entries.pop(group, {})
+        of_group = groups.pop(group, {})
         of_group[int(entry["collective_seq_id"])] = kind
-        entries[group] = of_group  # now the newest
+        groups[group] = of_group  # now the newest
     return [
         Position(
             group=group,
             entered=max(of_group),
             recent=dict(sorted(of_group.items())[-SIGNED:]),
         )
-        for group, of_group in reversed(entries.items())
+        for group, of_group in reversed(groups.items())
     ]
 
 
 def blame(signed: dict[int, list[Position]], rank: int, silent: frozenset[int]) -> Digest | None:
-    """What `rank` makes of what was signed; None where it has entered no collective."""
+    """What `rank` makes of what was signed; None where it has entered no collective.
+
+    Where ranks came to different collectives the fewer are to blame, and of as many the higher: who
+    of them tells it is chance, what is told is not.
+    """
     if not signed[rank]:
         return None
     mine = signed[rank][0]
@@ -133,13 +154,23 @@ def blame(signed: dict[int, list[Position]], rank: int, silent: frozenset[int]) 
         names = " and ".join(f"rank {one}" for one in sorted(silent))
         why = f"{names} did not come to {where}, or not out of it, and does not answer"
         return Digest(missing=sorted(silent), why=why, positions=signed)
-    blamed: dict[int, str] = {}
-    for other, its in signed.items():
-        there = next((one for one in its if one.group == mine.group), None)
-        if there is not None:
-            blamed |= apart(rank, mine, other, there)
+    there = {
+        other: position
+        for other, its in sorted(signed.items())
+        for position in its
+        if position.group == mine.group
+    }
+    blamed = min((accused(one, there) for one in there), key=len)
     why = "; ".join(blamed.values()) or f"all ranks entered {where}, and it did not end"
     return Digest(missing=sorted(blamed), why=why, positions=signed)
+
+
+def accused(rank: int, positions: Mapping[int, Position]) -> dict[int, str]:
+    """Who is apart from `rank` in a group, or whom it lags behind, each with a sentence."""
+    blamed: dict[int, str] = {}
+    for other, position in positions.items():
+        blamed |= apart(rank, positions[rank], other, position)
+    return blamed
 
 
 def apart(rank: int, mine: Position, other: int, there: Position) -> dict[int, str]:
@@ -166,17 +197,18 @@ def _signed(store: PrefixStore, world_size: int) -> dict[int, list[Position]]:
     }
 
 
-def _stay_if_asked(store: PrefixStore, roll: RollCall) -> None:
-    """If a rank asks within NOTICE_S, stay until it has read: the store may go with this rank.
+def stay_while_asked(store: PrefixStore, at_least_s: float = 0.0) -> None:
+    """Stay until every rank that asks has read, and `at_least_s` where none does: the store may go
+    with this rank.
 
     A connection breaks off where the other rank died, which nobody need ask about, or where it has
-    given up waiting.
+    given up waiting. Then it asks, but not at once where processes queue for a core.
     """
-    store.set(f"roll/failed/1/{roll.rank}", "")
-    deadline = time.monotonic() + NOTICE_S
-    while time.monotonic() < deadline:
-        if store.check(["asked"]):
-            with suppress(DistError):
-                roll.leave_with(range(roll.world_size))
+    began = time.monotonic()
+    while True:
+        asked, read = store.add(ASKED, 0), store.add(READ, 0)
+        if 0 < asked == read:
             return
+        if time.monotonic() > began + (ASKED_AT_MOST_S if asked else at_least_s):
+            return  # nobody asks, or one that did has died meanwhile
         time.sleep(LOOK_EVERY_S)

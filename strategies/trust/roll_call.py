@@ -82,25 +82,29 @@ class RollCall:
         Every rank that fails signs that it lives. One that neither does so nor goes on, within the
         time that the others may need to notice, is the one that they all wait for.
         """
+        found = self.find(error)
+        self.leave_with(set(range(self.world_size)) - found.ranks)
+        return found
+
+    def find(self, error: BaseException) -> RanksMissing:
+        """As `explain`, but this rank stays: others may still read what it keeps."""
         try:
-            return self._explain(error)
+            return self._find(error)
         except DistError as lost:
             return self._list_is_gone(lost)
 
-    def _explain(self, error: BaseException) -> RanksMissing:
+    def _find(self, error: BaseException) -> RanksMissing:
         late = [r for r, (place, _) in enumerate(self._whereabouts()) if place < self.place]
         self.store.set(f"failed/{self.place}/{self.rank}", str(error))
         deadline = time.monotonic() + self.timeout_s + 1
         while (silent := self._silent()) and time.monotonic() < deadline:
             if self.store.check(["blamed"]):  # a rank whose deadline came first
-                found = self._blamed_before()
-                break
+                return self._blamed_before()
             time.sleep(LOOK_EVERY_S)
-        else:
-            found = self._blame(silent) if silent else self._all_are_here(late, error)
-            if silent:
-                self.store.set("blamed", f"{','.join(str(r) for r in silent)} {found}")
-        self.leave_with(set(range(self.world_size)) - found.ranks)
+        if not silent:
+            return self._all_are_here(late, error)
+        found = self._blame(silent)
+        self.store.set("blamed", f"{','.join(str(r) for r in silent)} {found}")
         return found
 
     def _blamed_before(self) -> RanksMissing:

@@ -23,6 +23,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.utils.checkpoint import checkpoint
 from training_runs import make_run_plan, make_spec
 
+from strategies import train
 from strategies.checkpoint import Progress, save_checkpoint
 from strategies.engine import Batch, Engine, engine_for
 from strategies.gradients import own_part
@@ -39,6 +40,7 @@ from strategies.parallel.zero import ZeroEngine
 from strategies.run_directory import RunDirectory
 from strategies.spec import GradientCompression, Precision
 from strategies.train import run
+from strategies.trust.collective_digest import Digest, digest
 
 
 def train_run(run_dir: str, engine: str | None = None) -> int:
@@ -147,6 +149,31 @@ class SkippingEngine(SpmdEngine):
         if self.steps == 8 and dist.get_rank() == 1:
             dist.broadcast(torch.zeros(3), src=0)
         return norm
+
+
+class SlowToAskEngine(SkippingEngine):
+    """Rank 1 also gives up first, and 2 s pass before it asks who is to blame, as where dozens of
+    processes want its core. Rank 0, whose connection has broken off, keeps the list."""
+
+    first_to_give_up = 1
+
+    def clip(self, max_norm: float, loss_scale: float = 1.0) -> Tensor:
+        if self.steps == 7 and dist.get_rank() == self.first_to_give_up:
+            self.mesh.set_timeout(1.5)  # of the 2 s that all wait
+        if self.steps == 7 and dist.get_rank() == 1:
+            train.digest = late_digest
+        return super().clip(max_norm, loss_scale)
+
+
+class SlowToAnswerEngine(SlowToAskEngine):
+    """Rank 0 gives up first and asks; 2 s pass before rank 1 answers."""
+
+    first_to_give_up = 0
+
+
+def late_digest(error: BaseException, mesh: Mesh) -> Digest | None:
+    time.sleep(2.0)
+    return digest(error, mesh)
 
 
 class TerminatedEngine(Terminated, SpmdEngine):

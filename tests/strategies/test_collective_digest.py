@@ -55,12 +55,22 @@ def test_the_rank_that_is_behind_never_entered() -> None:
 
 
 def test_ranks_in_different_collectives_are_told_with_both() -> None:
-    digest = found([at("all ranks", GATHER, SUM)], [at("all ranks", GATHER, "broadcast", SUM)])
-    assert digest.missing == [1]
-    assert digest.why == (
-        "rank 1 came to broadcast (number 56 of all ranks) where rank 0 came to "
-        "all_reduce of 5 numbers"
-    )
+    ranks = [at("all ranks", GATHER, SUM)], [at("all ranks", GATHER, "broadcast", SUM)]
+    for asking in (0, 1):
+        digest = found(*ranks, rank=asking)
+        assert digest.missing == [1]
+        assert digest.why == (
+            "rank 1 came to broadcast (number 56 of all ranks) where rank 0 came to "
+            "all_reduce of 5 numbers"
+        )
+
+
+def test_of_ranks_in_different_collectives_the_fewer_are_told() -> None:
+    ranks = [at("all ranks", "broadcast")], [at("all ranks", SUM)], [at("all ranks", SUM)]
+    for asking in range(3):
+        digest = found(*ranks, rank=asking)
+        assert digest.missing == [0]
+        assert digest.why.startswith("rank 0 came to broadcast (number 55 of all ranks) where rank")
 
 
 def test_a_rank_that_does_not_answer_is_named_with_what_is_waited_for() -> None:
@@ -94,7 +104,7 @@ def test_positions_are_read_from_the_flight_recorder() -> None:
         entry("tensor", 1, "all_gather", [7]),
         entry("default_pg", 2, "reduce_scatter", [8]),
     ]
-    assert positions(json.dumps({"entries": entries})) == [
+    assert positions(entries) == [
         Position(
             group="all ranks",
             entered=2,
@@ -102,7 +112,7 @@ def test_positions_are_read_from_the_flight_recorder() -> None:
         ),
         Position(group="tensor", entered=1, recent={1: "all_gather"}),
     ]
-    assert positions(json.dumps({"pg_status": {}})) == []
+    assert positions([]) == []
 
 
 KEEPER = """
@@ -176,13 +186,14 @@ def test_a_stopped_rank_is_named_with_the_collective(
 
 
 @pytest.mark.gloo
+@pytest.mark.parametrize("engine", ["SkippingEngine", "SlowToAskEngine", "SlowToAnswerEngine"])
 def test_a_rank_that_takes_another_collective_is_named_with_both(
-    warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+    warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path, engine: str
 ) -> None:
     run_plan = make_run_plan(
         make_spec(**ENDLESS), ranks=2, collective_timeout_s=PATIENT_S, **ragged
     )
-    run, started = warm.start_training(run_plan, tmp_path / "run", engine="SkippingEngine")
+    run, started = warm.start_training(run_plan, tmp_path / "run", engine=engine)
     codes = started.wait()
     assert all(codes), warm.said()
     step = int(run.series("step")[-1])
