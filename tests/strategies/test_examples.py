@@ -31,5 +31,10 @@ def test_an_example_can_run(path: Path) -> None:
     assert job.name == path.stem
 
 
+def test_every_example_is_named_by_a_page_on_strategies() -> None:
+    pages = "".join(page.read_text() for page in (REPOSITORY / "docs/strategies").glob("*.md"))
+    assert [path.name for path in EXAMPLES if path.name not in pages] == []
+
+
 def test_the_demos_example_is_there() -> None:
     assert "gpt-ddp" in [path.stem for path in EXAMPLES]
