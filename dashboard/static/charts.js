@@ -81,7 +81,7 @@ export class Chart {
     const unit = kind.unit.replace(/\btoken\b/, counted.slice(0, -1)).replace(/\btokens\b/, counted);
     this.kind = { x: "step", xLabel: count, ...kind, unit };
     this.source = series;
-    this.steps = steps;
+    this.steps = steps; // that it is to have; null once there are no more to come
     this.limits = limits; // [{at, name, isPlan}]
     this.marks = marks; // [{at, name}]
     this.weight = 0.8;
@@ -200,12 +200,17 @@ export class Chart {
     }, data, this.plot);
   }
 
-  // The curve of the loss shows how far there is to go; the others end with the data.
+  // The curve of the loss shows how far there is to go; the others end with the data, as all do once
+  // it is over.
+  get hasFuture() {
+    return Boolean(this.kind.hasFuture && this.steps);
+  }
+
   reach(min, max) {
     if (this.zoom) return this.zoom;
     if (this.kind.xEnd) return [this.kind.xStart ?? 0, this.kind.xEnd];
-    if (this.x.isReal) return [0, (this.kind.hasFuture && this.x.end) || max || 1];
-    const last = this.kind.hasFuture ? this.steps : Math.max(max ?? 1, 1);
+    if (this.x.isReal) return [0, (this.hasFuture && this.x.end) || max || 1];
+    const last = this.hasFuture ? this.steps : Math.max(max ?? 1, 1);
     return [Math.min(min ?? 0, 1) === 1 ? 0 : Math.min(min ?? 0, 0), Math.max(last, max ?? 1, 2)];
   }
 
@@ -240,7 +245,7 @@ export class Chart {
   }
 
   shadeFuture(u) {
-    if (!this.kind.hasFuture) return;
+    if (!this.hasFuture) return;
     const last = u.data[0].at(-1) ?? 0;
     const end = this.x.isReal ? this.x.end : this.steps;
     if (!end || last >= end || last > u.scales.x.max) return;

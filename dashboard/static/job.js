@@ -34,7 +34,7 @@ const limits = {
   ],
 };
 const charts = [...document.querySelectorAll("[data-chart]")].map(
-  (figure) => new Chart(figure, series, { steps: job.steps, counted: job.plan.unit, limits: limits[figure.dataset.chart] }),
+  (figure) => new Chart(figure, series, { steps: isLive() ? job.steps : null, counted: job.plan.unit, limits: limits[figure.dataset.chart] }),
 );
 const PHASES = ["weights", "gradients", "optimizer", "rest"];
 const phases = new Series(); // what memory held at the moments of the last step that was looked into
@@ -114,12 +114,17 @@ zoomOut.addEventListener("click", () => {
 addEventListener("themechange", () => charts.forEach((chart) => chart.redraw()));
 
 let drawing = 0;
+function draw() {
+  clearTimeout(drawing);
+  drawing = 0;
+  readPhases();
+  charts.forEach((chart) => chart.draw());
+  tell();
+}
+
 function drawSoon() {
   drawing ||= setTimeout(() => {
-    drawing = 0;
-    readPhases();
-    charts.forEach((chart) => chart.draw());
-    tell();
+    draw();
     if (series.get("loss").steps.length > MOST_POINTS) readMetrics();
   }, DRAW_EVERY_MS);
 }
@@ -230,6 +235,7 @@ function refresh(...ids) {
 function takeJob(document_) {
   const before = job;
   job = document_;
+  if (!isLive()) charts.forEach((chart) => { chart.steps = null; });
   if (before.state !== job.state) announce(`${job.name}: ${job.state}. ${job.reason}`);
   const isSame = ["state", "reason", "desired", "epoch", "node", "predicted_start"].every((key) => before[key] === job[key]);
   if (!isSame) refresh("head", "history", "events-box");
@@ -252,7 +258,7 @@ async function readMetrics() {
   const answer = await fetch(`${address}/metrics?resolution=${RESOLUTION}&rank=0`);
   if (!answer.ok) return;
   series.replace(await answer.json());
-  drawSoon();
+  draw();
   readRanks();
 }
 

@@ -160,6 +160,13 @@ def test_a_report_is_written_opened_downloaded_and_checked(stage: Stage, page: P
     assert page.inner_text("h1") == "homework-4-ddp"
     assert page.locator("svg path.curve").count() >= 3
     assert len(page.pdf()) > 10_000
+    page.set_viewport_size({"width": 360, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    words = page.locator(".sheet td, .sheet th").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().width)"
+    )
+    assert min(words) > 20, "no column is one letter wide"
+    page.set_viewport_size({"width": 1280, "height": 900})
     with page.expect_download() as download:
         page.click("text=the same as JSON")
     text = Path(download.value.path()).read_text()
