@@ -27,6 +27,10 @@ class Machine:
         """What starts a program in it: only the network is another."""
         return ["nsenter", f"--net=/run/netns/{self.name}"]
 
+    def plug(self, *, is_in: bool) -> None:
+        """Its cable: what is sent while it is out is lost, and nobody is told."""
+        ip("link", "set", self.cable, "up" if is_in else "down")
+
 
 def why_none() -> str:
     """Why no network namespace can be made here; empty where one can."""
