@@ -82,31 +82,67 @@ def _spenders(
         period: _stretches(policy, period, days)
         for period in {quota.period for quota in policy.quotas.values()}
     }
-    firsts = sorted({first for found in stretches.values() for first, _ in found})
+    facts, of_labs = _by_owner(people.facts)
     hours: dict[str | None, dict[Key, float]] = defaultdict(dict)
+    idle: dict[frozenset[str], list[Rest]] = {}
     for member in people.members:
         situation = Situation(
             now=now,
-            own=tuple(fact for fact in people.facts if fact.user_id == member.id),
-            lab=tuple(fact for fact in people.facts if fact.lab_id in member.lab_ids),
+            own=facts.get(member.id, ()),
+            lab=tuple(fact for lab_id in member.lab_ids for fact in of_labs.get(lab_id, ())),
             exceptions=tuple(people.exceptions.get(member.id, ())),
         )
+        is_idle = not situation.own and not situation.exceptions  # all of a lab alike
+        rests = idle.get(member.lab_ids) if is_idle else None
+        if rests is None:
+            rests = list(_rests_of(member, node, situation, policy, days, stretches))
+            if is_idle:
+                idle[member.lab_ids] = rests
         found = hours[member.lab_id]
-        for first in firsts:
-            at = _last_hour(policy, days[first])
-            asked = Asked.of(Request(member, node, at, at + HOUR), situation, policy)
-            left = quotas.left(asked, granted=False)
-            for name, quota in policy.quotas.items():
-                ends = [end for begin, end in stretches[quota.period] if begin == first]
-                for kind, rest in _rests(name, quota, left) if ends else ():
-                    key = (name, kind, first, ends[0])
-                    others = found.get(key, 0.0) if quota.scope is Scope.USER else 0.0
-                    found[key] = others + rest
+        for key, scope, rest in rests:
+            found[key] = rest + (found.get(key, 0.0) if scope is Scope.USER else 0.0)
     return [_spender(found) for found in hours.values() if found]
+
+
+def _rests_of(
+    member: Member,
+    node: NodeRef,
+    situation: Situation,
+    policy: Policy,
+    days: Sequence[FreeDay],
+    stretches: Mapping[Period, Sequence[tuple[int, int]]],
+) -> Iterator["Rest"]:
+    """What one of them has left of every quota that counts hours, on each of its stretches."""
+    for first in sorted({first for found in stretches.values() for first, _ in found}):
+        at = _last_hour(policy, days[first])
+        asked = Asked.of(Request(member, node, at, at + HOUR), situation, policy)
+        left = quotas.left(asked, granted=False)
+        for name, quota in policy.quotas.items():
+            for end in (end for begin, end in stretches[quota.period] if begin == first):
+                for kind, rest in _rests(name, quota, left):
+                    yield (name, kind, first, end), quota.scope, rest
+
+
+def _by_owner(
+    facts: Sequence[LeaseFact],
+) -> tuple[dict[str, tuple[LeaseFact, ...]], dict[str, tuple[LeaseFact, ...]]]:
+    """Leases by person, and by lab."""
+    own: dict[str, list[LeaseFact]] = defaultdict(list)
+    of_lab: dict[str, list[LeaseFact]] = defaultdict(list)
+    for fact in facts:
+        own[fact.user_id].append(fact)
+        if fact.lab_id is not None:
+            of_lab[fact.lab_id].append(fact)
+    return (
+        {owner: tuple(found) for owner, found in own.items()},
+        {lab_id: tuple(found) for lab_id, found in of_lab.items()},
+    )
 
 
 Key = tuple[str, str, int, int]
 """Quota, PURSE or its cap's name, and the days for which it is."""
+Rest = tuple[Key, Scope, float]
+"""Hours that are left of it, of a person or of a lab."""
 PURSE = ""
 
 

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page
 from api.watching import log_store
 from core.clock import utc_now
 from core.states import JobState
+from core.tables.jobs import Job
 from tests import chromium
 from tests.dashboard import stage as stages
 from tests.dashboard.conftest import opened
@@ -253,6 +254,22 @@ def test_a_running_job_gives_its_nodes_up_and_says_what_that_means(
         page.route("**/requeue", lambda route: route.fulfill(status=204))
         page.click("#requeue button")
     assert sent.value.method == "POST"
+
+
+def test_an_agenda_is_told_by_its_stream_and_asks_for_nothing_by_itself(
+    stage: Stage, page: Page
+) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.removeprefix(stage.url)))
+    page.goto(address(stage, "/agendas/{agenda}"))
+    wait_for(lambda: page.inner_text("#line") == "live", what="the stream", every_s=0.1)
+    row = page.locator("#report tbody tr", has_text="lab-4-fsdp")
+    assert "400 / 2,000" in row.inner_text()
+    with stage.database.write() as session:
+        session.get_one(Job, stage.jobs["lab-4-fsdp"]).last_step = 401
+    row.locator("td", has_text="401 / 2,000").wait_for()
+    api = [path for path in asked if path.startswith("/v1/")]
+    assert api == [f"/v1/agendas/{stage.agenda}/stream"]
 
 
 def test_the_first_error_is_found_wherever_it_lies(stage: Stage, page: Page) -> None:
