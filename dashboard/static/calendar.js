@@ -485,7 +485,13 @@ function tell(found) {
   const left = node?.left ?? [];
   find("left-card").hidden = !left.length;
   find("left-policy").textContent = node?.policy && node.policy !== "default" ? `policy ${node.policy}, version ${node.policy_version}` : "";
-  find("left").replaceChildren(...left.map((one) => make("li", { text: `${one.quota.replaceAll("_", " ")}: ${one.text}${one.by_swap ? " (by swap)" : ""}` })));
+  const words = new Map(); // of blocks one alternative or another, of node-hours every band
+  for (const one of left) {
+    const before = words.get(one.quota);
+    const joined = before ? `${before}${one.text.includes("node-hours") ? "; " : ", or "}` : "";
+    words.set(one.quota, `${joined}${one.text}${one.by_swap ? " (by swap)" : ""}`);
+  }
+  find("left").replaceChildren(...[...words].map(([quota, text]) => make("li", { text: `${quota.replaceAll("_", " ")}: ${text}` })));
   const next = (node?.next_starts ?? []).map(Date.parse).filter((at) => at !== start).slice(0, 5);
   find("next-card").hidden = !next.length;
   find("next-about").textContent = `${pick.hours} h on ${pick.node}`;
