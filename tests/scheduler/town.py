@@ -89,11 +89,11 @@ class FakeNode:
     """A machine: what runs on it, and what it has still to tell."""
 
     id: str
+    heard_at: datetime
     boot: int = 1
     connected: bool = True
     leaks: bool = False
     said_clean: bool = True
-    heard_at: datetime = NOON
     running: dict[tuple[str, int], datetime] = field(default_factory=dict)
     """(job, epoch) -> when its shim kills it, whatever anybody says."""
     exits: dict[tuple[str, int], Outcome] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Town:
         self.name_of: dict[str, str] = {}
         for number, class_name in enumerate(classes):
             node_id = self.world.node(f"n-{number}", class_name)
-            self.fakes[node_id] = FakeNode(node_id)
+            self.fakes[node_id] = FakeNode(node_id, heard_at=self.world.now)
             self.class_of[node_id] = class_name
             self.name_of[node_id] = f"n-{number}"
 
