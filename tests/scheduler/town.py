@@ -56,6 +56,7 @@ from tests.scheduler.world import CPU2, CPU8, NOON, World
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 TICK_S = 661.0  # more than the 10 min of a mass silence, and never a full hour
 KILLED_AFTER = timedelta(seconds=30)  # of the usable end: the shim's own deadline
+BACKFILLED_AFTER = timedelta(minutes=10)
 SLOTS = {hardware.class_name: hardware.slots for hardware in (CPU2, CPU8)}
 USERS = ("ada", "bob")
 JOBS, LEASES, WISHES = 12, 8, 2  # at a time
@@ -80,7 +81,7 @@ quotas:
       - {name: one-long, slots: [{pool: long, hours: 3}]}
       - {name: two-short, slots: [{pool: all, hours: 2}, {pool: all, hours: 2}]}
   extra: {period: night, one_of: [{name: night, slots: [{pool: all, hours: 3}]}]}
-no_show: {warn_before_reclaim_min: 10, reclaim_after_min: 30}
+no_show: {warn_before_reclaim_min: 10, backfill_after_min: 10, reclaim_after_min: 30}
 """
 
 
@@ -455,9 +456,9 @@ class Town:
                 .order_by(Occupancy.node_id, Occupancy.hold_start)
             ).all()
             live = session.execute(
-                select(Part.node_id, Part.slots, Lease.user_id)
+                select(Part.node_id, Part.slots, Job.user_id)
                 .join(Attempt, Attempt.id == Part.attempt_id)
-                .join(Lease, Lease.id == Part.lease_id)
+                .join(Job, Job.id == Attempt.job_id)
                 .where(Attempt.state.in_(LIVE_ATTEMPT), Part.ended_at.is_(None))
             ).all()
             active = session.scalars(
@@ -504,7 +505,7 @@ class Town:
     def a_job_is_alive_exactly_with_one_live_attempt_of_its_epoch(self) -> None:
         with self.database.read() as session:
             live = session.execute(
-                select(Attempt.job_id, Attempt.epoch, Lease.user_id)
+                select(Attempt.job_id, Attempt.epoch, Lease.user_id, Lease.kind)
                 .join(Lease, Lease.id == Attempt.lease_id)
                 .where(Attempt.state.in_(LIVE_ATTEMPT))
             ).all()
@@ -520,7 +521,8 @@ class Town:
             assert (job.id in by_job) is (job.state in LIVE_JOB), (job.state, job.reason)
             if job.id in by_job:
                 assert by_job[job.id].epoch == job.epoch
-                assert by_job[job.id].user_id == job.user_id
+                of_the_owner = by_job[job.id].user_id == job.user_id
+                assert of_the_owner or by_job[job.id].kind is LeaseKind.BOOKED, "a guest's lease"
 
     def no_machine_runs_more_than_it_has_and_no_training_runs_twice(self) -> None:
         where = Counter(key for fake in self.fakes.values() for key in fake.running)
@@ -549,15 +551,35 @@ class Town:
             assert fake.said_clean
             assert self.world.now - fake.heard_at <= timedelta(seconds=30)
             assert lease.state is LeaseState.ACTIVE
-            assert lease.user_id == job.user_id
             with self.database.read() as session:
                 last = stopped_with(session, lease)
             assert lease.hold_start <= self.world.now < usable_end(last.hold_end, last.grace_s)
-            if lease.kind is LeaseKind.BOOKED:
+            if lease.user_id != job.user_id:
+                self.may_be_a_guest_in(lease, job)
+            elif lease.kind is LeaseKind.BOOKED:
                 assert lease.id in (job.lease_id, *job.spec["leases"])
             elif job.lease_id is not None:
                 named = self.world.get_lease(job.lease_id)
                 assert named.state not in (LeaseState.BOOKED, LeaseState.ACTIVE)
+
+    def may_be_a_guest_in(self, lease: Lease, guest: Job) -> None:
+        """Its owner has booked it and has not come, for as long as the policy says."""
+        assert lease.kind is LeaseKind.BOOKED
+        assert self.world.now >= lease.hold_start + BACKFILLED_AFTER
+        assert lease.id not in (guest.lease_id, *guest.spec["leases"])
+        with self.database.read() as session:
+            theirs = session.scalars(select(Job).where(Job.user_id == lease.user_id)).all()
+            ran = session.scalars(
+                select(Attempt.job_id)
+                .join(Part, Part.attempt_id == Attempt.id)
+                .where(Part.lease_id == lease.id)
+            ).all()
+        for job in theirs:
+            assert job.id not in ran
+            assert job.state is not JobState.QUEUED or lease.id not in (
+                job.lease_id,
+                *job.spec["leases"],
+            )
 
     def everyone_who_waits_is_told_why(self) -> None:
         """Holds after every cycle; in between a sentence may be of the moment before."""
