@@ -13,7 +13,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -158,13 +158,15 @@ class Examiner:
     def examine(self, checks: Sequence[Check], done: Callable[[int], None]) -> list[Findings]:
         """All checks, then what every rank has found, by rank. RanksMissing."""
         purpose = "the preflight"
+        ready: Iterable[Prepared] = map(self.prepare, checks)  # one at a time: some are large
         if self.repeats == 1:  # ranks will not meet before each check: they compare lists here
             listed = hashlib.sha256(repr(checks).encode()).hexdigest()[:8]
             purpose = f"the quick preflight of list {listed}"
+            ready = list(ready)  # while others are on their way
         self.roll.introduce(purpose)
         self.free_since = time.perf_counter()
-        for number, check in enumerate(checks):
-            self.check(check)
+        for number, (check, prepared) in enumerate(zip(checks, ready, strict=True)):
+            self.check(check, prepared)
             done(number + 1)
         if self.repeats > 1:
             for dtype in (torch.float32, torch.bfloat16):
@@ -173,11 +175,13 @@ class Examiner:
         said = self.roll.exchange(self.findings.model_dump_json())
         return [Findings.model_validate_json(text) for text in said]
 
-    def check(self, check: Check) -> None:
+    def prepare(self, check: Check) -> Prepared:
+        """The tensors of one check."""
+        rank, ranks = self.roll.rank, self.roll.world_size
+        return prepare(check, rank=rank, ranks=ranks, device=self.device)
+
+    def check(self, check: Check, prepared: Prepared) -> None:
         """Run one check, compare what came with what must come, and note the times."""
-        prepared = prepare(
-            check, rank=self.roll.rank, ranks=self.roll.world_size, device=self.device
-        )
         self.synchronize()
         own_s = time.perf_counter() - self.free_since
         # To meet costs four small messages per rank: one rank may be ahead where time is short.

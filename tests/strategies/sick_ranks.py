@@ -15,12 +15,10 @@ import torch
 import torch.distributed as dist
 
 from strategies import train
-from strategies.layout import Layout
-from strategies.parallel.mesh import Mesh
 from strategies.run_directory import RunDirectory
 from strategies.trust import collectives
 from strategies.trust.collectives import MIB, full_list, quick_list
-from strategies.trust.preflight import examine, quick
+from strategies.trust.preflight import examine
 from strategies.trust.preflight_report import Check, Report
 from strategies.trust.ring_all_reduce import ring_all_reduce
 
@@ -51,17 +49,6 @@ def sum_for_mean(out: str) -> int:
     report = examine(quick_list(), device=CPU, timeout_s=5.0, repeats=1)
     leave_report(report, out, rank)
     return int(report.verdict)
-
-
-def quickly(out: str, tries: int) -> int:
-    """The quick form, several times in one group; its milliseconds, one number a line."""
-    rank = meet()
-    mesh = Mesh(layout=Layout(replicate=dist.get_world_size()), rank=rank, device=CPU)
-    reports = [quick(mesh) for _ in range(tries)]
-    text = "\n".join(str(report.seconds * 1e3) for report in reports)
-    Path(out, f"{rank}.txt").write_text(text)
-    dist.barrier()
-    return max(int(report.verdict) for report in reports)
 
 
 def rings() -> int:

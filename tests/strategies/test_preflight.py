@@ -10,7 +10,15 @@ from rich.console import Console
 from training_runs import Started, WarmRanks, make_run_plan, make_spec
 
 from strategies.run_directory import ExitCode, json_bytes
-from strategies.trust.collectives import PERIOD, check, prepare, signatures, summands
+from strategies.trust.collectives import (
+    COLLECTIVES,
+    EXACT,
+    PERIOD,
+    check,
+    prepare,
+    quick_list,
+    summands,
+)
 from strategies.trust.preflight import Findings, Measured, slow_ranks, timings
 from strategies.trust.preflight_display import show
 from strategies.trust.preflight_report import Report, Verdict
@@ -76,8 +84,8 @@ class TestASickRank:
         for report in (found[0], found[2]):
             assert report.missing is not None
             assert report.missing.ranks == [1]
-            assert "never entered reduce (sum, float32, 16 KiB); it entered" in report.missing.why
-            assert "all_reduce (max, int64, 16 KiB) last" in report.missing.why
+            assert "never entered broadcast (float32, 16 KiB); it entered" in report.missing.why
+            assert "reduce_scatter (mean, bfloat16, 16 KiB) last" in report.missing.why
 
     def test_that_dies_in_a_collective_is_named(self, warm: WarmRanks, tmp_path: Path) -> None:
         codes, found = examined(warm, tmp_path, "dies_inside", ranks=2)
@@ -121,7 +129,7 @@ class TestASickRank:
         codes, found = examined(warm, tmp_path, sickness, ranks=3, timeout_s=20)
         assert codes == [Verdict.RANKS_MISSING] * 3, warm.said()
         came = {
-            "other_dtype": "all_reduce (max, float64, 16 KiB)",
+            "other_dtype": "reduce_scatter (mean, float64, 16 KiB)",
             "other_order": "p2p ring (float32, 16 KiB)",
         }
         for report in found.values():
@@ -137,7 +145,7 @@ def test_a_backend_that_adds_up_for_a_mean_is_found(warm: WarmRanks, tmp_path: P
     assert started.wait() == [Verdict.WRONG_VALUES] * 2, warm.said()
     found = reports(tmp_path)[0]
     wrong = {(one.check.collective, one.check.operation) for one in found.wrong}
-    assert wrong == {("all_reduce", "mean"), ("reduce_scatter", "mean")}
+    assert wrong == {("reduce_scatter", "mean")}
     assert {one.rank for one in found.wrong} == {0, 1}
 
 
@@ -160,7 +168,7 @@ class TestBeforeTraining:
         assert 0 < first["preflight_ms"] < 5000
         assert [line["step"] for line in later if "loss" in line] == [1, 2]
         report = Report.model_validate_json(run.directory.preflight.read_bytes())
-        assert (len(report.ranks), len(report.timings), report.findings) == (2, 10, [])
+        assert (len(report.ranks), len(report.timings), report.findings) == (2, 8, [])
         one = make_run_plan(make_spec(training__steps=1, training__warmup_steps=0), **ragged)
         alone = warm.train(one.model_copy(update={"preflight": True}), tmp_path / "alone")
         assert "event" not in alone.lines[0]
@@ -180,7 +188,7 @@ class TestBeforeTraining:
             assert error["type"] == "PreflightFailed"
             assert re.fullmatch(
                 r"preflight: rank 1 received \d+ instead of \d+ at index 5 of "
-                r"reduce_scatter \(mean, float32, 16 KiB\)",
+                r"reduce_scatter \(mean, bfloat16, 16 KiB\)",
                 error["message"],
             )
         assert not (tmp_path / "metrics.jsonl").exists()
@@ -204,6 +212,13 @@ class TestBeforeTraining:
         assert message.endswith("entered all_gather (bfloat16, 16 KiB) and never came out of it")
 
 
+def test_the_quick_form_has_every_collective_of_torch_and_every_operation_but_min() -> None:
+    listed = quick_list()
+    assert {one.collective for one in listed} == set(COLLECTIVES) - {"ring by hand"}
+    assert {one.operation for one in listed} == {"sum", "max", "mean", None}
+    assert {one.dtype for one in listed} == {"float32", "bfloat16", "int64"}
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8, 64, 127, 128])
 def test_every_sum_and_mean_is_exact_even_in_bfloat16(ranks: int) -> None:
     numbers_RP = summands(ranks, 256)
@@ -217,7 +232,7 @@ def test_every_sum_and_mean_is_exact_even_in_bfloat16(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 def test_no_two_ranks_contribute_the_same(ranks: int) -> None:
-    for numbers_RP in (summands(ranks, 256), signatures(ranks)):
+    for numbers_RP in (summands(ranks, 256), summands(ranks, EXACT)):
         assert len({tuple(row.tolist()) for row in numbers_RP}) == ranks
 
 
