@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from core.settings import WorkerSettings
 from standalone.doctor_server import GIB, about_broker, about_folder
+from strategies.parallel import async_io
 from trainyard.doctor import Examiner, Finding
 from trainyard.doctor import Level as Severity
 from worker.inventory import list_gpus, torch_version
@@ -38,6 +39,7 @@ def examine() -> Iterator[Finding]:
     )
     yield _about_torch()
     yield _about_gpus()
+    yield about_files()
     yield about_shared_memory(Path("/dev/shm"))
     yield from about_sandbox()
     yield _about_ports()
@@ -70,6 +72,26 @@ def about_shared_memory(folder: Path) -> Finding:
             "Data loaders may fail: mount -o remount,size=8G /dev/shm (containers: --shm-size=8g).",
         )
     return finding("/dev/shm", "ok", f"{size / GIB:.1f} GiB")
+
+
+def about_files() -> Finding:
+    """Whether jobs can offload to files (nvme), and whether the first one waits for a compiler."""
+    missing = async_io.missing_packages()
+    if missing:
+        return finding(
+            "nvme",
+            "ok",
+            f"jobs cannot offload to files here: no {', no '.join(missing)}",
+            f"If they shall: apt install {' '.join(missing)}",
+        )
+    if async_io.is_built():
+        return finding("nvme", "ok", "jobs can offload to files")
+    return finding(
+        "nvme",
+        "warn",
+        "the first job that offloads to files waits until DeepSpeed's async_io is compiled",
+        "As the worker's user: python -m strategies.parallel.async_io",
+    )
 
 
 def about_sandbox() -> Iterator[Finding]:

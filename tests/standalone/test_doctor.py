@@ -144,3 +144,28 @@ def test_a_node_tells_its_sandboxes_and_the_api_it_cannot_reach(
     assert found["data"].level in ("ok", "warn")
     sandboxes = [finding.found for finding in findings if finding.what == "sandbox"]
     assert [line.split(":")[0] for line in sandboxes[:2]] == ["bubblewrap", "namespaces"]
+
+
+def test_a_node_tells_whether_jobs_can_offload_to_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("c++", "ninja"):
+        (programs / name).write_text("#!/bin/sh\nexit 0\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    found = doctor_node.about_files()
+    assert (found.level, found.todo) == (
+        "warn",
+        "As the worker's user: python -m strategies.parallel.async_io",
+    )
+    library = tmp_path / "trainyard" / "async_io" / "async_io" / "async_io.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert doctor_node.about_files().found == "jobs can offload to files"
+    (programs / "c++").write_text("#!/bin/sh\nexit 1\n")
+    found = doctor_node.about_files()
+    assert (found.level, found.todo) == ("ok", "If they shall: apt install libaio-dev")

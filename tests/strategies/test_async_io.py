@@ -8,7 +8,13 @@ from training_runs import HARDWARE, make_spec
 
 from strategies.failures import exit_code_of
 from strategies.parallel import async_io
-from strategies.parallel.async_io import NotEquipped, missing_packages, require, writes_directly
+from strategies.parallel.async_io import (
+    NotEquipped,
+    joined,
+    missing_packages,
+    require,
+    writes_directly,
+)
 from strategies.parallel.zero import make_swap_folder
 from strategies.planning.planner import plan
 from strategies.run_directory import ExitCode
@@ -96,3 +102,21 @@ def test_memory_that_may_not_be_locked_is_told_with_its_limit(
     with pytest.raises(NotEquipped, match=r"locks 9 MiB .* the limit is 8 MiB; raise it"):
         require(tmp_path, locked_bytes=9 << 20, instead="take the host")
     assert async_io.may_lock(8 << 20)
+
+
+def test_what_reads_torchs_headers_is_compiled_as_one_file(tmp_path: Path) -> None:
+    for name in ("py_lib", "common"):
+        (tmp_path / name).mkdir()
+    library, into = tmp_path / "py_lib", tmp_path / "joined.cpp"
+    (library / "unguarded.h").write_text("struct handle {};\n")
+    for number in (1, 2):
+        text = f'#include "unguarded.h"\n#include <torch/extension.h>\nint n{number};\n'
+        (library / f"{number}.cpp").write_text(text)
+    sources = [library / "1.cpp", tmp_path / "common" / "types.cpp", library / "2.cpp"]
+    assert joined(sources, into) == [str(sources[1]), str(into)]
+    torch = "#include <torch/extension.h>"
+    lines = [line for line in into.read_text().splitlines() if line]
+    assert lines == ["struct handle {};", torch, "int n1;", torch, "int n2;"]
+    before = into.stat().st_mtime_ns
+    joined(sources, into)
+    assert into.stat().st_mtime_ns == before  # or it would be compiled again
