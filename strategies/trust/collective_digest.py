@@ -92,7 +92,7 @@ def digest(error: BaseException, mesh: Mesh) -> Digest | None:
         store.set(f"positions/{mesh.rank}", json.dumps(mine))
         roll.enter("a digest")
         if is_victim:
-            store.set(f"roll/failed/1/{mesh.rank}", "")
+            store.set(f"roll/failed/{mesh.rank}", "")
             gave_up = waited_s(entries, time.time_ns()) > own_patience_s(mesh) / 2
             stay_while_asked(store, ANSWER_S if gave_up else NOTICE_S)
             return None

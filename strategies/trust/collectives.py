@@ -7,8 +7,9 @@ lands in a wrong place is seen.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -52,6 +53,8 @@ class Exchange:
     operation: dist.ReduceOp.RedOpType | None
     sent: Tensor
     received: Tensor
+    later: bool = False
+    """Begin it only: what is returned waits for its end."""
 
     @property
     def root(self) -> int:
@@ -63,7 +66,8 @@ class Exchange:
 class Collective:
     """How one is done and what it gives."""
 
-    run: Callable[[Exchange], None]
+    run: Callable[[Exchange], Any]
+    """Returns torch's Work, which waits for the end, or None where it has ended."""
     gives: Callable[["Numbers"], Tensor | None]
     """What this rank must receive; None where that is undefined."""
     bus_factor: Callable[[int], float]
@@ -127,37 +131,37 @@ def spread(period: Tensor, elements: int, *, start: int = 0) -> Tensor:
     return period.repeat(*[1] * (period.ndim - 1), times)[..., start : start + elements]
 
 
-def all_reduce(x: Exchange) -> None:
-    dist.all_reduce(x.received, x.operation)
+def all_reduce(x: Exchange) -> Any:
+    return dist.all_reduce(x.received, x.operation, async_op=x.later)
 
 
 def by_hand(x: Exchange) -> None:
     ring_all_reduce(x.received)
 
 
-def reduce(x: Exchange) -> None:
-    dist.reduce(x.received, x.root, x.operation)
+def reduce(x: Exchange) -> Any:
+    return dist.reduce(x.received, x.root, x.operation, async_op=x.later)
 
 
-def reduce_scatter(x: Exchange) -> None:
-    dist.reduce_scatter_single(x.received, x.sent, x.operation)
+def reduce_scatter(x: Exchange) -> Any:
+    return dist.reduce_scatter_single(x.received, x.sent, x.operation, async_op=x.later)
 
 
-def broadcast(x: Exchange) -> None:
-    dist.broadcast(x.received, x.root)
+def broadcast(x: Exchange) -> Any:
+    return dist.broadcast(x.received, x.root, async_op=x.later)
 
 
-def all_gather(x: Exchange) -> None:
-    dist.all_gather_single(x.received, x.sent)
+def all_gather(x: Exchange) -> Any:
+    return dist.all_gather_single(x.received, x.sent, async_op=x.later)
 
 
-def scatter(x: Exchange) -> None:
+def scatter(x: Exchange) -> Any:
     parts = list(x.sent.chunk(x.ranks)) if x.rank == x.root else None
-    dist.scatter(x.received, parts, src=x.root)
+    return dist.scatter(x.received, parts, src=x.root, async_op=x.later)
 
 
-def all_to_all(x: Exchange) -> None:
-    dist.all_to_all_single(x.received, x.sent)
+def all_to_all(x: Exchange) -> Any:
+    return dist.all_to_all_single(x.received, x.sent, async_op=x.later)
 
 
 def p2p_ring(x: Exchange) -> None:
@@ -296,6 +300,11 @@ class Prepared:
     def run(self) -> None:
         """Do it once; on a GPU it has then been asked for, not done."""
         self.collective.run(self.exchange)
+
+    def begin(self) -> dist.Work | None:
+        """Begin it; what waits for its end, or None where it has ended."""
+        work: dist.Work | None = self.collective.run(replace(self.exchange, later=True))
+        return work
 
     def first_wrong(self) -> int | None:
         """Where the result first differs from what it must be; None where it is right."""

@@ -13,6 +13,7 @@ import signal
 import statistics
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -41,6 +42,7 @@ from strategies.trust.roll_call import RanksMissing, RollCall
 START_TIMEOUT_S = 120.0  # for all ranks to have imported torch
 TIMEOUT_S = 10.0  # torchrun gives the survivors of a dead rank 25 s; naming it takes 2 x 10 + 1
 QUICK_TIMEOUT_S = 20.0  # ranks of a loaded machine come to their first collective seconds apart
+AHEAD = 2  # of the quick form's checks are on their way while one is waited for
 REPEATS = 9  # of which the first warms up
 SLOW_FACTOR = 3.0
 SLOW_BY_S = 1e-3  # less than that is the machine's noise, whatever the factor
@@ -141,6 +143,20 @@ class Findings(BaseModel):
     other_bits: list[OtherBits] = []
 
 
+@dataclass(frozen=True)
+class OnItsWay:
+    """A check that has begun."""
+
+    check: Check
+    prepared: Prepared
+    work: dist.Work | None
+    """Waits for its end; None where it has ended."""
+    entered: tuple[int, str]
+    """As the roll call knows it."""
+    own_s: float
+    began: float
+
+
 @dataclass
 class Examiner:
     """One rank's part in a preflight."""
@@ -165,9 +181,17 @@ class Examiner:
             ready = list(ready)  # while others are on their way
         self.roll.introduce(purpose)
         self.free_since = time.perf_counter()
+        on_their_way: deque[OnItsWay] = deque()
         for number, (check, prepared) in enumerate(zip(checks, ready, strict=True)):
-            self.check(check, prepared)
+            if self.repeats > 1:
+                self.check(check, prepared)
+            else:
+                on_their_way.append(self.begin(check, prepared))
+            if len(on_their_way) > AHEAD:
+                self.end(on_their_way.popleft())
             done(number + 1)
+        while on_their_way:
+            self.end(on_their_way.popleft())
         if self.repeats > 1:
             for dtype in (torch.float32, torch.bfloat16):
                 self.compare_bits(dtype)
@@ -180,12 +204,41 @@ class Examiner:
         rank, ranks = self.roll.rank, self.roll.world_size
         return prepare(check, rank=rank, ranks=ranks, device=self.device)
 
+    def begin(self, check: Check, prepared: Prepared) -> OnItsWay:
+        """Begin a check that is done once, without meeting the others before it: to meet costs four
+        small messages per rank. RanksMissing."""
+        own_s = time.perf_counter() - self.free_since
+        self.roll.enter(str(check))
+        prepared.reset()
+        self.synchronize()
+        began = time.perf_counter()
+        try:
+            work = prepared.begin()
+        except RuntimeError as error:
+            raise self.roll.explain(error) from error
+        self.free_since = time.perf_counter()
+        return OnItsWay(check, prepared, work, self.roll.waits_for, own_s, began)
+
+    def end(self, one: OnItsWay) -> None:
+        """Wait for a check that was begun, compare what came, and note the times. RanksMissing."""
+        self.roll.wait_for(one.entered)
+        try:
+            if one.work is not None:
+                one.work.wait()
+            self.synchronize()
+        except RuntimeError as error:
+            raise self.roll.explain(error) from error
+        self.free_since = time.perf_counter()
+        self.note(one.prepared, one.own_s, [self.free_since - one.began])
+        wrong = self.first_wrong(one.check, one.prepared)
+        if wrong is not None:
+            self.findings.wrong.append(wrong)
+
     def check(self, check: Check, prepared: Prepared) -> None:
         """Run one check, compare what came with what must come, and note the times."""
         self.synchronize()
         own_s = time.perf_counter() - self.free_since
-        # To meet costs four small messages per rank: one rank may be ahead where time is short.
-        (self.roll.meet if self.repeats > 1 else self.roll.enter)(str(check))
+        self.roll.meet(str(check))
         taken_s: list[float] = []
         wrong: WrongValue | None = None
         try:
@@ -202,13 +255,16 @@ class Examiner:
         except RuntimeError as error:  # whatever a backend says of a peer that is gone
             raise self.roll.explain(error) from error
         self.free_since = time.perf_counter()
+        self.note(prepared, own_s, taken_s)
+        if wrong is not None:
+            self.findings.wrong.append(wrong)
+        self.findings.alone_s.append(self.time_alone())
+
+    def note(self, prepared: Prepared, own_s: float, taken_s: list[float]) -> None:
+        """Remember the times of a check."""
         self.findings.measured.append(
             Measured(own_s=own_s, taken_s=taken_s, bus_bytes=prepared.bus_bytes)
         )
-        if wrong is not None:
-            self.findings.wrong.append(wrong)
-        if self.repeats > 1:
-            self.findings.alone_s.append(self.time_alone())
 
     def first_wrong(self, check: Check, prepared: Prepared) -> WrongValue | None:
         """The first number that is not what it must be."""

@@ -37,6 +37,7 @@ class RollCall:
         self.store = PrefixStore(name, store)
         self.rank, self.world_size, self.timeout_s = rank, world_size, timeout_s
         self.place, self.what, self.exchanges = 0, "the roll call", 0
+        self.waits_for = self.place, self.what
         self.names = [f"rank {other}" for other in range(world_size)]
 
     def introduce(self, purpose: str) -> None:
@@ -50,10 +51,15 @@ class RollCall:
     def enter(self, what: str) -> None:
         """Sign that this rank now enters `what`. RanksMissing where the list is gone."""
         self.place, self.what = self.place + 1, what
+        self.waits_for = self.place, self.what
         try:
             self.store.set(f"at/{self.rank}", f"{self.place} {what}")
         except DistNetworkError as error:
             raise self._list_is_gone(error) from error
+
+    def wait_for(self, entered: tuple[int, str]) -> None:
+        """Of several that this rank has entered it now waits for this one, by place and name."""
+        self.waits_for = entered
 
     def meet(self, what: str) -> None:
         """Enter `what` once every rank has come to it. RanksMissing, also when they differ."""
@@ -95,7 +101,7 @@ class RollCall:
 
     def _find(self, error: BaseException) -> RanksMissing:
         late = [r for r, (place, _) in enumerate(self._whereabouts()) if place < self.place]
-        self.store.set(f"failed/{self.place}/{self.rank}", str(error))
+        self.store.set(f"failed/{self.rank}", str(error))
         deadline = time.monotonic() + self.timeout_s + 1
         while (silent := self._silent()) and time.monotonic() < deadline:
             if self.store.check(["blamed"]):  # a rank whose deadline came first
@@ -129,35 +135,36 @@ class RollCall:
         return found
 
     def _silent(self) -> list[int]:
-        """The ranks that have neither gone on nor said that they failed here too."""
+        """The ranks that have neither gone on nor said that they failed too."""
         return [
             rank
             for rank, (place, _) in enumerate(self._whereabouts())
-            if place <= self.place and not self.store.check([f"failed/{self.place}/{rank}"])
+            if place <= self.place and not self.store.check([f"failed/{rank}"])
         ]
 
     def _blame(self, silent: list[int]) -> RanksMissing:
-        at = self._whereabouts()
+        at, (waiting, awaited) = self._whereabouts(), self.waits_for
         parts = []
         for rank in silent:
             place, what = at[rank]
-            if place == self.place:
-                parts.append(f"{self.names[rank]} entered {self.what} and never came out of it")
+            if place >= waiting:
+                parts.append(f"{self.names[rank]} entered {what} and never came out of it")
             else:
                 after = f"; it entered {what} last" if place else ""
-                parts.append(f"{self.names[rank]} never entered {self.what}{after}")
+                parts.append(f"{self.names[rank]} never entered {awaited}{after}")
         return RanksMissing("; ".join(parts), frozenset(silent))
 
     def _all_are_here(self, late: list[int], error: BaseException) -> RanksMissing:
         if late:
             names = ", ".join(self.names[rank] for rank in late)
-            message = f"{names} came to {self.what} more than {self.timeout_s:.0f} s late"
+            message = f"{names} came to {self.waits_for[1]} more than {self.timeout_s:.0f} s late"
             return RanksMissing(message, frozenset(late))
-        return RanksMissing(f"{self.what} failed on every rank: {error}", frozenset())
+        return RanksMissing(f"{self.waits_for[1]} failed on every rank: {error}", frozenset())
 
     def _list_is_gone(self, error: BaseException) -> RanksMissing:
         keeper = f"{self.names[0]}, which keeps the list of the ranks, is gone"
-        return RanksMissing(f"{keeper}; this rank was in {self.what}: {error}", frozenset({0}))
+        was = f"this rank was in {self.waits_for[1]}"
+        return RanksMissing(f"{keeper}; {was}: {error}", frozenset({0}))
 
 
 def out_of_step(said: list[str], names: list[str]) -> RanksMissing:

@@ -116,6 +116,9 @@ def replaced(name: str, change: Callable[..., None]) -> None:
 
     def call(*arguments: Any, **named: Any) -> Any:
         result = real(*arguments, **named)
+        if named.get("async_op"):
+            result.wait()
+            result = None  # it has ended
         change(*arguments)
         return result
 
@@ -144,7 +147,7 @@ def dies_between(listed: list[Check], out: str) -> tuple[list[Check], Done]:
 
 def dies_inside(listed: list[Check], out: str) -> tuple[list[Check], Done]:
     """Killed as it enters the first all_gather."""
-    dist.all_gather_single = lambda *_: kill()
+    dist.all_gather_single = lambda *_, **__: kill()
     return listed, nothing
 
 
