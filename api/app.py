@@ -52,8 +52,9 @@ from api.process import Process
 from api.rate_limits import RateLimits
 from api.request_ids import NameRequests
 from api.scripts import code_archives, node_secrets, user_secrets
-from api.watching import logs, metrics, stream
+from api.watching import changes, logs, metrics, stream
 from api.watching.hub import Hub
+from api.watching.lists import Lists
 from core.database import Database
 from core.doorbell import Doorbell
 from core.settings import ApiSettings
@@ -70,6 +71,7 @@ ROUTERS = (
     reports.router,
     logs.router,
     stream.router,
+    changes.router,
     checkpoints.router,
     datasets.router,
     models.router,
@@ -120,6 +122,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         limits=RateLimits(settings),
         plans=PlanCache(),
         hub=Hub(database, settings.redis_url),
+        lists=Lists(database),
         timekeeper=Timekeeper(database),
         provider=Provider(settings) if settings.oidc_issuer else None,
     )

@@ -26,6 +26,7 @@ from api.people.oidc_provider import Provider
 from api.rate_limits import RateLimits
 from api.scripts.secret_box import SecretBox
 from api.watching.hub import Hub
+from api.watching.lists import Lists
 from core import read_only
 from core.clock import utc_now
 from core.database import Database
@@ -48,6 +49,7 @@ class Process:
     limits: RateLimits
     plans: PlanCache
     hub: Hub
+    lists: Lists
     timekeeper: Timekeeper
     provider: Provider | None = None
     """With which people sign in, beside passwords and links."""

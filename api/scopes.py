@@ -16,7 +16,7 @@ AREAS: dict[Scope, tuple[str, ...]] = {  # /v1/<area>; the scope is what a chang
     Scope.ACCOUNT: ("me", "tokens", "sessions", "invites"),
     Scope.ALL: (
         *("admin", "users", "labs", "grants", "policies", "windows", "maintenance"),
-        *("nodes", "usage", "bands"),
+        *("nodes", "usage", "bands", "changes"),
     ),
 }
 EXCEPTIONS = {

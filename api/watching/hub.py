@@ -31,6 +31,7 @@ DOCUMENT_POLL_S = 2.0
 DOCUMENT_REST_S = 1.0  # between two reads: what a study found is worked out from all of its curves
 LONGEST_STREAM_S = 3600.0  # then the browser connects again, and is asked for its session again
 
+EVERY_JOB = "*"  # to be woken with whichever job
 READERS = 4  # threads that read for streams
 
 PING = b": ping\n\n"
@@ -164,8 +165,10 @@ class Hub:
                 await _told(heard, DOCUMENT_POLL_S - DOCUMENT_REST_S)
 
     def wake_soon(self, job_ids: Collection[str]) -> None:
-        """Wake the streams of jobs that this process wrote about itself; from any thread."""
-        watched = [one for one in job_ids if one in self._feeds or one in self._ears]
+        """Wake the streams of jobs that this process wrote about itself, and those that show every
+        job, whatever it wrote; from any thread."""
+        written = (*job_ids, EVERY_JOB)
+        watched = [one for one in written if one in self._feeds or one in self._ears]
         if watched and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake_all, watched)
 
@@ -212,7 +215,7 @@ class Hub:
                 heard.set()
 
     def _wake_all(self, job_ids: Collection[str]) -> None:
-        for job_id in job_ids:
+        for job_id in {*job_ids, EVERY_JOB}:
             feed = self._feeds.get(job_id)
             if feed is not None:
                 feed.wake()

@@ -2,12 +2,12 @@
 // verdict comes from the API before anything is booked.
 import { blockWords, dayNote, HOUR_MS, hourLabel, hoursOf, midnight, runs } from "./hours.js";
 import { gib } from "./formats.js";
+import { follow } from "./lists.js";
 import { announce } from "./page.js";
 import { clock, day, distance, zone } from "./times.js";
 
 const GRACE_MS = 5 * 60_000; // what a block's end keeps for cleaning up; the verdict is the API's
 const DAYS = 7;
-const EVERY_MS = 20_000;
 const MOST_JUDGED = 5000; // node-hours that the API judges at once
 const STATES = new Set(["draining", "maintenance", "dirty", "quarantined", "retired"]);
 const HELD = new Set(["leased", "yours", "offered", "maintenance", "down"]);
@@ -691,5 +691,5 @@ find("book-hours").addEventListener("input", () => {
 readWindows().catch(() => {}); // the verdict says it anyway
 readForecast().catch(() => {});
 find("calendar-again").addEventListener("click", look);
-setInterval(() => { if (!document.hidden && !dragging) look(); }, EVERY_MS);
 look();
+follow(["leases"], () => { if (!dragging) look(); });

@@ -2,11 +2,11 @@
 // the cells of the table that only the curves know.
 import { Chart } from "./charts.js";
 import { count, decimal, gib, span, UNKNOWN } from "./formats.js";
+import { follow } from "./lists.js";
 import { resampled, Series, smoothed } from "./series.js";
 
 const RESOLUTION = 1200;
 const GRID = 600; // common places of the x axis
-const EVERY_MS = 5000;
 const jobs = JSON.parse(document.getElementById("compared").textContent);
 const figure = (name) => document.querySelector(`[data-chart="${name}"]`);
 const lines = (of) => of.map((job) => {
@@ -175,6 +175,8 @@ async function readOne(job) {
   return true;
 }
 
+const isOver = () => jobs.every((job) => /(succeeded|failed|cancelled)$/.test(states.get(job.id) ?? ""));
+
 async function look() {
   const changed = await Promise.all(jobs.map((job) => readOne(job).catch(() => false)));
   if (changed.some(Boolean)) {
@@ -182,8 +184,6 @@ async function look() {
     drawSpent();
     tell();
   }
-  const isOver = jobs.every((job) => /(succeeded|failed|cancelled)$/.test(states.get(job.id) ?? ""));
-  if (!isOver) setTimeout(look, document.hidden ? 4 * EVERY_MS : EVERY_MS);
 }
 
 // ---- controls ---------------------------------------------------------------------------------
@@ -231,3 +231,4 @@ document.addEventListener("keydown", (event) => {
 });
 addEventListener("themechange", () => [byStep, bySpent, byDistance].forEach((chart) => chart.redraw()));
 look();
+follow(["jobs"], () => { if (!isOver()) look(); });

@@ -271,11 +271,16 @@ function readRanks() {
   const preflight = series.last("preflight_ms");
   if (rankCard && preflight !== null) rankCard.querySelector("[data-preflight]").textContent = `Collectives checked before step 1, in ${span(preflight / 1000)}.`;
 }
+let ranksReadAt = 0;
+function readRanksSoon() {
+  if (Date.now() < ranksReadAt + RANKS_EVERY_MS) return;
+  ranksReadAt = Date.now();
+  readRanks();
+}
 addEventListener("rankchosen", (event) => {
   logs.choose(event.detail);
   document.getElementById("logs").scrollIntoView();
 });
-setInterval(() => { if (isLive() && !document.hidden) readRanks(); }, RANKS_EVERY_MS);
 
 const logs = new Logs(document.querySelector(".logs"), `${address}/logs`);
 
@@ -288,7 +293,7 @@ const start = () => {
     on: {
       job: takeJob,
       event: takeEvent,
-      metrics: ({ lines }) => { lines.forEach((line) => series.add(line)); drawSoon(); },
+      metrics: ({ lines }) => { lines.forEach((line) => series.add(line)); drawSoon(); readRanksSoon(); },
       log: ({ lines }) => logs.add(lines),
       end: (document_) => { takeJob(document_); if (!wasOver) refresh("head", "history", "events-box"); },
     },

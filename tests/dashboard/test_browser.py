@@ -498,7 +498,7 @@ def test_the_keyboard_walks_and_selects_and_the_selection_stays(page: Page) -> N
     page.keyboard.press("x")
     assert page.inner_text("#bulk strong") == "1 selected"
     with page.expect_response("**/jobs/rows*"):
-        pass
+        page.evaluate("htmx.trigger(document.getElementById('rows'), 'refresh')")
     wait_for(lambda: page.inner_text("#bulk strong") == "1 selected", what="the selection to stay")
     assert page.locator("tr[aria-selected=true] input").is_checked()
     page.keyboard.press("?")

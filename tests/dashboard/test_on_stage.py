@@ -15,6 +15,7 @@ from api.watching import log_store
 from core.clock import utc_now
 from core.states import JobState
 from core.tables.jobs import Job
+from core.tables.nodes import Node
 from tests import chromium
 from tests.dashboard import stage as stages
 from tests.dashboard.conftest import opened
@@ -272,6 +273,26 @@ def test_an_agenda_is_told_by_its_stream_and_asks_for_nothing_by_itself(
     assert api == [f"/v1/agendas/{stage.agenda}/stream"]
 
 
+def test_lists_are_read_again_when_they_have_changed_and_only_then(
+    stage: Stage, page: Page
+) -> None:
+    page.goto("/jobs?search=lab-4-fsdp")
+    wait_for(lambda: page.inner_text("#line") == "live", what="the stream", every_s=0.1)
+    page.wait_for_timeout(4500)  # it rests after it was read
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.removeprefix(stage.url)))
+    with stage.database.write() as session:
+        session.get_one(Job, stage.jobs["lab-4-fsdp"]).reason = "Told anew."
+    page.locator("#rows").get_by_text("Told anew.").wait_for()
+    (rows,) = [path for path in asked if not path.startswith("/v1/jobs/")]
+    assert rows.startswith("/jobs/rows?")
+    page.goto("/nodes")
+    wait_for(lambda: page.inner_text("#line") == "live", what="the stream", every_s=0.1)
+    with stage.database.write() as session:
+        session.get_one(Node, stage.nodes["west-01"]).unreachable_since = utc_now()
+    page.locator("#rows tr", has_text="west-01").get_by_text("unreachable").wait_for()
+
+
 def test_the_first_error_is_found_wherever_it_lies(stage: Stage, page: Page) -> None:
     failed = next(name for name in stage.jobs if name.startswith("a-long-name"))
     page.goto(f"/jobs/{stage.jobs[failed]}")
@@ -470,8 +491,8 @@ def test_a_node_is_found_drained_and_resumed_and_the_open_menu_stays(
     page.fill("[data-filter]", "east-02")
     row = page.locator(f"#row-{stage.nodes['east-02']}")
     row.locator("summary").click()
-    with page.expect_response("**/nodes/rows"):
-        pass
+    with page.expect_response("**/nodes/rows"), stage.database.write() as session:
+        session.get_one(Node, stage.nodes["east-02"]).last_seen_at = utc_now()
     wait_for(lambda: row.locator("details[open]").count() == 1, what="the menu to stay open")
     row.locator("button", has_text="Drain").click()
     page.locator(f"#row-{stage.nodes['east-02']} .badge", has_text="draining").wait_for()

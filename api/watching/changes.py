@@ -1,0 +1,45 @@
+"""/v1/changes: which lists read differently now, as server-sent events."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+
+from api.auth import SignedIn
+from api.process import ProcessDep
+from api.schema_base import View
+from api.watching.hub import EVERY_JOB
+from api.watching.lists import ListName, Words
+from api.watching.stream import STREAM, event_stream
+
+router = APIRouter(prefix="/v1/changes", tags=["metrics and logs"])
+
+
+class Changes(View):
+    """A word for each list, which is another one whenever the list may read differently."""
+
+    words: Words
+    is_final: bool = False
+
+
+@router.get(
+    "",
+    summary="Watch lists",
+    response_class=StreamingResponse,
+    responses=STREAM,
+)
+async def stream_changes(
+    person: SignedIn,
+    process: ProcessDep,
+    lists: Annotated[
+        list[ListName], Query(alias="list", min_length=1, description="What is shown.")
+    ],
+) -> StreamingResponse:
+    """Server-sent events: `changes` (`words`: for each list one, which is another one when the list
+    may read differently) at the start and whenever a word has changed. Read the list again then."""
+
+    def read() -> Changes:
+        words = process.lists.words()
+        return Changes(words={name: words[name] for name in lists})
+
+    return event_stream(process.hub.stream_document("changes", [EVERY_JOB], read))
