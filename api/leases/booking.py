@@ -143,6 +143,12 @@ def extend(
     leases.lock_lease(session, lease)
     if lease.kind is LeaseKind.WALK_IN or lease.state not in leases.CHANGEABLE:
         raise Conflict(f"{lease.id} is a {lease.kind} that is {lease.state}: not to be extended.")
+    if not lease.counts:
+        raise Conflict(
+            f"{lease.id} has been refunded and is charged to nobody, and more of it would not be "
+            "either. Book the hours after it: on the same node they are one stretch.",
+            code="lease_refunded",
+        )
     node = session.get_one(Node, lease.node_id, populate_existing=True)
     rules = judge.policy_for_node(node).grid
     end = hold_end(end, rules.grace_s, rules.anchor)

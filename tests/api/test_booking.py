@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from core import leases
 from core.clock import utc_now
 from core.database import Database
 from core.policy.grid import HOUR, hour_ceiling
@@ -249,6 +250,16 @@ def test_an_extension_into_the_next_lease_is_refused_and_changes_nothing(world: 
     answer = world.ann.post(f"/v1/leases/{lease['id']}/extend", json={"hours": 1})
     assert (answer.status_code, answer.json()["code"]) == (409, "node_taken")
     assert world.ann.get(f"/v1/leases/{lease['id']}").json() == lease
+
+
+def test_a_refunded_lease_gets_no_more_hours_that_nobody_is_charged_for(world: World) -> None:
+    lease = world.ann.post("/v1/leases", json=block()).json()
+    with world.database.write() as session:
+        row = session.get_one(Lease, lease["id"])
+        leases.refund(session, row, why="node_fault", message="Refunded.", now=utc_now())
+    answer = world.ann.post(f"/v1/leases/{lease['id']}/extend", json={"hours": 1})
+    assert (answer.status_code, answer.json()["code"]) == (409, "lease_refunded")
+    assert world.ann.post("/v1/leases", json=block(more=3)).status_code == 201
 
 
 def test_a_swap_is_all_or_nothing_13(world: World) -> None:
