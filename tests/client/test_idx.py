@@ -68,6 +68,7 @@ def test_what_was_packed_is_what_numpy_reads(files: list[Path], count: int, tmp_
         (idx(IMAGES) + b"x", "has more than the 1,050 bytes"),
         (gzip.compress(idx(IMAGES))[:-9], "is a damaged gzip file"),
     ],
+    ids=["empty", "png", "type", "dimensions", "header", "shorter", "longer", "gzip"],
 )
 def test_a_file_that_is_not_what_it_says_is_refused(
     files: list[Path], content: bytes, said: str, tmp_path: Path
