@@ -1,4 +1,4 @@
-"""/v1/changes: which lists read differently now, as server-sent events."""
+"""/v1/changes/stream: which lists read differently now, as server-sent events."""
 
 from typing import Annotated
 
@@ -23,7 +23,7 @@ class Changes(View):
 
 
 @router.get(
-    "",
+    "/stream",
     summary="Watch lists",
     response_class=StreamingResponse,
     responses=STREAM,

@@ -27,7 +27,7 @@ export function follow(names, read) {
     soon();
   };
   const asked = names.map((name) => `list=${name}`).join("&");
-  new Live(`/v1/changes?${asked}`, { on: { changes } });
+  new Live(`/v1/changes/stream?${asked}`, { on: { changes } });
 }
 
 // A list that the server draws says of itself what it shows.

@@ -1,4 +1,4 @@
-"""/v1/changes: a word for each list, and another one when the list reads differently."""
+"""/v1/changes/stream: a word for each list, and another one when the list reads differently."""
 
 import asyncio
 from datetime import timedelta
@@ -105,6 +105,6 @@ def test_a_page_hears_of_its_lists_as_soon_as_this_process_writes(
 
 
 def test_a_list_that_is_none_is_refused(world: World) -> None:
-    assert world.ann.get("/v1/changes?list=users").status_code == 422
-    assert world.ann.get("/v1/changes").status_code == 422
-    assert world.nobody.get("/v1/changes?list=jobs").status_code == 401
+    assert world.ann.get("/v1/changes/stream?list=users").status_code == 422
+    assert world.ann.get("/v1/changes/stream").status_code == 422
+    assert world.nobody.get("/v1/changes/stream?list=jobs").status_code == 401
