@@ -32,11 +32,11 @@ settings.load_profile("untimed")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Heavy tests share one xdist worker: on two cores they must not run beside each other.
 
-    On PostgreSQL the races are heavy; where one person asks it is as light as SQLite.
+    On PostgreSQL races are heavy; where one person asks it is as light as SQLite.
     """
     for item in items:
-        races = "postgresql" in item.nodeid and "races" in item.nodeid
-        if races or any(item.get_closest_marker(name) for name in ("gloo", "browser")):
+        heavy = {"gloo", "browser"} | ({"race"} if "postgresql" in item.nodeid else set())
+        if any(item.get_closest_marker(name) for name in heavy):
             item.add_marker(pytest.mark.xdist_group("heavy"))
 
 

@@ -28,6 +28,8 @@ from strategies.planning.planner import plan
 from tests.api.conftest import World, client
 from tests.api.shapes import job_spec
 
+pytestmark = pytest.mark.race
+
 on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 WALL = 20 * 60
 LAB = Path(__file__).parents[2] / "examples" / "agendas" / "lab-1.yaml"

@@ -27,6 +27,8 @@ from scheduler.fitting import Fitting
 from scheduler.snapshot import LeaseSeen, take_snapshot
 from tests.api.yard import ROUNDS, THREADS, Yard, winners
 
+pytestmark = pytest.mark.race
+
 
 def seen(yard: Yard, lease_id: str, now: datetime) -> LeaseSeen:
     """The lease as the scheduler reads it."""

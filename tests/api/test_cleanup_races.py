@@ -15,6 +15,8 @@ from tests.api.conftest import World, client
 from tests.api.test_cleanups import lease_of, preview
 from tests.api.yard import ROUNDS, THREADS
 
+pytestmark = pytest.mark.race
+
 LEASES = 8
 APPLYING = 8  # of the threads; the others are the owner's, who cancels and prolongs
 

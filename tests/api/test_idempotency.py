@@ -22,6 +22,8 @@ from tests.api.conftest import World, client
 from tests.api.shapes import job_spec
 from tests.api.times import next_hour
 
+pytestmark = pytest.mark.race
+
 
 def count(world: World, table: type[object]) -> int:
     with world.database.read() as session:

@@ -29,6 +29,8 @@ from core.tables.processes import IdempotentAnswer
 from tests.api.yard import OVERLAPS, ROUNDS, THREADS, Yard, make_yard, winners
 from tests.postgresql import Server
 
+pytestmark = pytest.mark.race
+
 BLOCKS = 4  # that each of 32 people books while the server is killed
 PATIENCE_S = 60.0
 

@@ -28,6 +28,8 @@ from core.tables.policies import AppliedPolicy
 from core.transitions import advance
 from tests.api.yard import ROUNDS, THREADS, Yard, winners
 
+pytestmark = pytest.mark.race
+
 LAB_CAP = """
 policy: {id: capped, version: 1}
 bands:

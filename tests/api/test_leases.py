@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from threading import Barrier
 
+import pytest
 from sqlalchemy import func, select
 
 from core import attempts
@@ -19,6 +20,8 @@ from core.transitions import advance
 from tests.api.conftest import World, add_person, client, enrol, running_world
 from tests.api.shapes import heartbeat, job_spec, place
 from tests.api.times import next_hour
+
+pytestmark = pytest.mark.race
 
 
 def block(more: int = 0, hours: int = 1, **changes: object) -> dict[str, object]:

@@ -13,7 +13,7 @@ from tests.api.conftest import World
 from tests.api.test_policies import document, post
 from tests.api.times import next_hour
 
-pytestmark = pytest.mark.db
+pytestmark = [pytest.mark.db, pytest.mark.race]
 BOOKERS = 32
 FEW = pytest.param(5, id="few")
 MANY = pytest.param(50, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])

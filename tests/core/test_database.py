@@ -15,6 +15,8 @@ from sqlalchemy.exc import IntegrityError, StatementError
 from core.database import Database
 from core.tables.people import Lab
 
+pytestmark = pytest.mark.race
+
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 HOLD_THE_WRITER = """

@@ -24,6 +24,8 @@ from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
 from tests.core.people import NOW, add_node, add_user
 
+pytestmark = pytest.mark.race
+
 HOUR = timedelta(hours=1)
 
 

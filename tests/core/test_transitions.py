@@ -15,6 +15,8 @@ from core.tables.jobs import Event, Job
 from core.transitions import advance, explain, say
 from tests.core.people import NOW, add_job, add_node, add_user
 
+pytestmark = pytest.mark.race
+
 
 def move(session: Session, job: Job, to: JobState, **changes: object) -> bool:
     return advance(

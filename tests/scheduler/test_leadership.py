@@ -21,6 +21,8 @@ from scheduler.dispatch import Dispatcher
 from scheduler.leadership import Leadership, LeadershipLost
 from tests.scheduler.world import NOON, Bells, World
 
+pytestmark = pytest.mark.race
+
 
 class Clocks:
     """The database's time and a process's monotonic clock, both moved by hand."""
@@ -234,7 +236,7 @@ def test_two_schedulers_without_any_election_place_nothing_twice(database: Datab
         unfenced.leader_since = world.now - timedelta(hours=1)
         rivals.append(Scheduler(database, unfenced, Dispatcher(Bells())))
     started: list[list[str]] = [[], []]
-    for _ in range(3):
+    while sum(map(len, started)) < len(jobs):  # 3 rounds, or more where one overtook the other
         gate = threading.Barrier(2)
 
         def run(number: int, gate: threading.Barrier = gate) -> None:
@@ -252,7 +254,7 @@ def test_two_schedulers_without_any_election_place_nothing_twice(database: Datab
         world.report()
         world.now += timedelta(seconds=5)
     assert not set(started[0]) & set(started[1])
-    assert sorted(started[0] + started[1]) == sorted(jobs)  # 4 nodes, 3 rounds
+    assert sorted(started[0] + started[1]) == sorted(jobs)
     with database.read() as session:
         per_job = Counter(session.scalars(select(Attempt.job_id)))
         assert set(per_job.values()) == {1}
