@@ -149,6 +149,13 @@ def extend(
             "either. Book the hours after it: on the same node they are one stretch.",
             code="lease_refunded",
         )
+    if lease.booked_node_id is not None:
+        raise Conflict(
+            f"{lease.id} was moved by a fault and is charged as hours of the node it was booked "
+            "on, whose rules may be others. Book the hours after it: on the same node they are one "
+            "stretch.",
+            code="lease_moved",
+        )
     node = session.get_one(Node, lease.node_id, populate_existing=True)
     rules = judge.policy_for_node(node).grid
     end = hold_end(end, rules.grace_s, rules.anchor)

@@ -262,6 +262,17 @@ def test_a_refunded_lease_gets_no_more_hours_that_nobody_is_charged_for(world: W
     assert world.ann.post("/v1/leases", json=block(more=3)).status_code == 201
 
 
+def test_a_moved_lease_is_not_stretched_by_the_rules_of_another_node(world: World) -> None:
+    more_nodes(world, "crate")
+    lease = world.ann.post("/v1/leases", json=block()).json()
+    with world.database.write() as session:
+        crate = session.scalars(select(Node).where(Node.name == "crate")).one()
+        session.get_one(Lease, lease["id"]).booked_node_id = crate.id  # and is on `box` now
+    answer = world.ann.post(f"/v1/leases/{lease['id']}/extend", json={"hours": 1})
+    assert (answer.status_code, answer.json()["code"]) == (409, "lease_moved")
+    assert world.ann.get(f"/v1/leases/{lease['id']}").json()["hold_end"] == lease["hold_end"]
+
+
 def test_a_swap_is_all_or_nothing_13(world: World) -> None:
     more_nodes(world, "crate")
     lease = world.ann.post("/v1/leases", json=block()).json()
