@@ -50,39 +50,27 @@ class Lists:
             if self.clock() >= self._read_at + FRESH_S:
                 self._read_at = self.clock()
                 with self.database.read() as session:
-                    self._words = {name: _word(read(session)) for name, read in READ.items()}
+                    self._words = _read(session)
             return self._words
 
 
-def _jobs(session: Session) -> object:
+def _read(session: Session) -> Words:
+    last_event = session.scalar(select(func.max(Event.id)))
     # What waits is told anew why, and what runs moves on, without an event.
     alive = select(Job.id, Job.state, Job.reason, Job.predicted_start, Job.last_step)
-    return _last_event(session), session.execute(
-        alive.where(Job.state.not_in(TERMINAL_JOB)).order_by(Job.id)
-    ).all()
-
-
-def _leases(session: Session) -> object:
-    held = select(func.count(), func.max(Occupancy.id)).where(Occupancy.live)
-    alive = select(func.count(), func.sum(Lease.generation)).where(Lease.state.in_(LIVE_LEASE))
-    return _last_event(session), session.execute(held).one(), session.execute(alive).one()
-
-
-def _nodes(session: Session) -> object:
+    jobs = session.execute(alive.where(Job.state.not_in(TERMINAL_JOB)).order_by(Job.id)).all()
+    held = session.execute(select(func.count(), func.max(Occupancy.id)).where(Occupancy.live)).one()
+    leases = session.execute(
+        select(func.count(), func.sum(Lease.generation)).where(Lease.state.in_(LIVE_LEASE))
+    ).one()
     seen = select(Node.id, Node.state, Node.clean, Node.last_seen_at, Node.unreachable_since)
-    return _leases(session), session.execute(seen.order_by(Node.id)).all()
+    nodes = session.execute(seen.order_by(Node.id)).all()
+    return {
+        ListName.JOBS: _word(last_event, jobs),
+        ListName.LEASES: _word(last_event, held, leases),
+        ListName.NODES: _word(last_event, held, leases, nodes),
+    }
 
 
-READ: dict[ListName, Callable[[Session], object]] = {
-    ListName.JOBS: _jobs,
-    ListName.LEASES: _leases,
-    ListName.NODES: _nodes,
-}
-
-
-def _last_event(session: Session) -> int | None:
-    return session.scalar(select(func.max(Event.id)))
-
-
-def _word(found: object) -> str:
+def _word(*found: object) -> str:
     return sha256(repr(found).encode()).hexdigest()[:16]

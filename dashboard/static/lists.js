@@ -31,5 +31,5 @@ export function follow(names, read) {
 }
 
 // A list that the server draws says of itself what it shows.
-const drawn = document.querySelector("[data-lists]");
-if (drawn) follow(drawn.dataset.lists.split(" "), () => htmx.trigger(document.getElementById(drawn.id), "refresh"));
+const list = document.querySelector("[data-lists]");
+if (list) follow(list.dataset.lists.split(" "), () => htmx.trigger(document.getElementById(list.id), "refresh"));
