@@ -1,4 +1,4 @@
-"""An agenda: jobs of one lease in their order; whose turn it is, and whether all end in time. Pure.
+"""An agenda: jobs of one lease in their order, and whether all end in time. Pure.
 
 Each job has its wall time as its budget: when that is used up the job is saved and ended, so that
 no job can take the time of those behind it. "At the latest" is what comes if every job uses it up.
@@ -6,18 +6,19 @@ no job can take the time of those behind it. "At the latest" is what comes if ev
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from core.spec import format_duration
 from core.states import LIVE_JOB, TERMINAL_JOB, JobState, Outcome
-from core.words import in_words
 
 # From the end of one job to the start of the next: its last checkpoint, its processes, clean check.
 HANDOVER = timedelta(seconds=60)
 LATE_S = 60  # less is not worth a word
-MINUTE = 60
+# Of one person's jobs who came first is next, and a short one as if it had come an hour before.
+SHORT_S = 3600
+SHORT_LEAD = timedelta(hours=1)
+FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 class OnFailure(StrEnum):
@@ -72,6 +73,8 @@ class Item:
     """Of the budget, until now."""
     progress: float = 0.0
     """The share of its steps that is done, from 0 to 1."""
+    place: datetime = FIRST
+    """In the queue, by `place_of`: the earlier, the sooner it is its turn."""
 
     @property
     def standing(self) -> Standing:
@@ -103,6 +106,15 @@ class Span(NamedTuple):
     end: datetime
 
 
+class Layout(NamedTuple):
+    """When the jobs of an agenda have their slots."""
+
+    spans: list[Span | None]
+    """None: it never ran, and is not to run."""
+    in_the_way: list[tuple[Item, Span]]
+    """Jobs beside the agenda that have slots for which a job of it waits."""
+
+
 @dataclass(frozen=True)
 class Line:
     """A job of an agenda against the lease."""
@@ -127,11 +139,15 @@ class Outlook:
     lines: Sequence[Line]
     begins: datetime
     usable_end: datetime
+    now: datetime
+    slots: int
     spare_s: int
     """From its end, at the latest, to the end of the lease; negative: it is over by so much."""
     likely_spare_s: int | None
     first_cut: int | None
     """Index of the first job that would not end in time; None: all fit."""
+    in_the_way: Sequence[tuple[Item, Span]] = ()
+    """Jobs beside the agenda for whose slots one of it waits, at the latest."""
 
     @property
     def fits(self) -> bool:
@@ -147,13 +163,20 @@ def outlook(
     now: datetime,
     slots: int,
     side_by_side: bool,
+    beside: Sequence[Item] = (),
 ) -> Outlook:
-    """An agenda against a lease whose `slots` it may use from `begins` to `usable_end`."""
+    """An agenda against a lease whose `slots` it may use from `begins` to `usable_end`.
+
+    `beside`: jobs of its owner that run in the lease, or wait for it, and are not in the agenda.
+    """
     since = max(now, begins)
     fresh = [Item(item.name, item.slots, item.budget_s) for item in items]
-    planned = lay_out(fresh, _left_s, now=begins, slots=slots, side_by_side=side_by_side)
-    latest = lay_out(items, _left_s, now=since, slots=slots, side_by_side=side_by_side)
-    likely = lay_out(items, _likely_s, now=since, slots=slots, side_by_side=side_by_side)
+    planned = lay_out(fresh, (), _left_s, now=begins, slots=slots, side_by_side=side_by_side).spans
+    sure = lay_out(items, beside, _left_s, now=since, slots=slots, side_by_side=side_by_side)
+    latest = sure.spans
+    likely = lay_out(
+        items, beside, _likely_s, now=since, slots=slots, side_by_side=side_by_side
+    ).spans
     guessed = [
         index
         for index, (item, span) in enumerate(zip(items, likely, strict=True))
@@ -169,40 +192,61 @@ def outlook(
         lines=lines,
         begins=begins,
         usable_end=usable_end,
+        now=now,
+        slots=slots,
         spare_s=_spare_s(latest, usable_end, since),
         likely_spare_s=None if guessed else _spare_s(likely, usable_end, since),
         first_cut=next((index for index, line in enumerate(lines) if not line.fits), None),
+        in_the_way=sure.in_the_way,
     )
 
 
 def lay_out(
     items: Sequence[Item],
+    beside: Sequence[Item],
     length_s: Callable[[Item], float],
     *,
     now: datetime,
     slots: int,
     side_by_side: bool,
-) -> list[Span | None]:
+) -> Layout:
     """When each job has its slots, if those that run or wait go on for `length_s` from `now` on.
 
-    They start in their order. Side by side, one starts as soon as the one before it has started and
-    there are slots; otherwise when all before it have ended. None: it never ran, and is not to run.
+    Those of the agenda start in their order. Side by side, one starts as soon as the one before it
+    has started and there are slots; otherwise when all before it have ended. Those beside start
+    where slots are free, before a job of the agenda if their place in the queue is before it.
     """
-    spans = [_known(item, length_s, now) for item in items]
-    earliest = now
-    for index, item in enumerate(items):
-        if item.state is not JobState.QUEUED:
+    everyone = [*items, *beside]
+    spans = [_known(one, length_s, now) for one in everyone]
+    queued = [index for index, one in enumerate(everyone) if one.state is JobState.QUEUED]
+    coming = [index for index in queued if index < len(items)]
+    others = [index for index in queued if index >= len(items)]
+    in_the_way: set[int] = set()
+    at = now
+    while coming:
+        placed = None
+        for index in sorted([coming[0], *others], key=lambda each: everyone[each].place):
+            own = index == coming[0]
+            if own and not side_by_side and any(_holds(span, at) for span in spans[: len(items)]):
+                continue
+            wanted = everyone[index].slots
+            free = slots - _held(everyone, spans, at)
+            if wanted <= free:
+                placed = index
+                break
+            holding = [k for k in range(len(items), len(everyone)) if _holds(spans[k], at)]
+            if own and wanted <= free + sum(everyone[k].slots for k in holding):
+                in_the_way.update(holding)
+        again = [span.end + HANDOVER for span in spans if span and span.end + HANDOVER > at]
+        if placed is None and again:
+            at = min(again)
             continue
-        taken = [(span, one.slots) for span, one in zip(spans, items, strict=True) if span]
-        free_again = [span.end + HANDOVER for span, _ in taken]
-        if side_by_side:
-            moments = sorted({earliest, *(at for at in free_again if at > earliest)})
-            room = slots - item.slots
-            earliest = next((at for at in moments if _held(taken, at) <= room), moments[-1])
-        else:
-            earliest = max([earliest, *free_again])
-        spans[index] = Span(earliest, earliest + timedelta(seconds=length_s(item)))
-    return spans
+        if placed is None:
+            placed = coming[0]  # wider than the node: no moment is better than another
+        spans[placed] = Span(at, at + timedelta(seconds=length_s(everyone[placed])))
+        (coming if placed == coming[0] else others).remove(placed)
+    held_up_by = [(everyone[k], span) for k in sorted(in_the_way) if (span := spans[k]) is not None]
+    return Layout(spans[: len(items)], held_up_by)
 
 
 def standing_of(state: JobState, reason_code: str) -> Standing:
@@ -212,95 +256,9 @@ def standing_of(state: JobState, reason_code: str) -> Standing:
     return STANDINGS[state]
 
 
-def summary(found: Outlook) -> str:
-    """The answer in a few sentences: whether it fits, by how much, what would be cut, what is
-    late."""
-    open_ones = [line for line in found.lines if line.item.state not in TERMINAL_JOB]
-    if not open_ones:
-        return _result(found)
-    told = [_fit(found) if found.fits else _misfit(found)]
-    late = [line for line in open_ones if line.late_s]
-    if late:
-        most = max(line.late_s for line in late)
-        names = in_words([line.item.name for line in late])
-        told.append(f"Late: {names}, by {_up(most)}{' at most' if len(late) > 1 else ''}.")
-    paused = [line.item.name for line in open_ones if line.item.standing is Standing.PAUSED]
-    if paused:
-        told.append(f"Paused, and not counted: {in_words(paused)}.")
-    return " ".join(told)
-
-
-def rules(*, side_by_side: bool, on_failure: OnFailure) -> str:
-    """How an agenda is run, in a sentence."""
-    order = (
-        "In this order, beside each other where slots are free"
-        if side_by_side
-        else "One after the other"
-    )
-    then = (
-        "the others go on"
-        if on_failure is OnFailure.GO_ON
-        else "those that have not begun are cancelled"
-    )
-    return f"{order}; if one fails, {then}. A job whose wall time is used up is saved and ended."
-
-
-# ------------------------------------------------------------------------------------ whose turn
-
-
-@dataclass(frozen=True)
-class Member:
-    """A job of an agenda, as the scheduler looks at it."""
-
-    job_id: str
-    state: JobState
-    reason_code: str
-    left_s: float
-    """Of its wall time."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """Where a job that waits stands in its agenda."""
-
-    agenda_id: str
-    ahead: tuple[str, ...]
-    """Jobs that it waits for; none: it is its turn."""
-    waiting_ahead_s: float = 0.0
-    """How long those of them take that wait too, with the hand-over after each, at the latest."""
-    called_off_by: str | None = None
-    """The failed job because of which it is not to run at all."""
-
-
-def turns(
-    agenda_id: str, members: Sequence[Member], *, side_by_side: bool, on_failure: OnFailure
-) -> dict[str, Turn]:
-    """The turn of each job that is queued, by its id.
-
-    One after the other: it waits for those before it that have not ended, and for whatever of those
-    behind it runs already, because it was paused or queued again. Side by side: for those before it
-    that have not started. A job that its owner has paused is not waited for.
-    """
-    failed = None
-    if on_failure is OnFailure.STOP:
-        standings = ((m.job_id, standing_of(m.state, m.reason_code)) for m in members)
-        failed = next((job_id for job_id, how in standings if how is Standing.FAILED), None)
-    found = {}
-    for index, member in enumerate(members):
-        if member.state is not JobState.QUEUED:
-            continue
-        before = [m for m in members[:index] if m.state in (JobState.QUEUED, *LIVE_JOB)]
-        waiting = [m for m in before if m.state is JobState.QUEUED]
-        behind = [m for m in members[index + 1 :] if m.state in LIVE_JOB]
-        is_turn = side_by_side and not waiting
-        ahead = [] if is_turn else before if side_by_side else before + behind
-        found[member.job_id] = Turn(
-            agenda_id=agenda_id,
-            ahead=tuple(m.job_id for m in ahead),
-            waiting_ahead_s=sum(m.left_s + HANDOVER.total_seconds() for m in waiting),
-            called_off_by=failed,
-        )
-    return found
+def place_of(queued_at: datetime, wall_time_s: float) -> datetime:
+    """Where a job is in the queue among those of one person; the earlier, the sooner it starts."""
+    return queued_at - SHORT_LEAD if wall_time_s <= SHORT_S else queued_at
 
 
 # ------------------------------------------------------------------------------------------ parts
@@ -323,9 +281,15 @@ def _known(item: Item, length_s: Callable[[Item], float], now: datetime) -> Span
     return None
 
 
-def _held(taken: Sequence[tuple[Span, int]], at: datetime) -> int:
-    """The slots that are not free at a moment, those that are being handed over included."""
-    return sum(slots for span, slots in taken if span.start <= at < span.end + HANDOVER)
+def _holds(span: Span | None, at: datetime) -> bool:
+    """Whether its slots are not free at a moment; while they are handed over they are not."""
+    return span is not None and span.start <= at < span.end + HANDOVER
+
+
+def _held(everyone: Sequence[Item], spans: Sequence[Span | None], at: datetime) -> int:
+    """The slots that are not free at a moment."""
+    rows = zip(everyone, spans, strict=True)
+    return sum(one.slots for one, span in rows if _holds(span, at))
 
 
 def _line(
@@ -351,46 +315,3 @@ def _line(
 def _spare_s(spans: Sequence[Span | None], usable_end: datetime, since: datetime) -> int:
     ends = [span.end for span in spans if span is not None]
     return int((usable_end - max(ends, default=since)).total_seconds() // 1)
-
-
-def _fit(found: Outlook) -> str:
-    told = f"Fits with {_down(found.spare_s)} to spare, even if every job uses up its wall time."
-    if found.likely_spare_s is not None and found.likely_spare_s - found.spare_s >= MINUTE:
-        told += f" As it looks, with {_down(found.likely_spare_s)}."
-    return told
-
-
-def _misfit(found: Outlook) -> str:
-    over = _up(-found.spare_s)
-    late_ones = [line for line in found.lines if line.latest is not None and not line.fits]
-    ends = found.usable_end
-    stopped = [one.item.name for one in late_ones if one.latest and one.latest.start < ends]
-    missed = [one.item.name for one in late_ones if one.latest and one.latest.start >= ends]
-    told = f"Over by {over} if every job uses up its wall time:"
-    told += f" {in_words(stopped)} would be stopped," if stopped else ""
-    told += f" {in_words(missed)} would not start," if missed else ""
-    told = f"{told.rstrip(':,')}. Cut {over} of wall time, or leave jobs out."
-    if found.likely_spare_s is not None and found.likely_spare_s >= 0:
-        told += f" As it looks, all end with {_down(found.likely_spare_s)} to spare."
-    return told
-
-
-def _result(found: Outlook) -> str:
-    standings = [line.item.standing for line in found.lines]
-    counts = [(standing, standings.count(standing)) for standing in Standing]
-    told = ", ".join(f"{count} {standing}" for standing, count in counts if count)
-    return f"Over: {told}."
-
-
-def _down(seconds: float) -> str:
-    """Full minutes, rounded down; seconds where there are few."""
-    return _rounded(seconds, 0)
-
-
-def _up(seconds: float) -> str:
-    return _rounded(seconds, MINUTE - 1)
-
-
-def _rounded(seconds: float, add: int) -> str:
-    whole = int(seconds)
-    return format_duration(whole if whole < 2 * MINUTE else (whole + add) // MINUTE * MINUTE)

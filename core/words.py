@@ -1,6 +1,7 @@
-"""Names in a sentence. Pure."""
+"""Names and moments in a sentence. Pure."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 
 def in_words(names: Sequence[str]) -> str:
@@ -9,3 +10,9 @@ def in_words(names: Sequence[str]) -> str:
         return f"{names[0]}, {names[1]} and {len(names) - 2} more"
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def clock(moment: datetime, now: datetime) -> str:
+    """`15:00 UTC` today, `Sat 22 Nov 15:00 UTC` on another day."""
+    moment, now = moment.astimezone(UTC), now.astimezone(UTC)
+    return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%a %d %b %H:%M} UTC"

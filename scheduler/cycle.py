@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, load_only
 
 from core import appointments, leases, tracing
-from core.agenda import Turn
+from core.agenda_turns import Turn
 from core.attempts import Place, ask_to_stop, assign, lock
 from core.database import Database
 from core.errors import HourTaken
@@ -31,7 +31,7 @@ from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.timekeeping import Timekeeper
 from core.transitions import advance, explain, note
-from core.words import in_words
+from core.words import clock, in_words
 from scheduler import handover, offers, reaper, rescue, turns, walk_ins
 from scheduler.backfill import Rules
 from scheduler.borrowing import Clearing
@@ -41,7 +41,7 @@ from scheduler.fitting import Fitting
 from scheduler.leadership import Leadership
 from scheduler.ordering import Standing, next_first
 from scheduler.placement import InLease, WalkIn, decide
-from scheduler.sentences import Reason, clock, node_names, reason_for
+from scheduler.sentences import Reason, node_names, reason_for
 from scheduler.snapshot import Snapshot, Waiting, take_snapshot
 
 ACTOR = "scheduler"

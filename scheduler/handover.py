@@ -25,7 +25,8 @@ from core.tables.kinds import AppointmentKind, LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import advance, say
-from scheduler.sentences import clock, unavailable
+from core.words import clock
+from scheduler.sentences import unavailable
 from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
 
 ACTOR = "scheduler"

@@ -26,7 +26,7 @@ from core.states import LIVE_ATTEMPT, NodeState, Outcome
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.nodes import Node
 from core.transitions import note
-from scheduler.sentences import clock
+from core.words import clock
 from scheduler.snapshot import AttemptSeen, NodeSeen, Snapshot
 
 ACTOR = "scheduler"

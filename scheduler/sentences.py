@@ -11,7 +11,7 @@ from typing import NamedTuple
 from core.policy.grid import HOUR
 from core.spec import format_duration
 from core.states import INFRASTRUCTURE, MAX_INFRASTRUCTURE_FAILURES, LeaseState, NodeState
-from core.words import in_words
+from core.words import clock, in_words
 from scheduler.borrowing import LEAVING_S, Clearing
 from scheduler.fitting import Need
 from scheduler.placement import (
@@ -91,12 +91,6 @@ def rounded_up(moment: datetime, now: datetime) -> datetime:
     step = timedelta(minutes=minutes)
     past = timedelta(seconds=moment.timestamp() % step.total_seconds())
     return moment if not past else moment - past + step
-
-
-def clock(moment: datetime, now: datetime) -> str:
-    """`15:00 UTC` today, `Sat 22 Nov 15:00 UTC` on another day."""
-    moment, now = moment.astimezone(UTC), now.astimezone(UTC)
-    return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%a %d %b %H:%M} UTC"
 
 
 def node_names(nodes: Sequence[NodeSeen]) -> str:

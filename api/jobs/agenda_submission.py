@@ -1,5 +1,6 @@
 """From the text of an agenda to planned jobs for a lease, or for a block of hours; all or none."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,17 +15,16 @@ from api.jobs.plan_cache import USED_STATES, ClassPlanned, PlanCache, classes_on
 from api.jobs.submission import Planned, overridden, plan_job, read_spec, require_runnable
 from api.schemas import ProblemItem
 from core import touching
-from core.agenda import Item
+from core.agenda import Item, place_of
+from core.agenda_reading import expected_s, read_beside
 from core.errors import BadRequest
 from core.policy.grid import HOUR, hour_ceiling, usable_end
 from core.situation import rules_for
-from core.spec import AnyPlan
 from core.states import LeaseState
 from core.strict_text import Json, Path, SpecText
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
-from strategies.planning.planner import Plan
 
 MOST_SHOWN = 63  # characters of a name
 
@@ -39,6 +39,8 @@ class Room:
     slots: int
     begins: datetime
     usable_end: datetime
+    beside: Sequence[Item] = ()
+    """Jobs of the owner's that run in the lease or wait for it."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,15 @@ class Entry:
     planned: Planned
     chosen: ClassPlanned
 
-    @property
-    def item(self) -> Item:
-        """As the agenda counts it, before it has begun."""
+    def item(self, now: datetime) -> Item:
+        """As the agenda counts it if it is submitted now."""
         spec = self.planned.spec
         return Item(
             name=spec.name,
             slots=spec.resources.ranks_per_node,
             budget_s=spec.resources.wall_time,
             expected_s=expected_s(self.chosen.plan),
+            place=place_of(now, spec.resources.wall_time),
         )
 
 
@@ -98,6 +100,7 @@ def room_in_lease(session: Session, lease_id: str, *, user_id: str, now: datetim
         slots=int(hardware["slots"]),
         begins=max(now, lease.hold_start),
         usable_end=usable_end(last.hold_end, last.grace_s),
+        beside=read_beside(session, lease, last, now=now),
     )
 
 
@@ -164,11 +167,6 @@ def plan_agenda(
             f"{more}",
         )
     return entries
-
-
-def expected_s(plan: AnyPlan) -> float | None:
-    """How long a job takes by its plan, in seconds."""
-    return plan.cost.total_s if isinstance(plan, Plan) and plan.cost is not None else None
 
 
 def _refuse_own_lease(own: dict[str, Json]) -> None:

@@ -1,24 +1,21 @@
 """Agendas as the public API shows them: how far they are, and what is late."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Row, Select, func, select
+from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Session
 
 from api.identity import Person
 from api.jobs.agenda_schemas import AgendaJobView, AgendaPlanView, AgendaView, NewAgenda
-from api.jobs.agenda_submission import Entry, Room, expected_s
-from core import touching
-from core.agenda import Item, Line, OnFailure, Outlook, outlook, rules, summary
+from api.jobs.agenda_submission import Entry, Room
+from core.agenda import Line, OnFailure, Outlook, outlook
+from core.agenda_reading import Found, read_agendas
+from core.agenda_words import rules, summary
 from core.errors import NotFound
-from core.policy.grid import usable_end
-from core.spec import JobSpec, read_plan
-from core.states import LIVE_ATTEMPT, TERMINAL_JOB
-from core.tables.agendas import Agenda, AgendaJob
-from core.tables.jobs import Attempt, Job
+from core.spec import JobSpec
+from core.tables.agendas import Agenda
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import User
@@ -46,12 +43,13 @@ def plan_view(
         steps = spec.training.steps if isinstance(spec, JobSpec) else 0
         told.append(Told(job=None, reason="Planned.", step=0, steps=steps))
     found = outlook(
-        [entry.item for entry in entries],
+        [entry.item(now) for entry in entries],
         begins=room.begins,
         usable_end=room.usable_end,
         now=now,
         slots=room.slots,
         side_by_side=agenda.side_by_side,
+        beside=room.beside,
     )
     fields = _fields(agenda.side_by_side, agenda.on_failure, found, told)
     return AgendaPlanView(
@@ -84,29 +82,13 @@ def find_agenda(session: Session, agenda_id: str, person: Person) -> AgendaRow:
 
 def agenda_views(session: Session, rows: Sequence[AgendaRow], *, now: datetime) -> list[AgendaView]:
     """Rows of `agendas_with_context` as they stand now."""
-    jobs = _jobs_of(session, [row[0].id for row in rows])
-    items = _items(session, [job for of in jobs.values() for job in of], now=now)
-    return [
-        _view(row, touching.held_until(session, row[2]), jobs[row[0].id], items, now=now)
-        for row in rows
-    ]
+    found = read_agendas(session, [(row[0], row[2], row[4]) for row in rows], now=now)
+    return [_view(one, row) for one, row in zip(found, rows, strict=True)]
 
 
-def _view(
-    row: AgendaRow, last: Lease, jobs: Sequence[Job], items: dict[str, Item], *, now: datetime
-) -> AgendaView:
-    """`last`: the lease at whose end its jobs are stopped, mostly its own."""
+def _view(found: Found, row: AgendaRow) -> AgendaView:
     agenda, owner, lease, node, node_class = row
-    slots = int(node_class.hardware["slots"])
-    found = outlook(
-        [items[job.id] for job in jobs],
-        begins=max(lease.hold_start, agenda.created_at),
-        usable_end=usable_end(last.hold_end, last.grace_s),
-        now=now,
-        slots=slots,
-        side_by_side=agenda.side_by_side,
-    )
-    told = [Told(job.id, job.reason, job.last_step, job.steps) for job in jobs]
+    told = [Told(job.id, job.reason, job.last_step, job.steps) for job in found.jobs]
     return AgendaView(
         id=agenda.id,
         user=owner,
@@ -114,10 +96,10 @@ def _view(
         lease=lease.id,
         node=node,
         node_class=node_class.name,
-        slots=slots,
-        is_final=all(job.state in TERMINAL_JOB for job in jobs),
+        slots=found.slots,
+        is_final=found.is_final,
         created_at=agenda.created_at,
-        **_fields(agenda.side_by_side, agenda.on_failure, found, told),
+        **_fields(agenda.side_by_side, agenda.on_failure, found.outlook, told),
     )
 
 
@@ -162,55 +144,4 @@ def _job_view(position: int, line: Line, told: Told) -> AgendaJobView:
         likely_end=line.likely.end if line.likely else None,
         late_s=line.late_s,
         fits=line.fits,
-    )
-
-
-def _jobs_of(session: Session, agenda_ids: Iterable[str]) -> dict[str, list[Job]]:
-    rows = session.execute(
-        select(AgendaJob.agenda_id, Job)
-        .join(Job, Job.id == AgendaJob.job_id)
-        .where(AgendaJob.agenda_id.in_(agenda_ids))
-        .order_by(AgendaJob.agenda_id, AgendaJob.position)
-    )
-    found: dict[str, list[Job]] = defaultdict(list)
-    for agenda_id, job in rows:
-        found[agenda_id].append(job)
-    return found
-
-
-def _items(session: Session, jobs: Sequence[Job], *, now: datetime) -> dict[str, Item]:
-    ids = [job.id for job in jobs]
-    began = func.min(func.coalesce(Attempt.started_at, Attempt.assigned_at))
-    first = session.execute(
-        select(Attempt.job_id, began).where(Attempt.job_id.in_(ids)).group_by(Attempt.job_id)
-    )
-    begun_at: dict[str, datetime] = {job_id: at for job_id, at in first}
-    live = session.execute(
-        select(Attempt.job_id, Attempt.started_at).where(
-            Attempt.job_id.in_(ids),
-            Attempt.state.in_(LIVE_ATTEMPT),
-        )
-    )
-    running_since = {job_id: at for job_id, at in live if at is not None}
-    return {
-        job.id: _item(job, begun_at.get(job.id), running_since.get(job.id), now=now) for job in jobs
-    }
-
-
-def _item(
-    job: Job, begun_at: datetime | None, running_since: datetime | None, *, now: datetime
-) -> Item:
-    plan = read_plan(job.plan)
-    runs_s = (now - running_since).total_seconds() if running_since else 0.0
-    return Item(
-        name=job.name,
-        slots=plan.ranks_per_node,
-        budget_s=job.wall_time_s,
-        expected_s=expected_s(plan),
-        state=job.state,
-        reason_code=job.reason_code,
-        started_at=begun_at,
-        ended_at=job.finished_at,
-        used_s=job.used_s + runs_s,
-        progress=job.last_step / job.steps if job.steps else 0.0,
     )

@@ -354,6 +354,43 @@ def test_cancelling_ends_what_waits_and_leaves_what_runs(world: World) -> None:
     assert world.ann.get(f"/v1/jobs/{one}").json()["state"] == "running"
 
 
+@on_sqlite
+def test_other_jobs_of_the_lease_are_counted_and_named(world: World) -> None:
+    lease_id = lease(world, start=hour_floor(utc_now()) - HOUR, hours=4)
+    spec = job_spec(lease=lease_id)
+    spec["resources"]["wall_time"] = "1h"
+    other = world.ann.post("/v1/jobs", json=spec).json()["id"]
+    hour = timedelta(seconds=3600 + 60)  # and the hand-over
+    waits = world.ann.post(f"/v1/agendas/plan?lease={lease_id}", json=agenda()).json()
+    assert at(waits["jobs"][0]["start"]) == at(waits["begins"]) + hour
+    assert f"({other}) holds 2 of the 2 slots from" in waits["summary"]
+    found = submitted(world, lease_id, agenda())
+    start_job(world, other, lease_id, ago_s=1800)
+    runs = world.ann.get(f"/v1/agendas/{found['id']}").json()
+    begun = at(world.ann.get(f"/v1/jobs/{other}").json()["started_at"])
+    first = runs["jobs"][0]
+    assert at(first["start"]) == begun + hour
+    assert first["late_s"] == int((begun + hour - at(first["planned_start"])).total_seconds())
+    assert f"({other}) holds 2 of the 2 slots until" in runs["summary"]
+    end_job(world, other)
+    gone = world.ann.get(f"/v1/agendas/{found['id']}").json()
+    assert other not in gone["summary"]
+    assert at(gone["jobs"][0]["start"]) < begun + hour
+
+
+@on_sqlite
+def test_jobs_of_other_leases_and_of_other_people_are_not_counted(world: World) -> None:
+    start = hour_floor(utc_now()) + 24 * HOUR
+    lease_id = lease(world, start=start)
+    later = lease(world, start=start + 5 * HOUR)
+    elsewhere = job_spec(lease=later)
+    assert world.ann.post("/v1/jobs", json=elsewhere).status_code == 201
+    assert world.ann.post("/v1/jobs", json=job_spec()).status_code == 201
+    found = world.ann.post(f"/v1/agendas/plan?lease={lease_id}", json=agenda()).json()
+    assert at(found["jobs"][0]["start"]) == start
+    assert "holds" not in found["summary"]
+
+
 # -------------------------------------------------------------------------------------------- whose
 
 

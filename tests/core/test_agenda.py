@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from core.agenda import (
     HANDOVER,
     Item,
-    Member,
     OnFailure,
     Outlook,
     Standing,
+    lay_out,
     outlook,
-    rules,
-    summary,
-    turns,
+    place_of,
 )
+from core.agenda_turns import Member, turns
+from core.agenda_words import rules, summary
 from core.states import JobState
 from scheduler.timeline import CLEANING_S
 from tests.scheduler.world import at
@@ -40,9 +40,21 @@ ITEMS = st.lists(
 MOMENTS = st.integers(-3600, 6 * 3600).map(lambda s: BEGINS + timedelta(seconds=s))
 
 
-def seen(items: list[Item], now: datetime = BEGINS, *, side_by_side: bool = False) -> Outlook:
+def seen(
+    items: list[Item],
+    now: datetime = BEGINS,
+    *,
+    side_by_side: bool = False,
+    beside: tuple[Item, ...] = (),
+) -> Outlook:
     return outlook(
-        items, begins=BEGINS, usable_end=STOP, now=now, slots=SLOTS, side_by_side=side_by_side
+        items,
+        begins=BEGINS,
+        usable_end=STOP,
+        now=now,
+        slots=SLOTS,
+        side_by_side=side_by_side,
+        beside=beside,
     )
 
 
@@ -164,6 +176,89 @@ def test_what_is_likely_is_told_beside_what_is_sure() -> None:
 
 def test_the_hand_over_is_the_schedulers() -> None:
     assert HANDOVER.total_seconds() == CLEANING_S
+
+
+# ------------------------------------------------------------------- what else runs in the lease
+
+
+def test_a_job_beside_it_that_leaves_room_changes_nothing() -> None:
+    now = at(12, 10)
+    other = running(120, at(12), now, slots=2, name="other")
+    alone, beside = (
+        seen([minutes(60, slots=2)], now),
+        seen([minutes(60, slots=2)], now, beside=(other,)),
+    )
+    assert alone.lines == beside.lines
+    assert beside.in_the_way == []
+
+
+def test_a_job_beside_it_that_has_its_slots_makes_it_late_and_is_named() -> None:
+    now = at(12, 10)
+    other = running(90, at(12), now, slots=2, name="big (job_1)")
+    items = [minutes(20, slots=2, name="one"), minutes(60, name="two")]
+    found = seen(items, now, beside=(other,))
+    assert [line.latest and line.latest.start for line in found.lines] == [now, at(13, 31)]
+    assert found.fits
+    assert summary(found) == (
+        "Fits with 24min to spare, even if every job uses up its wall time. Late: one and two, by "
+        "1h 10min at most. big (job_1) holds 2 of the 4 slots until 13:30 UTC at the latest."
+    )
+
+
+def test_a_job_beside_it_that_lasts_longer_than_the_lease_leaves_it_no_room() -> None:
+    now = at(12, 10)
+    found = seen(
+        [minutes(20, name="one")], now, beside=(running(600, at(12), now, slots=1, name="x"),)
+    )
+    assert not found.fits
+    assert "one would not start" in summary(found)
+    assert "x holds 1 of the 4 slots until 14:55 UTC at the latest" in summary(found)
+
+
+def test_of_those_that_wait_the_one_before_it_in_the_queue_takes_the_slots_first() -> None:
+    mine = minutes(60, name="mine", place=place_of(at(11), 3600))
+    for other_wall, queued_at, start in (
+        (120, at(9, 59), at(14, 1)),
+        (120, at(10, 1), BEGINS),  # mine is short, so it passes as if it had come at ten
+        (50, at(11, 1), BEGINS),
+        (50, at(10, 59), at(12, 51)),
+    ):
+        other = minutes(other_wall, name="other", place=place_of(queued_at, 60 * other_wall))
+        found = seen([mine], beside=(other,))
+        assert found.lines[0].latest is not None
+        assert found.lines[0].latest.start == start
+        assert ("other holds 4 of the 4 slots from 12:00 UTC until" in summary(found)) == (
+            start > BEGINS
+        )
+
+
+def test_one_behind_it_in_the_queue_may_still_take_what_is_free() -> None:
+    """Nothing is kept free for a job of an agenda whose turn has not come."""
+    items = [minutes(20, slots=2, place=at(10)), minutes(60, place=at(10))]
+    other = minutes(90, slots=2, place=at(11))
+    found = seen(items, beside=(other,))
+    assert [line.latest and line.latest.start for line in found.lines] == [BEGINS, at(13, 31)]
+
+
+@given(under_way(), ITEMS, st.booleans())
+def test_with_others_beside_it_no_slot_is_counted_twice(
+    case: tuple[list[Item], datetime], others: list[Item], side_by_side: bool
+) -> None:
+    items, now = case
+    layout = lay_out(
+        items,
+        others,
+        lambda item: item.left_s,
+        now=max(now, BEGINS),
+        slots=SLOTS,
+        side_by_side=side_by_side,
+    )
+    taken = [
+        (item, span) for item, span in zip(items, layout.spans, strict=True) if span is not None
+    ] + layout.in_the_way
+    for item, span in taken:
+        held = [one.slots for one, other in taken if other.start <= span.start < other.end]
+        assert sum(held) <= SLOTS or item.state is J.SUCCEEDED
 
 
 # ------------------------------------------------------------------------------------- what is late

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from core.agenda import OnFailure
+from core.agenda import OnFailure, place_of
 from core.database import Database
 from core.states import JobState, Outcome
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job
+from scheduler.cycle import read_world
+from scheduler.ordering import next_first
 from tests.scheduler.world import World, at
 
 
@@ -153,6 +155,19 @@ def test_after_the_lease_the_order_still_holds(world: World) -> None:
     world.exits(one, Outcome.LEASE_ENDED)
     assert world.cycle() == [one]
     assert world.get_job(two).reason_code == "agenda_order"
+
+
+def test_of_ones_jobs_the_order_is_the_one_that_the_forecast_counts_on(world: World) -> None:
+    walls = ["20min", "1h", "90min", "3h"]
+    jobs = [
+        world.job(wall=wall, queued_at=at(11, minute)) for wall in walls for minute in (0, 20, 40)
+    ]
+    order = next_first(read_world(world.scheduler, world.now).waiting, world.now, {})
+    places = {job: world.get_job(job) for job in jobs}
+    by_place = sorted(
+        jobs, key=lambda job: (place_of(places[job].queued_at, places[job].wall_time_s), job)
+    )
+    assert [job.id for job in order] == by_place
 
 
 def test_jobs_of_no_agenda_are_not_touched(world: World) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.sentences import clock, rounded_up
+from core.words import clock
+from scheduler.sentences import rounded_up
 from tests.scheduler.world import at
 
 NOW = at(10, 57)

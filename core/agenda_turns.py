@@ -1,0 +1,62 @@
+"""Whose turn it is among the jobs of an agenda that wait. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.agenda import HANDOVER, OnFailure, Standing, standing_of
+from core.states import LIVE_JOB, JobState
+
+
+@dataclass(frozen=True)
+class Member:
+    """A job of an agenda, as the scheduler looks at it."""
+
+    job_id: str
+    state: JobState
+    reason_code: str
+    left_s: float
+    """Of its wall time."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Where a job that waits stands in its agenda."""
+
+    agenda_id: str
+    ahead: tuple[str, ...]
+    """Jobs that it waits for; none: it is its turn."""
+    waiting_ahead_s: float = 0.0
+    """How long those of them take that wait too, with the hand-over after each, at the latest."""
+    called_off_by: str | None = None
+    """The failed job because of which it is not to run at all."""
+
+
+def turns(
+    agenda_id: str, members: Sequence[Member], *, side_by_side: bool, on_failure: OnFailure
+) -> dict[str, Turn]:
+    """The turn of each job that is queued, by its id.
+
+    One after the other: it waits for those before it that have not ended, and for whatever of those
+    behind it runs already, because it was paused or queued again. Side by side: for those before it
+    that have not started. A job that its owner has paused is not waited for.
+    """
+    failed = None
+    if on_failure is OnFailure.STOP:
+        standings = ((m.job_id, standing_of(m.state, m.reason_code)) for m in members)
+        failed = next((job_id for job_id, how in standings if how is Standing.FAILED), None)
+    found = {}
+    for index, member in enumerate(members):
+        if member.state is not JobState.QUEUED:
+            continue
+        before = [m for m in members[:index] if m.state in (JobState.QUEUED, *LIVE_JOB)]
+        waiting = [m for m in before if m.state is JobState.QUEUED]
+        behind = [m for m in members[index + 1 :] if m.state in LIVE_JOB]
+        is_turn = side_by_side and not waiting
+        ahead = [] if is_turn else before if side_by_side else before + behind
+        found[member.job_id] = Turn(
+            agenda_id=agenda_id,
+            ahead=tuple(m.job_id for m in ahead),
+            waiting_ahead_s=sum(m.left_s + HANDOVER.total_seconds() for m in waiting),
+            called_off_by=failed,
+        )
+    return found
