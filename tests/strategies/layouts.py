@@ -166,10 +166,10 @@ def layouts(ranks: int) -> Iterator[Layout]:
             yield layout
 
 
-def legal_splits(among: Iterable[Layout]) -> list[Split]:
-    """Every split that the planner lets through, each once."""
+def legal_splits(among: Iterable[Split]) -> list[Split]:
+    """Those that the planner lets through, each once."""
     found: dict[tuple[object, ...], Split] = {}
-    for split in all_splits(among):
+    for split in among:
         runs_as = (
             engine_path(split.strategy, split.layout)
             if is_torch(split.strategy)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from law import BANDS, Bench, band_of, distance
-from layouts import Split, Variant, layouts, legal_splits
+from layouts import Split, Variant
+from matrix import MATRIX
 from pool import Pool
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -243,8 +244,8 @@ def test_a_frozen_weight_costs_two_thirds() -> None:
 
 # In every layout
 
-SPLITS = legal_splits(layouts(2))
-SPLITS_OF_4 = legal_splits(layouts(4))
+SPLITS = [split for split in MATRIX if split.ranks == 2]
+SPLITS_OF_4 = [split for split in MATRIX if split.ranks == 4]
 
 
 def cells() -> list[Any]:
