@@ -71,7 +71,7 @@ def postgresql_url() -> Iterator[str]:
     if given:
         yield given
         return
-    with running_server() as url:
+    with running_server(options=["-c", "fsync=off"]) as url:  # no test cuts the power
         yield url
 
 

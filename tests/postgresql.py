@@ -24,10 +24,10 @@ PR_SET_PDEATHSIG = 1
 
 
 @contextmanager
-def running_server() -> Iterator[str]:
+def running_server(*, options: Sequence[str] = ()) -> Iterator[str]:
     """Start a server; yield a SQLAlchemy address of its `postgres` database; stop it."""
     folder = Path(tempfile.mkdtemp(prefix="ty-pg-", dir="/tmp"))
-    server = Server(folder)
+    server = Server(folder, options=options)
     try:
         server.create()
         server.start()
