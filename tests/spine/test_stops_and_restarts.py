@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -10,7 +11,7 @@ import psutil
 import pytest
 
 from standalone import valkey
-from tests.running import running_platform, wait_for
+from tests.running import Running, running_platform, wait_for
 from tests.spine.jobs import (
     attempts,
     get,
@@ -26,50 +27,62 @@ from tests.spine.jobs import (
 pytestmark = pytest.mark.gloo
 
 
+@pytest.fixture(scope="module")
+def platform() -> Iterator[Running]:
+    """Each test leaves it running, with nothing on its node."""
+    with running_platform() as running:
+        yield running
+
+
+def cancel(client: httpx2.Client, job_id: str) -> None:
+    client.post(f"/v1/jobs/{job_id}/cancel").raise_for_status()
+    wait_for_end(client, job_id)
+
+
 def assert_no_step_is_missing(client: httpx2.Client, job_id: str, *, upto: int) -> None:
     """Every step has one loss, whoever was away when it was taken."""
     seen = losses(client, job_id)
     assert [step for step in range(1, upto + 1) if step not in seen] == []
 
 
-def test_ctrl_c_saves_and_requeues_and_the_next_up_resumes() -> None:
-    with running_platform() as platform:
-        with platform.http() as client:
-            job_id = submit(client, spec(steps=5000))
-            reached = wait_for_step(client, job_id, 30)["step"]
-        children = {child.pid for child in psutil.Process(platform.up_pid()).children()}
-        pids = training_processes(platform)
-        assert platform.interrupt() == 0, platform.output()
-        wait_for(lambda: gone(pids | children), what="the end of every process")
-        platform.start()
-        with platform.http() as client:
-            wait_for(lambda: len(attempts(client, job_id)) == 2, what="the second attempt")
-            first, second = attempts(client, job_id)
-            there = wait_for_step(client, job_id, second["resumed_from_step"] + 20)["step"]
-            assert first["outcome"] == "preempted"
-            assert second["resumed_from_step"] >= reached
-            assert_no_step_is_missing(client, job_id, upto=there)
+def test_ctrl_c_saves_and_requeues_and_the_next_up_resumes(platform: Running) -> None:
+    with platform.http() as client:
+        job_id = submit(client, spec(steps=5000))
+        reached = wait_for_step(client, job_id, 30)["step"]
+    children = {child.pid for child in psutil.Process(platform.up_pid()).children()}
+    pids = training_processes(platform)
+    assert platform.interrupt() == 0, platform.output()
+    wait_for(lambda: gone(pids | children), what="the end of every process")
+    platform.start()
+    with platform.http() as client:
+        wait_for(lambda: len(attempts(client, job_id)) == 2, what="the second attempt")
+        first, second = attempts(client, job_id)
+        there = wait_for_step(client, job_id, second["resumed_from_step"] + 20)["step"]
+        assert first["outcome"] == "preempted"
+        assert second["resumed_from_step"] >= reached
+        assert_no_step_is_missing(client, job_id, upto=there)
+        cancel(client, job_id)
 
 
-def test_kill_9_of_up_leaves_training_alone_and_the_next_up_adopts_it() -> None:
-    with running_platform() as platform:
-        with platform.http() as client:
-            job_id = submit(client, spec(steps=5000))
-            reached = wait_for_step(client, job_id, 10)["step"]
-        before = training_processes(platform)
-        children = {child.pid for child in psutil.Process(platform.up_pid()).children()}
-        platform.kill()
-        wait_for(lambda: gone(children), what="the end of the platform's own processes")
-        assert not gone(before)
-        platform.start()
-        with platform.http() as client:
-            there = wait_for_step(client, job_id, reached + 100)["step"]
-            assert len(attempts(client, job_id)) == 1
-            assert_no_step_is_missing(client, job_id, upto=there)
+def test_kill_9_of_up_leaves_training_alone_and_the_next_up_adopts_it(platform: Running) -> None:
+    with platform.http() as client:
+        job_id = submit(client, spec(steps=5000))
+        reached = wait_for_step(client, job_id, 10)["step"]
+    before = training_processes(platform)
+    children = {child.pid for child in psutil.Process(platform.up_pid()).children()}
+    platform.kill()
+    wait_for(lambda: gone(children), what="the end of the platform's own processes")
+    assert not gone(before)
+    platform.start()
+    with platform.http() as client:
+        there = wait_for_step(client, job_id, reached + 100)["step"]
+        assert len(attempts(client, job_id)) == 1
+        assert_no_step_is_missing(client, job_id, upto=there)
+        cancel(client, job_id)
 
 
-def test_a_job_goes_on_at_a_node_whose_disk_never_saw_it(tmp_path: Path) -> None:
-    with running_platform() as platform, platform.http() as client:
+def test_a_job_goes_on_at_a_node_whose_disk_never_saw_it(platform: Running, tmp_path: Path) -> None:
+    with platform.http() as client:
         job_id = submit(client, spec(steps=400))
         wait_for_step(client, job_id, 30)
         first_node = get(client, job_id)["node"]
@@ -103,3 +116,5 @@ def test_a_job_goes_on_at_a_node_whose_disk_never_saw_it(tmp_path: Path) -> None
         finally:
             worker.terminate()
             worker.wait(timeout=30)
+            for node, act in (("second", "drain"), (first_node, "resume")):
+                client.post(f"/v1/admin/nodes/{node}/{act}").raise_for_status()
