@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Annotated
 
 from fastapi import Header
-from sqlalchemy import insert, select
+from sqlalchemy import bindparam, insert, select
 from sqlalchemy.orm import Session
 
 from core.errors import BadRequest
@@ -27,6 +27,12 @@ IdempotencyKey = Annotated[
     ),
 ]
 
+# Built once: these begin every request that makes something.
+USER = select(User.id).where(User.id == bindparam("user_id")).with_for_update(key_share=True)
+ANSWER = select(IdempotentAnswer.body_sha256, IdempotentAnswer.subject).where(
+    IdempotentAnswer.user_id == bindparam("user_id"), IdempotentAnswer.key == bindparam("key")
+)
+
 
 def fingerprint(method: str, path: str, body: bytes) -> str:
     """What two requests with one key must have in common."""
@@ -37,7 +43,7 @@ def lock_user(session: Session, user_id: str) -> None:
     """Let nobody else create or count for this user until the transaction ends."""
     if session.get_bind().dialect.name == "sqlite":
         return  # its one writer is alone already
-    session.execute(select(User.id).where(User.id == user_id).with_for_update(key_share=True)).one()
+    session.execute(USER, {"user_id": user_id}).one()
 
 
 def made_before(session: Session, *, user_id: str, key: str | None, body_sha256: str) -> str | None:
@@ -47,11 +53,7 @@ def made_before(session: Session, *, user_id: str, key: str | None, body_sha256:
     """
     if key is None:
         return None
-    found = session.execute(
-        select(IdempotentAnswer.body_sha256, IdempotentAnswer.subject).where(
-            IdempotentAnswer.user_id == user_id, IdempotentAnswer.key == key
-        )
-    ).one_or_none()
+    found = session.execute(ANSWER, {"user_id": user_id, "key": key}).one_or_none()
     if found is None:
         return None
     if found.body_sha256 != body_sha256:

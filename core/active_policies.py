@@ -9,32 +9,36 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from core.policy.document import Policy, load
 from core.policy.sections import WindowRule
 from core.tables.policies import AppliedPolicy, PoolWindow
 
+# Built once: every booking begins with them.
+ACTIVE = select(AppliedPolicy.policy_id).where(AppliedPolicy.active)
+HELD = ACTIVE.order_by(AppliedPolicy.policy_id).with_for_update(read=True)
+DOCUMENTS = ACTIVE.add_columns(AppliedPolicy.document).order_by(
+    AppliedPolicy.applied_at.desc(), AppliedPolicy.policy_id
+)
+WINDOWS = (
+    select(PoolWindow)
+    .where(PoolWindow.policy_id.in_(bindparam("policy_ids", expanding=True)))
+    .order_by(PoolWindow.starts_at, PoolWindow.id)
+)
+
 
 def active_policies(session: Session, *, lock: bool = False) -> tuple[Policy, ...]:
     """Those that hold now, the last applied first."""
-    if lock:
-        # A statement of its own: what is read after the wait is then the newest.
-        held = select(AppliedPolicy.policy_id).where(AppliedPolicy.active)
-        held = held.order_by(AppliedPolicy.policy_id).with_for_update(read=True)
-        if session.scalars(held).first() is None:
-            return ()
-    documents = session.execute(
-        select(AppliedPolicy.policy_id, AppliedPolicy.document)
-        .where(AppliedPolicy.active)
-        .order_by(AppliedPolicy.applied_at.desc(), AppliedPolicy.policy_id)
-    ).all()
+    # The lock is a statement of its own: what is read after the wait is then the newest.
+    if lock and session.scalars(HELD).first() is None:
+        return ()
+    documents = session.execute(DOCUMENTS).all()
     if not documents:
         return ()
     windows = defaultdict(list)
-    rows = select(PoolWindow).where(PoolWindow.policy_id.in_([row.policy_id for row in documents]))
-    for row in session.scalars(rows.order_by(PoolWindow.starts_at, PoolWindow.id)):
+    for row in session.scalars(WINDOWS, {"policy_ids": [row.policy_id for row in documents]}):
         windows[row.policy_id].append(as_rule(row))
     return tuple(_judging(text, tuple(windows[policy_id])) for policy_id, text in documents)
 

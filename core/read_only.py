@@ -7,7 +7,7 @@ are told to come again: they train on, and send what they have written down afte
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from core.errors import Unavailable
@@ -15,6 +15,9 @@ from core.tables.processes import Claim
 
 CHORE = "read_only"
 RETRY_S = 30
+
+# Built once: every write begins with it.
+CLAIM = select(Claim.holder, Claim.until).where(Claim.chore == CHORE)
 
 
 class ReadOnly(Unavailable):
@@ -45,7 +48,7 @@ def end(session: Session) -> None:
 
 def state(session: Session, *, now: datetime) -> tuple[str, datetime] | None:
     """The reason, and when it ends at the latest; None where changes are welcome."""
-    row = session.get(Claim, CHORE)
+    row = session.execute(CLAIM).one_or_none()
     return (row.holder, row.until) if row is not None and row.until > now else None
 
 

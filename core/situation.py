@@ -3,14 +3,18 @@
 The API asks for previews, bookings and extensions, the scheduler for walk-ins and offers: all
 through a Judge, so that all hear the same. Who writes afterwards holds the user's lock, and the
 labs' where a policy counts their hours (READ COMMITTED: what is read under a lock is the newest).
+
+The queries are built once, at import: to build one costs more than to send it, and when an hour is
+fought for each asker sends them all.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, time, timedelta
+from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import Select, bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
 from core.active_policies import active_policies
@@ -43,6 +47,42 @@ BOOKABLE = (NodeState.READY, NodeState.PENDING)
 LOOK_BACK = timedelta(days=32)  # where no window says since when leases are counted
 BESIDE = timedelta(days=8)  # holds this far before and after a block are looked at, for gaps
 
+HOLDS = (
+    select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end, Occupancy.lease_id)
+    .where(
+        Occupancy.node_id.in_(bindparam("node_ids", expanding=True)),
+        Occupancy.live,
+        Occupancy.hold_start < bindparam("end"),
+        Occupancy.hold_end > bindparam("start"),
+    )
+    .order_by(Occupancy.hold_start)
+)
+MEMBER = (
+    select(User.role, User.attributes, Lab.id, Lab.name, Lab.groups)
+    .outerjoin(Membership, Membership.user_id == User.id)
+    .outerjoin(Lab, Lab.id == Membership.lab_id)
+    .where(User.id == bindparam("user_id"))
+)
+EXCEPTIONS = (
+    select(GrantRow.id, GrantRow.rule, GrantRow.extra, GrantRow.starts_at, GrantRow.ends_at)
+    .add_columns(GrantRow.why)
+    .where(GrantRow.user_id == bindparam("user_id"), GrantRow.revoked_at.is_(None))
+    .order_by(GrantRow.id)
+)
+LEASES = (
+    select(Lease.id, Lease.user_id, Lease.lab_id, Lease.kind, Lease.state, Lease.counts)
+    .add_columns(Lease.hold_start, func.coalesce(Lease.charged_end, Lease.hold_end).label("end"))
+    .add_columns(Lease.created_at, Node.id.label("node_id"), Node.name, Node.class_name)
+    .join(Node, Node.id == func.coalesce(Lease.booked_node_id, Lease.node_id))
+    .where(
+        Lease.hold_end > bindparam("since"),
+        or_(Lease.counts, Lease.state.in_(LIVE_LEASE)),
+    )
+    .order_by(Lease.hold_start, Lease.id)
+)
+LEASES_OF_USER = LEASES.where(Lease.user_id == bindparam("user_id"))
+LEASES_OF_LABS = LEASES.where(Lease.lab_id.in_(bindparam("lab_ids", expanding=True)))
+
 
 class Judge:
     """Asks evaluate() for one person, at one moment. Reads each thing once."""
@@ -62,11 +102,9 @@ class Judge:
             lock_labs(session, self.member)
         self._holds: dict[str, tuple[Span, ...]] = {}
         since = min(counted_since(policy, now) for policy in policies)
-        self.own = lease_facts(session, Lease.user_id == user_id, since=since)
+        self.own = leases_of_user(session, user_id, since=since)
         self._lab = (
-            lease_facts(session, Lease.lab_id.in_(self.member.lab_ids), since=since)
-            if looks_at_labs
-            else ()
+            leases_of_labs(session, self.member.lab_ids, since=since) if looks_at_labs else ()
         )
         self._exceptions = exceptions_of(session, user_id)
         self._cancels: dict[str, int] = {}
@@ -83,16 +121,8 @@ class Judge:
     def look_at(self, nodes: Sequence[Node], start: datetime, end: datetime) -> None:
         """Read in one query what holds these nodes around [start, end)."""
         found: dict[str, list[Span]] = defaultdict(list)
-        rows = self._session.execute(
-            select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end, Occupancy.lease_id)
-            .where(
-                Occupancy.node_id.in_([node.id for node in nodes]),
-                Occupancy.live,
-                Occupancy.hold_start < end + BESIDE,
-                Occupancy.hold_end > start - BESIDE,
-            )
-            .order_by(Occupancy.hold_start)
-        )
+        around = {"start": start - BESIDE, "end": end + BESIDE}
+        rows = self._session.execute(HOLDS, {"node_ids": [node.id for node in nodes], **around})
         for node_id, held_from, held_to, lease_id in rows:
             found[node_id].append(Span(held_from, held_to, lease_id))
         self._holds |= {node.id: tuple(found[node.id]) for node in nodes}
@@ -195,12 +225,7 @@ def rules_for(session: Session, user_id: str, node: Node) -> Policy:
 
 def member_of(session: Session, user_id: str) -> Member:
     """A person, as policies see them."""
-    rows = session.execute(
-        select(User.role, User.attributes, Lab.id, Lab.name, Lab.groups)
-        .outerjoin(Membership, Membership.user_id == User.id)
-        .outerjoin(Lab, Lab.id == Membership.lab_id)
-        .where(User.id == user_id)
-    ).all()
+    rows = session.execute(MEMBER, {"user_id": user_id}).all()
     role, attributes = rows[0][:2]
     labs = [(row.id, row.name, row.groups) for row in rows if row.id is not None]
     groups = {group for _, _, groups in labs for group in groups}
@@ -215,14 +240,7 @@ def member_of(session: Session, user_id: str) -> Member:
 
 def exceptions_of(session: Session, user_id: str) -> tuple[Grant, ...]:
     """The exceptions that were granted to a person."""
-    rows = session.scalars(
-        select(GrantRow)
-        .where(GrantRow.user_id == user_id, GrantRow.revoked_at.is_(None))
-        .order_by(GrantRow.id)
-    )
-    return tuple(
-        Grant(row.id, row.rule, row.extra, row.starts_at, row.ends_at, row.why) for row in rows
-    )
+    return tuple(Grant(*row) for row in session.execute(EXCEPTIONS, {"user_id": user_id}))
 
 
 def lab_of(member: Member) -> str | None:
@@ -250,36 +268,40 @@ def counted_since(policy: Policy, now: datetime) -> datetime:
     return min([*(window.start for window in policy.times), now]) - LOOK_BACK
 
 
-def lease_facts(
-    session: Session, whose: ColumnElement[bool], *, since: datetime
+def leases_of_user(session: Session, user_id: str, *, since: datetime) -> tuple[LeaseFact, ...]:
+    """A person's leases that count or are live, on the nodes that they were booked on."""
+    return _facts(session, LEASES_OF_USER, {"user_id": user_id, "since": since})
+
+
+def leases_of_labs(
+    session: Session, lab_ids: Collection[str], *, since: datetime
 ) -> tuple[LeaseFact, ...]:
-    """The leases that count or are live, on the nodes that they were booked on."""
-    rows = session.execute(
-        select(Lease, Node)
-        .join(Node, Node.id == func.coalesce(Lease.booked_node_id, Lease.node_id))
-        .where(
-            whose,
-            Lease.hold_end > since,
-            or_(Lease.counts, Lease.state.in_(LIVE_LEASE)),
+    """The same, of all who belong to these labs."""
+    return _facts(session, LEASES_OF_LABS, {"lab_ids": sorted(lab_ids), "since": since})
+
+
+def leases_of_all(session: Session, *, since: datetime) -> tuple[LeaseFact, ...]:
+    """The same, of everybody."""
+    return _facts(session, LEASES, {"since": since})
+
+
+def _facts(
+    session: Session, query: Select[*tuple[Any, ...]], values: dict[str, object]
+) -> tuple[LeaseFact, ...]:
+    return tuple(
+        LeaseFact(
+            id=row.id,
+            user_id=row.user_id,
+            lab_id=row.lab_id,
+            node=NodeRef(row.node_id, row.name, row.class_name),
+            start=row.hold_start,
+            end=row.end,
+            kind=row.kind,
+            state=row.state,
+            counts=row.counts,
+            created_at=row.created_at,
         )
-        .order_by(Lease.hold_start, Lease.id)
-    )
-    return tuple(fact_of(lease, ref_of(node)) for lease, node in rows)
-
-
-def fact_of(lease: Lease, node: NodeRef) -> LeaseFact:
-    """A lease as quotas see it."""
-    return LeaseFact(
-        id=lease.id,
-        user_id=lease.user_id,
-        lab_id=lease.lab_id,
-        node=node,
-        start=lease.hold_start,
-        end=lease.charged_end or lease.hold_end,
-        kind=lease.kind,
-        state=lease.state,
-        counts=lease.counts,
-        created_at=lease.created_at,
+        for row in session.execute(query, values)
     )
 
 

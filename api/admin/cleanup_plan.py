@@ -21,7 +21,14 @@ from core.policy.evaluate import evaluate
 from core.policy.grid import HOUR
 from core.policy.verdict import Member, Reason, Request, Situation
 from core.settlement import Settlement, of_staff_delete
-from core.situation import counted_since, exceptions_of, lease_facts, member_of, ref_of
+from core.situation import (
+    counted_since,
+    exceptions_of,
+    leases_of_labs,
+    leases_of_user,
+    member_of,
+    ref_of,
+)
 from core.states import LeaseState, NodeState
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind
@@ -343,8 +350,8 @@ class _Faults:
             since = counted_since(policy, self._now)
             self._situations[key] = Situation(
                 now=self._now,
-                own=lease_facts(self._session, Lease.user_id == user_id, since=since),
-                lab=lease_facts(self._session, Lease.lab_id.in_(member.lab_ids), since=since),
+                own=leases_of_user(self._session, user_id, since=since),
+                lab=leases_of_labs(self._session, member.lab_ids, since=since),
                 exceptions=exceptions_of(self._session, user_id),
             )
         return self._situations[key]

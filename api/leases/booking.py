@@ -72,11 +72,9 @@ def book(
     Raises BadRequest or Forbidden with the rules it breaks, or HourTaken with the nearest starts
     that are free. `replaces` are leases whose place it takes: they are given back already.
     """
-    wish = wish_of(session, block, zone=person.zone, now=now)
     judge = Judge(session, person.id, now=now, lock=True)
-    if not wish.has_choice:
-        # No other node would do: whoever waits for it here looks once, and then at the newest.
-        leases.lock_nodes(session, [node.id for node in wish.nodes])
+    # No other node than those it names would do: who waits for them here then sees the newest.
+    wish = wish_of(session, block, zone=person.zone, now=now, lock=True)
     for _ in range(TRIES):
         choice = choose(judge, wish, replaces=replaces)
         if not choice.chosen:

@@ -7,7 +7,7 @@ from datetime import datetime, time, timedelta
 from itertools import groupby
 
 from fastapi import APIRouter
-from sqlalchemy import select, true
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.auth import SignedIn
@@ -26,7 +26,7 @@ from core.policy.local_time import edge, show
 from core.policy.matching import ALL
 from core.policy.sections import Period, Quota, Scope
 from core.policy.verdict import Grant, LeaseFact, Left, Member, NodeRef, Request, Situation
-from core.situation import BOOKABLE, counted_since, lease_facts, ref_of
+from core.situation import BOOKABLE, counted_since, leases_of_all, ref_of
 from core.tables.kinds import Role
 from core.tables.leases import Occupancy
 from core.tables.nodes import Node
@@ -227,7 +227,7 @@ def _people(session: Session, policy: Policy, *, since: datetime) -> People:
     return People(
         members=[member for member in members if policy.lets_in(member)],
         exceptions=exceptions,
-        facts=lease_facts(session, true(), since=since),
+        facts=leases_of_all(session, since=since),
     )
 
 

@@ -28,7 +28,6 @@ from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
 from core.clock import utc_now
-from core.database import database_time
 from core.errors import BadRequest, Forbidden
 from core.policy.grid import HOUR
 from core.states import LeaseState
@@ -56,8 +55,7 @@ def book_lease(
 
     def work(session: Session, bells: Bells) -> LeaseView:
         def make() -> str:
-            now = database_time(session)
-            return booking.book(session, person, wanted, now=now)
+            return booking.book(session, person, wanted, now=utc_now())
 
         lease_id = once(
             session, user_id=person.id, key=key, body_sha256=body_sha256, now=utc_now(), make=make
@@ -146,7 +144,7 @@ def change_lease(
 
     def work(session: Session, bells: Bells) -> LeaseView:
         lease = booking.owned(session, lease_id, person)
-        now = database_time(session)
+        now = utc_now()
         if change.protected is not None and change.protected is not lease.protected:
             lease.protected = change.protected
             audit.record(
@@ -177,7 +175,7 @@ def extend_lease(
             end = moment_of(wanted.end, wanted.zone, param="end")
         else:
             end = lease.hold_end + (wanted.hours or 0) * HOUR
-        booking.extend(session, lease, person, end, now=database_time(session))
+        booking.extend(session, lease, person, end, now=utc_now())
         _record(session, lease, person, "lease.extend")
         bells.scheduler = True
         session.flush()
@@ -209,7 +207,7 @@ def swap_lease(
     def work(session: Session, bells: Bells) -> LeaseView:
         lease = booking.owned(session, lease_id, person, lock=True)
         _require_own(lease, person)
-        now = database_time(session)
+        now = utc_now()
         new_id = booking.swap(session, lease, person, wanted, now=now)
         bells.scheduler = True
         session.flush()
@@ -226,7 +224,7 @@ def restore_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) ->
     def work(session: Session, bells: Bells) -> LeaseView:
         lease = booking.owned(session, lease_id, person, lock=True)
         _require_own(lease, person)
-        now = database_time(session)
+        now = utc_now()
         new_id = booking.restore(session, lease, person, now=now)
         bells.scheduler = True
         session.flush()
@@ -248,16 +246,14 @@ def delete_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> 
 
 def _give_back(session: Session, lease_id: str, person: Person, bells: Bells) -> None:
     lease = booking.owned(session, lease_id, person, lock=True)
-    now = database_time(session)
+    now = utc_now()
     booking.give_back(session, lease, person, bells, now=now)
     _record(session, lease, person, "lease.give_back")
 
 
 def _record(session: Session, lease: Lease, person: Person, action: str) -> None:
     if lease.user_id != person.id:
-        audit.record(
-            session, person.id, action, lease.id, now=database_time(session), owner=lease.user_id
-        )
+        audit.record(session, person.id, action, lease.id, now=utc_now(), owner=lease.user_id)
 
 
 def _require_own(lease: Lease, person: Person) -> None:

@@ -19,7 +19,6 @@ from api.schemas import Page
 from api.text_types import After, Limit, PlainText
 from core import waitlist
 from core.clock import utc_now
-from core.database import database_time
 from core.errors import BadRequest, Conflict, NotFound
 from core.tables.kinds import OfferState, WaitState
 from core.tables.leases import Offer, Wait
@@ -90,7 +89,7 @@ def leave_waitlist(wait_id: PlainText, person: SignedIn, process: ProcessDep) ->
 
     def work(session: Session, bells: Bells) -> None:
         wait = _locked(session, wait_id, person)
-        waitlist.leave(session, wait, now=database_time(session))
+        waitlist.leave(session, wait, now=utc_now())
         bells.scheduler = True
 
     process.transact(work)
@@ -103,7 +102,7 @@ def accept_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> L
 
     def work(session: Session, bells: Bells) -> LeaseView:
         made = _open_offer(session, _locked(session, wait_id, person))
-        now = database_time(session)
+        now = utc_now()
         lease, verdict = waitlist.accept(session, made, actor=person.id, now=now)
         if lease is None:
             raise refusal_of(verdict)
@@ -121,7 +120,7 @@ def decline_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> 
     def work(session: Session, bells: Bells) -> WaitView:
         wait = _locked(session, wait_id, person)
         made = _open_offer(session, wait)
-        waitlist.let_pass(session, made, OfferState.DECLINED, now=database_time(session))
+        waitlist.let_pass(session, made, OfferState.DECLINED, now=utc_now())
         bells.scheduler = True
         session.flush()
         return _view(session, wait)
@@ -130,7 +129,7 @@ def decline_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> 
 
 
 def _join(session: Session, person: Person, wanted: NewWait) -> str:
-    now = database_time(session)
+    now = utc_now()
     if (wanted.node is None) == (wanted.node_class is None):
         raise BadRequest("node_class: wait for a class or for a node.", param="node_class")
     node_id = None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import BindParameter, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from api.leases.clock_times import day_of, moment_of, zone_of
@@ -15,6 +15,15 @@ from core.states import NodeState
 from core.tables.nodes import Node
 
 MAX_RANGE = timedelta(days=31)
+NAMES: BindParameter[list[str]] = bindparam("names", expanding=True)
+NAMED = select(Node).where(
+    or_(Node.name.in_(NAMES), Node.id.in_(NAMES)), Node.state != NodeState.RETIRED
+)
+NAMED_LOCKED = (  # in the order in which all lock nodes
+    NAMED.order_by(Node.id)
+    .with_for_update(key_share=True)
+    .execution_options(populate_existing=True)
+)
 
 
 @dataclass(frozen=True)
@@ -33,15 +42,15 @@ class Wish:
     is_flexible: bool
     prefer: Prefer = Prefer.EARLIEST
 
-    @property
-    def has_choice(self) -> bool:
-        """Whether it could be fulfilled on other nodes."""
-        return self.count < len(self.nodes)
 
+def wish_of(
+    session: Session, block: Block, *, zone: str, now: datetime, lock: bool = False
+) -> Wish:
+    """Read a request. `zone` is the person's, for a day without one. Raises BadRequest.
 
-def wish_of(session: Session, block: Block, *, zone: str, now: datetime) -> Wish:
-    """Read a request. `zone` is the person's, for a day without one. Raises BadRequest."""
-    nodes, count, what = _nodes(session, block)
+    With `lock`, nobody else takes hours of the nodes that it names until the transaction ends.
+    """
+    nodes, count, what = _nodes(session, block, lock=lock)
     if block.start is not None:
         if block.on or block.first_start or block.last_start:
             raise BadRequest("start: give a start, a day or a range of starts.", param="start")
@@ -88,18 +97,18 @@ def range_of(wanted: Block | NewWait, *, zone: str, hours: int) -> tuple[datetim
     return first, last
 
 
-def nodes_named(session: Session, names: Sequence[str], *, param: str) -> list[Node]:
+def nodes_named(
+    session: Session, names: Sequence[str], *, param: str, lock: bool = False
+) -> list[Node]:
     """The nodes of these names or ids, in that order; retired ones are not there any more."""
+    known: dict[str, Node] = {}
+    for node in session.scalars(NAMED_LOCKED if lock else NAMED, {"names": names}):
+        known |= {node.id: node, node.name: node}
     found = []
     for name in names:
-        node = session.scalars(
-            select(Node).where(
-                (Node.name == name) | (Node.id == name), Node.state != NodeState.RETIRED
-            )
-        ).first()
-        if node is None:
+        if name not in known:
             raise _unknown(session, param, name)
-        found.append(node)
+        found.append(known[name])
     if len({node.id for node in found}) < len(found):
         raise BadRequest(f"{param}: a node is named twice.", param=param)
     return found
@@ -112,14 +121,14 @@ def require_class(session: Session, name: str) -> None:
         raise _unknown(session, "node_class", name)
 
 
-def _nodes(session: Session, block: Block) -> tuple[list[Node], int, str]:
+def _nodes(session: Session, block: Block, *, lock: bool) -> tuple[list[Node], int, str]:
     if block.nodes:
         if block.node or block.node_class or block.count != 1:
             raise BadRequest("nodes: give names, one node, or a class.", param="nodes")
-        nodes = nodes_named(session, block.nodes, param="nodes")
+        nodes = nodes_named(session, block.nodes, param="nodes", lock=lock)
         return nodes, len(nodes), " and ".join(node.name for node in nodes)
     if block.node is not None:
-        (node,) = nodes_named(session, [block.node], param="node")
+        (node,) = nodes_named(session, [block.node], param="node", lock=lock)
         if block.node_class not in (None, node.class_name):
             raise BadRequest(
                 f"node_class: {node.name} is of class {node.class_name}.", param="node_class"

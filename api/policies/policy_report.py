@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import select, true
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.policies.policy_schemas import AffectedLease
@@ -14,7 +14,7 @@ from core.notices import NoticeKind, notify
 from core.policy.document import Policy, policy_for
 from core.policy.evaluate import evaluate
 from core.policy.verdict import LeaseFact, Member, NodeRef, Request, Situation
-from core.situation import exceptions_of, lease_facts, member_of, ref_of
+from core.situation import exceptions_of, leases_of_all, member_of, ref_of
 from core.states import LeaseState
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -69,7 +69,7 @@ def refused_under(
     """
     by_user: dict[str, list[LeaseFact]] = defaultdict(list)
     by_lab: dict[str | None, list[LeaseFact]] = defaultdict(list)
-    for fact in lease_facts(session, true(), since=EVER):
+    for fact in leases_of_all(session, since=EVER):
         by_user[fact.user_id].append(fact)
         by_lab[fact.lab_id].append(fact)
     members: dict[str, Member] = {}

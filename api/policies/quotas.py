@@ -18,9 +18,15 @@ from core.policy.asked import Asked
 from core.policy.document import Policy, Window, policy_for
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.verdict import NodeRef, Request, Situation
-from core.situation import counted_since, exceptions_of, lease_facts, member_of, ref_of
+from core.situation import (
+    counted_since,
+    exceptions_of,
+    leases_of_labs,
+    leases_of_user,
+    member_of,
+    ref_of,
+)
 from core.states import NodeState
-from core.tables.leases import Lease
 from core.tables.nodes import Node
 
 router = APIRouter(prefix="/v1/me", tags=["usage"])
@@ -57,8 +63,8 @@ def _quotas(session: Session, user_id: str, now: datetime) -> list[QuotaView]:
         since = counted_since(policy, now)
         situation = Situation(
             now=now,
-            own=lease_facts(session, Lease.user_id == user_id, since=since),
-            lab=lease_facts(session, Lease.lab_id.in_(member.lab_ids), since=since),
+            own=leases_of_user(session, user_id, since=since),
+            lab=leases_of_labs(session, member.lab_ids, since=since),
             exceptions=exceptions_of(session, user_id),
         )
         left = quotas.left(Asked.of(request, situation, policy), granted=False)

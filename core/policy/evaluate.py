@@ -112,11 +112,13 @@ def _block_starts(asked: Asked, offers: int) -> tuple[datetime, ...]:
     found: list[tuple[bool, timedelta, datetime]] = []
     for number in range(SEARCHED_HOURS):
         for start in (before - number * HOUR, before + (number + 1) * HOUR):
-            if len(found) >= enough:
-                break
             warned = None if start < asked.earliest_start else _is_warned(asked.at(start))
             if warned is not None:
                 found.append((warned, abs(start - middle), start))
+            if len(found) == enough:
+                break
+        if len(found) == enough:
+            break
     return tuple(sorted(start for _, _, start in sorted(found)[:offers]))
 
 

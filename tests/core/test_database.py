@@ -16,6 +16,7 @@ from core.database import Database
 from core.tables.people import Lab
 
 pytestmark = pytest.mark.race
+on_postgresql = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -145,6 +146,50 @@ def test_a_writer_of_another_process_is_waited_for_and_readers_are_not(database_
     writer.join(60)
     assert labs(database) == ["ours", "theirs"]
     database.close()
+
+
+@on_postgresql
+def test_connections_that_the_server_has_ended_cost_no_request(database: Database) -> None:
+    with database.read() as one, database.read() as two, database.write() as three:
+        ids = [each.scalar(text("SELECT pg_backend_pid()")) for each in (one, two, three)]
+    other = Database(database.url.render_as_string(hide_password=False))
+    with other.read() as session:
+        ended = text("SELECT bool_and(pg_terminate_backend(pid, 10000)) FROM unnest(:ids) pid")
+        assert session.scalar(ended, {"ids": ids})
+    other.close()
+    assert labs(database) == []
+    add(database, "a")
+    with database.read() as one, database.read() as two:
+        assert [each.scalar(select(Lab.id)) for each in (one, two)] == ["a", "a"]
+
+
+@on_postgresql
+def test_a_connection_that_was_long_unused_is_asked_before_it_is_taken(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(database.engine.dialect, "do_ping", lambda _: asked.append("still there?"))
+    add(database, "a")
+    add(database, "b")
+    assert asked == []
+    monkeypatch.setattr("core.database.IDLE_S", 0.0)
+    assert labs(database) == ["a", "b"]
+    assert asked == ["still there?"]
+
+
+def test_a_reader_keeps_no_transaction_open_and_writes_nothing(database: Database) -> None:
+    add(database, "a")
+    with database.read() as session:
+        lab = session.get_one(Lab, "a")
+        lab.name = "changed"
+        session.scalars(select(Lab)).all()
+        if not database.is_sqlite:
+            mine = session.scalar(text("SELECT pg_backend_pid()"))
+            with database.read() as other:
+                asked = "SELECT state FROM pg_stat_activity WHERE pid = :pid"
+                assert other.scalar(text(asked), {"pid": mine}) == "idle"
+    with database.read() as session:
+        assert session.get_one(Lab, "a").name == "a"
 
 
 @pytest.mark.db
