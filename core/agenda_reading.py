@@ -29,7 +29,8 @@ class Found:
     """An agenda as it stands now."""
 
     agenda: Agenda
-    lease: Lease
+    last_lease: str
+    """Id of the lease at whose end its jobs are stopped, mostly its own."""
     slots: int
     jobs: Sequence[Job]
     outlook: Outlook
@@ -105,7 +106,7 @@ def _found(
     waits = any(job.state is JobState.QUEUED for job in jobs)
     return Found(
         agenda=agenda,
-        lease=lease,
+        last_lease=last.id,
         slots=slots,
         jobs=jobs,
         outlook=outlook(

@@ -21,6 +21,8 @@ TITLES: dict[str, str] = {
     NoticeKind.OFFER_EXPIRED: "An offer has ended",
     NoticeKind.LEASE_FLAGGED: "A new policy would not allow your lease",
     NoticeKind.LEASE_CLOCK_MOVED: "Your lease is at another time of day now",
+    NoticeKind.AGENDA_LATE: "Your agenda will not end in time",
+    NoticeKind.AGENDA_CUT: "Something of your agenda was cut",
     NoticeKind.STORAGE_NEARLY_FULL: "Your storage is nearly full",
     NoticeKind.TEST: "This is a test",
 }

@@ -29,6 +29,9 @@ class NoticeKind(StrEnum):
     LEASE_CLOCK_MOVED = "lease_clock_moved"
     BLOCK_OFFERED = "block_offered"
     OFFER_EXPIRED = "offer_expired"
+    AGENDA_LATE = "agenda_late"
+    AGENDA_CUT = "agenda_cut"
+    """One of its jobs by its wall time, or all that is left of it by the end of its lease."""
     TEST = "test"
     STORAGE_NEARLY_FULL = "storage_nearly_full"
 

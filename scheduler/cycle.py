@@ -32,7 +32,7 @@ from core.tables.nodes import Node
 from core.timekeeping import Timekeeper
 from core.transitions import advance, explain, note
 from core.words import clock, in_words
-from scheduler import handover, offers, reaper, rescue, turns, walk_ins
+from scheduler import agenda_notices, handover, offers, reaper, rescue, turns, walk_ins
 from scheduler.backfill import Rules
 from scheduler.borrowing import Clearing
 from scheduler.dispatch import Dispatcher
@@ -46,6 +46,7 @@ from scheduler.snapshot import Snapshot, Waiting, take_snapshot
 
 ACTOR = "scheduler"
 WAITLIST_EVERY = timedelta(seconds=5)
+AGENDAS_EVERY = timedelta(seconds=10)
 MAX_IN_VAIN = 10
 HANDOVERS = 3  # stop, end, begin: what one cycle can bring about on one node
 PORTS = range(15_000, 32_768)  # below those that Linux takes for clients' connections
@@ -70,6 +71,7 @@ class Scheduler:
     holiday: reaper.Holiday = field(default_factory=reaper.Holiday)
     refusals: walk_ins.Refusals = field(default_factory=walk_ins.Refusals)
     waitlist_looked_at: datetime | None = None
+    agendas_looked_at: datetime | None = None
     timekeeper: Timekeeper = field(init=False)
 
     def __post_init__(self) -> None:
@@ -133,6 +135,7 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
     scheduler.dispatcher.tell_viewers(started)
     scheduler.dispatcher.ring_again(world)
     tell(scheduler, waiting)  # 8. why the others wait: their owners see this sentence
+    tell_of_agendas(scheduler, now)  # 9. whose agenda will not end in time
     return started
 
 
@@ -282,6 +285,15 @@ def serve_waitlist(scheduler: Scheduler, now: datetime, *, at_once: bool) -> int
         return 0
     scheduler.waitlist_looked_at = now
     return offers.serve(scheduler.database, scheduler.leadership, now)
+
+
+def tell_of_agendas(scheduler: Scheduler, now: datetime) -> int:
+    """Look every few seconds whether an agenda has become late or was cut; how much was told."""
+    looked_at = scheduler.agendas_looked_at
+    if looked_at is not None and looked_at <= now < looked_at + AGENDAS_EVERY:
+        return 0
+    scheduler.agendas_looked_at = now
+    return agenda_notices.serve(scheduler.database, scheduler.leadership, now)
 
 
 def give_up_claim(scheduler: Scheduler, move: handover.Move) -> None:

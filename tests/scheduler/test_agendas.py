@@ -1,14 +1,18 @@
 """Agendas in the scheduler: one after the other, beside each other, and called off."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from core.agenda import OnFailure, place_of
 from core.database import Database
+from core.notices import NoticeKind
 from core.states import JobState, Outcome
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job
+from core.tables.notices import Notice
 from scheduler.cycle import read_world
 from scheduler.ordering import next_first
 from tests.scheduler.world import World, at
@@ -168,6 +172,95 @@ def test_of_ones_jobs_the_order_is_the_one_that_the_forecast_counts_on(world: Wo
         jobs, key=lambda job: (place_of(places[job].queued_at, places[job].wall_time_s), job)
     )
     assert [job.id for job in order] == by_place
+
+
+# --------------------------------------------------------------------------- what its owner is told
+
+
+def told(world: World) -> list[tuple[str, str]]:
+    """Kind and message of every notice to the agenda's owner, in order."""
+    with world.database.read() as session:
+        rows = session.scalars(select(Notice).order_by(Notice.id)).all()
+    assert {row.subject for row in rows} <= {"agenda_1"}
+    assert {row.user_id for row in rows} <= {"user_ada"}
+    return [(row.kind, str(row.facts["message"])) for row in rows]
+
+
+def look(world: World, moment: datetime) -> None:
+    """A cycle at this moment, in a world where every node is heard."""
+    world.now = moment
+    world.report()
+    world.cycle()
+
+
+def test_who_becomes_late_is_told_once_by_whichever_scheduler(world: World) -> None:
+    lease = begun(world, hours=2)
+    agenda(world, lease, ["50min", "50min"])  # 101 of 115 minutes
+    with world.database.write() as session:
+        for job in session.scalars(select(Job)):
+            job.not_before = at(14)  # it can't start
+    look(world, at(12, 10))
+    assert told(world) == []
+    look(world, at(12, 20))
+    look(world, at(12, 30))
+    world.scheduler = world.new_scheduler("second")
+    look(world, at(12, 40))
+    ((kind, message),) = told(world)
+    assert kind == NoticeKind.AGENDA_LATE
+    assert "lab (agenda_1) fitted into its lease, and does not any more. Over by 6min" in message
+    assert f"trainyard leases extend {lease} 1" in message
+    assert "cancel what can be left out of tiny and tiny" in message
+
+
+def test_who_did_not_fit_from_the_beginning_is_not_told_that_it_is_late(world: World) -> None:
+    lease = begun(world, hours=2)
+    agenda(world, lease, ["90min", "50min"])
+    look(world, at(12, 30))
+    assert told(world) == []
+
+
+def test_nobody_is_told_before_the_lease_or_while_all_is_in_time(world: World) -> None:
+    lease = world.book(world.node(), at(14), 2)
+    one, _ = agenda(world, lease, ["50min", "50min"])
+    look(world, at(13, 30))
+    look(world, at(14))
+    world.runs(one)
+    look(world, at(14, 13))
+    assert told(world) == []
+
+
+def test_of_each_job_that_its_wall_time_cuts_the_owner_is_told_once(world: World) -> None:
+    lease = begun(world)
+    one, two = agenda(world, lease, ["20min", "20min"])
+    for job in (one, two):
+        world.cycle()
+        world.runs(job)
+        finish(world, job, Outcome.TIME_LIMIT)
+        look(world, world.now + timedelta(minutes=1))
+        look(world, world.now + timedelta(minutes=1))
+    first, second = told(world)
+    assert first[0] == second[0] == NoticeKind.AGENDA_CUT
+    assert f"tiny ({one}) of lab (agenda_1) was cut: its wall time was used up." in first[1]
+    assert f"({two})" in second[1]
+
+
+def test_of_what_the_end_of_the_lease_leaves_over_the_owner_is_told_once(world: World) -> None:
+    lease = begun(world, hours=1)
+    one, _ = agenda(world, lease, ["80min", "20min"])  # submitted anyway
+    world.cycle()
+    world.runs(one)
+    look(world, at(12, 55))
+    world.saves(one)
+    world.exits(one, Outcome.LEASE_ENDED)
+    assert told(world) == []
+    look(world, at(12, 57))
+    look(world, at(12, 58))
+    world.scheduler = world.new_scheduler("second")
+    look(world, at(13, 30))
+    ((kind, message),) = told(world)
+    assert kind == NoticeKind.AGENDA_CUT
+    assert "its lease is over since 12:55 UTC" in message
+    assert "and tiny had not ended, tiny had not begun. They go on, saved" in message
 
 
 def test_jobs_of_no_agenda_are_not_touched(world: World) -> None:

@@ -1,0 +1,89 @@
+"""What the owner of an agenda is told unasked: that it is late, and what was cut. Pure."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from core.agenda import HANDOVER, LATE_S, Line, Outlook, Standing
+from core.agenda_words import summary
+from core.notices import NoticeKind
+from core.states import TERMINAL_JOB
+from core.words import clock, in_words
+
+WHOLE = ""  # what is told of the agenda, and not of one of its jobs
+
+
+@dataclass(frozen=True)
+class News:
+    """One thing to be told, once."""
+
+    kind: NoticeKind
+    about: str
+    """Id of the job, or WHOLE."""
+    message: str
+
+
+Told = Collection[tuple[str, str]]
+"""Kind and `about` of what its owner has been told."""
+
+
+def news(
+    found: Outlook, *, called: str, last_lease: str, job_ids: Sequence[str], told: Told
+) -> list[News]:
+    """What is to be told of an agenda now. `called`: its name and id; `last_lease`: the lease at
+    whose end its jobs are stopped; `job_ids`: of its jobs, in their order.
+
+    One that did not fit as it was planned is not late: its owner knew, and wanted it anyway.
+    """
+    wanted = [
+        _cut(line, job_id, called)
+        for line, job_id in zip(found.lines, job_ids, strict=True)
+        if line.item.standing is Standing.CUT
+    ]
+    left = [line for line in found.lines if line.item.state not in TERMINAL_JOB]
+    left = [line for line in left if line.item.standing is not Standing.PAUSED]
+    if left and found.now >= found.usable_end + HANDOVER:
+        wanted.append(_over(left, found, called))
+    elif found.begins <= found.now < found.usable_end and _has_become_late(found):
+        wanted.append(_late(left, found, called, last_lease))
+    return [one for one in wanted if (one.kind, one.about) not in told]
+
+
+def _has_become_late(found: Outlook) -> bool:
+    fitted = all(line.planned.end <= found.usable_end for line in found.lines)
+    return fitted and not found.fits and -found.spare_s >= LATE_S
+
+
+def _late(left: Sequence[Line], found: Outlook, called: str, last_lease: str) -> News:
+    advice = [f"make the lease longer (trainyard leases extend {last_lease} 1)"]
+    waiting = [line.item.name for line in left if line.item.standing is Standing.WAITING]
+    if waiting:
+        advice.append(
+            f"cancel what can be left out of {in_words(waiting)} (trainyard cancel JOB), or submit "
+            "it again with less wall time"
+        )
+    message = f"{called} fitted into its lease, and does not any more. {summary(found)} In time: "
+    return News(NoticeKind.AGENDA_LATE, WHOLE, f"{message}{'; or '.join(advice)}.")
+
+
+def _cut(line: Line, job_id: str, called: str) -> News:
+    item = line.item
+    reached = f" with {item.progress:.0%} of its steps done" if item.progress else ""
+    message = (
+        f"{item.name} ({job_id}) of {called} was cut: its wall time was used up{reached}. "
+        f"What it saved stays (trainyard checkpoints {job_id}). Submit it again with a longer "
+        "resources.wall_time, or with fewer steps."
+    )
+    return News(NoticeKind.AGENDA_CUT, job_id, message)
+
+
+def _over(left: Sequence[Line], found: Outlook, called: str) -> News:
+    stopped = [line.item.name for line in left if line.item.started_at is not None]
+    missed = [line.item.name for line in left if line.item.started_at is None]
+    parts = [f"{in_words(stopped)} had not ended"] if stopped else []
+    parts += [f"{in_words(missed)} had not begun"] if missed else []
+    message = (
+        f"{called} was cut: its lease is over since {clock(found.usable_end, found.now)}, and "
+        f"{', '.join(parts)}. They go on, saved, in your next lease if it begins within the hour, "
+        "else in the queue. Book hours for them, or cancel them: trainyard agenda cancel."
+    )
+    return News(NoticeKind.AGENDA_CUT, WHOLE, message)

@@ -1,0 +1,87 @@
+"""Tells the owners of agendas, once, what `core.agenda_news` finds."""
+
+from datetime import datetime, timedelta
+
+import structlog
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from core.agenda_news import News, news
+from core.agenda_reading import Found, read_agendas
+from core.database import Database
+from core.notices import NoticeKind, notify
+from core.states import LIVE_JOB, WAITING_JOB, JobState, LeaseState, Outcome
+from core.tables.agendas import Agenda, AgendaJob
+from core.tables.jobs import Job
+from core.tables.leases import Lease
+from core.tables.nodes import Node, NodeClass
+from core.tables.notices import Notice
+from scheduler.offers import Leader
+
+KINDS = (NoticeKind.AGENDA_LATE, NoticeKind.AGENDA_CUT)
+LOOKED_BACK = timedelta(days=1)  # for what was cut while no scheduler was there
+
+log = structlog.get_logger()
+
+
+def serve(database: Database, leader: Leader, now: datetime) -> int:
+    """Tell what has not been told; how much that was. What was told, the notices themselves say."""
+    with database.read() as session:
+        due = [found for found in _under_way(session, now) if _untold(session, found)]
+    told = 0
+    for found in due:
+        with leader.write() as session:
+            for one in _untold(session, found):  # another scheduler may have told it meanwhile
+                _tell(session, found, one, now)
+                log.info("agenda_told", agenda=found.agenda.id, kind=one.kind, about=one.about)
+                told += 1
+    return told
+
+
+def _under_way(session: Session, now: datetime) -> list[Found]:
+    """The agendas whose lease has begun, as they stand: with jobs left, or one that was cut."""
+    left = Job.state.in_((*WAITING_JOB, *LIVE_JOB))
+    cut = (Job.state == JobState.FAILED) & (Job.reason_code == Outcome.TIME_LIMIT)
+    ids = select(AgendaJob.agenda_id).join(Job, Job.id == AgendaJob.job_id)
+    rows = session.execute(
+        select(Agenda, Lease, NodeClass)
+        .join(Lease, Lease.id == Agenda.lease_id)
+        .join(Node, Node.id == Lease.node_id)
+        .join(NodeClass, NodeClass.name == Node.class_name)
+        .where(
+            Lease.state != LeaseState.CANCELLED,
+            Lease.hold_start <= now,
+            or_(
+                Agenda.id.in_(ids.where(left)),
+                (Lease.hold_end > now - LOOKED_BACK) & Agenda.id.in_(ids.where(cut)),
+            ),
+        )
+        .order_by(Agenda.id)
+    )
+    return read_agendas(session, [(agenda, lease, of) for agenda, lease, of in rows], now=now)
+
+
+def _untold(session: Session, found: Found) -> list[News]:
+    agenda = found.agenda
+    notices = session.execute(
+        select(Notice.kind, Notice.facts).where(
+            Notice.user_id == agenda.user_id, Notice.subject == agenda.id, Notice.kind.in_(KINDS)
+        )
+    )
+    return news(
+        found.outlook,
+        called=f"{agenda.name} ({agenda.id})",
+        last_lease=found.last_lease,
+        job_ids=[job.id for job in found.jobs],
+        told={(kind, str(facts["about"])) for kind, facts in notices},
+    )
+
+
+def _tell(session: Session, found: Found, one: News, now: datetime) -> None:
+    facts: dict[str, object] = {
+        "message": one.message,
+        "about": one.about,
+        "lease": found.agenda.lease_id,
+        "usable_end": found.outlook.usable_end.isoformat(),
+    }
+    notify(session, found.agenda.user_id, one.kind, found.agenda.id, facts, now=now)
