@@ -20,6 +20,13 @@ from strategies.spec import TrainSpec
 
 CAPACITY = 10_000
 USED_STATES = (NodeState.PENDING, NodeState.READY, NodeState.DRAINING, NodeState.MAINTENANCE)
+READY_NODES = func.count(Node.id).filter(Node.state == NodeState.READY)
+CLASSES = (  # built once, as each submission asks it
+    select(NodeClass.name, NodeClass.version, NodeClass.hardware, READY_NODES, func.count(Node.id))
+    .join(Node, Node.class_name == NodeClass.name)
+    .where(Node.state.in_(USED_STATES))
+    .group_by(NodeClass.name)
+)
 
 
 @dataclass(frozen=True)
@@ -99,15 +106,7 @@ def training_key(spec: JobSpec) -> str:
 
 def classes_on_offer(session: Session, only: str | None = None) -> Sequence[ClassOnOffer]:
     """The node classes that have nodes in use, smallest first; or only the one named."""
-    ready = func.count(Node.id).filter(Node.state == NodeState.READY)
-    query = (
-        select(NodeClass.name, NodeClass.version, NodeClass.hardware, ready, func.count(Node.id))
-        .join(Node, Node.class_name == NodeClass.name)
-        .where(Node.state.in_(USED_STATES))
-        .group_by(NodeClass.name)
-    )
-    if only is not None:
-        query = query.where(NodeClass.name == only)
+    query = CLASSES if only is None else CLASSES.where(NodeClass.name == only)
     offers = [
         ClassOnOffer(name, version, Hardware.model_validate(hardware), ready_nodes, num_nodes)
         for name, version, hardware, ready_nodes, num_nodes in session.execute(query)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from api.errors import InvalidRequest, validation_items
@@ -32,6 +32,11 @@ from strategies.planning.planner import DOES_NOT_FIT, Plan
 from strategies.spec import HUB, ModelName
 
 OWN_SCRIPT = ("command", "entrypoint")
+OPEN_JOBS = (  # built once, as each submission asks it
+    select(func.count())
+    .select_from(Job)
+    .where(Job.user_id == bindparam("user_id"), Job.state.in_(LIVE_JOB + WAITING_JOB))
+)
 
 
 @dataclass(frozen=True)
@@ -226,11 +231,7 @@ def check_queue(session: Session, user_id: str, max_jobs: int, *, adding: int = 
     limit. Under `lock_user`."""
     if not max_jobs:
         return
-    open_jobs = session.scalar(
-        select(func.count())
-        .select_from(Job)
-        .where(Job.user_id == user_id, Job.state.in_(LIVE_JOB + WAITING_JOB))
-    )
+    open_jobs = session.scalar(OPEN_JOBS, {"user_id": user_id})
     assert open_jobs is not None
     if open_jobs + adding > max_jobs:
         more = "" if adding == 1 else f", so {adding} more are too many"
