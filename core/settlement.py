@@ -63,7 +63,10 @@ def of_release(hold_end: datetime, *, freed_from: datetime, rules: Cancel, by: s
 
 def of_no_show(hold_end: datetime, *, node_name: str) -> Settlement:
     """An active lease in which nothing has run."""
-    message = f"Taken back: nothing had run in the lease on {node_name}. It counts as a whole."
+    message = (
+        f"Taken back: nothing had run in the lease on {node_name}. It counts, apart from hours for "
+        "which others are charged."
+    )
     return Settlement(True, NO_SHOW, message, charged_end=hold_end)
 
 

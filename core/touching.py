@@ -113,7 +113,13 @@ def go_on(session: Session, lease: Lease, following: Lease, *, now: datetime, ac
     if lease.state is not LeaseState.ACTIVE or following.state is not LeaseState.BOOKED:
         return False
     node = session.get_one(Node, lease.node_id)
-    _take_along(session, lease, following)
+    session.execute(
+        update(Job)
+        .where(Job.lease_id == lease.id, Job.state.not_in(TERMINAL_JOB))
+        .values(lease_id=following.id)
+        .execution_options(synchronize_session=False)
+    )
+    pass_attempts_on(session, lease, following)
     message = f"Ended at {lease.hold_end:%H:%M} UTC; {following.id} goes on where it was."
     ended = leases.end(session, lease, at=lease.hold_end, now=now, message=message, actor=actor)
     begun = advance(
@@ -130,14 +136,9 @@ def go_on(session: Session, lease: Lease, following: Lease, *, now: datetime, ac
     return True
 
 
-def _take_along(session: Session, lease: Lease, following: Lease) -> None:
-    """Jobs that name the lease, and the parts of attempts that are live in it on its node."""
-    session.execute(
-        update(Job)
-        .where(Job.lease_id == lease.id, Job.state.not_in(TERMINAL_JOB))
-        .values(lease_id=following.id)
-        .execution_options(synchronize_session=False)
-    )
+def pass_attempts_on(session: Session, lease: Lease, to: Lease) -> None:
+    """The attempts that are live in a lease on its node are in another one from now on: nothing
+    is stopped, and the node hears their new deadlines at its next poll."""
     live = session.scalars(
         select(Attempt.id)
         .join(Part, Part.attempt_id == Attempt.id)
@@ -151,12 +152,12 @@ def _take_along(session: Session, lease: Lease, following: Lease) -> None:
     session.execute(
         update(Part)
         .where(Part.attempt_id.in_(live), Part.lease_id == lease.id)
-        .values(lease_id=following.id)
+        .values(lease_id=to.id)
         .execution_options(synchronize_session="fetch")
     )
     session.execute(
         update(Attempt)
         .where(Attempt.id.in_(live), Attempt.lease_id == lease.id)
-        .values(lease_id=following.id)
+        .values(lease_id=to.id)
         .execution_options(synchronize_session="fetch")
     )

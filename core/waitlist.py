@@ -106,13 +106,16 @@ def ahead_of(session: Session, wait: Wait) -> int:
     return before.index(wait.id)
 
 
-def find(session: Session, wait: Wait, *, now: datetime) -> Free | None:
-    """The first block that is free, fits the wish and is allowed; None if there is none."""
+def find(session: Session, wait: Wait, *, now: datetime, node_id: str | None = None) -> Free | None:
+    """The first block that is free, fits the wish and is allowed, on any node or on this one; None
+    if there is none."""
     query = select(Node).where(Node.state.in_(BOOKABLE)).order_by(Node.name)
     if wait.node_id is not None:
         query = query.where(Node.id == wait.node_id)
     else:
         query = query.where(Node.class_name == wait.node_class)
+    if node_id is not None:
+        query = query.where(Node.id == node_id)
     nodes = session.scalars(query).all()
     passed = session.execute(
         select(Offer.node_id, Offer.hold_start, Offer.hold_end).where(Offer.wait_id == wait.id)
@@ -135,6 +138,12 @@ def find(session: Session, wait: Wait, *, now: datetime) -> Free | None:
                 return Free(node.id, start, end)
             start += HOUR
     return None
+
+
+def is_wanted(session: Session, node_id: str, *, until: datetime, now: datetime) -> bool:
+    """Whether somebody in line could be offered hours of a node that begin before `until`."""
+    found = (find(session, wait, now=now, node_id=node_id) for wait in in_line(session))
+    return any(free is not None and free.start < until for free in found)
 
 
 def offer(session: Session, wait: Wait, free: Free, *, now: datetime) -> Offer | None:

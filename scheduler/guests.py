@@ -1,8 +1,9 @@
 """Which leases take guests: jobs of others, while the owner has not come. Pure.
 
-A guest runs in the owner's lease, on nodes that nothing has run on since the lease began. It can be
-stopped with a checkpoint, and is as soon as a job of the owner names the lease (`handover.Recall`),
-when the lease is taken back, and at its end like everything that runs in it.
+A guest runs in the owner's lease, on nodes that nothing of theirs has run on since the lease began.
+It can be stopped with a checkpoint, and is as soon as a job of the owner names the lease
+(`handover.Recall`), and at its end like everything that runs in it. When the lease is taken back it
+goes on if it may (`succession`). The guests in one lease are one person's, like all on one node.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,11 @@ def open_to_guests(world: Snapshot) -> Sequence[LeaseSeen]:
     """Those that take one now, as the policies of their nodes say; the one that ends last first."""
     found = [lease for lease in world.leases.values() if _takes_guests(lease, world)]
     return sorted(found, key=lambda lease: (-lease.usable_end.timestamp(), lease.id))
+
+
+def persons(world: Snapshot) -> dict[str, str]:
+    """Whose guests are in a lease, by its id."""
+    return {one.lease_id: one.user_id for one in world.attempts if one.guest}
 
 
 def _takes_guests(lease: LeaseSeen, world: Snapshot) -> bool:

@@ -26,6 +26,7 @@ from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import advance, say
 from core.words import clock
+from scheduler import succession
 from scheduler.sentences import unavailable
 from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
 
@@ -96,7 +97,8 @@ class Warn:
 
 @dataclass(frozen=True)
 class Reclaim:
-    """active -> ending: nobody has come, so its hours are for others."""
+    """active -> ending: nobody has come, so its hours are for others. Or active -> ended, and its
+    guest has them at once."""
 
     lease: LeaseSeen
     appointment: Due
@@ -201,7 +203,7 @@ def carry_out(session: Session, move: Move, now: datetime, holder: str) -> list[
         case Warn(seen, reclaim_at):
             _warn(session, seen, reclaim_at, now)
         case Reclaim(seen):
-            _reclaim(session, seen, now)
+            return _reclaim(session, seen, now)
         case NotYet(seen, why):
             say(session, _lease(session, seen), why)
         case NeverBegan(seen):
@@ -232,7 +234,9 @@ def carry_out(session: Session, move: Move, now: datetime, holder: str) -> list[
 
 
 def _lock(session: Session, move: Planned | Stop) -> None:
-    """Nodes, then leases, and only then appointments: owners who change a lease do so too."""
+    """People, nodes, then leases, and only then appointments: as owners do who change a lease."""
+    if isinstance(move, Reclaim):
+        succession.lock(session, _lease(session, move.lease))
     if isinstance(move, GoOn):
         leases.lock_nodes(session, [move.lease.node_id])
         leases.lock_lease(session, _lease(session, move.following))
@@ -396,14 +400,16 @@ def _warn(session: Session, seen: LeaseSeen, reclaim_at: datetime, now: datetime
     notify(session, seen.user_id, NoticeKind.LEASE_IDLE, seen.id, facts, now=now)
 
 
-def _reclaim(session: Session, seen: LeaseSeen, now: datetime) -> None:
+def _reclaim(session: Session, seen: LeaseSeen, now: datetime) -> list[str]:
+    """The ids of the jobs that go on in it; what else runs there is asked to stop when it ends."""
     lease = _lease(session, seen)
+    until = lease.hold_end
     node = session.get_one(Node, lease.node_id)
     rules = rules_for(session, lease.user_id, node)
     settled = settlement.of_no_show(lease.hold_end, node_name=node.name)
     freed = settlement.freed_from(now, grace_s=lease.grace_s, anchor=rules.grid.anchor)
     if not leases.release(session, lease, end=freed, settlement=settled, now=now, actor=ACTOR):
-        return
+        return []
     since = now - timedelta(days=rules.no_show.within_days)
     session.flush()
     strikes = len(leases.no_shows(session, lease.user_id, since=since))
@@ -415,6 +421,7 @@ def _reclaim(session: Session, seen: LeaseSeen, now: datetime) -> None:
         "strikes": strikes,
     }
     notify(session, lease.user_id, NoticeKind.LEASE_RECLAIMED, lease.id, facts, now=now)
+    return succession.go_on(session, lease, until=until, now=now, actor=ACTOR)
 
 
 def _penalty(rule: NoShow, strikes: int) -> str:

@@ -1,6 +1,6 @@
 """What becomes of every waiting job now: where it starts, or when it will. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +11,7 @@ from core.spec import format_duration
 from core.states import LeaseState
 from scheduler.backfill import Backfill, Forecast, Rules, Start, Want, earliest
 from scheduler.borrowing import Clearing, Lending
-from scheduler.guests import RECALLED_WITHIN, open_to_guests
+from scheduler.guests import RECALLED_WITHIN, open_to_guests, persons
 from scheduler.slots import FreeSlots
 from scheduler.snapshot import AttemptSeen, LeaseSeen, Snapshot, Waiting
 from scheduler.timeline import (
@@ -129,6 +129,7 @@ def decide(
     unplanned: dict[str, Later] = {}  # those that wait without a reservation
     free = FreeSlots(world)
     idle = open_to_guests(world) if rules.soft_fit else ()
+    guests = persons(world)
     for job in order:
         decision = _outside_the_queue(job, world, free)
         if decision is None:
@@ -138,7 +139,7 @@ def decide(
         if decision is None and job.id in claims:
             decision = lending.clear(job, claims[job.id])
         if decision is None:
-            decision = _as_guest(job, world, free, idle)
+            decision = _as_guest(job, world, free, idle, guests)
         if decision is None:
             decision = _later(job, walk, world, timeline)
         if isinstance(decision, WalkIn) and job.id not in claims:
@@ -147,6 +148,8 @@ def decide(
         if isinstance(decision, InLease):
             for lease, slots in zip(decision.leases, decision.slots, strict=True):
                 free.take(lease.node_id, slots)
+                if decision.is_guest:
+                    guests[lease.id] = job.user_id
         if isinstance(decision, Later) and decision.slot is None:
             unplanned[job.id] = decision
         decisions[job.id] = decision
@@ -341,9 +344,16 @@ def _beside_own_jobs(
 
 
 def _as_guest(
-    job: Waiting, world: Snapshot, free: FreeSlots, idle: Sequence[LeaseSeen]
+    job: Waiting,
+    world: Snapshot,
+    free: FreeSlots,
+    idle: Sequence[LeaseSeen],
+    guests: Mapping[str, str],
 ) -> InLease | None:
-    """On nodes of people who have not come to their leases, if it can be stopped when they do."""
+    """On nodes of people who have not come to their leases, if it can be stopped when they do.
+
+    `guests` says whose guests are in a lease already.
+    """
     if not job.may_be_cut:
         return None
     for class_name in job.classes:
@@ -351,7 +361,12 @@ def _as_guest(
         for lease in idle:
             node = world.nodes[lease.node_id]
             slots = free.lowest(node.id, job.ranks)
-            if slots is not None and node.class_name == class_name and lease.user_id != job.user_id:
+            if (
+                slots is not None
+                and node.class_name == class_name
+                and lease.user_id != job.user_id
+                and guests.get(lease.id, job.user_id) == job.user_id
+            ):
                 found.append((lease, slots))
         if len(found) >= job.num_nodes:
             leases, slots_of = zip(*found[: job.num_nodes], strict=True)

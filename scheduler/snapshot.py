@@ -116,6 +116,7 @@ class AttemptSeen:
     """When its wall time is used up at the latest."""
     gang: bool = False
     """It has several nodes."""
+    user_id: str = ""
     guest: bool = False
     """It runs in somebody else's lease, until that one's owner comes."""
 
@@ -404,6 +405,7 @@ def _attempts(session: Session, leases: Mapping[str, LeaseSeen]) -> list[Attempt
             Lease.hold_end,
             Attempt.started_at,
             Attempt.rendezvous.is_not(None).label("gang"),
+            Job.user_id,
             (Job.user_id != Lease.user_id).label("guest"),
             Job.wall_time_s,
             Job.used_s,

@@ -26,7 +26,7 @@ from core.periods import Per, Period, periods
 from core.states import Outcome
 from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, Job, Part
-from core.tables.kinds import OccupancyKind
+from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User
@@ -151,7 +151,7 @@ def _worked(
         .subquery()
     )
     rows = session.execute(
-        select(_name_of(by), Attempt, Part, saved.c.last)
+        select(_name_of(by), Attempt, Part, saved.c.last, Lease.kind, Lease.hold_start)
         .join(Part, Part.attempt_id == Attempt.id)
         .join(Lease, Lease.id == Part.lease_id)
         .join(Job, Job.id == Attempt.job_id)
@@ -168,13 +168,16 @@ def _worked(
         )
     )
     used, useful = [], []
-    for name, attempt, part, last_saved in rows:
+    for name, attempt, part, last_saved, kind, held_from in rows:
         gpus = len(part.slots)
         ended_at = part.ended_at or attempt.ended_at or now
-        used.append(Stretch(name, attempt.started_at, ended_at, gpus))
+        # Before it had its walk-in it ran as a guest, in hours that are not of who owns it.
+        walked_in = by is not By.NODE and kind is LeaseKind.WALK_IN
+        since_own = held_from if walked_in else attempt.started_at
+        used.append(Stretch(name, max(attempt.started_at, since_own), ended_at, gpus))
         kept_to = _kept_until(attempt, last_saved)
         if attempt.first_step_at is not None and kept_to is not None:
-            useful.append(Stretch(name, attempt.first_step_at, kept_to, gpus))
+            useful.append(Stretch(name, max(attempt.first_step_at, since_own), kept_to, gpus))
     return used, useful
 
 

@@ -95,6 +95,17 @@ def test_of_what_failed_without_a_checkpoint_nothing_is_useful(world: World) -> 
     assert (row["used_hours"], row["useful_hours"]) == (6.0, 0.0)
 
 
+def test_what_ran_as_a_guest_is_the_nodes_until_it_has_a_walk_in_of_its_own(world: World) -> None:
+    worked(world, outcome=Outcome.SUCCEEDED, saved_at=None)
+    with world.database.write() as session:
+        session.scalars(select(Lease)).one().hold_start = at(11.5)
+        session.scalars(select(Occupancy)).one().hold_start = at(11.5)
+    [row] = usage(world)["rows"]
+    assert (row["booked_hours"], row["used_hours"], row["useful_hours"]) == (5.0, 3.0, 3.0)
+    [by_node] = usage(world, by="node")["rows"]
+    assert by_node["used_hours"] == 6.0
+
+
 def test_days_are_those_of_the_zone_and_add_up(world: World) -> None:
     worked(world, outcome=Outcome.SUCCEEDED, saved_at=None)
     # In Auckland (+13:00) the 11th hour UTC begins a new day.
@@ -144,6 +155,7 @@ def test_a_walk_in_that_is_running_counts_up_to_now(world: World) -> None:
     with world.database.write() as session:
         attempt = session.scalars(select(Attempt)).one()
         attempt.started_at = utc_now() - timedelta(minutes=30)
+        session.scalars(select(Lease)).one().hold_start = attempt.started_at
     [row] = world.ann.get("/v1/usage").json()["total"]
     assert 1.0 <= row["used_hours"] < 1.1
 

@@ -65,6 +65,10 @@ class TownMachine(RuleBasedStateMachine):
     def book(self, node: int, ahead: int, hours: int, nodes: int, user: str) -> None:
         self.there.book(user=user, node=node, ahead=ahead, hours=hours, nodes=nodes)
 
+    @rule(user=PEOPLE, node=PICK, hours=st.integers(1, 3))
+    def stay_away(self, user: str, node: int, hours: int) -> None:
+        self.there.stay_away(user=user, node=node, hours=hours)
+
     @rule(pick=PICK, node=PICK, ahead=st.integers(0, 18), hours=st.integers(1, 3))
     def swap(self, pick: int, node: int, ahead: int, hours: int) -> None:
         self.there.swap(pick, node=node, ahead=ahead, hours=hours)
@@ -156,7 +160,7 @@ def step(town: Town, random: Random) -> None:
     pick, other = random.randrange(1000), random.randrange(1000)
     user, hours = random.choice(USERS), random.randint(1, 3)
     ahead = random.randint(0, 18)
-    match random.randrange(16):
+    match random.randrange(17):
         case 0 | 1:
             town.submit(
                 wall=random.choice(WALLS),
@@ -169,6 +173,8 @@ def step(town: Town, random: Random) -> None:
             town.book(
                 user=user, node=pick, ahead=ahead, hours=hours, nodes=random.choice((1, 1, 2))
             )
+        case 16:
+            town.stay_away(user=user, node=pick, hours=hours)
         case 3:
             town.swap(pick, node=other, ahead=ahead, hours=hours)
         case 4:

@@ -30,6 +30,7 @@ from core.errors import Conflict, ServiceError
 from core.gang_exit import PartEnd
 from core.messages import ExitRecord, Phase
 from core.policy.grid import HOUR, hour_ceiling, usable_end
+from core.situation import Judge
 from core.states import (
     LIVE_ATTEMPT,
     LIVE_JOB,
@@ -118,6 +119,7 @@ class Town:
         self.started = self.world.now
         self.schedulers = 1
         self.granted = 0
+        self.stayed = 0
         with self.database.write() as session:
             session.add(
                 AppliedPolicy(
@@ -198,6 +200,16 @@ class Town:
             row = self.world.get_lease(lease_id)
             self.leases += self.live_together(row) or [lease_id]
             self.keeps_to_the_quotas(row)
+
+    def stay_away(self, *, user: str, node: int, hours: int) -> None:
+        """A block from the next hour on, to which nobody comes, and work of others for every node:
+        until it may have been taken back."""
+        self.book(user=user, node=node, ahead=0, hours=hours)
+        for other in USERS:
+            for _ in self.fakes if other != user else ():
+                self.submit(wall="3h", ranks=1, user=other)
+        for _ in range(9):
+            self.tick(TICK_S)
 
     def swap(self, pick: int, *, node: int, ahead: int, hours: int) -> None:
         """Another block for one that has not begun."""
@@ -367,9 +379,27 @@ class Town:
                     fake.exits[key] = Outcome.LEASE_ENDED
             if fake.connected:
                 self.heartbeat(fake)
+        guests = self.guests()
         for job_id in self.world.cycle():
             self.was_right_to_start(job_id)
+        self.who_stays_may(guests)
         self.everyone_who_waits_is_told_why()
+
+    def guests(self) -> dict[tuple[str, str], Lease]:
+        """By attempt and node the lease of somebody else that it runs in."""
+        with self.database.read() as session:
+            rows = session.execute(
+                select(Part.attempt_id, Part.node_id, Lease)
+                .join(Attempt, Attempt.id == Part.attempt_id)
+                .join(Job, Job.id == Attempt.job_id)
+                .join(Lease, Lease.id == Part.lease_id)
+                .where(
+                    Attempt.state.in_(LIVE_ATTEMPT),
+                    Part.ended_at.is_(None),
+                    Job.user_id != Lease.user_id,
+                )
+            ).all()
+        return {(attempt_id, node_id): lease for attempt_id, node_id, lease in rows}
 
     def heartbeat(self, fake: FakeNode) -> None:
         """What `api.nodes.heartbeat` and the agent make of one exchange."""
@@ -580,6 +610,51 @@ class Town:
                 job.lease_id,
                 *job.spec["leases"],
             )
+
+    def who_stays_may(self, guests: dict[tuple[str, str], Lease]) -> None:
+        """A guest that goes on when its host's lease is taken back has a walk-in of its owner, for
+        no longer than that lease, and is not started anew; nobody in line could have its hours."""
+        now = self.world.now
+        with self.database.read() as session:
+            for (attempt_id, node_id), before in guests.items():
+                part = session.scalars(
+                    select(Part).where(Part.attempt_id == attempt_id, Part.node_id == node_id)
+                ).one()
+                if part.lease_id == before.id:
+                    continue
+                lease = session.get_one(Lease, part.lease_id)
+                if lease.kind is LeaseKind.BOOKED:  # the host's next one, which touches it
+                    assert (lease.user_id, lease.node_id) == (before.user_id, node_id)
+                    assert lease.hold_start == before.hold_end
+                    continue
+                attempt = session.get_one(Attempt, attempt_id)
+                job = session.get_one(Job, attempt.job_id)
+                host = session.get_one(Lease, before.id)
+                assert (job.epoch, attempt.state in LIVE_ATTEMPT) == (attempt.epoch, True)
+                assert (host.state, host.settled_as) == (LeaseState.ENDED, "no_show")
+                assert (lease.user_id, lease.hold_start) == (job.user_id, now)
+                assert now + KILLED_AFTER < lease.hold_end <= before.hold_end
+                assert session.get_one(Node, node_id).state is NodeState.READY
+                for wait in session.scalars(select(Wait).where(Wait.state == WaitState.WAITING)):
+                    self.has_no_use_for(session, wait, lease)
+                self.stayed += 1
+
+    def has_no_use_for(self, session: Session, wait: Wait, lease: Lease) -> None:
+        """Not of its class, or its owner may not book there or has let an offer of it pass."""
+        if wait.node_class != self.class_of[lease.node_id]:
+            return
+        passed = session.scalars(
+            select(Offer).where(Offer.wait_id == wait.id, Offer.node_id == lease.node_id)
+        ).all()
+        judge = Judge(session, wait.user_id, now=self.world.now)
+        node = session.get_one(Node, lease.node_id)
+        start = max(wait.first_start, hour_ceiling(self.world.now + timedelta(minutes=5)))
+        while start <= wait.last_start and start < lease.hold_end:
+            end = start + wait.hours * HOUR
+            if not any(one.hold_start < end and one.hold_end > start for one in passed):
+                verdict = judge.verdict(node, start, end, replaces=[lease.id])
+                assert not verdict.ok, (wait.id, start, end)
+            start += HOUR
 
     def everyone_who_waits_is_told_why(self) -> None:
         """Holds after every cycle; in between a sentence may be of the moment before."""

@@ -1,0 +1,118 @@
+"""Who goes on where nobody came: the guest in a lease that is taken back, in a walk-in of its own.
+
+What runs in the lease then is not stopped if it could walk in there: nobody on the waitlist wants
+the hours, and the policy allows it. It has them no longer than the lease would have had them, so
+that no start that was promised to anybody moves. From then on it is a walk-in like any other.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core import leases, touching, waitlist
+from core.policy.grid import walk_in_end
+from core.rebooking import refund_rebooked
+from core.states import LIVE_ATTEMPT, AttemptState, NodeState
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.kinds import LeaseKind
+from core.tables.leases import Lease
+from core.tables.nodes import Node
+from core.transitions import note
+from core.words import clock
+from scheduler import walk_ins
+
+
+def lock(session: Session, lease: Lease) -> None:
+    """Whoever might go on in a lease, and its node; lock the lease itself after them."""
+    for user_id in sorted({job.user_id for job, _ in _live(session, lease)}):
+        walk_ins.lock_owner(session, user_id)
+    leases.lock_nodes(session, [lease.node_id])
+
+
+def go_on(
+    session: Session, lease: Lease, *, until: datetime, now: datetime, actor: str
+) -> list[str]:
+    """Give the hours of a lease that has just been released to its guest; the ids of the jobs that
+    go on, none if they have to stop.
+
+    `until` is when the lease would have ended. Call it with all of `lock` and the lease locked.
+    """
+    live = _live(session, lease)
+    node = session.get_one(Node, lease.node_id)
+    owners = {job.user_id for job, _ in live}
+    left_s = [
+        job.wall_time_s - job.used_s - int((now - (one.started_at or now)).total_seconds())
+        for job, one in live
+        if one.state is not AttemptState.STOPPING
+    ]
+    if not left_s or len(owners) > 1 or lease.user_id in owners:
+        return []
+    if node.state is not NodeState.READY or not node.clean:
+        return []
+    end = min(walk_in_end(now, max(0, *left_s), lease.grace_s), until)
+    if waitlist.is_wanted(session, node.id, until=end, now=now):
+        return []
+    try:
+        walk_in = _succeed(session, lease, node, owners.pop(), end=end, now=now, actor=actor)
+    except walk_ins.Refused:
+        return []
+    message = (
+        f"Goes on on {node.name} in {walk_in.id}, to {clock(end, now)} at most: nobody has come to "
+        f"{lease.id}, and nobody waits for its hours."
+    )
+    job_ids = [job.id for job, _ in live]
+    for job_id in job_ids:
+        note(session, job_id, "stayed", now=now, message=message, actor=actor)
+    return job_ids
+
+
+def _succeed(
+    session: Session,
+    lease: Lease,
+    node: Node,
+    user_id: str,
+    *,
+    end: datetime,
+    now: datetime,
+    actor: str,
+) -> Lease:
+    """The lease ends, and a walk-in has what ran in it; all of it or Refused and nothing."""
+    with session.begin_nested():
+        message = f"Ended at {clock(now, now)}; what ran there as a guest goes on."
+        leases.end(session, lease, at=now, now=now, message=message, actor=actor)
+        (terms,) = walk_ins.granted(session, user_id, [node], end=end, now=now)
+        walk_in = leases.take(
+            session,
+            user_id=user_id,
+            node=node,
+            kind=LeaseKind.WALK_IN,
+            start=now,
+            end=end,
+            grace_s=lease.grace_s,
+            now=now,
+            actor=actor,
+            message=f"Walk-in for what ran as a guest in {lease.id}, to {clock(end, now)} at most.",
+            terms=terms,
+        )
+        touching.pass_attempts_on(session, lease, walk_in)
+    refund_rebooked(session, walk_in, now=now)
+    return walk_in
+
+
+def _live(session: Session, lease: Lease) -> Sequence[tuple[Job, Attempt]]:
+    """The jobs in a lease on its node, with their attempts."""
+    rows = session.execute(
+        select(Job, Attempt)
+        .join(Attempt, Attempt.job_id == Job.id)
+        .join(Part, Part.attempt_id == Attempt.id)
+        .where(
+            Part.lease_id == lease.id,
+            Part.node_id == lease.node_id,
+            Part.ended_at.is_(None),
+            Attempt.state.in_(LIVE_ATTEMPT),
+        )
+        .order_by(Job.id)
+    )
+    return [(job, attempt) for job, attempt in rows]
