@@ -8,6 +8,9 @@ that has not run as long as the policy grants.
 
 It can't go in a circle: who gets nodes back is within the share from then on, so that nobody may
 preempt it, and who had to leave is beyond its own as long as its lab's other jobs run.
+
+A claim that saves checkpoints is soft-fitted like any job, also on nodes that others have to leave
+for it: else a lab of long jobs would never get back what it has lent where people book every day.
 """
 
 import math
@@ -20,6 +23,7 @@ from typing import NamedTuple
 from core.policy.document import Policy
 from core.states import JobState, LeaseState
 from core.tables.kinds import LeaseKind
+from scheduler.backfill import SoftNodes
 from scheduler.masks import lowest
 from scheduler.snapshot import AttemptSeen, LeaseSeen, NodeSeen, Snapshot, Waiting
 from scheduler.timeline import CLEANING_S, Timeline
@@ -60,6 +64,20 @@ class Clearing:
     """Borrowed jobs that are to be stopped for it now, on each of their nodes."""
     leaving: tuple[str, ...]
     """Ids of all jobs that are, or will be, on their way out."""
+    cut_at: float | None = None
+    """When a lease takes the nodes before its wall time is over: it is saved, and goes on later."""
+
+
+class _Choice(NamedTuple):
+    """Nodes that a claim could have if these jobs left."""
+
+    class_name: str
+    nodes: int
+    groups: tuple[Group, ...]
+    freed: int
+    """How many nodes they have to leave."""
+    end: float
+    """Until when it has them."""
 
 
 @dataclass
@@ -101,8 +119,11 @@ def fewest(groups: Iterable[Group], needed: int) -> tuple[Group, ...] | None:
 class Lending:
     """Who has what of whose share, while a cycle gives nodes out."""
 
-    def __init__(self, world: Snapshot, timeline: Timeline) -> None:
-        self._world, self._timeline = world, timeline
+    def __init__(
+        self, world: Snapshot, timeline: Timeline, soft: Mapping[str, SoftNodes] | None = None
+    ) -> None:
+        """`soft` says by class where jobs may be cut, and in how long a gap; None: nowhere."""
+        self._world, self._timeline, self._soft = world, timeline, soft or {}
         policies = {policy.id: policy for policy in world.policies.values()}
         self._policies = [policy for policy in policies.values() if policy.scheduling.shares]
         self._place = {
@@ -151,47 +172,74 @@ class Lending:
         return any(self._world.scheduling_of(node_id).shares for node_id in node_ids)
 
     def clear(self, job: Waiting, claim: Claim) -> Clearing | None:
-        """The nodes that it gets because others leave them; None if too few can be freed."""
-        best: tuple[tuple[int, int], str, int, tuple[Group, ...]] | None = None
-        end = self._timeline.now + job.wall_left_s + CLEANING_S + LEAVING_S
-        for class_name in claim.classes:
-            key = claim.policy.id, class_name
-            free = self._timeline.lanes[class_name].free(self._timeline.now, end)
-            open_to_it = self._timeline.clearable(class_name, end) & ~self._promised[class_name]
-            at_hand = (free | self._leaving.get(key, 0)) & open_to_it
-            groups = [
-                group._replace(nodes=group.nodes & open_to_it)
-                for group in self._borrowed.get(key, [])
-            ]
-            needed = max(0, job.num_nodes - at_hand.bit_count())
-            chosen = fewest(groups, needed)
-            if chosen is None:
-                continue
-            cost = sum(len(group.jobs) for group in chosen), needed
-            if best is None or cost < best[0]:
-                nodes = lowest(at_hand, job.num_nodes)
-                for group in chosen:
-                    nodes |= lowest(group.nodes, job.num_nodes - nodes.bit_count())
-                best = cost, class_name, nodes, chosen
-        if best is None:
-            return None
-        _, class_name, nodes, chosen = best
-        return self._promise(job, claim, class_name, nodes, chosen)
+        """The nodes that it gets because others leave them; None if too few can be freed.
 
-    def _promise(
-        self, job: Waiting, claim: Claim, class_name: str, nodes: int, chosen: Sequence[Group]
-    ) -> Clearing:
+        For its whole wall time; if there are none, then in the longest gap in front of a lease
+        that is worth it, as far as it may be cut.
+        """
+        end = self._timeline.now + job.wall_left_s + CLEANING_S
+        whole = (self._choose(job, claim, name, end, spare_s=LEAVING_S) for name in claim.classes)
+        best = min((one for one in whole if one), key=_cost, default=None)
+        if best is None and job.may_be_cut:
+            best = self._choose_gap(job, claim, end)
+        return self._promise(job, claim, best, is_cut=best.end != end) if best else None
+
+    def _choose_gap(self, job: Waiting, claim: Claim, end: float) -> _Choice | None:
+        """In front of which lease it is cut: where it has longest, then where fewest leave."""
+        found = []
+        for class_name in claim.classes:
+            for least_s, nodes in self._soft.get(class_name, {}).items():
+                for gap_end in self._timeline.gap_ends(class_name):
+                    choice = self._choose(job, claim, class_name, min(end, gap_end), among=nodes)
+                    if choice is None:
+                        continue
+                    leaving_s = LEAVING_S if choice.groups else 0.0
+                    if gap_end - self._timeline.now >= least_s + leaving_s:
+                        found.append(choice)
+                    break
+        return min(found, key=lambda one: (-one.end, _cost(one)), default=None)
+
+    def _choose(
+        self,
+        job: Waiting,
+        claim: Claim,
+        class_name: str,
+        end: float,
+        *,
+        among: int = -1,
+        spare_s: float = 0.0,
+    ) -> _Choice | None:
+        """Who leaves, so that it has nodes of a class (of those `among`, a mask) until `end`, and
+        for so long after it."""
+        key, until = (claim.policy.id, class_name), end + spare_s
+        free = self._timeline.lanes[class_name].free(self._timeline.now, until)
+        open_to_it = self._timeline.clearable(class_name, until) & ~self._promised[class_name]
+        open_to_it &= among
+        at_hand = (free | self._leaving.get(key, 0)) & open_to_it
+        groups = [
+            group._replace(nodes=group.nodes & open_to_it) for group in self._borrowed.get(key, [])
+        ]
+        needed = max(0, job.num_nodes - at_hand.bit_count())
+        chosen = fewest(groups, needed)
+        if chosen is None:
+            return None
+        nodes = lowest(at_hand, job.num_nodes)
+        for group in chosen:
+            nodes |= lowest(group.nodes, job.num_nodes - nodes.bit_count())
+        return _Choice(class_name, nodes, chosen, needed, end)
+
+    def _promise(self, job: Waiting, claim: Claim, choice: _Choice, *, is_cut: bool) -> Clearing:
         """Let nobody else have the nodes in this cycle."""
+        class_name, nodes = choice.class_name, choice.nodes
         key = claim.policy.id, class_name
-        stopped = {job_id for group in chosen for job_id in group.jobs}
+        stopped = {job_id for group in choice.groups for job_id in group.jobs}
         whole = [each for each in self._borrowed.get(key, []) if stopped & set(each.jobs)]
         self._borrowed[key] = [each for each in self._borrowed.get(key, []) if each not in whole]
         for group in whole:
             self._leaving[key] = self._leaving.get(key, 0) | group.nodes
         self._promised[class_name] |= nodes
-        end = self._timeline.now + job.wall_left_s + CLEANING_S
-        self._timeline.lanes[class_name].take(nodes, -math.inf, end)
-        self._timeline.planned(class_name, nodes, end, job.id)
+        self._timeline.lanes[class_name].take(nodes, -math.inf, choice.end)
+        self._timeline.planned(class_name, nodes, choice.end, job.id)
         victims = [
             attempt
             for attempt in self._world.attempts
@@ -204,6 +252,7 @@ class Lending:
             tuple(self._world.nodes[node_id] for node_id in sorted(node_ids)),
             tuple(victims),
             tuple(sorted(there | stopped)),
+            choice.end if is_cut else None,
         )
 
     def _sizes(self, job: Waiting, policy: Policy) -> list[tuple[str, int]]:
@@ -307,6 +356,10 @@ def _is_walk_in(lease: LeaseSeen) -> bool:
         LeaseState.ACTIVE,
         LeaseState.ENDING,
     )
+
+
+def _cost(choice: _Choice) -> tuple[int, int]:
+    return sum(len(group.jobs) for group in choice.groups), choice.freed
 
 
 def _begun(company: _Company) -> tuple[float, str]:

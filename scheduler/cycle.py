@@ -40,7 +40,7 @@ from scheduler.fair_share import FairShare
 from scheduler.fitting import Fitting
 from scheduler.leadership import Leadership
 from scheduler.ordering import Standing, next_first
-from scheduler.placement import InLease, WalkIn, decide
+from scheduler.placement import InLease, WalkIn, cut_hold_end, decide
 from scheduler.sentences import Reason, node_names, reason_for
 from scheduler.snapshot import Snapshot, Waiting, take_snapshot
 
@@ -358,7 +358,10 @@ def preempt(scheduler: Scheduler, job: Waiting, clearing: Clearing, world: Snaps
             if row.epoch != job.epoch or row.state is not JobState.QUEUED:
                 raise Overtaken
             nodes = [session.get_one(Node, node.id) for node in clearing.nodes]
-            end = walk_in_end(now, job.wall_left_s, scheduler.policy.grid.grace_s)
+            grace_s = scheduler.policy.grid.grace_s
+            end = walk_in_end(now, job.wall_left_s, grace_s)
+            if clearing.cut_at is not None:
+                end = min(end, cut_hold_end(clearing.cut_at, grace_s))
             walk_ins.granted(session, row.user_id, nodes, end=end, now=now, replaces=held)
             message = (
                 f"Preempted: {job.id} needs {node_names(clearing.nodes)}, which is within the "

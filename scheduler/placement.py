@@ -121,8 +121,9 @@ def decide(
 ) -> list[tuple[Waiting, Decision]]:
     """What becomes of each waiting job, in the order in which they are served."""
     timeline = build_timeline(world, grace_s)
-    walk = Backfill(timeline.lanes, rules, soft_nodes(world, timeline))
-    lending = Lending(world, timeline)
+    soft = soft_nodes(world, timeline)
+    walk = Backfill(timeline.lanes, rules, soft)
+    lending = Lending(world, timeline, soft if rules.soft_fit else None)
     claims = lending.claims([job for job in order if _asks_the_queue(job, world)])
     order = sorted(order, key=lambda job: job.id not in claims)
     decisions: dict[str, Decision] = {}
@@ -258,11 +259,16 @@ def _walk_in(job: Waiting, start: Start, timeline: Timeline, grace_s: int) -> Wa
     node_ids = timeline.node_ids(start.class_name, start.nodes)
     timeline.planned(start.class_name, start.nodes, start.end, job.id)
     if start.is_cut:
-        hold_end = datetime.fromtimestamp(start.end - CLEANING_S + grace_s, UTC)
+        hold_end = cut_hold_end(start.end, grace_s)
     else:
         now = datetime.fromtimestamp(timeline.now, UTC)
         hold_end = walk_in_end(now, job.wall_left_s, grace_s)
     return WalkIn(node_ids, tuple(range(job.ranks)), hold_end, start.is_cut)
+
+
+def cut_hold_end(end: float, grace_s: int) -> datetime:
+    """The end of the hold of a job that a lease takes its nodes from at `end` on the timeline."""
+    return datetime.fromtimestamp(end - CLEANING_S + grace_s, UTC)
 
 
 def _forecast(job: Waiting, forecast: Forecast, timeline: Timeline) -> Slot | None:

@@ -188,10 +188,14 @@ def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
 def _clearing(decision: Clearing, now: datetime) -> Reason:
     leave = "leaves" if len(decision.leaving) == 1 else "leave"
     left = f"{in_words(decision.leaving)} {leave} it" if decision.leaving else "it is clean"
+    goes_on = (
+        " A lease ends it before its wall time is over; it goes on later, from its checkpoint."
+    )
+    goes_on = goes_on if decision.cut_at is not None else ""
     return Reason(
         "share_taken_back",
         f"Starts on {node_names(decision.nodes)} as soon as {left}, saved first: it is within the "
-        f"share of {decision.lab}, which others had borrowed.",
+        f"share of {decision.lab}, which others had borrowed.{goes_on}",
         rounded_up(now + timedelta(seconds=LEAVING_S), now),
     )
 

@@ -79,6 +79,11 @@ class Timeline:
                 found |= free_from[until] & 1 << number
         return found
 
+    def gap_ends(self, class_name: str) -> list[float]:
+        """When the next leases take nodes of a class, the last first."""
+        starts = {next_start for _, next_start in self._present[class_name]}
+        return sorted(starts - {math.inf}, reverse=True)
+
     def planned(self, class_name: str, nodes: int, end: float, job_id: str) -> None:
         """Remember for which waiting job these nodes are kept until `end`."""
         by = Blocker(job_id=job_id, waiting=True)

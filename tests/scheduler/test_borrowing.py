@@ -1,8 +1,8 @@
 """Labs lend each other what they do not use, and get it back: the fewest jobs, whole and saved."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import combinations
 
 import pytest
@@ -20,7 +20,7 @@ from core.tables.kinds import LeaseKind
 from core.tables.people import Lab, Membership
 from scheduler.backfill import Rules
 from scheduler.borrowing import Clearing, Group, fewest
-from scheduler.placement import Decision, WalkIn, decide
+from scheduler.placement import Decision, WalkIn, cut_hold_end, decide
 from scheduler.snapshot import AttemptSeen, Hold, LeaseSeen, NodeSeen, Snapshot, Waiting
 from strategies.hardware import Hardware
 from tests.scheduler.world import World, at
@@ -113,7 +113,7 @@ def node(number: int) -> NodeSeen:
     )
 
 
-def waiting(job_id: str, user: str, num_nodes: int = 1) -> Waiting:
+def waiting(job_id: str, user: str, num_nodes: int = 1, *, wall_s: int = 1200) -> Waiting:
     return Waiting(
         id=job_id,
         user_id=user,
@@ -123,8 +123,8 @@ def waiting(job_id: str, user: str, num_nodes: int = 1) -> Waiting:
         owner_disabled=False,
         queued_at=NOW,
         not_before=None,
-        wall_time_s=1200,
-        wall_left_s=1200,
+        wall_time_s=wall_s,
+        wall_left_s=wall_s,
         failures=0,
         saving_on=None,
         classes=("cpu2",),
@@ -137,9 +137,15 @@ def waiting(job_id: str, user: str, num_nodes: int = 1) -> Waiting:
 
 
 def cluster(
-    num_nodes: int, running: Sequence[Running], queue: Sequence[Waiting], policy: str = SHARES
+    num_nodes: int,
+    running: Sequence[Running],
+    queue: Sequence[Waiting],
+    policy: str = SHARES,
+    *,
+    booked: Mapping[int, datetime] | None = None,
 ) -> Snapshot:
-    """What a scheduler would see of it."""
+    """What a scheduler would see of it. `booked` says from when on somebody has a node."""
+    booked = booked or {}
     nodes = [node(number) for number in range(num_nodes)]
     leases, attempts = {}, []
     for job in running:
@@ -153,8 +159,8 @@ def cluster(
                 state=LeaseState.ACTIVE,
                 reason="",
                 hold_start=began,
-                hold_end=at(16),
-                usable_end=at(15, 55),
+                hold_end=booked.get(number, at(16)),
+                usable_end=booked.get(number, at(16)) - 5 * MINUTE,
             )
             leases[lease.id] = lease
             attempts.append(
@@ -174,7 +180,7 @@ def cluster(
                     prepared_at=None,
                     missing_since=None,
                     hold_end=lease.hold_end,
-                    ends_at=at(15),
+                    ends_at=min(at(15), lease.usable_end),
                 )
             )
     rules = load(policy)
@@ -183,7 +189,10 @@ def cluster(
         nodes={each.id: each for each in nodes},
         classes={"cpu2": Hardware(class_name="cpu2", device="cpu", slots=2, memory_gib=8.0)},
         holds=sorted(
-            (Hold(x.node_id, x.id, x.hold_start, x.hold_end) for x in leases.values()),
+            [
+                *(Hold(x.node_id, x.id, x.hold_start, x.hold_end) for x in leases.values()),
+                *(Hold(f"node_{n}", f"booked_{n}", begin, at(23)) for n, begin in booked.items()),
+            ],
             key=lambda hold: (hold.node_id, hold.start),
         ),
         leases=leases,
@@ -392,6 +401,52 @@ def test_a_small_job_of_a_lab_does_not_pass_its_wide_one_with_the_labs_share() -
     assert stopped_by(cluster(2, running, queue)) == set()
 
 
+EVES = [Running(f"eve_{n}", "user_eve", (n,), 90 - n) for n in range(3)]
+LONG_S = 6 * 3600
+NO_SOFT_FIT = "soft_fit: off, min_run"
+TWO_HOURS = "min_useful_min: 120, min_run"  # there are 1 h 59 min to the end of the job's time
+
+
+def test_a_claim_gets_borrowed_nodes_in_front_of_a_lease_as_far_as_it_may_be_cut() -> None:
+    claim = waiting("job_ada", "user_ada", wall_s=LONG_S)
+    world = cluster(1, EVES[:1], [claim], booked={0: at(13)})
+    ((_, clearing),) = clearings(world)
+    assert [one.job_id for one in clearing.victims] == ["eve_0"]
+    assert clearing.cut_at is not None
+    assert cut_hold_end(clearing.cut_at, 300) == at(13)
+    for unfit in (
+        cluster(1, EVES[:1], [replace(claim, may_be_cut=False)], booked={0: at(13)}),
+        cluster(1, EVES[:1], [claim], SHARES.replace("min_run", NO_SOFT_FIT), booked={0: at(13)}),
+        cluster(1, EVES[:1], [claim], SHARES.replace("min_run", TWO_HOURS), booked={0: at(13)}),
+    ):
+        assert stopped_by(unfit) == set()
+    assert decide([claim], world, rules=Rules(soft_fit=False), grace_s=300)[0][1] != clearing
+
+
+def test_time_for_the_jobs_that_leave_is_no_part_of_a_gap() -> None:
+    claim = waiting("job_ada", "user_ada", wall_s=LONG_S)
+    for minutes, stopped in ((115, set()), (113, {"eve_0"})):  # of 119, and 5 to leave
+        policy = SHARES.replace("min_run", f"min_useful_min: {minutes}, min_run")
+        assert stopped_by(cluster(1, EVES[:1], [claim], policy, booked={0: at(13)})) == stopped
+
+
+def test_nodes_for_the_whole_wall_time_come_before_a_gap_and_long_gaps_before_short_ones() -> None:
+    claim = waiting("job_ada", "user_ada", wall_s=LONG_S)
+    tomorrow = at(23)
+    for booked, victim in (
+        ({0: tomorrow, 1: at(13), 2: at(13)}, "eve_0"),  # though it has run longest
+        ({0: at(13), 1: at(15), 2: at(14)}, "eve_1"),
+        ({0: at(13), 1: at(13), 2: at(13)}, "eve_2"),
+    ):
+        assert stopped_by(cluster(3, EVES, [claim], booked=booked)) == {victim}
+    gang = waiting("job_ada", "user_ada", 2, wall_s=LONG_S)
+    booked = {0: at(13), 1: at(15), 2: at(14)}
+    ((_, clearing),) = clearings(cluster(3, EVES, [gang], booked=booked))
+    assert {one.id for one in clearing.nodes} == {"node_1", "node_2"}
+    assert clearing.cut_at is not None
+    assert cut_hold_end(clearing.cut_at, 300) == at(14)
+
+
 def test_without_shares_nobody_is_stopped() -> None:
     running = [Running("eve", "user_eve", (0,), 900)]
     policy = "policy: {id: shared, version: 1}\n"
@@ -458,6 +513,26 @@ def test_a_borrowed_job_is_saved_stopped_whole_and_queued_again(world: World) ->
     world.report()
     world.exits(claim)
     assert world.cycle() == [gang]
+
+
+def test_a_claim_starts_in_the_gap_that_others_have_left_for_it_and_is_cut_there(
+    world: World,
+) -> None:
+    for number in range(2):
+        world.book(world.node(f"north-0{number}"), at(13), 8, user="bob")
+    world.apply(SHARES)
+    borrowers = [world.job(wall="2h", user="bob") for _ in range(2)]
+    run_on(world, *borrowers)
+    claim = world.job(wall="6h", user="ada")
+    assert world.cycle() == []
+    told = world.get_job(claim)
+    assert told.reason_code == "share_taken_back"
+    assert "A lease ends it before its wall time is over" in told.reason
+    (leaves,) = [one for one in borrowers if world.get_job(one).state is JobState.STOPPING]
+    world.exits(leaves, Outcome.PREEMPTED)
+    assert world.cycle(after_s=5) == [claim]
+    lease = world.lease_of(claim)
+    assert (lease.hold_end, "is borrowed" in lease.reason) == (at(13), False)
 
 
 def test_a_job_in_its_owners_lease_is_never_preempted(world: World) -> None:
