@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from core.errors import ServiceError as TrainyardError
-from core.policy.document import load
+from core.policy.document import Policy, load
 from scheduler.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
 from scheduler.course import STUDENTS, compare_gap_rules
+from scheduler.simulated_labs import LabMeasured, dealt, equal_shares, require_labs
 from scheduler.simulation import Measured, Simulation
-from scheduler.traces import BadTrace, read_workload
+from scheduler.traces import BadTrace, Workload, read_workload
 
 POLICIES = {
     "fcfs": partial(Simulation, rules=FIRST_COME),
@@ -21,6 +22,8 @@ POLICIES = {
     "conservative": partial(Simulation, rules=CONSERVATIVE),
     "ours": partial(Simulation, rules=Rules(), fair=True),
 }
+LENDING = "shares"
+"""Ours, and it keeps what the policy promises labs."""
 BAR = 30  # characters
 COLUMNS: Sequence[tuple[str, Callable[[Measured], str]]] = (
     ("wait h", lambda m: f"{m.mean_wait_h:.2f}"),
@@ -36,6 +39,14 @@ COLUMNS: Sequence[tuple[str, Callable[[Measured], str]]] = (
     ("makespan h", lambda m: f"{m.makespan_h:.1f}"),
     ("hash", lambda m: m.hash),
 )
+LAB_COLUMNS: Sequence[tuple[str, Callable[[LabMeasured], str]]] = (
+    ("share", lambda m: str(m.share)),
+    ("jobs", lambda m: f"{m.jobs:,}"),
+    ("node h", lambda m: f"{m.node_h:,.0f}"),
+    ("borrowed h", lambda m: f"{m.borrowed_h:,.0f}"),
+    ("wait h", lambda m: f"{m.mean_wait_h:.2f}"),
+    ("preempted", lambda m: str(m.preempted)),
+)
 
 
 def main() -> int:
@@ -47,19 +58,39 @@ def main() -> int:
         workload = read_workload(
             arguments.trace, num_nodes=arguments.nodes, leases=arguments.leases
         )
-    except BadTrace as error:
+        workload, policy = with_labs(workload, arguments)
+    except (BadTrace, OSError, TrainyardError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     measured = {}
-    for name in arguments.policy or POLICIES:
+    for name in arguments.policy or [*POLICIES, *([LENDING] if policy else [])]:
         with Bar(name) as bar:
-            measured[name] = POLICIES[name](workload).run(bar.show)
+            simulation = POLICIES["ours" if name == LENDING else name]
+            replay = simulation(workload, policy=policy, lends=name == LENDING)
+            measured[name] = replay.run(bar.show)
     if arguments.json:
         found = {name: asdict(m) for name, m in measured.items()}
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
     else:
         sys.stdout.write(as_table(measured))
+        if policy:
+            sys.stdout.write(as_table_of_labs(measured))
     return 0
+
+
+def with_labs(workload: Workload, arguments: argparse.Namespace) -> tuple[Workload, Policy | None]:
+    """Its users in labs, and what these are promised; None where nobody has asked for labs."""
+    if arguments.labs:
+        workload = dealt(workload, arguments.labs)
+    if arguments.shares:
+        policy = load(arguments.shares.read_text())
+        require_labs(workload, policy)
+        return workload, policy
+    if arguments.labs:
+        return workload, equal_shares(workload)
+    if LENDING in (arguments.policy or ()):
+        raise BadTrace(f"--policy {LENDING} needs labs: give them --shares, or deal some, --labs 4")
+    return workload, None
 
 
 def course(arguments: argparse.Namespace) -> int:
@@ -93,11 +124,33 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, help="nodes of the cluster, where the file is silent")
     parser.add_argument("--leases", type=Path, help="a .lwf file of leases to add")
     parser.add_argument(
-        "--policy", action="append", choices=POLICIES, help="one of them; repeatable; default: all"
+        "--shares",
+        type=Path,
+        metavar="POLICY",
+        help="a policy (.yaml) whose scheduling.shares, in nodes, the trace's groups have as labs",
+    )
+    parser.add_argument(
+        "--labs",
+        type=at_least_one,
+        metavar="N",
+        help="deal the trace's users into lab-1 to lab-N; without --shares these are equal",
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        choices=[*POLICIES, LENDING],
+        help=f"one of them; repeatable; default: all, {LENDING} where labs have some",
     )
     parser.add_argument("--seeds", type=int, default=5, help="runs of a course; default: 5")
     parser.add_argument("--json", action="store_true", help="every figure, as JSON")
     return parser.parse_args()
+
+
+def at_least_one(text: str) -> int:
+    """A number of labs."""
+    if int(text) < 1:
+        raise ValueError("less than 1")
+    return int(text)
 
 
 class Bar:
@@ -128,14 +181,26 @@ def as_table(measured: dict[str, Measured]) -> str:
     """A line for each policy, under what they have in common."""
     rows = [["", *(title for title, _ in COLUMNS)]]
     rows += [[name, *(show(m) for _, show in COLUMNS)] for name, m in measured.items()]
+    one = next(iter(measured.values()))
+    return f"{one.workload}: {one.jobs:,} jobs, {one.leases:,} leases\n{_aligned(rows)}"
+
+
+def as_table_of_labs(measured: dict[str, Measured]) -> str:
+    """A line for each lab under each policy."""
+    rows = [["", "lab", *(title for title, _ in LAB_COLUMNS)]]
+    for name, of_policy in measured.items():
+        for lab, m in of_policy.labs.items():
+            rows.append([name, lab or "(no lab)", *(show(m) for _, show in LAB_COLUMNS)])
+    return f"\n{_aligned(rows)}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
+    lines = (
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
-    ]
-    one = next(iter(measured.values()))
-    head = f"{one.workload}: {one.jobs:,} jobs, {one.leases:,} leases"
-    return "\n".join([head, *(line.rstrip() for line in lines)]) + "\n"
+    )
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,18 @@ import hashlib
 import heapq
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from core.policy.document import Policy
 from scheduler.backfill import Backfill, Reservation, Rules, Start, Want
+from scheduler.borrowing import Claim
 from scheduler.fair_share import HALF_LIFE, MEAN_LIFE_H
 from scheduler.masks import Lane, lowest
 from scheduler.ordering import Standing, points
+from scheduler.simulated_labs import LabMeasured, Ledger, SimulatedCluster, as_waiting
+from scheduler.snapshot import Waiting
 from scheduler.traces import TracedJob, Workload
 
 CHECKPOINT_EVERY_S = 600.0
@@ -35,6 +39,8 @@ class Happening(IntEnum):
     """A lease is over."""
     BOOKED = 3
     SUBMITTED = 4
+    HAS_RUN = 5
+    """A job has run so long that it may be stopped for a lab's share."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,8 @@ class Measured:
     makespan_h: float
     hash: str
     """Of every start and end: equal runs have equal ones."""
+    labs: Mapping[str, LabMeasured] = field(default_factory=dict)
+    """By name, where a policy promises them shares; "" are those in no lab."""
 
 
 @dataclass
@@ -92,15 +100,28 @@ class _Held:
     start: float
     end: float
     overhead_s: float
+    stops: float
+    """When it will end, or be cut, unless it has to leave before."""
 
 
 class Simulation:
     """One replay."""
 
-    def __init__(self, workload: Workload, rules: Rules, *, fair: bool = False) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        rules: Rules,
+        *,
+        fair: bool = False,
+        policy: Policy | None = None,
+        lends: bool = False,
+    ) -> None:
         """The rules are those of the live scheduler. `fair`: its order, too, not that of
-        submission."""
+        submission. `policy`: what it promises labs is measured, and with `lends` also kept."""
         self._fair = fair
+        self._ledger = Ledger(workload, policy) if policy else None
+        self._cluster = SimulatedCluster(workload, policy, rules) if policy and lends else None
+        self._least_run_s = 60.0 * policy.scheduling.min_run_min if policy else 0.0
         self._used: dict[str, tuple[float, float]] = {}
         """By user node seconds, decayed, and up to when."""
         self._workload, self._rules = workload, rules
@@ -136,13 +157,19 @@ class Simulation:
             for lane in self._lanes.values():
                 lane.pass_to(now)
             while self._events and self._events[0][0] <= now:
-                _, what, number = heapq.heappop(self._events)
+                when, what, number = heapq.heappop(self._events)
+                if what in (Happening.ENDED, Happening.CUT) and not self._stops(number, when):
+                    continue  # it had to leave before
                 ended += what is Happening.ENDED
                 self._happen(what, number, now)
-            if self._queue:
-                self._place(now)
+            while self._queue and self._place(now):
+                pass  # who has left for others has made room
             progress(ended / max(1, len(self.runs)))
         return self._measured()
+
+    def _stops(self, number: int, when: float) -> bool:
+        held = self._held.get(number)
+        return held is not None and held.stops == when
 
     def _happen(self, what: Happening, number: int, now: float) -> None:
         match what:
@@ -151,50 +178,74 @@ class Simulation:
             case Happening.BOOKED:
                 self._book(number)
             case Happening.ENDED:
-                held = self._held.pop(number)
-                self._lanes[held.class_name].give(held.nodes, now, held.end)
-                self._charge(number, held, now)
+                held = self._leave(number, now)
                 self.runs[number].ended_s = now
                 self._lost_node_s += held.overhead_s * held.nodes.bit_count()
             case Happening.CUT:
                 self._cut(number, now)
+                self._cuts += 1
 
     def _book(self, number: int) -> None:
         lease = self._workload.leases[number]
-        for lane in self._lanes.values():
+        for class_name, lane in self._lanes.items():
             free = lane.free(lease.start_s, lease.start_s + lease.seconds)
             if free.bit_count() >= lease.num_nodes:
                 nodes = lowest(free, lease.num_nodes)
-                lane.take(nodes, lease.start_s, lease.start_s + lease.seconds)
                 end = lease.start_s + lease.seconds
+                lane.take(nodes, lease.start_s, end)
+                if self._cluster:
+                    self._cluster.book(class_name, nodes, lease.start_s, end)
                 heapq.heappush(self._events, (end, Happening.FREED, number))
                 self._accepted += 1
                 self._leased_node_s += lease.num_nodes * lease.seconds
                 return
 
+    def _leave(self, number: int, now: float) -> _Held:
+        """It gives its nodes back."""
+        held = self._held.pop(number)
+        self._lanes[held.class_name].give(held.nodes, now, held.end)
+        self._charge(number, held, now)
+        if self._ledger:
+            self._ledger.change(self.runs[number].job.lab, -held.nodes.bit_count(), now)
+        if self._cluster:
+            self._cluster.stop(number)
+        return held
+
     def _cut(self, number: int, now: float) -> None:
         """It goes on from its last checkpoint, at its old place in the queue."""
-        run, held = self.runs[number], self._held.pop(number)
-        self._charge(number, held, now)
+        run, held = self.runs[number], self._leave(number, now)
         ran_s = max(0.0, now - held.start - held.overhead_s)
         kept_s = ran_s - ran_s % CHECKPOINT_EVERY_S
         run.left_s -= kept_s
         run.wall_left_s -= kept_s
         run.in_vain = 0 if kept_s else run.in_vain + 1
-        self._cuts += 1
         self._lost_node_s += (now - held.start - kept_s) * held.nodes.bit_count()
         self._queue.append(number)
 
-    def _place(self, now: float) -> None:
-        """One walk over the queue, with the rules of the live scheduler."""
+    def _place(self, now: float) -> bool:
+        """One walk over the queue, with the rules of the live scheduler; whether somebody has left
+        nodes for others, so that another one is due."""
+        lanes = {name: lane.copy() for name, lane in self._lanes.items()}
+        walk = Backfill(lanes, self._rules)
+        lending = self._cluster.lending(lanes, now) if self._cluster else None
         self._queue.sort(key=self._order(now))
-        walk = Backfill({name: lane.copy() for name, lane in self._lanes.items()}, self._rules)
-        started = set()
+        claims: Mapping[str, Claim] = {}
+        if lending is not None:
+            claims = lending.claims([self._waiting(number) for number in self._queue])
+            self._queue.sort(key=lambda number: str(number) not in claims)
+        started, leaving = set(), set()
         nobody_waits = True
         for number in self._queue:
-            if walk.is_over:
+            claim = claims.get(str(number))
+            if walk.is_over and claim is None:
                 break
-            placed = walk.place(self._want(number))
+            placed: Start | Reservation | None = walk.start(self._want(number))
+            if placed is None and lending is not None and claim is not None:
+                clearing = lending.clear(self._waiting(number), claim)
+                if clearing is not None:
+                    leaving |= {int(victim.job_id) for victim in clearing.victims}
+                    continue
+            placed = placed or walk.reserve(self._want(number))
             if isinstance(placed, Start):
                 self._start(number, placed, now)
                 started.add(number)
@@ -202,6 +253,18 @@ class Simulation:
                 nobody_waits = False
                 self._promise(number, placed)
         self._queue = [number for number in self._queue if number not in started]
+        for number in sorted(leaving):
+            self._preempt(number, now)
+        return bool(leaving)
+
+    def _preempt(self, number: int, now: float) -> None:
+        self._cut(number, now)
+        assert self._ledger is not None, "only lent nodes are taken back"
+        self._ledger.preempted(self.runs[number].job.lab)
+
+    def _waiting(self, number: int) -> Waiting:
+        run, want = self.runs[number], self._want(number)
+        return as_waiting(number, run.job, want.seconds, may_be_cut=want.may_be_cut)
 
     def _order(self, now: float) -> Callable[[int], tuple[float, int]]:
         if not self._fair:
@@ -246,16 +309,21 @@ class Simulation:
         run = self.runs[number]
         overhead_s = run.restart_s
         run.starts.append(now)
-        self._held[number] = _Held(start.class_name, start.nodes, now, start.end, overhead_s)
         self._lanes[start.class_name].take(start.nodes, now, start.end)
         done = now + overhead_s + run.left_s
         is_cut = start.is_cut and done > start.end
         what, when = (Happening.CUT, start.end) if is_cut else (Happening.ENDED, done)
+        self._held[number] = _Held(start.class_name, start.nodes, now, start.end, overhead_s, when)
         heapq.heappush(self._events, (when, what, number))
+        if self._ledger:
+            self._ledger.change(run.job.lab, start.nodes.bit_count(), now)
+        if self._cluster:
+            self._cluster.start(number, run.job, start.class_name, start.nodes, now, start.end)
+            heapq.heappush(self._events, (now + self._least_run_s, Happening.HAS_RUN, number))
 
     def _measured(self) -> Measured:
         runs = self.runs
-        waits_h = sorted((run.ended_s - run.job.submitted_s - run.job.run_s) / 3600 for run in runs)
+        waits_h = sorted(_wait_h(run) for run in runs)
         ends = [run.ended_s for run in runs] or [self._begins]
         nodes = sum(self._workload.nodes.values())
         makespan_s = max(max(ends) - self._begins, 1.0)
@@ -278,7 +346,19 @@ class Simulation:
             put_off=self._put_off,
             makespan_h=makespan_s / 3600,
             hash=_hash(runs),
+            labs=self._ledger.measured(_waits_by_lab(runs)) if self._ledger else {},
         )
+
+
+def _wait_h(run: Run) -> float:
+    return (run.ended_s - run.job.submitted_s - run.job.run_s) / 3600
+
+
+def _waits_by_lab(runs: Sequence[Run]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        found.setdefault(run.job.lab, []).append(_wait_h(run))
+    return found
 
 
 def _slowdown(run: Run, bound_s: float) -> float:

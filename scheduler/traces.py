@@ -24,6 +24,8 @@ class TracedJob:
     num_nodes: int
     user: str
     classes: tuple[str, ...] = (ONE_CLASS,)
+    lab: str = ""
+    """The group that the trace puts it in; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def read_swf(path: Path, num_nodes: int | None = None) -> Workload:
     """Jobs that ran at all; run times are capped at the request, which jobs are held to.
 
     Of the 18 fields: 2 submit, 4 run time, 8 nodes asked for or else 5 nodes given, 9 time asked
-    for or else 4, 12 user; -1 is missing. (Feitelson and others, SWF 2.2.)
+    for or else 4, 12 user, 13 group; -1 is missing. (Feitelson and others, SWF 2.2.)
     """
     jobs = []
     for number, line in _lines(path):
@@ -92,7 +94,9 @@ def read_swf(path: Path, num_nodes: int | None = None) -> Workload:
         wanted = int(fields[7] if fields[7] > 0 else fields[4])
         if run_s > 0 and wanted > 0:
             user = f"{fields[11]:.0f}"
-            jobs.append(TracedJob(fields[1], min(run_s, asked_s), asked_s, wanted, user))
+            lab = f"{fields[12]:.0f}" if len(fields) > 12 and fields[12] >= 0 else ""
+            job = TracedJob(fields[1], min(run_s, asked_s), asked_s, wanted, user, lab=lab)
+            jobs.append(job)
     return Workload(path.stem, {ONE_CLASS: _known(path, num_nodes)}, _that_fit(jobs, num_nodes))
 
 

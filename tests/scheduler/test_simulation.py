@@ -1,14 +1,20 @@
 """The simulator: small workloads with known answers, the readers, and published figures."""
 
 import json
+import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from core.policy.document import load
 from scheduler.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
+from scheduler.simulated_labs import dealt, equal_shares, require_labs
 from scheduler.simulation import Simulation
 from scheduler.traces import (
     ONE_CLASS,
@@ -79,8 +85,107 @@ def test_equal_runs_have_equal_hashes_and_other_rules_another() -> None:
     )
 
 
+def of_lab(lab: str, submitted_h: float, run_h: float, num_nodes: int = 1) -> TracedJob:
+    return replace(job(submitted_h, run_h, num_nodes), lab=lab, user=f"somebody in {lab}")
+
+
+SHARES = """
+policy: {id: shared, version: 1}
+scheduling: {shares: {vision: 2, speech: 2}, min_run_min: 30}
+"""
+BORROWED = [of_lab("speech", 0, 10) for _ in range(4)]
+
+
+def test_a_lab_gets_its_share_back_and_each_labs_hours_are_told() -> None:
+    claims = [of_lab("vision", 1, 1), of_lab("vision", 1, 1)]
+    policy = load(SHARES)
+    alone = Simulation(workload(BORROWED + claims), Rules(), policy=policy).run()
+    assert alone.labs["vision"].mean_wait_h == pytest.approx(9)
+    assert alone.labs["speech"].borrowed_h == pytest.approx(2 * 10)
+    assert alone.hash == Simulation(workload(BORROWED + claims), Rules()).run().hash
+
+    shared = Simulation(workload(BORROWED + claims), Rules(), policy=policy, lends=True).run()
+    vision, speech = shared.labs["vision"], shared.labs["speech"]
+    assert (vision.share, vision.jobs, vision.preempted) == (2, 2, 0)
+    assert (vision.mean_wait_h, vision.node_h, vision.borrowed_h) == pytest.approx((0, 2, 0))
+    # Two of its four leave from 1 h to 2 h, having saved all, and pay two minutes to go on.
+    assert speech.preempted == 2
+    assert speech.mean_wait_h == pytest.approx((2 * (1 + 2 / 60)) / 4)
+    assert speech.node_h == pytest.approx(40 + 2 * 2 / 60)
+    assert speech.borrowed_h == pytest.approx(2 * 1 + 2 * 8)
+    assert shared.lost_node_h == pytest.approx(2 * 2 / 60)
+
+
+def test_a_borrowed_job_runs_for_as_long_as_the_policy_grants() -> None:
+    claim = of_lab("vision", 0.25, 1)
+    shared = Simulation(workload([*BORROWED, claim]), Rules(), policy=load(SHARES), lends=True)
+    assert shared.run().labs["vision"].mean_wait_h == pytest.approx(0.25)
+    assert shared.runs[-1].starts == [0.5 * HOUR]
+
+
+def test_a_claim_has_the_gap_in_front_of_a_lease_in_a_simulation_too() -> None:
+    lease = TracedLease(0.0, 3 * HOUR, 1 * HOUR, 4)
+    claim = of_lab("vision", 1, 5)
+    shared = Simulation(
+        workload([*BORROWED, claim], lease), Rules(), policy=load(SHARES), lends=True
+    )
+    shared.run()
+    assert shared.runs[-1].starts == [1 * HOUR, 4 * HOUR]
+
+
+def test_who_is_in_no_lab_only_borrows() -> None:
+    jobs = [of_lab("", 0, 10) for _ in range(4)] + [of_lab("vision", 1, 1)]
+    shared = Simulation(workload(jobs), Rules(), policy=load(SHARES), lends=True).run()
+    assert (shared.labs[""].preempted, shared.labs["vision"].mean_wait_h) == (1, 0)
+    assert shared.labs[""].borrowed_h == shared.labs[""].node_h
+
+
+ANY_JOBS = st.lists(
+    st.tuples(
+        st.sampled_from(["vision", "speech", ""]),
+        st.integers(0, 40),
+        st.integers(1, 40),
+        st.integers(1, 4),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANY_JOBS, st.integers(0, 4), st.sampled_from([0, 30]))
+def test_with_shares_too_every_job_ends_and_every_node_hour_is_some_labs(
+    wanted: list[tuple[str, int, int, int]], leased: int, least_min: int
+) -> None:
+    """In quarters of an hour; a node that two jobs had at once would be counted twice."""
+    jobs = [of_lab(lab, at / 4, run / 4, wide) for lab, at, run, wide in wanted]
+    leases = [TracedLease(0.0, 4 * HOUR, 2 * HOUR, leased)] if leased else []
+    policy = load(SHARES.replace("min_run_min: 30", f"min_run_min: {least_min}"))
+    replay = Simulation(workload(jobs, *leases), Rules(), fair=True, policy=policy, lends=True)
+    found = replay.run()
+    assert all(run.ended_s < math.inf for run in replay.runs)
+    asked_h = sum(one.run_s * one.num_nodes for one in jobs) / HOUR
+    had_h = sum(lab.node_h for lab in found.labs.values())
+    assert had_h == pytest.approx(asked_h + found.lost_node_h)
+    assert had_h <= 4 * found.makespan_h + 1e-6
+    assert all(lab.borrowed_h <= lab.node_h + 1e-6 for lab in found.labs.values())
+
+
+def test_users_are_dealt_into_labs_with_equal_shares() -> None:
+    jobs = [replace(job(hour, 1, 1), user=user) for hour, user in enumerate("abcab")]
+    found = dealt(workload(jobs), 2)
+    assert [one.lab for one in found.jobs] == ["lab-1", "lab-2", "lab-1", "lab-1", "lab-2"]
+    assert equal_shares(found).scheduling.shares == {"lab-1": 2, "lab-2": 2}
+    with pytest.raises(BadTrace, match="--labs 4"):
+        equal_shares(workload(jobs))
+    with pytest.raises(BadTrace, match="shares to speech, vision; made has lab-1, lab-2"):
+        require_labs(found, load(SHARES))
+    with pytest.raises(BadTrace, match="no shares"):
+        require_labs(found, load("policy: {id: none, version: 1}\n"))
+
+
 SWF = """; MaxNodes: 144
-1 0 22 43 32 0.03 -1 4 64800 -1 1 96 -1 -1 3 -1 -1 -1
+1 0 22 43 32 0.03 -1 4 64800 -1 1 96 7 -1 3 -1 -1 -1
 2 5 22 -1 32 0.03 -1 4 64800 -1 1 96 -1 -1 3 -1 -1 -1
 3 9 22 90 2 0.03 -1 -1 60 -1 1 97 -1 -1 3 -1 -1 -1
 """
@@ -92,7 +197,7 @@ def test_swf_takes_nodes_asked_for_and_caps_the_run_time(tmp_path: Path) -> None
     found = read_swf(path)
     assert found.nodes == {ONE_CLASS: 144}
     assert found.jobs == [
-        TracedJob(0, 43, 64800, 4, "96"),
+        TracedJob(0, 43, 64800, 4, "96", lab="7"),
         TracedJob(9, 60, 60, 2, "97"),
     ]
 
@@ -149,6 +254,17 @@ def test_the_command_prints_figures_and_tells_a_bad_file(tmp_path: Path) -> None
     found = json.loads(done.stdout)
     assert list(found) == ["fcfs", "easy", "conservative", "ours"]
     assert found["easy"]["jobs"] == 2
+    labs = [*command, "--labs", "2", "--policy", "shares"]
+    done = subprocess.run(labs, capture_output=True, text=True, check=True)
+    assert [line.split()[:4] for line in done.stdout.splitlines()[-2:]] == [
+        ["shares", "lab-1", "72", "1"],
+        ["shares", "lab-2", "72", "1"],
+    ]
+    for wrong in (["--policy", "shares"], ["--labs", "0"]):
+        done = subprocess.run([*command, *wrong], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "labs" in done.stderr
+        assert "Traceback" not in done.stderr
     path.write_text("nonsense\n")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -1,0 +1,287 @@
+"""Labs in a simulation: who has what of whose share, by the functions of the live scheduler. Pure.
+
+`SimulatedCluster` shows a replay to `scheduler.borrowing` as the cluster's snapshot, so that what
+is claimed, borrowed and given back is decided by the code that decides it for real jobs. A node has
+one slot here, every job saves checkpoints, and whoever has to leave does so at once.
+"""
+
+import math
+from bisect import insort
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from statistics import fmean
+
+from core.messages import Phase
+from core.policy.document import DEFAULT, Policy
+from core.policy.sections import Scheduling
+from core.states import AttemptState, JobState, LeaseState, NodeState
+from core.tables.kinds import LeaseKind
+from scheduler.backfill import ALL_NODES, Rules
+from scheduler.borrowing import Lending
+from scheduler.masks import Lane, bits
+from scheduler.snapshot import AttemptSeen, LeaseSeen, NodeSeen, Snapshot, Waiting
+from scheduler.timeline import Timeline
+from scheduler.traces import BadTrace, TracedJob, Workload
+from strategies.hardware import Hardware
+
+END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class LabMeasured:
+    """What came out for one lab; node hours are those that its jobs had, kept or not."""
+
+    share: int
+    """Nodes that it was promised."""
+    jobs: int
+    node_h: float
+    borrowed_h: float
+    """Of these, beyond its share."""
+    mean_wait_h: float
+    preempted: int
+    """How often one of its jobs was stopped for another lab's share."""
+
+
+def dealt(workload: Workload, count: int) -> Workload:
+    """The same with its users dealt into `count` labs, in the order of their first jobs."""
+    users = dict.fromkeys(job.user for job in workload.jobs)
+    lab_of = {user: f"lab-{number % count + 1}" for number, user in enumerate(users)}
+    return replace(workload, jobs=[replace(job, lab=lab_of[job.user]) for job in workload.jobs])
+
+
+def equal_shares(workload: Workload) -> Policy:
+    """A policy that promises every lab the same part of the nodes. Raises BadTrace."""
+    labs = _labs_in(workload)
+    if not labs:
+        raise BadTrace(f"{workload.name} has no groups; deal its users into labs with --labs 4")
+    each = max(1, sum(workload.nodes.values()) // len(labs))
+    return DEFAULT.model_copy(update={"scheduling": Scheduling(shares=dict.fromkeys(labs, each))})
+
+
+def require_labs(workload: Workload, policy: Policy) -> None:
+    """Raise BadTrace if the policy promises something to a lab that is not there."""
+    labs, shares = _labs_in(workload), policy.scheduling.shares
+    unknown = ", ".join(sorted(shares.keys() - set(labs)))
+    if unknown or not shares:
+        wrong = f"the policy promises shares to {unknown}" if shares else "the policy has no shares"
+        there = ", ".join(labs) or "no groups; --labs 4 deals its users into lab-1 to lab-4"
+        raise BadTrace(f"{wrong}; {workload.name} has {there}")
+
+
+def _labs_in(workload: Workload) -> list[str]:
+    return sorted({job.lab for job in workload.jobs} - {""})
+
+
+class SimulatedCluster:
+    """The nodes and jobs of a replay as the live scheduler would see them."""
+
+    def __init__(self, workload: Workload, policy: Policy, rules: Rules) -> None:
+        self._rules = rules
+        self._nodes = {
+            name: [_node(name, number) for number in range(count)]
+            for name, count in workload.nodes.items()
+        }
+        every = {node.id: node for nodes in self._nodes.values() for node in nodes}
+        self._world = Snapshot(
+            now=END_OF_TIME,
+            nodes=every,
+            classes={
+                name: Hardware(class_name=name, device="cpu", slots=1, memory_gib=1.0)
+                for name in workload.nodes
+            },
+            holds=(),
+            leases={},
+            attempts=(),
+            last_exit={},
+            waiting=(),
+            policies=dict.fromkeys(every, policy),
+            labs={_user(job): job.lab for job in workload.jobs if job.lab},
+        )
+        self._leases: dict[int, list[LeaseSeen]] = {}
+        self._attempts: dict[int, list[AttemptSeen]] = {}
+        self._until: dict[str, float] = {}
+        """By node when what runs on it has left it at the latest."""
+        self._booked: dict[str, list[tuple[float, float]]] = {node_id: [] for node_id in every}
+        """By node from when until when somebody has it, in order."""
+
+    def book(self, class_name: str, nodes: int, start: float, end: float) -> None:
+        """Somebody has booked nodes."""
+        for number in bits(nodes):
+            insort(self._booked[self._nodes[class_name][number].id], (start, end))
+
+    def start(
+        self, number: int, job: TracedJob, class_name: str, nodes: int, now: float, end: float
+    ) -> None:
+        """A job has started, and has its nodes until `end` at the latest."""
+        began = datetime.fromtimestamp(now, UTC)
+        here = [self._nodes[class_name][each] for each in bits(nodes)]
+        self._leases[number] = [_walk_in(number, job, node, began) for node in here]
+        self._attempts[number] = [
+            _attempt(number, lease, position) for position, lease in enumerate(self._leases[number])
+        ]
+        self._until |= dict.fromkeys((node.id for node in here), end)
+
+    def stop(self, number: int) -> None:
+        """A job has left its nodes."""
+        for lease in self._leases.pop(number):
+            del self._until[lease.node_id]
+        del self._attempts[number]
+
+    def lending(self, lanes: Mapping[str, Lane], now: float) -> Lending:
+        """Who has what of whose share now; what it gives out it takes from `lanes`."""
+        leases = {lease.id: lease for of_job in self._leases.values() for lease in of_job}
+        world = replace(
+            self._world,
+            now=datetime.fromtimestamp(now, UTC),
+            leases=leases,
+            attempts=[attempt for of_job in self._attempts.values() for attempt in of_job],
+            savers=frozenset(str(number) for number in self._attempts),
+        )
+        least_s = self._rules.least_gap_s
+        soft = {name: {least_s: ALL_NODES} for name in lanes} if self._rules.soft_fit else None
+        return Lending(world, self._timeline(lanes, now), soft)
+
+    def _timeline(self, lanes: Mapping[str, Lane], now: float) -> Timeline:
+        timeline = Timeline(now, self._nodes)
+        timeline.lanes = dict(lanes)
+        for class_name, nodes in self._nodes.items():
+            for number, node in enumerate(nodes):
+                booked = [span for span in self._booked[node.id] if span[1] > now]
+                self._booked[node.id] = booked
+                until = self._until.get(node.id, now)
+                if booked and booked[0][0] <= now:
+                    (_, until), *booked = booked
+                next_start = booked[0][0] if booked else math.inf
+                timeline.occupied(class_name, number, until, next_start)
+        return timeline
+
+
+class Ledger:
+    """What every lab has and had."""
+
+    def __init__(self, workload: Workload, policy: Policy) -> None:
+        shares = policy.scheduling.shares
+        jobs = Counter(job.lab for job in workload.jobs)
+        self._accounts = {lab: _Account(shares.get(lab, 0), jobs[lab]) for lab in sorted(jobs)}
+        self._now = -math.inf
+
+    def change(self, lab: str, nodes: int, now: float) -> None:
+        """It has so many nodes more from now on, or less."""
+        for account in self._accounts.values():
+            if account.nodes:
+                passed_s = now - self._now
+                account.node_s += account.nodes * passed_s
+                account.borrowed_s += max(0, account.nodes - account.share) * passed_s
+        self._now = now
+        self._accounts[lab].nodes += nodes
+
+    def preempted(self, lab: str) -> None:
+        """One of its jobs was stopped for another lab."""
+        self._accounts[lab].preempted += 1
+
+    def measured(self, waits_h: Mapping[str, Sequence[float]]) -> dict[str, LabMeasured]:
+        """By lab what came out, given how long each of its jobs waited."""
+        return {
+            lab: LabMeasured(
+                share=account.share,
+                jobs=account.jobs,
+                node_h=account.node_s / 3600,
+                borrowed_h=account.borrowed_s / 3600,
+                mean_wait_h=fmean(waits_h[lab]),
+                preempted=account.preempted,
+            )
+            for lab, account in self._accounts.items()
+        }
+
+
+@dataclass
+class _Account:
+    share: int
+    jobs: int
+    nodes: int = 0
+    node_s: float = 0.0
+    borrowed_s: float = 0.0
+    preempted: int = 0
+
+
+def as_waiting(number: int, job: TracedJob, wall_left_s: float, *, may_be_cut: bool) -> Waiting:
+    """A job of a replay as the live scheduler sees one that waits."""
+    submitted = datetime.fromtimestamp(job.submitted_s, UTC)
+    return Waiting(
+        id=str(number),
+        user_id=_user(job),
+        epoch=0,
+        lease_ids=(),
+        ranks=1,
+        owner_disabled=False,
+        queued_at=submitted,
+        not_before=None,
+        wall_time_s=round(job.wall_s),
+        wall_left_s=round(wall_left_s),
+        failures=0,
+        saving_on=None,
+        classes=job.classes,
+        other_classes=(),
+        num_nodes=job.num_nodes,
+        may_be_cut=may_be_cut,
+        in_vain=0,
+        told=("", "", None),
+    )
+
+
+def _user(job: TracedJob) -> str:
+    """Somebody who is in several labs counts as several people."""
+    return f"{job.user} of {job.lab}"
+
+
+def _node(class_name: str, number: int) -> NodeSeen:
+    return NodeSeen(
+        id=f"{class_name} {number}",
+        name=f"{class_name} {number}",
+        class_name=class_name,
+        state=NodeState.READY,
+        reason="",
+        clean=True,
+        boot_id="",
+        last_seen_at=None,
+        unreachable_since=None,
+        heard=True,
+    )
+
+
+def _walk_in(number: int, job: TracedJob, node: NodeSeen, began: datetime) -> LeaseSeen:
+    return LeaseSeen(
+        id=f"{number} on {node.id}",
+        user_id=_user(job),
+        node_id=node.id,
+        kind=LeaseKind.WALK_IN,
+        state=LeaseState.ACTIVE,
+        reason="",
+        hold_start=began,
+        hold_end=END_OF_TIME,
+        usable_end=END_OF_TIME,
+    )
+
+
+def _attempt(number: int, lease: LeaseSeen, position: int) -> AttemptSeen:
+    return AttemptSeen(
+        id=str(number),
+        job_id=str(number),
+        epoch=1,
+        node_id=lease.node_id,
+        lease_id=lease.id,
+        state=AttemptState.RUNNING,
+        job_state=JobState.RUNNING,
+        position=position,
+        slots=(0,),
+        phase=Phase.RUNNING,
+        boot_id="",
+        assigned_at=lease.hold_start,
+        prepared_at=None,
+        missing_since=None,
+        hold_end=lease.hold_end,
+        ends_at=lease.hold_end,
+        user_id=lease.user_id,
+    )
