@@ -60,6 +60,7 @@ class Item:
 
     name: str
     slots: int
+    """On each of its nodes."""
     budget_s: float
     """Its wall time."""
     expected_s: float | None = None
@@ -75,6 +76,9 @@ class Item:
     """The share of its steps that is done, from 0 to 1."""
     place: datetime = FIRST
     """In the queue, by `place_of`: the earlier, the sooner it is its turn."""
+    num_nodes: int = 1
+    nodes: tuple[int, ...] | None = None
+    """Which of the lease's nodes it has or waits for; None: any that have room."""
 
     @property
     def standing(self) -> Standing:
@@ -104,6 +108,16 @@ class Span(NamedTuple):
 
     start: datetime
     end: datetime
+    nodes: tuple[int, ...] = (0,)
+    """Of the lease's nodes, from 0."""
+
+
+class Room(NamedTuple):
+    """What a lease has at any moment."""
+
+    num_nodes: int
+    slots: int
+    """Of each node."""
 
 
 class Layout(NamedTuple):
@@ -140,7 +154,9 @@ class Outlook:
     begins: datetime
     usable_end: datetime
     now: datetime
+    num_nodes: int
     slots: int
+    """Of each node."""
     spare_s: int
     """From its end, at the latest, to the end of the lease; negative: it is over by so much."""
     likely_spare_s: int | None
@@ -163,20 +179,24 @@ def outlook(
     now: datetime,
     slots: int,
     side_by_side: bool,
+    num_nodes: int = 1,
     beside: Sequence[Item] = (),
 ) -> Outlook:
-    """An agenda against a lease whose `slots` it may use from `begins` to `usable_end`.
+    """An agenda against a lease of `num_nodes` whose `slots` it may use from `begins` to
+    `usable_end`.
 
     `beside`: jobs of its owner that run in the lease, or wait for it, and are not in the agenda.
     """
     since = max(now, begins)
-    fresh = [Item(item.name, item.slots, item.budget_s) for item in items]
-    planned = lay_out(fresh, (), _left_s, now=begins, slots=slots, side_by_side=side_by_side).spans
-    sure = lay_out(items, beside, _left_s, now=since, slots=slots, side_by_side=side_by_side)
+    fresh = [
+        Item(one.name, one.slots, one.budget_s, num_nodes=one.num_nodes, nodes=one.nodes)
+        for one in items
+    ]
+    room = Room(num_nodes, slots)
+    planned = lay_out(fresh, (), room, _left_s, now=begins, side_by_side=side_by_side).spans
+    sure = lay_out(items, beside, room, _left_s, now=since, side_by_side=side_by_side)
     latest = sure.spans
-    likely = lay_out(
-        items, beside, _likely_s, now=since, slots=slots, side_by_side=side_by_side
-    ).spans
+    likely = lay_out(items, beside, room, _likely_s, now=since, side_by_side=side_by_side).spans
     guessed = [
         index
         for index, (item, span) in enumerate(zip(items, likely, strict=True))
@@ -193,6 +213,7 @@ def outlook(
         begins=begins,
         usable_end=usable_end,
         now=now,
+        num_nodes=num_nodes,
         slots=slots,
         spare_s=_spare_s(latest, usable_end, since),
         likely_spare_s=None if guessed else _spare_s(likely, usable_end, since),
@@ -204,13 +225,14 @@ def outlook(
 def lay_out(
     items: Sequence[Item],
     beside: Sequence[Item],
+    room: Room,
     length_s: Callable[[Item], float],
     *,
     now: datetime,
-    slots: int,
     side_by_side: bool,
 ) -> Layout:
-    """When each job has its slots, if those that run or wait go on for `length_s` from `now` on.
+    """When each job has its slots, and where, if those that run or wait go on for `length_s` from
+    `now` on.
 
     Those of the agenda start in their order. Side by side, one starts as soon as the one before it
     has started and there are slots; otherwise when all before it have ended. Those beside start
@@ -224,26 +246,29 @@ def lay_out(
     in_the_way: set[int] = set()
     at = now
     while coming:
-        placed = None
+        placed, nodes = None, None
+        held = [
+            (index, span.nodes) for index, span in enumerate(spans) if span and _holds(span, at)
+        ]
         for index in sorted([coming[0], *others], key=lambda each: everyone[each].place):
             own = index == coming[0]
-            if own and not side_by_side and any(_holds(span, at) for span in spans[: len(items)]):
+            if own and not side_by_side and any(each < len(items) for each, _ in held):
                 continue
-            wanted = everyone[index].slots
-            free = slots - _held(everyone, spans, at)
-            if wanted <= free:
+            nodes = _room_for(everyone[index], everyone, held, room)
+            if nodes is not None:
                 placed = index
                 break
-            holding = [k for k in range(len(items), len(everyone)) if _holds(spans[k], at)]
-            if own and wanted <= free + sum(everyone[k].slots for k in holding):
-                in_the_way.update(holding)
+            ours = [(each, on) for each, on in held if each < len(items)]
+            if own and _room_for(everyone[index], everyone, ours, room) is not None:
+                in_the_way.update(_beside_on(everyone[index].nodes, held) - set(range(len(items))))
         again = [span.end + HANDOVER for span in spans if span and span.end + HANDOVER > at]
         if placed is None and again:
             at = min(again)
             continue
-        if placed is None:
-            placed = coming[0]  # wider than the node: no moment is better than another
-        spans[placed] = Span(at, at + timedelta(seconds=length_s(everyone[placed])))
+        if placed is None or nodes is None:
+            placed = coming[0]  # wider than the lease: no moment is better than another
+            nodes = tuple(range(room.num_nodes))
+        spans[placed] = Span(at, at + timedelta(seconds=length_s(everyone[placed])), nodes)
         (coming if placed == coming[0] else others).remove(placed)
     held_up_by = [(everyone[k], span) for k in sorted(in_the_way) if (span := spans[k]) is not None]
     return Layout(spans[: len(items)], held_up_by)
@@ -274,22 +299,37 @@ def _likely_s(item: Item) -> float:
 
 def _known(item: Item, length_s: Callable[[Item], float], now: datetime) -> Span | None:
     """Of a job that runs or has run; None of one that waits, or never ran."""
+    nodes = tuple(range(item.num_nodes)) if item.nodes is None else item.nodes
     if item.state in LIVE_JOB:
-        return Span(item.started_at or now, now + timedelta(seconds=length_s(item)))
+        return Span(item.started_at or now, now + timedelta(seconds=length_s(item)), nodes)
     if item.ended_at is not None and item.started_at is not None:
-        return Span(item.started_at, item.ended_at)
+        return Span(item.started_at, item.ended_at, nodes)
     return None
 
 
-def _holds(span: Span | None, at: datetime) -> bool:
+def _holds(span: Span, at: datetime) -> bool:
     """Whether its slots are not free at a moment; while they are handed over they are not."""
-    return span is not None and span.start <= at < span.end + HANDOVER
+    return span.start <= at < span.end + HANDOVER
 
 
-def _held(everyone: Sequence[Item], spans: Sequence[Span | None], at: datetime) -> int:
-    """The slots that are not free at a moment."""
-    rows = zip(everyone, spans, strict=True)
-    return sum(one.slots for one, span in rows if _holds(span, at))
+def _room_for(
+    one: Item, everyone: Sequence[Item], held: Sequence[tuple[int, tuple[int, ...]]], room: Room
+) -> tuple[int, ...] | None:
+    """Nodes on which a job has its slots beside those that hold some; None where there are none."""
+    free = [room.slots] * room.num_nodes
+    for index, nodes in held:
+        for node in nodes:
+            free[node] -= everyone[index].slots
+    wanted = range(room.num_nodes) if one.nodes is None else one.nodes
+    roomy = tuple(node for node in wanted if free[node] >= one.slots)
+    count = one.num_nodes if one.nodes is None else len(one.nodes)
+    return roomy[:count] if len(roomy) >= count else None
+
+
+def _beside_on(
+    wanted: tuple[int, ...] | None, held: Sequence[tuple[int, tuple[int, ...]]]
+) -> set[int]:
+    return {index for index, nodes in held if wanted is None or set(wanted) & set(nodes)}
 
 
 def _line(

@@ -27,9 +27,9 @@ Told = Collection[tuple[str, str]]
 
 
 def news(
-    found: Outlook, *, called: str, last_lease: str, job_ids: Sequence[str], told: Told
+    found: Outlook, *, called: str, last_leases: Sequence[str], job_ids: Sequence[str], told: Told
 ) -> list[News]:
-    """What is to be told of an agenda now. `called`: its name and id; `last_lease`: the lease at
+    """What is to be told of an agenda now. `called`: its name and id; `last_leases`: those at
     whose end its jobs are stopped; `job_ids`: of its jobs, in their order.
 
     One that did not fit as it was planned is not late: its owner knew, and wanted it anyway.
@@ -44,7 +44,7 @@ def news(
     if left and found.now >= found.usable_end + HANDOVER:
         wanted.append(_over(left, found, called))
     elif found.begins <= found.now < found.usable_end and _has_become_late(found):
-        wanted.append(_late(left, found, called, last_lease))
+        wanted.append(_late(left, found, called, last_leases))
     return [one for one in wanted if (one.kind, one.about) not in told]
 
 
@@ -53,8 +53,9 @@ def _has_become_late(found: Outlook) -> bool:
     return fitted and not found.fits and -found.spare_s >= LATE_S
 
 
-def _late(left: Sequence[Line], found: Outlook, called: str, last_lease: str) -> News:
-    advice = [f"make the lease longer (trainyard leases extend {last_lease} 1)"]
+def _late(left: Sequence[Line], found: Outlook, called: str, last_leases: Sequence[str]) -> News:
+    longer = ", ".join(f"trainyard leases extend {lease_id} 1" for lease_id in last_leases)
+    advice = [f"make the lease longer ({longer})"]
     waiting = [line.item.name for line in left if line.item.standing is Standing.WAITING]
     if waiting:
         advice.append(

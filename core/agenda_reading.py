@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 from core import touching
 from core.agenda import Item, Outlook, outlook, place_of
 from core.policy.grid import usable_end
-from core.spec import AnyPlan, read_plan
-from core.states import LIVE_ATTEMPT, TERMINAL_JOB, JobState
+from core.spec import AnyPlan, read_job_spec, read_plan
+from core.states import LIVE_ATTEMPT, TERMINAL_JOB, JobState, LeaseState
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind
@@ -25,13 +25,25 @@ from strategies.planning.planner import Plan
 
 
 @dataclass(frozen=True)
+class Hours:
+    """The leases that an agenda runs in, one for each node, and the hours that all of them have."""
+
+    leases: Sequence[Lease]
+    begins: datetime
+    usable_end: datetime
+    hold_end: datetime
+    last: Sequence[Lease]
+    """Those at whose end its jobs are stopped, mostly the same."""
+
+
+@dataclass(frozen=True)
 class Found:
     """An agenda as it stands now."""
 
     agenda: Agenda
-    last_lease: str
-    """Id of the lease at whose end its jobs are stopped, mostly its own."""
+    hours: Hours
     slots: int
+    """Of each node."""
     jobs: Sequence[Job]
     outlook: Outlook
 
@@ -53,36 +65,64 @@ def read_agendas(
     ]
 
 
-def read_beside(
-    session: Session, lease: Lease, last: Lease, *, apart_from: Sequence[str] = (), now: datetime
-) -> list[Item]:
-    """Jobs of a lease's owner that run in it or wait for it, up to `last`, which ends the stretch;
-    without those of the ids in `apart_from`. Guests are not told: they leave when the owner comes.
-    """
-    leases = select(Lease.id).where(
-        Lease.user_id == lease.user_id,
-        Lease.node_id == lease.node_id,
-        Lease.kind == LeaseKind.BOOKED,
-        Lease.hold_start >= lease.hold_start,
-        Lease.hold_end <= last.hold_end,
+def hours_of(session: Session, lease: Lease) -> Hours:
+    """A lease with those that were booked together with it, or with its owner's next ones that
+    touch it. Of several nodes the next ones do not count: a job on several is not handed on."""
+    leases: Sequence[Lease] = (lease,)
+    if lease.together is not None:
+        leases = session.scalars(
+            select(Lease)
+            .where(Lease.together == lease.together, Lease.state != LeaseState.CANCELLED)
+            .order_by(Lease.id)
+        ).all() or (lease,)
+    last = leases if len(leases) > 1 else (touching.held_until(session, lease),)
+    return Hours(
+        leases=leases,
+        begins=max(one.hold_start for one in leases),
+        usable_end=min(usable_end(one.hold_end, one.grace_s) for one in last),
+        hold_end=max(one.hold_end for one in last),
+        last=last,
     )
+
+
+def read_beside(
+    session: Session, hours: Hours, *, apart_from: Sequence[str] = (), now: datetime
+) -> list[Item]:
+    """Jobs of the leases' owner that run in them or wait for them, without those of the ids in
+    `apart_from`. Guests are not told: they leave when the owner comes.
+    """
+    owner = hours.leases[0].user_id
+    leases = session.scalars(
+        select(Lease.id).where(
+            Lease.user_id == owner,
+            Lease.node_id.in_([one.node_id for one in hours.leases]),
+            Lease.kind == LeaseKind.BOOKED,
+            Lease.hold_start >= min(one.hold_start for one in hours.leases),
+            Lease.hold_end <= hours.hold_end,
+        )
+    ).all()
     running = (
         select(Attempt.job_id)
         .join(Part, Part.attempt_id == Attempt.id)
         .where(Attempt.state.in_(LIVE_ATTEMPT), Part.ended_at.is_(None), Part.lease_id.in_(leases))
     )
-    waiting = (Job.state == JobState.QUEUED) & Job.lease_id.in_(leases)
-    jobs = session.scalars(
-        select(Job)
-        .where(
-            Job.user_id == lease.user_id,
-            Job.id.in_(running) | waiting,
-            Job.id.not_in(apart_from),
+    waiting = (Job.state == JobState.QUEUED) & Job.lease_id.is_not(None)
+    jobs = [
+        job
+        for job in session.scalars(
+            select(Job)
+            .where(
+                Job.user_id == owner,
+                Job.id.in_(running) | waiting,
+                Job.id.not_in(apart_from),
+            )
+            .order_by(Job.id)
         )
-        .order_by(Job.id)
-    ).all()
+        if job.state is not JobState.QUEUED or set(_named(job)) & set(leases)
+    ]
     items = _items(session, jobs, now=now)
-    return [replace(items[job.id], name=f"{job.name} ({job.id})") for job in jobs]
+    named = [replace(items[job.id], name=f"{job.name} ({job.id})") for job in jobs]
+    return _on_nodes(session, jobs, named, hours)
 
 
 def expected_s(plan: AnyPlan) -> float | None:
@@ -100,25 +140,62 @@ def _found(
     *,
     now: datetime,
 ) -> Found:
-    last = touching.held_until(session, lease)
+    hours = hours_of(session, lease)
     slots = int(node_class.hardware["slots"])
     own = [job.id for job in jobs]
     waits = any(job.state is JobState.QUEUED for job in jobs)
     return Found(
         agenda=agenda,
-        last_lease=last.id,
+        hours=hours,
         slots=slots,
         jobs=jobs,
         outlook=outlook(
-            [items[job_id] for job_id in own],
-            begins=max(lease.hold_start, agenda.created_at),
-            usable_end=usable_end(last.hold_end, last.grace_s),
+            _on_nodes(session, jobs, [items[job_id] for job_id in own], hours),
+            begins=max(hours.begins, agenda.created_at),
+            usable_end=hours.usable_end,
             now=now,
+            num_nodes=len(hours.leases),
             slots=slots,
             side_by_side=agenda.side_by_side,
-            beside=read_beside(session, lease, last, apart_from=own, now=now) if waits else (),
+            beside=read_beside(session, hours, apart_from=own, now=now) if waits else (),
         ),
     )
+
+
+def _on_nodes(
+    session: Session, jobs: Sequence[Job], items: Sequence[Item], hours: Hours
+) -> list[Item]:
+    """`items`, those of `jobs`, with the nodes that they have or wait for."""
+    if len(hours.leases) == 1:
+        return list(items)
+    index = {lease.node_id: k for k, lease in enumerate(hours.leases)}
+    node_of = {lease.id: lease.node_id for lease in hours.leases}
+    has: dict[str, set[int]] = defaultdict(set)
+    for job_id, node_id in session.execute(
+        select(Attempt.job_id, Part.node_id)
+        .join(Part, Part.attempt_id == Attempt.id)
+        .where(
+            Attempt.job_id.in_([job.id for job in jobs]),
+            Attempt.state.in_(LIVE_ATTEMPT),
+            Part.ended_at.is_(None),
+            Part.node_id.in_(index),
+        )
+    ):
+        has[job_id].add(index[node_id])
+    found = []
+    for job, item in zip(jobs, items, strict=True):
+        nodes = has[job.id] or {index[node_of[one]] for one in _named(job) if one in node_of}
+        wanted = len(nodes) or min(read_job_spec(job.spec).resources.nodes, len(index))
+        found.append(replace(item, num_nodes=wanted, nodes=tuple(sorted(nodes)) or None))
+    return found
+
+
+def _named(job: Job) -> tuple[str, ...]:
+    """The leases that a job waits for. A single one may have been swapped for another since."""
+    named = read_job_spec(job.spec).named_leases
+    if len(named) > 1:
+        return named
+    return (job.lease_id,) if job.lease_id else ()
 
 
 def _jobs_of(session: Session, agenda_ids: Iterable[str]) -> dict[str, list[Job]]:

@@ -68,8 +68,9 @@ def _misfit(found: Outlook) -> str:
 def _in_the_way(found: Outlook, item: Item, span: Span) -> str:
     until = clock(min(span.end, found.usable_end), found.now)
     since = "" if item.state in LIVE_JOB else f" from {clock(span.start, found.now)}"
+    on = f" on {len(span.nodes)} of the {found.num_nodes} nodes" if found.num_nodes > 1 else ""
     return (
-        f"{item.name} holds {item.slots} of the {found.slots} slots{since} until {until} "
+        f"{item.name} holds {item.slots} of the {found.slots} slots{on}{since} until {until} "
         "at the latest."
     )
 

@@ -71,7 +71,9 @@ async def _page(viewer: Viewer, fields: dict[str, str], refused: Refused | None)
         ),
         "past": [lease for lease in leases if lease.state in ("ended", "cancelled")],
         "has_more": has_more,
-        "agendas": {agenda.lease: agenda for agenda in reversed(agendas)},  # the newest of each
+        "agendas": {  # the newest of each
+            lease_id: agenda for agenda in reversed(agendas) for lease_id in agenda.leases
+        },
         "cancellable": {lease.id for lease in leases if lease_can_be_cancelled(lease)},
         "classes": sorted({node.node_class for node in nodes}),
         "fields": fields,

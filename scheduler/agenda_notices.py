@@ -71,7 +71,7 @@ def _untold(session: Session, found: Found) -> list[News]:
     return news(
         found.outlook,
         called=f"{agenda.name} ({agenda.id})",
-        last_lease=found.last_lease,
+        last_leases=[lease.id for lease in found.hours.last],
         job_ids=[job.id for job in found.jobs],
         told={(kind, str(facts["about"])) for kind, facts in notices},
     )

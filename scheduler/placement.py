@@ -313,11 +313,10 @@ def _turn_at(turn: Turn, leases: tuple[LeaseSeen, ...], world: Snapshot) -> date
     """When the jobs before it have ended at the latest; None if that is not in its lease."""
     if not leases:
         return None
-    (lease,) = leases
     running = [one.ends_at + HANDOVER for one in world.attempts if one.job_id in turn.ahead]
-    since = max([world.now, lease.hold_start, *running])
+    since = max([world.now, *(lease.hold_start for lease in leases), *running])
     start = since + timedelta(seconds=turn.waiting_ahead_s)
-    return start if start < lease.usable_end else None
+    return start if start < min(lease.usable_end for lease in leases) else None
 
 
 def _beside_own_jobs(

@@ -32,7 +32,9 @@ class AgendaJobView(View):
     job: str | None
     """Its id, once submitted."""
     name: str
+    nodes: int
     slots: int
+    """On each of them."""
     wall_time_s: int
     expected_s: float | None
     """By its plan; null where the speed of the hardware is not known."""
@@ -62,8 +64,12 @@ class AgendaPlanView(View):
     name: str
     lease: str | None
     """Null: a block that is not booked, here from the next full hour on."""
+    leases: list[str]
+    """It and those that were booked together with it: one for each node."""
     node_class: str
+    nodes: int
     slots: int
+    """Of each node."""
     side_by_side: bool
     on_failure: OnFailure
     rules: str
@@ -89,6 +95,7 @@ class AgendaView(AgendaPlanView):
     user: str
     """Name of its owner."""
     node: str
+    """Of its lease; of several the node of the one that was named."""
     is_final: bool
     """Whether all of its jobs have ended."""
     created_at: Moment

@@ -1,7 +1,8 @@
 """From the text of an agenda to planned jobs for a lease, or for a block of hours; all or none."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -14,12 +15,12 @@ from api.jobs.agenda_schemas import NewAgenda
 from api.jobs.plan_cache import USED_STATES, ClassPlanned, PlanCache, classes_on_offer
 from api.jobs.submission import Planned, overridden, plan_job, read_spec, require_runnable
 from api.schemas import ProblemItem
-from core import touching
-from core.agenda import Item, place_of
-from core.agenda_reading import expected_s, read_beside
+from core.agenda import Item, Room, lay_out, place_of
+from core.agenda_reading import expected_s, hours_of, read_beside
 from core.errors import BadRequest
 from core.policy.grid import HOUR, hour_ceiling, usable_end
 from core.situation import rules_for
+from core.spec import AnyJobSpec
 from core.states import LeaseState
 from core.strict_text import Json, Path, SpecText
 from core.tables.kinds import LeaseKind
@@ -30,17 +31,17 @@ MOST_SHOWN = 63  # characters of a name
 
 
 @dataclass(frozen=True)
-class Room:
+class Block:
     """What an agenda is planned into."""
 
-    lease_id: str | None
-    """None: a block that is not booked."""
+    leases: Sequence[str]
+    """Ids, one for each node; none: it is not booked."""
     node_class: str
-    slots: int
+    room: Room
     begins: datetime
     usable_end: datetime
     beside: Sequence[Item] = ()
-    """Jobs of the owner's that run in the lease or wait for it."""
+    """Jobs of the owner's that run in the leases or wait for them."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,7 @@ class Entry:
 
     planned: Planned
     chosen: ClassPlanned
-
-    def item(self, now: datetime) -> Item:
-        """As the agenda counts it if it is submitted now."""
-        spec = self.planned.spec
-        return Item(
-            name=spec.name,
-            slots=spec.resources.ranks_per_node,
-            budget_s=spec.resources.wall_time,
-            expected_s=expected_s(self.chosen.plan),
-            place=place_of(now, spec.resources.wall_time),
-        )
+    item: Item
 
 
 def read_agenda(text: SpecText) -> NewAgenda:
@@ -71,43 +62,49 @@ def read_agenda(text: SpecText) -> NewAgenda:
         raise InvalidRequest(items) from error
 
 
-def room_in_lease(session: Session, lease_id: str, *, user_id: str, now: datetime) -> Room:
-    """What a booked lease of the user's has from now on. BadRequest where it can't be used."""
+def block_of_lease(session: Session, lease_id: str, *, user_id: str, now: datetime) -> Block:
+    """What a booked lease of the user's has from now on, with those booked together with it.
+    BadRequest where it can't be used."""
     found = session.execute(
         select(Lease, Node.class_name, NodeClass.hardware)
         .join(Node, Node.id == Lease.node_id)
         .join(NodeClass, NodeClass.name == Node.class_name)
         .where(Lease.id == lease_id, Lease.user_id == user_id)
     ).one_or_none()
-    why = None
     if found is None:
-        why = "you have no such lease"
-    elif found[0].state not in (LeaseState.BOOKED, LeaseState.ACTIVE):
-        why = f"that lease is {found[0].state}"
-    elif found[0].kind is LeaseKind.WALK_IN:
-        why = "that is a walk-in, which ends with its last job"
-    if found is None or why is not None:
-        raise BadRequest(
-            f"lease: {lease_id} can't be used, {why}. Book one: trainyard leases book.",
-            code="unknown_lease",
-            param="lease",
-        )
+        raise _unusable(lease_id, "you have no such lease")
     lease, node_class, hardware = found
-    last = touching.stopped_with(session, lease)
-    return Room(
-        lease_id=lease.id,
+    if lease.kind is LeaseKind.WALK_IN:
+        raise _unusable(lease_id, "that is a walk-in, which ends with its last job")
+    if lease.state not in (LeaseState.BOOKED, LeaseState.ACTIVE):
+        raise _unusable(lease_id, f"that lease is {lease.state}")
+    hours = hours_of(session, lease)
+    for other in hours.leases:
+        if other.state not in (LeaseState.BOOKED, LeaseState.ACTIVE):
+            raise _unusable(lease_id, f"{other.id}, booked together with it, is {other.state}")
+    classes = session.scalars(
+        select(Node.class_name)
+        .where(Node.id.in_([one.node_id for one in hours.leases]))
+        .distinct()
+        .order_by(Node.class_name)
+    ).all()
+    if len(classes) > 1:
+        together = f"it was booked together with others, of the classes {', '.join(classes)}"
+        raise _unusable(lease_id, together)
+    return Block(
+        leases=[one.id for one in hours.leases],
         node_class=node_class,
-        slots=int(hardware["slots"]),
-        begins=max(now, lease.hold_start),
-        usable_end=usable_end(last.hold_end, last.grace_s),
-        beside=read_beside(session, lease, last, now=now),
+        room=Room(len(hours.leases), int(hardware["slots"])),
+        begins=max(now, hours.begins),
+        usable_end=hours.usable_end,
+        beside=read_beside(session, hours, now=now),
     )
 
 
-def room_in_block(
-    session: Session, hours: int, node_class: str, person: Person, *, now: datetime
-) -> Room:
-    """What a block of the class would have, here from the next full hour on."""
+def block_of_class(
+    session: Session, hours: int, node_class: str, nodes: int, person: Person, *, now: datetime
+) -> Block:
+    """What a block on so many nodes of the class would have, here from the next full hour on."""
     offers = {offer.name: offer for offer in classes_on_offer(session)}
     if node_class not in offers:
         raise BadRequest(
@@ -115,6 +112,13 @@ def room_in_block(
             f"{', '.join(offers) or 'none yet'}.",
             code="unknown_node_class",
             param="node_class",
+        )
+    if nodes > offers[node_class].num_nodes:
+        raise BadRequest(
+            f"nodes: {nodes} nodes are asked for, and there are {offers[node_class].num_nodes} of "
+            f"class {node_class}. Take fewer.",
+            code="too_few_nodes",
+            param="nodes",
         )
     node = session.scalars(
         select(Node)
@@ -124,10 +128,10 @@ def room_in_block(
     ).one()
     grid = rules_for(session, person.id, node).grid
     begins = hour_ceiling(now, grid.anchor)
-    return Room(
-        lease_id=None,
+    return Block(
+        leases=(),
         node_class=node_class,
-        slots=offers[node_class].hardware.slots,
+        room=Room(nodes, offers[node_class].hardware.slots),
         begins=begins,
         usable_end=usable_end(begins + hours * HOUR, grid.grace_s),
     )
@@ -137,36 +141,57 @@ def plan_agenda(
     session: Session,
     cache: PlanCache,
     agenda: NewAgenda,
-    room: Room,
+    block: Block,
     lines: dict[Path, int],
     *,
     user_id: str,
+    now: datetime,
 ) -> list[Entry]:
-    """Every job with its plan on the room's class. Reads only.
+    """Every job with its plan on the block's class, and its nodes. Reads only.
 
     Raises InvalidRequest with all that keeps any of them from running.
     """
+    specs: dict[int, AnyJobSpec] = {}
     entries: list[Entry] = []
-    items: list[ProblemItem] = []
-    for index, own in enumerate(agenda.jobs):
-        text = _job_text(agenda, index, room, lines)
-        try:
-            _refuse_own_lease({**agenda.common, **own})
-            entries.append(_plan_one(session, cache, text, room, user_id=user_id))
-        except InvalidRequest as error:
-            items += [_of_job(index, text, item) for item in error.items]
-        except BadRequest as error:
-            item = ProblemItem(param=error.param or "", code=error.code, message=error.message)
-            items.append(_of_job(index, text, item))
+    items: dict[int, list[ProblemItem]] = {}
+    texts = [_job_text(agenda, index, block, lines) for index in range(len(agenda.jobs))]
+    for index, text in enumerate(texts):
+        with _noting(items, index, text):
+            _refuse_own_lease(text.value)
+            specs[index] = _read_one(text, block)
+    nodes = _places(specs, agenda, block, now=now)
+    for index, spec in specs.items():
+        with _noting(items, index, texts[index]):
+            entries.append(_plan_one(session, cache, spec, nodes[index], block, user_id, now))
     if items:
-        more = f" ({len(items) - 1} more below.)" if len(items) > 1 else ""
+        first, *rest = [item for index in sorted(items) for item in items[index]]
+        more = f" ({len(rest)} more below.)" if rest else ""
         raise InvalidRequest(
-            items,
+            [first, *rest],
             code="cannot_run",
-            detail=f"Nothing was submitted, because not every job can run: {items[0].message}"
-            f"{more}",
+            detail=f"Nothing was submitted, because not every job can run: {first.message}{more}",
         )
     return entries
+
+
+def _unusable(lease_id: str, why: str) -> BadRequest:
+    return BadRequest(
+        f"lease: {lease_id} can't be used, {why}. Book one: trainyard leases book.",
+        code="unknown_lease",
+        param="lease",
+    )
+
+
+@contextmanager
+def _noting(items: dict[int, list[ProblemItem]], index: int, text: SpecText) -> Iterator[None]:
+    """Note down what is wrong with one job, with its place in the agenda."""
+    try:
+        yield
+    except InvalidRequest as error:
+        items[index] = [_of_job(index, text, item) for item in error.items]
+    except BadRequest as error:
+        item = ProblemItem(param=error.param or "", code=error.code, message=error.message)
+        items[index] = [_of_job(index, text, item)]
 
 
 def _refuse_own_lease(own: dict[str, Json]) -> None:
@@ -177,34 +202,81 @@ def _refuse_own_lease(own: dict[str, Json]) -> None:
             )
 
 
-def _plan_one(
-    session: Session, cache: PlanCache, text: SpecText, room: Room, *, user_id: str
-) -> Entry:
+def _read_one(text: SpecText, block: Block) -> AnyJobSpec:
     spec = read_spec(text)
-    if spec.resources.nodes != 1:
+    wanted, has = spec.resources.nodes, block.room.num_nodes
+    if wanted > has:
         raise BadRequest(
-            f"resources.nodes: an agenda runs in one lease, on one node, not on "
-            f"{spec.resources.nodes}.",
+            f"resources.nodes: {wanted} nodes are asked for, and the agenda's lease has {has}. "
+            "Take fewer, or book more nodes together.",
             param="resources.nodes",
         )
-    if spec.resources.node_class not in (None, room.node_class):
+    if spec.resources.node_class not in (None, block.node_class):
         raise BadRequest(
             f"resources.node_class is {spec.resources.node_class}, but the agenda's node is a "
-            f"{room.node_class}. Leave node_class out.",
+            f"{block.node_class}. Leave node_class out.",
             code="lease_mismatch",
             param="resources.node_class",
         )
+    return spec
+
+
+def _places(
+    specs: Mapping[int, AnyJobSpec], agenda: NewAgenda, block: Block, *, now: datetime
+) -> dict[int, tuple[int, ...]]:
+    """The nodes on which each job would start if all use up their wall times: there it is to run,
+    because a job names its leases when it is submitted."""
+    items = [_item(spec, now=now) for spec in specs.values()]
+    layout = lay_out(
+        items,
+        block.beside,
+        block.room,
+        lambda item: item.left_s,
+        now=max(now, block.begins),
+        side_by_side=agenda.side_by_side,
+    )
+    return {
+        index: span.nodes
+        for index, span in zip(specs, layout.spans, strict=True)
+        if span is not None
+    }
+
+
+def _item(spec: AnyJobSpec, *, now: datetime) -> Item:
+    """As the agenda counts a job that is submitted now."""
+    return Item(
+        name=spec.name,
+        slots=spec.resources.ranks_per_node,
+        budget_s=spec.resources.wall_time,
+        place=place_of(now, spec.resources.wall_time),
+        num_nodes=spec.resources.nodes,
+    )
+
+
+def _plan_one(
+    session: Session,
+    cache: PlanCache,
+    spec: AnyJobSpec,
+    nodes: tuple[int, ...],
+    block: Block,
+    user_id: str,
+    now: datetime,
+) -> Entry:
+    if block.leases:
+        first, *others = [block.leases[node] for node in nodes[: spec.resources.nodes]]
+        named = {"leases": (first, *others)} if others else {"lease": first}
+        spec = spec.model_copy(update=named)
     planned = plan_job(session, cache, spec, user_id=user_id)
-    return Entry(planned, require_runnable(planned))
+    chosen = require_runnable(planned)
+    item = replace(_item(spec, now=now), expected_s=expected_s(chosen.plan), nodes=nodes)
+    return Entry(planned, chosen, item)
 
 
-def _job_text(agenda: NewAgenda, index: int, room: Room, lines: dict[Path, int]) -> SpecText:
-    """One job as if it stood alone, with the lines of its fields, and its lease or class."""
+def _job_text(agenda: NewAgenda, index: int, block: Block, lines: dict[Path, int]) -> SpecText:
+    """One job as if it stood alone, with the lines of its fields, and its class."""
     value = overridden(agenda.common, agenda.jobs[index])
-    if room.lease_id is not None:
-        value["lease"] = room.lease_id
-    elif isinstance(resources := value.get("resources"), dict):
-        value["resources"] = {"node_class": room.node_class, **resources}
+    if not block.leases and isinstance(resources := value.get("resources"), dict):
+        value["resources"] = {"node_class": block.node_class, **resources}
     common = {path[1:]: line for path, line in lines.items() if path[0] == "common"}
     own = {path[2:]: line for path, line in lines.items() if path[:2] == ("jobs", index)}
     return SpecText(value=value, lines={**common, **own})

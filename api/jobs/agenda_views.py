@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from api.identity import Person
 from api.jobs.agenda_schemas import AgendaJobView, AgendaPlanView, AgendaView, NewAgenda
-from api.jobs.agenda_submission import Entry, Room
+from api.jobs.agenda_submission import Block, Entry
 from core.agenda import Line, OnFailure, Outlook, outlook
 from core.agenda_reading import Found, read_agendas
 from core.agenda_words import rules, summary
@@ -34,29 +34,31 @@ class Told:
 
 
 def plan_view(
-    agenda: NewAgenda, entries: Sequence[Entry], room: Room, *, now: datetime
+    agenda: NewAgenda, entries: Sequence[Entry], block: Block, *, now: datetime
 ) -> AgendaPlanView:
-    """Whether planned jobs fit into the room, before they are submitted."""
+    """Whether planned jobs fit into the block, before they are submitted."""
     told = []
     for entry in entries:
         spec = entry.planned.spec
         steps = spec.training.steps if isinstance(spec, JobSpec) else 0
         told.append(Told(job=None, reason="Planned.", step=0, steps=steps))
     found = outlook(
-        [entry.item(now) for entry in entries],
-        begins=room.begins,
-        usable_end=room.usable_end,
+        [entry.item for entry in entries],
+        begins=block.begins,
+        usable_end=block.usable_end,
         now=now,
-        slots=room.slots,
+        num_nodes=block.room.num_nodes,
+        slots=block.room.slots,
         side_by_side=agenda.side_by_side,
-        beside=room.beside,
+        beside=block.beside,
     )
     fields = _fields(agenda.side_by_side, agenda.on_failure, found, told)
     return AgendaPlanView(
         name=agenda.name,
-        lease=room.lease_id,
-        node_class=room.node_class,
-        slots=room.slots,
+        lease=next(iter(block.leases), None),
+        leases=block.leases,
+        node_class=block.node_class,
+        slots=block.room.slots,
         **fields,
     )
 
@@ -94,6 +96,7 @@ def _view(found: Found, row: AgendaRow) -> AgendaView:
         user=owner,
         name=agenda.name,
         lease=lease.id,
+        leases=[one.id for one in found.hours.leases],
         node=node,
         node_class=node_class.name,
         slots=found.slots,
@@ -110,6 +113,7 @@ def _fields(
         "side_by_side": side_by_side,
         "on_failure": on_failure,
         "rules": rules(side_by_side=side_by_side, on_failure=on_failure),
+        "nodes": found.num_nodes,
         "begins": found.begins,
         "usable_end": found.usable_end,
         "fits": found.fits,
@@ -130,6 +134,7 @@ def _job_view(position: int, line: Line, told: Told) -> AgendaJobView:
         position=position,
         job=told.job,
         name=item.name,
+        nodes=item.num_nodes,
         slots=item.slots,
         wall_time_s=int(item.budget_s),
         expected_s=item.expected_s,

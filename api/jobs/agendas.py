@@ -1,5 +1,6 @@
 """/v1/agendas: an ordered list of jobs for one lease; whether all fits, and what is late."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated
@@ -7,7 +8,7 @@ from typing import Annotated
 import anyio
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
-from sqlalchemy import insert, select
+from sqlalchemy import insert, or_, select
 from sqlalchemy.orm import Session
 
 from api.auth import SignedIn
@@ -17,10 +18,10 @@ from api.identity import Person
 from api.jobs.agenda_schemas import AgendaPlanView, AgendaView, NewAgenda
 from api.jobs.agenda_submission import (
     Entry,
+    block_of_class,
+    block_of_lease,
     plan_agenda,
     read_agenda,
-    room_in_block,
-    room_in_lease,
 )
 from api.jobs.agenda_views import agenda_views, agendas_with_context, find_agenda, plan_view
 from api.jobs.spec_body import EXAMPLE, SpecBody, body_of
@@ -37,6 +38,7 @@ from core.ids import Kind, new_id
 from core.states import TERMINAL_JOB, WAITING_JOB, Desired
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job
+from core.tables.leases import Lease
 from core.tables.people import User
 
 AGENDA = {
@@ -58,7 +60,10 @@ def plan_jobs(
     process: ProcessDep,
     lease: Annotated[PlainText | None, Query(description="A booked lease of yours.")] = None,
     hours: Annotated[Hours | None, Query(description="Instead: a block of so many hours,")] = None,
-    node_class: Annotated[PlainText | None, Query(description="on a node of this class.")] = None,
+    node_class: Annotated[PlainText | None, Query(description="on a node of this class,")] = None,
+    nodes: Annotated[
+        int | None, Query(ge=1, le=1024, description="or on so many, booked together.")
+    ] = None,
 ) -> AgendaPlanView:
     """When each job would start and end if every one used up its wall time, with the hand-over
     between them, and whether that is in time. Nothing is submitted. The body is JSON or YAML.
@@ -67,17 +72,19 @@ def plan_jobs(
     agenda = read_agenda(text)
     now = utc_now()
     with process.read() as session:
-        if lease is not None and hours is None and node_class is None:
-            room = room_in_lease(session, lease, user_id=person.id, now=now)
+        if lease is not None and hours is None and node_class is None and nodes is None:
+            block = block_of_lease(session, lease, user_id=person.id, now=now)
         elif lease is None and hours is not None and node_class is not None:
-            room = room_in_block(session, hours, node_class, person, now=now)
+            block = block_of_class(session, hours, node_class, nodes or 1, person, now=now)
         else:
             raise BadRequest(
                 "Say either lease, or hours and node_class, such as hours=3&node_class=a100x4.",
                 param="lease",
             )
-        entries = plan_agenda(session, process.plans, agenda, room, text.lines, user_id=person.id)
-    return plan_view(agenda, entries, room, now=now)
+        entries = plan_agenda(
+            session, process.plans, agenda, block, text.lines, user_id=person.id, now=now
+        )
+    return plan_view(agenda, entries, block, now=now)
 
 
 @router.post("", status_code=201, openapi_extra=AGENDA_BODY, summary="Submit an agenda")
@@ -86,7 +93,10 @@ def create_agenda(
     request: Request,
     person: SignedIn,
     process: ProcessDep,
-    lease: Annotated[PlainText, Query(description="A booked lease of yours.")],
+    lease: Annotated[
+        PlainText,
+        Query(description="A booked lease of yours; those booked together with it are meant, too."),
+    ],
     anyway: Annotated[
         bool, Query(description="Submit it even if it does not fit: the rest goes on elsewhere.")
     ] = False,
@@ -100,16 +110,18 @@ def create_agenda(
     process.limits.count_submission(person.id, jobs=len(agenda.jobs))
     now = utc_now()
     with process.read() as session:
-        room = room_in_lease(session, lease, user_id=person.id, now=now)
-        entries = plan_agenda(session, process.plans, agenda, room, text.lines, user_id=person.id)
+        block = block_of_lease(session, lease, user_id=person.id, now=now)
+        entries = plan_agenda(
+            session, process.plans, agenda, block, text.lines, user_id=person.id, now=now
+        )
     with process.write() as (session, bells):
 
         def make() -> str:
             check_queue(session, person.id, process.settings.max_queued_jobs, adding=len(entries))
             require_room(session, process.settings, person.id)
-            room = room_in_lease(session, lease, user_id=person.id, now=now)  # it may have gone
-            _require_free(session, lease)
-            fit = plan_view(agenda, entries, room, now=now)
+            block = block_of_lease(session, lease, user_id=person.id, now=now)  # it may have gone
+            _require_free(session, block.leases)
+            fit = plan_view(agenda, entries, block, now=now)
             if not (fit.fits or anyway):
                 raise Conflict(
                     f"Nothing was submitted. {fit.summary} With anyway=true what does not end in "
@@ -148,7 +160,8 @@ def list_agendas(
     elif user != "all":
         query = query.where(User.name == user)
     if lease:
-        query = query.where(Agenda.lease_id == lease)
+        together = select(Lease.together).where(Lease.id == lease).scalar_subquery()
+        query = query.where(or_(Lease.id == lease, Lease.together == together))
     if after:
         query = query.where(Agenda.id < after)
     with process.read() as session:
@@ -201,19 +214,19 @@ def cancel_agenda(agenda_id: PlainText, person: SignedIn, process: ProcessDep) -
         return _show(session, agenda_id, person, utc_now())
 
 
-def _require_free(session: Session, lease_id: str) -> None:
-    """Raises Conflict where another agenda of the lease is not over: their times would mix."""
-    other = session.scalar(
-        select(Agenda.id)
+def _require_free(session: Session, leases: Sequence[str]) -> None:
+    """Raises Conflict where another agenda of a lease is not over: their times would mix."""
+    other = session.execute(
+        select(Agenda.id, Agenda.lease_id)
         .join(AgendaJob, AgendaJob.agenda_id == Agenda.id)
         .join(Job, Job.id == AgendaJob.job_id)
-        .where(Agenda.lease_id == lease_id, Job.state.not_in(TERMINAL_JOB))
+        .where(Agenda.lease_id.in_(leases), Job.state.not_in(TERMINAL_JOB))
         .limit(1)
-    )
+    ).first()
     if other is not None:
         raise Conflict(
-            f"{lease_id} has {other}, which is not over. Cancel what is left of it first: "
-            f"trainyard agenda cancel {other}.",
+            f"{other.lease_id} has {other.id}, which is not over. Cancel what is left of it first: "
+            f"trainyard agenda cancel {other.id}.",
             code="lease_has_agenda",
             param="lease",
         )

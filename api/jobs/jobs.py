@@ -238,7 +238,8 @@ def clone_job(
         original = find_job(session, job_id, person)
     changes: dict[str, Json] = overrides or {}
     old = dict(original.spec)
-    old.pop("lease", None)  # its hours are the old job's; name one to use one
+    for field in ("lease", "leases"):
+        old.pop(field, None)  # its hours are the old job's; name one to use one
     merged = overridden(old, changes)
     body_sha256 = fingerprint(
         "POST", f"/v1/jobs/{job_id}/clone", json.dumps(changes, sort_keys=True).encode()

@@ -17,6 +17,7 @@ class AgendaJob(View):
     position: int
     job: str | None
     name: str
+    nodes: int
     slots: int
     wall_time_s: int
     expected_s: float | None
@@ -40,8 +41,12 @@ class AgendaPlan(View):
 
     name: str
     lease: str | None
+    leases: tuple[str, ...]
+    """It and those that were booked together with it: one for each node."""
     node_class: str
+    nodes: int
     slots: int
+    """Of each node."""
     side_by_side: bool
     on_failure: str
     rules: str

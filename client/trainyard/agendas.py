@@ -23,10 +23,11 @@ class Agendas:
         lease: str | None = None,
         hours: int | None = None,
         node_class: str | None = None,
+        nodes: int | None = None,
     ) -> AgendaPlan:
-        """Whether all fits into a lease of yours, or into `hours` on a node of `node_class`.
-        Submits nothing."""
-        asked = {"lease": lease, "hours": hours, "node_class": node_class}
+        """Whether all fits into a lease of yours, with those booked together with it, or into
+        `hours` on a node of `node_class`, or on so many `nodes`. Submits nothing."""
+        asked = {"lease": lease, "hours": hours, "node_class": node_class, "nodes": nodes}
         return decode(AgendaPlan, self._post("/v1/agendas/plan", agenda, asked))
 
     def create(self, agenda: Spec, *, lease: str, anyway: bool = False) -> Agenda:

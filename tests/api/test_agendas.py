@@ -14,9 +14,10 @@ from api.jobs.submission import overridden
 from core import attempts, leases
 from core.agenda import Item, outlook
 from core.clock import utc_now
+from core.ids import Kind, new_id
 from core.policy.grid import HOUR, hour_floor
 from core.spec import JobSpec
-from core.states import LeaseState, Outcome
+from core.states import LeaseState, NodeState, Outcome
 from core.tables.agendas import Agenda
 from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind
@@ -190,6 +191,7 @@ def test_what_is_wrong_with_any_job_is_named_and_nothing_is_submitted(world: Wor
     assert "4 ranks per node" in told["2"]["message"]
     assert told["3"]["param"] == "jobs.3.lease"
     assert told["4"]["param"] == "jobs.4.resources.nodes"
+    assert "2 nodes are asked for, and the agenda's lease has 1" in told["4"]["message"]
     assert "a100x4" in told["5"]["message"]
     assert "how long the job may run" in told["6"]["message"]
     assert jobs_in(world) == 0
@@ -307,6 +309,132 @@ def test_a_swapped_lease_takes_its_agenda_along(world: World) -> None:
     now = world.ann.get(f"/v1/agendas/{found['id']}").json()
     assert now["lease"] == swapped.json()["id"]
     assert at(now["begins"]) == start + 3 * HOUR
+
+
+# ---------------------------------------------------------------------------------- several nodes
+
+
+def together(world: World, *, nodes: int = 2, start: datetime | None = None) -> list[str]:
+    """Leases of ann on so many nodes, booked together; their ids."""
+    now = utc_now()
+    start = start or hour_floor(now) + 24 * HOUR
+    with world.database.write() as session:
+        box = session.scalars(select(Node).where(Node.name == "box")).one()
+        more = [
+            Node(
+                id=new_id(Kind.NODE),
+                name=f"box-{number}",
+                class_name=box.class_name,
+                state=NodeState.READY,
+                reason="",
+                inventory={},
+                telemetry=None,
+                boot_id="boot-1",
+                clean=True,
+                last_seen_at=now,
+                created_at=now,
+            )
+            for number in range(2, nodes + 1)
+        ]
+        session.add_all(more)
+        session.flush()
+        taken = leases.take_together(
+            session,
+            [box, *more],
+            [leases.PLAIN] * nodes,
+            user_id=session.scalars(select(User.id).where(User.name == "ann")).one(),
+            kind=LeaseKind.BOOKED,
+            start=start,
+            end=start + 2 * HOUR,
+            grace_s=300,
+            now=now,
+            actor="test",
+            message="Booked.",
+        )
+        return [one.id for one in taken]
+
+
+def leases_of(world: World, found: dict[str, Any]) -> list[list[str]]:
+    """The leases that each job of an agenda names."""
+    specs = [world.ann.get(f"/v1/jobs/{job['job']}").json()["spec"] for job in found["jobs"]]
+    return [spec["leases"] or [spec["lease"]] for spec in specs]
+
+
+WIDE = {"parallelism": {"data_parallel_replicate_degree": 4}}
+
+
+@on_sqlite
+def test_an_agenda_runs_on_all_nodes_that_were_booked_together(world: World) -> None:
+    held = together(world)
+    body = agenda(
+        {**wall("wide", "40min", nodes=2), **WIDE},
+        wall("left", "60min"),
+        wall("right", "60min"),
+        side_by_side=True,
+    )
+    found = submitted(world, held[1], body)
+    assert (found["leases"], found["nodes"], found["slots"]) == (held, 2, 2)
+    assert [job["nodes"] for job in found["jobs"]] == [2, 1, 1]
+    assert leases_of(world, found) == [held, [held[0]], [held[1]]]
+    begins = at(found["begins"])
+    starts = [at(job["start"]) - begins for job in found["jobs"]]
+    assert starts == [timedelta(0), timedelta(minutes=41), timedelta(minutes=41)]
+    for one in held:
+        listed = world.ann.get("/v1/agendas", params={"lease": one}).json()["data"]
+        assert [agenda["id"] for agenda in listed] == [found["id"]]
+        other = submit(world, one, agenda())
+        assert other.json()["code"] == "lease_has_agenda"
+
+
+@on_sqlite
+def test_slots_of_several_nodes_are_not_added_up(world: World) -> None:
+    """Three jobs of a whole node each: on two nodes two of them run at a time."""
+    jobs = [wall(name, "60min") for name in ("one", "two", "three")]
+    body = agenda(*jobs, side_by_side=True)
+    answer = submit(world, together(world)[0], body)
+    assert (answer.status_code, answer.json()["code"]) == (409, "over_time")
+    assert "Over by 6min" in answer.json()["detail"]
+    assert "three would be stopped" in answer.json()["detail"]
+    assert jobs_in(world) == 0
+
+
+@on_sqlite
+def test_more_nodes_than_were_booked_are_refused_with_the_number(world: World) -> None:
+    held = together(world)
+    three = {"parallelism": {"data_parallel_replicate_degree": 6}}
+    answer = submit(world, held[0], agenda({**wall("big", "20min", nodes=3), **three}))
+    (problem,) = answer.json()["errors"]
+    assert problem["param"] == "jobs.0.resources.nodes"
+    assert "3 nodes are asked for, and the agenda's lease has 2" in problem["message"]
+    with world.database.write() as session:
+        session.get_one(Lease, held[1]).state = LeaseState.ENDED
+    gone = submit(world, held[0], agenda())
+    assert f"{held[1]}, booked together with it, is ended" in gone.json()["detail"]
+
+
+@on_sqlite
+def test_a_block_on_several_nodes_can_be_planned_before_it_is_booked(world: World) -> None:
+    together(world)
+    body = agenda({**wall("wide", "40min", nodes=2), **WIDE})
+    plan = "/v1/agendas/plan?node_class=cpu2&hours=1&nodes="
+    assert world.ann.post(f"{plan}2", json=body).json()["fits"]
+    refused = world.ann.post(f"{plan}1", json=body)
+    assert "jobs.0.resources.nodes" in [one["param"] for one in refused.json()["errors"]]
+    many = world.ann.post(f"{plan}3", json=body)
+    assert (many.status_code, many.json()["param"]) == (422, "nodes")
+
+
+@on_sqlite
+def test_a_job_on_one_of_the_nodes_keeps_a_wide_one_waiting(world: World) -> None:
+    held = together(world, start=hour_floor(utc_now()) - HOUR // 2)
+    other = world.ann.post("/v1/jobs", json=job_spec(lease=held[1])).json()["id"]
+    body = agenda({**wall("wide", "40min", nodes=2), **WIDE})
+    with world.database.write() as session:
+        session.get_one(Job, other).queued_at = utc_now() - HOUR
+    found = submitted(world, held[0], body, "&anyway=true")
+    hand_over = timedelta(seconds=WALL + 60)
+    assert at(found["jobs"][0]["start"]) - at(found["begins"]) == hand_over
+    assert f"({other}) holds 2 of the 2 slots on 1 of the 2 nodes from" in found["summary"]
 
 
 # --------------------------------------------------------------------------------- during the lease

@@ -156,6 +156,7 @@ AGENDA_JOB: Json = {
     "position": 1,
     "job": "job_01k9lab1",
     "name": "one",
+    "nodes": 1,
     "slots": 2,
     "wall_time_s": 1200,
     "expected_s": None,
@@ -174,7 +175,9 @@ AGENDA_JOB: Json = {
 AGENDA_PLAN: Json = {
     "name": "lab-1",
     "lease": "lease_01k9abcdefghjkmnpqrstvwxyz",
+    "leases": ["lease_01k9abcdefghjkmnpqrstvwxyz"],
     "node_class": "cpu2",
+    "nodes": 1,
     "slots": 2,
     "side_by_side": False,
     "on_failure": "go_on",

@@ -19,13 +19,22 @@ def test_plan_asks_for_a_lease_or_for_a_block(server: FakeServer, run: Run, job_
     for asked, sent in (
         (["--lease", LEASE], {"lease": [LEASE]}),
         (["--hours", "3", "--class", "a100x4"], {"hours": ["3"], "node_class": ["a100x4"]}),
+        (
+            ["--hours", "3", "--class", "a100x4", "--nodes", "2"],
+            {"hours": ["3"], "node_class": ["a100x4"], "nodes": ["2"]},
+        ),
     ):
         shown = run("agenda", "plan", job_file, *asked)
         assert shown.exit_code == 0, shown.output
         request = server.of("POST /v1/agendas/plan")[-1]
         assert (request.body, request.query) == (b"name: gpt-ddp\n", sent)
     assert shown.stdout.startswith("Fits with 17min to spare")
-    for wrong in ([], ["--hours", "3"], ["--lease", LEASE, "--hours", "3", "--class", "a"]):
+    for wrong in (
+        [],
+        ["--hours", "3"],
+        ["--lease", LEASE, "--nodes", "2"],
+        ["--lease", LEASE, "--hours", "3", "--class", "a"],
+    ):
         answer = run("agenda", "plan", job_file, *wrong)
         assert answer.exit_code == 2, wrong
         assert "either --lease ID" in answer.output

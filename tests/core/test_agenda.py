@@ -12,6 +12,7 @@ from core.agenda import (
     Item,
     OnFailure,
     Outlook,
+    Room,
     Standing,
     lay_out,
     outlook,
@@ -248,9 +249,9 @@ def test_with_others_beside_it_no_slot_is_counted_twice(
     layout = lay_out(
         items,
         others,
+        Room(1, SLOTS),
         lambda item: item.left_s,
         now=max(now, BEGINS),
-        slots=SLOTS,
         side_by_side=side_by_side,
     )
     taken = [
@@ -259,6 +260,83 @@ def test_with_others_beside_it_no_slot_is_counted_twice(
     for item, span in taken:
         held = [one.slots for one, other in taken if other.start <= span.start < other.end]
         assert sum(held) <= SLOTS or item.state is J.SUCCEEDED
+
+
+# ------------------------------------------------------------------------------------ several nodes
+
+
+def over(num_nodes: int, *items: Item, beside: tuple[Item, ...] = (), **more: bool) -> Outlook:
+    """Items on so many nodes of 4 slots, from 12:00 on."""
+    return outlook(
+        items,
+        begins=BEGINS,
+        usable_end=STOP,
+        now=BEGINS,
+        num_nodes=num_nodes,
+        slots=SLOTS,
+        beside=beside,
+        side_by_side=more.get("side_by_side", True),
+    )
+
+
+def stays(found: Outlook) -> list[tuple[datetime, tuple[int, ...]] | None]:
+    return [line.latest and (line.latest.start, line.latest.nodes) for line in found.lines]
+
+
+def test_slots_are_counted_node_by_node_and_never_added_up() -> None:
+    three = [minutes(60, slots=3) for _ in range(3)]
+    assert stays(over(2, *three)) == [(BEGINS, (0,)), (BEGINS, (1,)), (at(13, 1), (0,))]
+
+
+def test_a_job_on_several_nodes_needs_its_slots_on_each_of_them() -> None:
+    small, wide = minutes(30, slots=1), minutes(60, slots=4, num_nodes=2)
+    assert stays(over(2, small, wide)) == [(BEGINS, (0,)), (at(12, 31), (0, 1))]
+    assert stays(over(3, small, wide)) == [(BEGINS, (0,)), (BEGINS, (1, 2))]
+    half = minutes(60, slots=2, num_nodes=2)
+    assert stays(over(2, half, half)) == [(BEGINS, (0, 1)), (BEGINS, (0, 1))]
+
+
+def test_what_has_its_nodes_waits_for_these_even_if_others_are_free() -> None:
+    first = minutes(60, nodes=(0,))
+    assert stays(over(2, first, first))[1] == (at(13, 1), (0,))
+    assert stays(over(2, first, minutes(60)))[1] == (BEGINS, (1,))
+
+
+def test_who_is_in_the_way_is_told_with_its_nodes() -> None:
+    other = minutes(100, slots=1, nodes=(1,), state=J.RUNNING, started_at=BEGINS, name="other")
+    aside = minutes(100, slots=1, nodes=(2,), state=J.RUNNING, started_at=BEGINS, name="aside")
+    wide = minutes(60, num_nodes=2, nodes=(0, 1), name="wide")
+    found = over(3, wide, beside=(other, aside))
+    assert stays(found) == [(at(13, 41), (0, 1))]
+    assert "other holds 1 of the 4 slots on 1 of the 3 nodes until 13:40 UTC" in summary(found)
+    assert "aside" not in summary(found)
+
+
+@given(
+    st.integers(1, 3),
+    st.lists(st.tuples(st.integers(1, SLOTS), st.integers(1, 3), st.integers(1, 90)), max_size=6),
+    st.booleans(),
+)
+def test_on_no_node_is_a_slot_given_twice(
+    num_nodes: int, wanted: list[tuple[int, int, int]], side_by_side: bool
+) -> None:
+    items = [
+        minutes(length, slots=slots, num_nodes=min(nodes, num_nodes))
+        for slots, nodes, length in wanted
+    ]
+    lines = over(num_nodes, *items, side_by_side=side_by_side).lines
+    for line in lines:
+        assert line.latest is not None
+        assert len(line.latest.nodes) == line.item.num_nodes
+        for node in line.latest.nodes:
+            held = [
+                one.item.slots
+                for one in lines
+                if one.latest
+                and node in one.latest.nodes
+                and one.latest.start <= line.latest.start < one.latest.end + HANDOVER
+            ]
+            assert sum(held) <= SLOTS
 
 
 # ------------------------------------------------------------------------------------- what is late

@@ -28,7 +28,7 @@ def told(
     return news(
         seen(now, *items),
         called="lab (agenda_1)",
-        last_lease="lease_1",
+        last_leases=["lease_1"],
         job_ids=[f"job_{item.name}" for item in items],
         told=before,
     )

@@ -27,6 +27,7 @@ def member(position: int, planned: float, length: float, **changes: Any) -> Agen
         "position": position,
         "job": f"job_0{position}aaaaaaaaaaaaaaaaaaaaaaaa",
         "name": f"part {position}",
+        "nodes": 1,
         "slots": 2,
         "wall_time_s": int(length * 60),
         "expected_s": None,
@@ -53,7 +54,9 @@ def agenda(*jobs: AgendaJobView, **changes: Any) -> AgendaView:
         "user": "ada",
         "lease": "lease_01aaaaaaaaaaaaaaaaaaaaaaaa",
         "node": "east-01",
+        "leases": ["lease_01aaaaaaaaaaaaaaaaaaaaaaaa"],
         "node_class": "cpu2",
+        "nodes": 1,
         "slots": 2,
         "side_by_side": False,
         "on_failure": "go_on",
@@ -123,6 +126,20 @@ def test_what_is_late_and_what_does_not_fit_is_marked(shown: FakeApi, page: Test
     assert "not in time" not in row(text, "part 1")
     assert '<strong class="down">not in time</strong>' in row(text, "part 2")
     assert "left:80.0%;--v:20.0;background:var(--bad)" in row(text, "part 2")
+
+
+def test_each_of_its_leases_names_an_agenda_over_several_nodes(
+    shown: FakeApi, page: TestClient
+) -> None:
+    two = ["lease_01aaaaaaaaaaaaaaaaaaaaaaaa", "lease_02aaaaaaaaaaaaaaaaaaaaaaaa"]
+    wide = agenda(member(1, 0, 40, nodes=2), leases=two, nodes=2)
+    shown.put("/v1/agendas", [wide])
+    shown.put(f"/v1{PAGE}", wide)
+    shown.put("/v1/leases", [lease(id=one) for one in two])
+    assert page.get("/leases").text.count(f'href="{PAGE}"') == 2
+    text = page.get(PAGE).text
+    assert "on east-01 and 1 more" in text
+    assert "on 2 nodes" in row(text, "part 1")
 
 
 def test_what_waits_can_be_cancelled(shown: FakeApi, page: TestClient) -> None:

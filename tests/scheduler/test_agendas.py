@@ -24,9 +24,11 @@ def world(migrated_database: Database) -> World:
 
 
 def agenda(world: World, lease: str, walls: list[str], **changes: Any) -> list[str]:
-    """Jobs of an agenda; `ranks` is of each of them."""
+    """Jobs of an agenda; `ranks` is of each of them. Or it is of those in `jobs`."""
     ranks = changes.pop("ranks", 2)
-    jobs = [world.job(wall=wall, lease=lease, ranks=ranks) for wall in walls]
+    jobs = changes.pop("jobs", None) or [
+        world.job(wall=wall, lease=lease, ranks=ranks) for wall in walls
+    ]
     fields: dict[str, Any] = {"side_by_side": False, "on_failure": OnFailure.GO_ON, **changes}
     with world.database.write() as session:
         session.add(
@@ -172,6 +174,35 @@ def test_of_ones_jobs_the_order_is_the_one_that_the_forecast_counts_on(world: Wo
         jobs, key=lambda job: (place_of(places[job].queued_at, places[job].wall_time_s), job)
     )
     assert [job.id for job in order] == by_place
+
+
+def test_on_several_nodes_a_wide_job_waits_for_all_of_them_and_the_next_for_it(
+    world: World,
+) -> None:
+    nodes = [world.node("north-01"), world.node("north-02")]
+    held = [world.book(node, at(12), 3) for node in nodes]
+    world.cycle()
+    one, wide, last = (
+        world.job(lease=held[0]),
+        world.job(leases=held, nodes=2, lease_id=held[0]),
+        world.job(lease=held[1]),
+    )
+    made = agenda(world, held[0], [], jobs=[one, wide, last])
+    assert world.cycle() == [one]
+    world.runs(one)
+    world.cycle()
+    assert world.get_job(wide).predicted_start == at(12, 21)
+    assert world.get_job(last).predicted_start == at(12, 42)
+    finish(world, one)
+    world.report()
+    assert world.cycle() == [wide]
+    assert sorted(part.lease_id for part in world.parts(wide)) == sorted(held)
+    world.runs(wide)
+    finish(world, wide)
+    world.report()
+    assert world.cycle() == [last]
+    assert world.lease_of(last).id == held[1]
+    assert states(world, made)[:2] == [JobState.SUCCEEDED] * 2
 
 
 # --------------------------------------------------------------------------- what its owner is told

@@ -20,7 +20,7 @@ def show_agenda(agenda: AgendaPlan) -> None:
     say(agenda.summary)
     say(agenda.rules)
     say(
-        f"On a {agenda.node_class}{f' in {agenda.lease}' if agenda.lease else ''}: from "
+        f"On {_nodes(agenda)}{f' in {agenda.lease}' if agenda.lease else ''}: from "
         f"{moment(agenda.begins)} to {moment(agenda.usable_end)}, when jobs in it are stopped."
     )
     say("")
@@ -78,6 +78,11 @@ def bar(job: AgendaJob, agenda: AgendaPlan) -> str:
         (WITHIN if place < stop else AFTER) if first <= place < last else ELSEWHERE
         for place in range(BAR)
     )
+
+
+def _nodes(agenda: AgendaPlan) -> str:
+    many = agenda.nodes > 1
+    return f"{agenda.nodes} nodes of {agenda.node_class}" if many else f"a {agenda.node_class}"
 
 
 def _clock(at: datetime | None) -> str | None:

@@ -41,7 +41,10 @@ def plan(
     lease: Annotated[str | None, typer.Option(help="Against this lease of yours.")] = None,
     hours: Annotated[int | None, typer.Option(min=1, help="Or: a block of so many hours,")] = None,
     node_class: Annotated[
-        str | None, typer.Option("--class", help="on a node of this class.")
+        str | None, typer.Option("--class", help="on a node of this class,")
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="or on so many, booked together.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,11 +53,13 @@ def plan(
     Exit code: 0 they fit even if each uses up its wall time, 3 they do not, 2 bad input.
     """
     block = hours is not None and node_class is not None
-    if (lease is None) != block or (lease is not None and (hours or node_class)):
+    if (lease is None) != block or (lease is not None and (hours or node_class or nodes)):
         raise typer.BadParameter("give either --lease ID, or --hours 3 --class CLASS")
     text = read_job(file)
     with connect() as client:
-        answer = client.agendas.plan(text, lease=lease, hours=hours, node_class=node_class)
+        answer = client.agendas.plan(
+            text, lease=lease, hours=hours, node_class=node_class, nodes=nodes
+        )
     if as_json:
         print_json(answer.raw)
     else:
