@@ -153,7 +153,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         openapi_url="/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=lambda route: route.name,
+        routes=[*api_routes()],  # include_router would build each of them a second time
         telemetry={"operation_spans": False, "metrics": False, "logs": False},  # core/tracing.py
     )
     app.state.process = process
@@ -163,10 +163,9 @@ def create_app(settings: ApiSettings) -> FastAPI:
     for route in api_routes():  # deny by default: a route without policy or scope stops the start
         policy = policy_of(route.dependant)
         assert policy, f"{route.path} does not say who may call it"
+        route.operation_id = route.name
         for method in route.methods or ():
             scopes[method.lower(), route.path] = declared_scope(policy, method, route.path)
-    for router in ROUTERS:
-        app.include_router(router)
     describe(app, scopes)
     app.include_router(dashboard.create(app))
     app.state.nothing_here = dashboard.nothing_here(app)
