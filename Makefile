@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SHELL := /bin/bash
+# Where it is set, each process that a test starts would compile everything anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo up test test-all chaos check format bench bench-train bench-scheduler screenshots clean
