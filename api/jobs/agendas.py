@@ -28,6 +28,7 @@ from api.jobs.spec_body import EXAMPLE, SpecBody, body_of
 from api.jobs.steering import want
 from api.jobs.submission import check_queue, insert_job
 from api.leases.lease_schemas import Hours
+from api.owners import Whose, of_whom
 from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
@@ -39,7 +40,6 @@ from core.states import TERMINAL_JOB, WAITING_JOB, Desired
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job
 from core.tables.leases import Lease
-from core.tables.people import User
 
 AGENDA = {
     "name": "lab-1",
@@ -147,18 +147,13 @@ def list_agendas(
     person: SignedIn,
     process: ProcessDep,
     lease: Annotated[PlainText | None, Query(description="Only of this lease.")] = None,
-    user: Annotated[
-        PlainText | None, Query(description="For staff: a person's name, or `all`.")
-    ] = None,
+    user: Whose = None,
     limit: Limit = 50,
     after: After = None,
 ) -> Page[AgendaView]:
     """Your agendas as they stand now, the newest first."""
     query = agendas_with_context().order_by(Agenda.id.desc()).limit(limit + 1)
-    if user is None or not person.is_staff:
-        query = query.where(Agenda.user_id == person.id)
-    elif user != "all":
-        query = query.where(User.name == user)
+    query = query.where(of_whom(Agenda.user_id, user, person))
     if lease:
         together = select(Lease.together).where(Lease.id == lease).scalar_subquery()
         query = query.where(or_(Lease.id == lease, Lease.together == together))

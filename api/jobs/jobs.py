@@ -30,6 +30,7 @@ from api.jobs.submission import (
     read_spec,
     require_runnable,
 )
+from api.owners import Whose, of_whom
 from api.process import Process, ProcessDep
 from api.rate_limits import Standing
 from api.schemas import AttemptView, EventView, JobView, Page, PlanView
@@ -100,19 +101,14 @@ def list_jobs(
     search: Annotated[
         PlainText | None, Query(description="Part of the name, an id, or its owner's name.")
     ] = None,
-    user: Annotated[
-        PlainText | None, Query(description="For staff: a person's name, or `all`.")
-    ] = None,
+    user: Whose = None,
     order: JobOrder = JobOrder.NEWEST,
     limit: Limit = 50,
     after: After = None,
 ) -> Page[JobView]:
     """Your jobs, the newest first, or in another order."""
     query = in_order(jobs_with_context(), order, after=after).limit(limit + 1)
-    if user is None or not person.is_staff:
-        query = query.where(Job.user_id == person.id)
-    elif user != "all":
-        query = query.where(User.name == user)
+    query = query.where(of_whom(Job.user_id, user, person))
     if state:
         query = query.where(Job.state.in_(state))
     if name:

@@ -21,6 +21,7 @@ from api.jobs.spec_body import JOB_BODY, SpecBody
 from api.jobs.steering import want
 from api.jobs.study_submission import Variant, asked_for, plan_study
 from api.jobs.submission import check_queue, insert_job, read_spec
+from api.owners import Whose, of_whom
 from api.process import ProcessDep
 from api.schemas import Page, StudyJobView, StudyReport, StudyView
 from api.text_types import After, Limit, PlainText
@@ -103,18 +104,13 @@ def create_study(
 def list_studies(
     person: SignedIn,
     process: ProcessDep,
-    user: Annotated[
-        PlainText | None, Query(description="For staff: a person's name, or `all`.")
-    ] = None,
+    user: Whose = None,
     limit: Limit = 50,
     after: After = None,
 ) -> Page[StudyView]:
     """Your studies, the newest first."""
     query = _studies().order_by(Study.id.desc()).limit(limit + 1)
-    if user is None or not person.is_staff:
-        query = query.where(Study.user_id == person.id)
-    elif user != "all":
-        query = query.where(User.name == user)
+    query = query.where(of_whom(Study.user_id, user, person))
     if after:
         query = query.where(Study.id < after)
     with process.read() as session:

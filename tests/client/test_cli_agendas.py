@@ -92,7 +92,7 @@ def test_anyway_is_passed_on(server: FakeServer, run: Run, job_file: str) -> Non
 def test_follow_tells_what_changes_and_what_is_late(
     server: FakeServer, run: Run, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("trainyard.cli.agendas.POLL_S", 0.01)
+    monkeypatch.setattr("trainyard.cli.watching.POLL_S", 0.01)
     server.answer(
         f"GET {AGENDA}",
         as_json(d.AGENDA),

@@ -64,7 +64,7 @@ def test_the_exit_code_says_whether_all_succeeded(
 
 
 def test_it_waits_for_the_last_job(server: FakeServer, run: Run, monkeypatch: Any) -> None:
-    monkeypatch.setattr("trainyard.cli.studies.POLL_S", 0.01)
+    monkeypatch.setattr("trainyard.cli.watching.POLL_S", 0.01)
     running = {**with_second(state="running", step=3), "is_final": False}
     server.answer(
         f"GET {STUDY}", as_json(running), refused(503, "away", "Away."), as_json(d.STUDY_REPORT)

@@ -1,28 +1,26 @@
 """`trainyard agenda`: an ordered list of jobs for one lease; does it fit, and what is late."""
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.live import Live
 
 from trainyard.agenda_views import Agenda
+from trainyard.cli import watching
 from trainyard.cli.agenda_display import jobs_table, show_agenda
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import (
     AsJson,
-    console,
-    note,
     print_json,
     print_json_list,
     print_table,
     say,
 )
-from trainyard.cli.patience import look_again
 from trainyard.cli.planning import read_job
 from trainyard.cli.session import connect
-from trainyard.client import Trainyard
+from trainyard.cli.watching import Change
 from trainyard.wording import moment
 
 AgendaFile = Annotated[
@@ -30,7 +28,6 @@ AgendaFile = Annotated[
     typer.Argument(help="An agenda as YAML; `-` reads standard input.", show_default=False),
 ]
 AgendaId = Annotated[str, typer.Argument(metavar="AGENDA", help="Id of the agenda, agenda_...")]
-POLL_S = 2.0
 
 app = typer.Typer(no_args_is_help=True, help="An ordered list of jobs for one lease.")
 
@@ -133,14 +130,15 @@ def show(agenda_id: AgendaId, as_json: AsJson = False) -> None:
 def follow(agenda_id: AgendaId, as_json: AsJson = False) -> None:
     """Watch an agenda to its end. Exit code 1: not all of its jobs succeeded."""
     with connect() as client:
-        try:
-            agenda = _wait(client, agenda_id, quiet=as_json)
-        except KeyboardInterrupt as error:
-            note(f"Stopped watching; the jobs go on. Again: trainyard agenda follow {agenda_id}")
-            raise typer.Exit(ExitCode.INTERRUPTED) from error
-    if as_json:
-        print_json(agenda.raw)
-    else:
+        agenda = watching.follow(
+            client,
+            partial(client.agendas.get, agenda_id),
+            again=f"trainyard agenda follow {agenda_id}",
+            table=jobs_table,
+            changes=_changes,
+            as_json=as_json,
+        )
+    if not as_json:
         show_agenda(agenda)
     if any(job.standing != "done" for job in agenda.jobs):
         raise typer.Exit(ExitCode.JOB_FAILED)
@@ -157,29 +155,9 @@ def cancel(agenda_id: AgendaId, as_json: AsJson = False) -> None:
         show_agenda(agenda)
 
 
-def _wait(client: Trainyard, agenda_id: str, *, quiet: bool) -> Agenda:
-    out = console()
-    look = partial(client.agendas.get, agenda_id)
-    agenda = look()
-    if quiet or not out.is_terminal:
-        told: dict[int, tuple[str, int]] = {}
-        while True:
-            if not quiet:
-                _tell_changes(agenda, told)
-            if agenda.is_final:
-                return agenda
-            agenda = look_again(client, look, after_s=POLL_S)
-    with Live(jobs_table(agenda), console=out, auto_refresh=False, transient=True) as display:
-        while not agenda.is_final:
-            agenda = look_again(client, look, after_s=POLL_S)
-            display.update(jobs_table(agenda), refresh=True)
-    return agenda
-
-
-def _tell_changes(agenda: Agenda, told: dict[int, tuple[str, int]]) -> None:
+def _changes(agenda: Agenda) -> Iterator[Change]:
     for job in agenda.jobs:
-        known = (job.standing, job.late_s // 60)
-        if told.get(job.position) != known:
-            told[job.position] = known
-            late = f", late by {known[1]} min" if known[1] else ""
-            say(f"{job.position} {job.name}: {job.standing}{late}. {job.reason}")
+        late_min = job.late_s // 60
+        late = f", late by {late_min} min" if late_min else ""
+        line = f"{job.position} {job.name}: {job.standing}{late}. {job.reason}"
+        yield Change(str(job.position), (job.standing, late_min), line)

@@ -1,32 +1,30 @@
 """`trainyard scale` and `trainyard studies`: one training as several jobs, side by side."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated
 
 import typer
-from rich.live import Live
 
+from trainyard.cli import watching
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import (
     AsJson,
-    console,
-    note,
     print_json,
     print_json_list,
     print_table,
     say,
 )
-from trainyard.cli.patience import look_again
 from trainyard.cli.planning import JobFile, read_job
 from trainyard.cli.session import connect
 from trainyard.cli.study_display import jobs_table, show_report
+from trainyard.cli.watching import Change
 from trainyard.client import Trainyard
 from trainyard.inert import one_line
 from trainyard.views import Study, StudyReport
 from trainyard.wording import moment
 
 StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="Id of the study, study_...")]
-POLL_S = 2.0
 
 app = typer.Typer(no_args_is_help=True, help="Trainings at several sizes or in several schedules.")
 
@@ -111,43 +109,24 @@ def cancel(study_id: StudyId, as_json: AsJson = False) -> None:
 
 def _follow(client: Trainyard, study_id: str, as_json: bool) -> None:
     """Wait for the end, print what was found, exit by it."""
-    try:
-        report = _wait(client, study_id, quiet=as_json)
-    except KeyboardInterrupt as error:
-        note(f"Stopped watching; the jobs go on. Again: trainyard studies follow {study_id}")
-        raise typer.Exit(ExitCode.INTERRUPTED) from error
-    if as_json:
-        print_json(report.raw)
-    else:
+    report = watching.follow(
+        client,
+        partial(client.studies.get, study_id),
+        again=f"trainyard studies follow {study_id}",
+        table=jobs_table,
+        changes=_changes,
+        as_json=as_json,
+    )
+    if not as_json:
         show_report(report)
     if any(job.state != "succeeded" for job in report.jobs):
         raise typer.Exit(ExitCode.JOB_FAILED)
 
 
-def _wait(client: Trainyard, study_id: str, *, quiet: bool) -> StudyReport:
-    out = console()
-    look = partial(client.studies.get, study_id)
-    report = look()
-    if quiet or not out.is_terminal:
-        told: dict[str, str] = {}
-        while True:
-            if not quiet:
-                _tell_changes(report, told)
-            if report.is_final:
-                return report
-            report = look_again(client, look, after_s=POLL_S)
-    with Live(jobs_table(report), console=out, auto_refresh=False, transient=True) as display:
-        while not report.is_final:
-            report = look_again(client, look, after_s=POLL_S)
-            display.update(jobs_table(report), refresh=True)
-    return report
-
-
-def _tell_changes(report: StudyReport, told: dict[str, str]) -> None:
+def _changes(report: StudyReport) -> Iterator[Change]:
     for job in report.jobs:
-        if told.get(job.job) != job.state:
-            told[job.job] = job.state
-            say(f"{job.label}: {job.state}, {job.job}. {job.reason}")
+        line = f"{job.label}: {job.state}, {job.job}. {job.reason}"
+        yield Change(job.job, job.state, line)
 
 
 def _jobs_words(study: Study) -> str:
