@@ -1,0 +1,89 @@
+"""A lease is taken back while its owner comes, others book its hours and its guest is there."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+from sqlalchemy import select
+
+from api.idempotency import lock_user
+from api.identity import Person
+from api.leases import booking
+from api.leases.lease_schemas import Block
+from core.database import Database
+from core.errors import ServiceError
+from core.states import LIVE_ATTEMPT, AttemptState, LeaseState
+from core.tables.jobs import Attempt, Part
+from core.tables.kinds import LeaseKind, Role, Scope
+from core.tables.leases import Lease
+from tests.api.yard import OVERLAPS
+from tests.scheduler.test_guests import OPEN, STRICT, go
+from tests.scheduler.world import World, at
+
+pytestmark = pytest.mark.race
+
+NODES = 8
+BOB = Person("user_bob", "bob", Role.USER, "UTC", "t", frozenset(Scope))
+
+
+@pytest.fixture(params=["migrated_database", "postgresql_database"])
+def world(request: pytest.FixtureRequest) -> World:
+    database: Database = request.getfixturevalue(request.param)
+    made = World(database, at(10))
+    made.apply(OPEN)
+    return made
+
+
+def test_a_node_has_one_holder_and_what_runs_on_it_is_in_its_lease(world: World) -> None:
+    names = [f"north-{number:02}" for number in range(NODES)]
+    hosts = {name: world.book(world.node(name), at(11), 3, no_show=STRICT) for name in names}
+    go(world, 11)
+    guests = [world.job(user="bob", wall="2h") for _ in names]
+    assert sorted(go(world, 11, 15)) == sorted(guests)
+    for guest in guests:
+        world.runs(guest)
+    world.now = at(11, 30)
+    world.report()
+
+    def book(name: str) -> None:
+        with world.database.write() as session:
+            lock_user(session, BOB.id)
+            block = Block(nodes=[name], start=at(12), hours=1)
+            booking.book(session, BOB, block, now=world.now)
+
+    works: list[Callable[[], object]] = [world.cycle, world.cycle]
+    works += [partial(book, name) for name in names]
+    works += [partial(world.job, user="ada", lease=lease) for lease in hosts.values()]
+    gate = threading.Barrier(len(works))
+
+    def refused(work: Callable[[], object]) -> ServiceError | None:
+        gate.wait(60)
+        try:
+            work()
+        except ServiceError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        assert all(error.status < 500 for error in pool.map(refused, works) if error)
+    world.cycle()
+
+    with world.database.read() as session:
+        assert session.scalar(OVERLAPS) == 0
+        live = session.execute(
+            select(Attempt, Part, Lease)
+            .join(Part, Part.attempt_id == Attempt.id)
+            .join(Lease, Lease.id == Part.lease_id)
+            .where(Attempt.state.in_(LIVE_ATTEMPT))
+        ).all()
+        assert sorted(attempt.job_id for attempt, _, _ in live) == sorted(guests)
+        for attempt, part, lease in live:
+            assert (attempt.lease_id, part.node_id) == (lease.id, lease.node_id)
+            if lease.kind is LeaseKind.WALK_IN:
+                assert (lease.user_id, lease.state) == (BOB.id, LeaseState.ACTIVE)
+                assert attempt.state is AttemptState.RUNNING
+            else:  # somebody came, or booked the hours: it saves, and then leaves
+                assert attempt.state is AttemptState.STOPPING
+                assert lease.state in (LeaseState.ACTIVE, LeaseState.ENDING)
