@@ -2,6 +2,7 @@
 
 import io
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,23 @@ from tests.worker.nodes import HARDWARE, Node, make_order
 pytestmark = pytest.mark.gloo
 
 
-def test_warm_and_torchrun_train_the_same_curve(api: FakeApi, node: Node) -> None:
+@pytest.fixture(scope="module")
+def api() -> Iterator[FakeApi]:
+    api = FakeApi()
+    yield api
+    api.close()
+
+
+@pytest.fixture(scope="module")
+def node(api: FakeApi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node that trains for all tests: its warm process imports torch once."""
+    node = Node(tmp_path_factory.mktemp("training") / "node", api)
     node.start(trainer="strategies.train")
+    yield node
+    node.close()
+
+
+def test_warm_and_torchrun_train_the_same_curve(api: FakeApi, node: Node) -> None:
     curves = []
     for job, launcher in (("job_warm", Launcher.WARM), ("job_torchrun", Launcher.TORCHRUN)):
         key = api.order(make_order(job, steps=20, launcher=launcher))
@@ -40,10 +56,10 @@ def test_warm_and_torchrun_train_the_same_curve(api: FakeApi, node: Node) -> Non
 
 
 def test_a_stopped_training_goes_on_from_the_store(api: FakeApi, node: Node) -> None:
-    node.start(trainer="strategies.train")
-    key = api.order(make_order(steps=5000))
+    key = api.order(make_order("job_stopped", steps=5000))
     api.wait_for_step(key, 5, within_s=120)
-    api.order(make_order(steps=5000, stop=StopOrder(reason=Outcome.PREEMPTED, grace_s=60)))
+    stop = StopOrder(reason=Outcome.PREEMPTED, grace_s=60)
+    api.order(make_order("job_stopped", steps=5000, stop=stop))
     record = api.wait_for_exit(key)
     assert record.outcome is Outcome.PREEMPTED, record
     assert record.result is not None
@@ -53,18 +69,20 @@ def test_a_stopped_training_goes_on_from_the_store(api: FakeApi, node: Node) -> 
     assert ".metadata" in {file.path for file in files}
     api.conclude(key)
     api.wait_for(lambda: api.observed(key) is None)  # wiped: only the store has it now
-    again = api.order(make_order(epoch=2, steps=step + 5, resume={"step": step, "files": files}))
+    resume = {"step": step, "files": files}
+    again = api.order(make_order("job_stopped", epoch=2, steps=step + 5, resume=resume))
     record = api.wait_for_exit(again, within_s=120)
     assert record.outcome is Outcome.SUCCEEDED, record
     assert api.steps(again) == list(range(step + 1, step + 6))
+    del api.orders[again]
 
 
 def test_a_dataset_that_is_too_small_is_bad_data_with_the_numbers(api: FakeApi, node: Node) -> None:
-    node.start(trainer="strategies.train")
-    key = api.order(make_order(dataset=api.add_file("dataset.txt", b"too small")))
+    key = api.order(make_order("job_small", dataset=api.add_file("dataset.txt", b"too small")))
     record = api.wait_for_exit(key, within_s=120)
     assert record.outcome is Outcome.BAD_DATA, record
     assert "9 bytes" in record.reason
+    del api.orders[key]
 
 
 def order_on_images(data: dict[str, Any], **fields: Any) -> Any:
@@ -85,7 +103,6 @@ def order_on_images(data: dict[str, Any], **fields: Any) -> Any:
 
 def test_images_are_fetched_or_made_and_trained_on(api: FakeApi, node: Node) -> None:
     """An uploaded file, and the built-in digits; both on the curve of one rank."""
-    node.start(trainer="strategies.train")
     pixels = np.arange(80 * 6 * 5).astype(np.uint8).reshape(80, 6, 5)
     content = io.BytesIO()
     np.savez(content, images=pixels, labels=np.arange(80) % 4)
