@@ -24,6 +24,7 @@ from api.leases.lease_schemas import (
     VerdictView,
 )
 from api.leases.lease_views import lease_views, leases_with_context, show_lease
+from api.owners import Whose, of_whom
 from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
@@ -32,7 +33,6 @@ from core.errors import BadRequest, Forbidden
 from core.policy.grid import HOUR
 from core.states import LeaseState
 from core.tables.leases import Lease
-from core.tables.people import User
 
 router = APIRouter(prefix="/v1/leases", tags=["leases"])
 
@@ -71,18 +71,13 @@ def list_leases(
     person: SignedIn,
     process: ProcessDep,
     state: Annotated[list[LeaseState] | None, Query(description="Only in these states.")] = None,
-    user: Annotated[
-        PlainText | None, Query(description="For staff: a person's name, or `all`.")
-    ] = None,
+    user: Whose = None,
     limit: Limit = 50,
     after: After = None,
 ) -> Page[LeaseView]:
     """Your leases, the last made first."""
     query = leases_with_context().order_by(Lease.id.desc()).limit(limit + 1)
-    if user is None or not person.is_staff:
-        query = query.where(Lease.user_id == person.id)
-    elif user != "all":
-        query = query.where(User.name == user)
+    query = query.where(of_whom(Lease.user_id, user, person))
     if state:
         query = query.where(Lease.state.in_(state))
     if after:
