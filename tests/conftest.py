@@ -75,7 +75,7 @@ def postgresql_url() -> Iterator[str]:
     if given:
         yield given
         return
-    with running_server(options=["-c", "fsync=off"]) as url:  # no test cuts the power
+    with running_server(in_memory=True) as url:  # no test cuts the power
         yield url
 
 

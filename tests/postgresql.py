@@ -20,15 +20,25 @@ from pathlib import Path
 import psycopg
 
 START_DEADLINE_S = 30
+MEMORY = Path("/dev/shm")
+MEMORY_NEEDED = 2 << 30  # bytes: two servers, each with its log of 96 MB and a few databases
+IN_MEMORY = ("-c", "fsync=off", "-c", "max_wal_size=96MB")
 PR_SET_PDEATHSIG = 1
 
 
 @contextmanager
-def running_server(*, options: Sequence[str] = ()) -> Iterator[str]:
-    """Start a server; yield a SQLAlchemy address of its `postgres` database; stop it."""
+def running_server(*, in_memory: bool = False) -> Iterator[str]:
+    """Start a server; yield a SQLAlchemy address of its `postgres` database; stop it.
+
+    `in_memory`: nothing is synced to disk, and the data lie in memory where that has room: a
+    database is copied in a sixth of the time.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ty-pg-", dir="/tmp"))
-    server = Server(folder, options=options)
+    server = Server(folder, options=IN_MEMORY if in_memory else ())
+    data = folder / "data"
     try:
+        if in_memory and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED:
+            data.symlink_to(tempfile.mkdtemp(prefix="ty-pg-", dir=MEMORY))
         server.create()
         server.start()
         try:
@@ -36,6 +46,7 @@ def running_server(*, options: Sequence[str] = ()) -> Iterator[str]:
         finally:
             server.stop()
     finally:
+        shutil.rmtree(data.resolve(), ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 
