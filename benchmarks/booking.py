@@ -1,22 +1,23 @@
 """How long it takes 32 people who ask for the same hour at once to hear who has got it.
 
 In turn with the race the same requests are made one by one: what waiting for each other costs is
-the quotient. Each round has an hour of its own; its winner gives it back before the next.
+the quotient. Each round has an hour of its own; its winner gives it back before the next. The 32
+are threads of four processes, which call the API, or the function that it calls.
 """
 
 import http.client
 import json
 import multiprocessing
 import statistics
-import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from multiprocessing.synchronize import Barrier
+from typing import Protocol
 
 from api.idempotency import lock_user
 from api.identity import Person
@@ -66,14 +67,15 @@ def rows(rounds: int) -> list[Row]:
             database = Database(served.database_url)
             try:
                 people, tokens = add_people(database)
-                times = over_http(served, tokens, rounds)
+                clients = [partial(Client, served, token) for token in tokens]
+                times = measured(clients, rounds, first_h=1)
                 what = f"{CLIENTS} clients at once for one hour over HTTP, {kind}"
                 found.append((what, str(times), HTTP_GOAL))
                 if kind == "postgresql":
-                    times = of_the_function(database, people, rounds)
-                    found.append(
-                        (f"the same, the function alone, {kind}", str(times), FUNCTION_GOAL)
-                    )
+                    callers = [partial(Caller, served.database_url, person) for person in people]
+                    times = measured(callers, rounds, first_h=100)
+                    what = f"the same, the function alone, {kind}"
+                    found.append((what, str(times), FUNCTION_GOAL))
             finally:
                 database.close()
     return found
@@ -102,22 +104,28 @@ def add_people(database: Database) -> tuple[list[Person], list[str]]:
     return people, tokens
 
 
-# ---------------------------------------------------------------------------------------- over HTTP
+class Booker(Protocol):
+    """Somebody who wants an hour."""
+
+    def book(self, start: datetime) -> tuple[float, str]:
+        """Seconds until the answer, and the lease; empty if somebody else has the hour."""
+
+    def give_back(self, lease: str) -> None:
+        """Let others have it."""
 
 
-def over_http(served: Served, tokens: Sequence[str], rounds: int) -> Times:
-    """POST /v1/leases, by 32 clients in four processes."""
-    start = hour_ceiling(utc_now()) + HOUR
+def measured(bookers: Sequence[Callable[[], Booker]], rounds: int, *, first_h: int) -> Times:
+    """All at once, in PROCESSES processes, and then one by one; in hours from `first_h` on."""
+    start = hour_ceiling(utc_now()) + first_h * HOUR
     total = rounds + WARM_UP
-    gate = multiprocessing.get_context("spawn").Barrier(CLIENTS)
-    results = multiprocessing.get_context("spawn").SimpleQueue()
+    spawn = multiprocessing.get_context("spawn")
+    gate, results = spawn.Barrier(CLIENTS), spawn.SimpleQueue()
     share = CLIENTS // PROCESSES
     processes = [
-        multiprocessing.get_context("spawn").Process(
-            target=_ask_together,
-            args=(served, tokens[first : first + share], start, total, gate, results),
+        spawn.Process(
+            target=_ask_together, args=(bookers[at : at + share], start, total, gate, results)
         )
-        for first in range(0, CLIENTS, share)
+        for at in range(0, CLIENTS, share)
     ]
     for process in processes:
         process.start()
@@ -126,56 +134,58 @@ def over_http(served: Served, tokens: Sequence[str], rounds: int) -> Times:
         process.join()
     won = sum(wins for _, wins in parts)
     assert won == total, f"{won} of {total} rounds were won"
-    one_by_one = []
-    for number in range(total):
-        at = start + (total + number) * HOUR
-        wins = []
-        for offset in range(CLIENTS):
-            client = Client(served, tokens[(number + offset) % CLIENTS])
-            elapsed, lease = client.book(at)
-            wins += [(client, lease)] if lease else []
-            if number >= WARM_UP:
-                one_by_one.append(elapsed)
-            if not lease:
-                client.close()
-        [(winner, lease)] = wins
-        winner.give_back(lease)
-        winner.close()
-    return Times([one for part, _ in parts for one in part], one_by_one)
+    at_once = [time for part, _ in parts for time in part]
+    return Times(at_once, _ask_in_turn(bookers, start + total * HOUR, total))
 
 
 def _ask_together(
-    served: Served,
-    tokens: Sequence[str],
+    bookers: Sequence[Callable[[], Booker]],
     start: datetime,
     rounds: int,
     gate: Barrier,
     results: "multiprocessing.SimpleQueue[tuple[list[float], int]]",
 ) -> None:
-    """In a process of its own: some of the clients, through all rounds."""
+    """In a process of its own: some of them, through all rounds."""
 
-    def one(token: str) -> tuple[list[float], int]:
+    def one(make: Callable[[], Booker]) -> tuple[list[float], int]:
         times, won = [], 0
-        client = Client(served, token)
+        booker = make()
         for number in range(rounds):
             gate.wait(120)
-            elapsed, lease = client.book(start + number * HOUR)
+            elapsed, lease = booker.book(start + number * HOUR)
             if number >= WARM_UP:
                 times.append(elapsed)
             gate.wait(120)
             if lease:
                 won += 1
-                client.give_back(lease)
-        client.close()
+                booker.give_back(lease)
         return times, won
 
-    with ThreadPoolExecutor(len(tokens)) as pool:
-        parts = list(pool.map(one, tokens))
+    with ThreadPoolExecutor(len(bookers)) as pool:
+        parts = list(pool.map(one, bookers))
     results.put(([time for times, _ in parts for time in times], sum(won for _, won in parts)))
 
 
+def _ask_in_turn(
+    bookers: Sequence[Callable[[], Booker]], start: datetime, rounds: int
+) -> list[float]:
+    everyone = [make() for make in bookers]
+    times = []
+    for number in range(rounds):
+        leases = []
+        for offset in range(CLIENTS):
+            booker = everyone[(number + offset) % CLIENTS]
+            elapsed, lease = booker.book(start + number * HOUR)
+            leases += [(booker, lease)] if lease else []
+            if number >= WARM_UP:
+                times.append(elapsed)
+        [(winner, lease)] = leases
+        winner.give_back(lease)
+    return times
+
+
 class Client:
-    """One person's connection."""
+    """One person's connection to the API."""
 
     def __init__(self, served: Served, token: str) -> None:
         self._token = token
@@ -183,7 +193,7 @@ class Client:
         self._connection.connect()
 
     def book(self, start: datetime) -> tuple[float, str]:
-        """Seconds until the answer, and the lease; empty if somebody else has the hour."""
+        """POST /v1/leases."""
         body = {"node": NODE, "start": start.isoformat(), "hours": 1}
         begun = time.perf_counter()
         status, answer = self._ask("POST", "/v1/leases", body)
@@ -192,11 +202,9 @@ class Client:
         return elapsed, str(answer["id"]) if status == 201 else ""
 
     def give_back(self, lease: str) -> None:
+        """DELETE /v1/leases/ID."""
         status, answer = self._ask("DELETE", f"/v1/leases/{lease}", None)
         assert status in (200, 204), answer
-
-    def close(self) -> None:
-        self._connection.close()
 
     def _ask(
         self, method: str, path: str, body: dict[str, object] | None
@@ -212,49 +220,31 @@ class Client:
         return answer.status, dict(json.loads(content)) if content else {}
 
 
-# ------------------------------------------------------------------------------------- the function
+class Caller:
+    """One person, for whom `booking.book` is called in its transaction."""
 
+    def __init__(self, database_url: str, person: Person) -> None:
+        self._database, self._person = _database(database_url), person
 
-def of_the_function(database: Database, people: Sequence[Person], rounds: int) -> Times:
-    """`booking.book` in its transaction, by 32 threads of one process."""
-    first = hour_ceiling(utc_now()) + 100 * HOUR  # behind those of over_http, within 21 days
-    at_once: list[float] = []
-    one_by_one: list[float] = []
-    gate = threading.Barrier(CLIENTS)
-
-    def one(person: Person, hour: datetime, *, together: bool) -> float:
-        if together:
-            gate.wait(60)
+    def book(self, start: datetime) -> tuple[float, str]:
+        """What POST /v1/leases does to the database."""
+        block = Block(nodes=[NODE], start=start, hours=1)
         begun = time.perf_counter()
-        _book(database, person, hour)
-        return time.perf_counter() - begun
+        try:
+            with self._database.write() as session:
+                lock_user(session, self._person.id)
+                lease = booking.book(session, self._person, block, now=utc_now())
+        except HourTaken:
+            lease = ""
+        return time.perf_counter() - begun, lease
 
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        for number in range(rounds + WARM_UP):
-            hour = first + 2 * number * HOUR
-            raced = list(pool.map(partial(one, hour=hour, together=True), people))
-            turn = [*people[number % CLIENTS :], *people[: number % CLIENTS]]
-            alone = [one(person, hour + HOUR, together=False) for person in turn]
-            _free(database, hour)
-            _free(database, hour + HOUR)
-            if number >= WARM_UP:
-                at_once += raced
-                one_by_one += alone
-    return Times(at_once, one_by_one)
+    def give_back(self, lease: str) -> None:
+        """Cancelled at once."""
+        with self._database.write() as session:
+            row = session.get_one(Lease, lease)
+            leases.cancel(session, row, now=utc_now(), message="Given back.", actor="bench")
 
 
-def _book(database: Database, person: Person, hour: datetime) -> None:
-    block = Block(nodes=[NODE], start=hour, hours=1)
-    try:
-        with database.write() as session:
-            lock_user(session, person.id)
-            booking.book(session, person, block, now=utc_now())
-    except HourTaken:
-        return
-
-
-def _free(database: Database, hour: datetime) -> None:
-    """Take the lease of that hour back; there must be exactly one."""
-    with database.write() as session:
-        lease = session.query(Lease).filter_by(hold_start=hour, cancelled_at=None).one()
-        leases.cancel(session, lease, now=utc_now(), message="Given back.", actor="bench")
+@cache
+def _database(url: str) -> Database:
+    return Database(url)  # one of each process
