@@ -11,6 +11,7 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -148,21 +149,30 @@ def _ended(session: Session) -> Iterator[None]:
 
 
 class _FileLock:
-    """Exclusive between threads of this process and between processes; not re-entrant."""
+    """Exclusive between threads of this process, first come first served, and between processes;
+    not re-entrant."""
 
     def __init__(self, path: str) -> None:
-        self._threads = threading.Lock()
+        self._guard = threading.Lock()
+        self._is_held = False
+        self._waiting: deque[threading.Lock] = deque()
         self._path = path
         self._fd: int | None = None
 
     def __enter__(self) -> None:
-        self._threads.acquire()
+        with self._guard:
+            my_turn = threading.Lock()
+            if self._is_held:
+                my_turn.acquire()
+                self._waiting.append(my_turn)
+            self._is_held = True
+        my_turn.acquire()  # of who was held up: whoever has it lets go of it
         try:
             if self._fd is None:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
         except BaseException:
-            self._threads.release()
+            self._pass_on()
             raise
 
     def __exit__(self, *_: object) -> None:
@@ -170,7 +180,14 @@ class _FileLock:
             assert self._fd is not None
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         finally:
-            self._threads.release()
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._is_held = False
 
 
 def _postgresql_engine(url: str, pool_size: int) -> Engine:
