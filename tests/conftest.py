@@ -30,17 +30,13 @@ settings.load_profile("untimed")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On each of two xdist workers one group goes first; the other tests fill what time is left.
+    """Heavy tests share one xdist worker: on two cores they must not run beside each other.
 
-    `ranks`: trainings, which share a pool of processes. `heavy`: platforms, workers, browsers and
-    races on PostgreSQL, which must not run beside each other; where one person asks, PostgreSQL is
-    as light as SQLite.
+    On PostgreSQL races are heavy; where one person asks it is as light as SQLite.
     """
     for item in items:
-        names = {mark.name for mark in item.iter_markers()}
-        if "gloo" in names and "strategies" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group("ranks"))
-        elif names & {"gloo", "browser"} or ("race" in names and "postgresql" in item.nodeid):
+        heavy = {"gloo", "browser"} | ({"race"} if "postgresql" in item.nodeid else set())
+        if any(item.get_closest_marker(name) for name in heavy):
             item.add_marker(pytest.mark.xdist_group("heavy"))
 
 
