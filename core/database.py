@@ -166,13 +166,18 @@ class _FileLock:
                 my_turn.acquire()
                 self._waiting.append(my_turn)
             self._is_held = True
-        my_turn.acquire()  # of who was held up: whoever has it lets go of it
         try:
+            my_turn.acquire()  # of who was held up: whoever has it lets go of it
             if self._fd is None:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
         except BaseException:
-            self._pass_on()
+            with self._guard:
+                gave_up = my_turn in self._waiting
+                if gave_up:
+                    self._waiting.remove(my_turn)
+            if not gave_up:
+                self._pass_on()
             raise
 
     def __exit__(self, *_: object) -> None:

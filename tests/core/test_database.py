@@ -1,5 +1,6 @@
 """Sessions: commit or nothing, one writer between processes, moments that keep their offset."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -210,6 +211,42 @@ def test_the_lock_of_a_killed_writer_is_free(migrated_sqlite: Path, tmp_path: Pa
     add(database, "ours")
     assert labs(database) == ["ours"]
     database.close()
+
+
+@pytest.mark.db
+def test_who_is_interrupted_while_waiting_to_write_holds_nobody_up(
+    migrated_sqlite_database: Database,
+) -> None:
+    database = migrated_sqlite_database
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    holding, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with database.write():
+            holding.set()
+            go.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert holding.wait(60)
+    main = threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGUSR1)).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            add(database, "interrupted")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        go.set()
+        holder.join(60)
+    writer = threading.Thread(target=add, args=(database, "next"), daemon=True)
+    writer.start()
+    writer.join(60)
+    assert labs(database) == ["next"]
 
 
 @pytest.mark.db
