@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, insert, select
 from sqlalchemy.orm import Session
 
 from core.errors import BadRequest
-from core.tables.people import User
+from core.situation import lock_user
 from core.tables.processes import IdempotentAnswer
 
 IdempotencyKey = Annotated[
@@ -27,8 +27,7 @@ IdempotencyKey = Annotated[
     ),
 ]
 
-# Built once: these begin every request that makes something.
-USER = select(User.id).where(User.id == bindparam("user_id")).with_for_update(key_share=True)
+# Built once: it begins every request that makes something.
 ANSWER = select(IdempotentAnswer.body_sha256, IdempotentAnswer.subject).where(
     IdempotentAnswer.user_id == bindparam("user_id"), IdempotentAnswer.key == bindparam("key")
 )
@@ -37,13 +36,6 @@ ANSWER = select(IdempotentAnswer.body_sha256, IdempotentAnswer.subject).where(
 def fingerprint(method: str, path: str, body: bytes) -> str:
     """What two requests with one key must have in common."""
     return sha256(b"\n".join([method.encode(), path.encode(), body])).hexdigest()
-
-
-def lock_user(session: Session, user_id: str) -> None:
-    """Let nobody else create or count for this user until the transaction ends."""
-    if session.get_bind().dialect.name == "sqlite":
-        return  # its one writer is alone already
-    session.execute(USER, {"user_id": user_id}).one()
 
 
 def made_before(session: Session, *, user_id: str, key: str | None, body_sha256: str) -> str | None:

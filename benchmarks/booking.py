@@ -19,7 +19,6 @@ from functools import cache, partial
 from multiprocessing.synchronize import Barrier
 from typing import Protocol
 
-from api.idempotency import lock_user
 from api.identity import Person
 from api.leases import booking
 from api.leases.lease_schemas import Block
@@ -32,6 +31,7 @@ from core.database import Database
 from core.errors import HourTaken
 from core.ids import Kind, new_id
 from core.policy.grid import HOUR, hour_ceiling
+from core.situation import lock_user
 from core.tables.kinds import Role, Scope, TokenKind
 from core.tables.leases import Lease
 from core.tables.people import User

@@ -11,10 +11,11 @@ fought for each asker sends them all.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, time, timedelta
+from itertools import groupby
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Select, bindparam, func, or_, select
+from sqlalchemy import Row, Select, and_, bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
 from core.active_policies import active_policies
@@ -57,18 +58,19 @@ HOLDS = (
     )
     .order_by(Occupancy.hold_start)
 )
-MEMBER = (
-    select(User.role, User.attributes, Lab.id, Lab.name, Lab.groups)
+USER = select(User.id).where(User.id == bindparam("user_id")).with_for_update(key_share=True)
+MEMBERS = (  # a row for each pair of a lab and an exception: people have few of both
+    select(User.id, User.role, User.attributes)
+    .add_columns(Lab.id.label("lab_id"), Lab.name.label("lab_name"), Lab.groups)
+    .add_columns(GrantRow.id.label("grant_id"), GrantRow.rule, GrantRow.extra)
+    .add_columns(GrantRow.starts_at, GrantRow.ends_at, GrantRow.why)
     .outerjoin(Membership, Membership.user_id == User.id)
     .outerjoin(Lab, Lab.id == Membership.lab_id)
-    .where(User.id == bindparam("user_id"))
+    .outerjoin(GrantRow, and_(GrantRow.user_id == User.id, GrantRow.revoked_at.is_(None)))
+    .order_by(User.id, GrantRow.id)
 )
-EXCEPTIONS = (
-    select(GrantRow.id, GrantRow.rule, GrantRow.extra, GrantRow.starts_at, GrantRow.ends_at)
-    .add_columns(GrantRow.why)
-    .where(GrantRow.user_id == bindparam("user_id"), GrantRow.revoked_at.is_(None))
-    .order_by(GrantRow.id)
-)
+MEMBER = MEMBERS.where(User.id == bindparam("user_id"))
+BOOKERS = MEMBERS.where(User.disabled.is_(False), User.role == Role.USER)
 LEASES = (
     select(Lease.id, Lease.user_id, Lease.lab_id, Lease.kind, Lease.state, Lease.counts)
     .add_columns(Lease.hold_start, func.coalesce(Lease.charged_end, Lease.hold_end).label("end"))
@@ -106,7 +108,6 @@ class Judge:
         self._lab = (
             leases_of_labs(session, self.member.lab_ids, since=since) if looks_at_labs else ()
         )
-        self._exceptions = exceptions_of(session, user_id)
         self._cancels: dict[str, int] = {}
         self._missed: dict[int, tuple[datetime, ...]] = {}
 
@@ -160,7 +161,6 @@ class Judge:
             node_available=node.state in BOOKABLE,
             cancels_today=self._cancels_today(policy),
             no_shows=self._no_shows(policy),
-            exceptions=self._exceptions,
         )
         return evaluate(request, situation, policy, offers=offers)
 
@@ -225,27 +225,45 @@ def rules_for(session: Session, user_id: str, node: Node) -> Policy:
 
 def member_of(session: Session, user_id: str) -> Member:
     """A person, as policies see them."""
-    rows = session.execute(MEMBER, {"user_id": user_id}).all()
-    role, attributes = rows[0][:2]
-    labs = [(row.id, row.name, row.groups) for row in rows if row.id is not None]
-    groups = {group for _, _, groups in labs for group in groups}
+    return _member(session.execute(MEMBER, {"user_id": user_id}).all())
+
+
+def all_bookers(session: Session) -> list[Member]:
+    """Everybody who can sign in and is no staff, by id."""
+    rows = session.execute(BOOKERS)
+    return [_member(list(own)) for _, own in groupby(rows, key=lambda row: row.id)]
+
+
+def _member(rows: Sequence[Row[*tuple[Any, ...]]]) -> Member:
+    """Of all the rows of one person."""
+    person = rows[0]
+    in_labs = [row for row in rows if row.lab_id is not None]
+    groups = {group for row in in_labs for group in (row.lab_name, *row.groups)}
+    exceptions = {
+        row.grant_id: Grant(row.grant_id, row.rule, row.extra, row.starts_at, row.ends_at, row.why)
+        for row in rows
+        if row.grant_id is not None
+    }
     return Member(
-        id=user_id,
-        lab_ids=frozenset(lab_id for lab_id, _, _ in labs),
-        groups=frozenset(groups | {name for _, name, _ in labs}),
-        attributes={name: str(value) for name, value in attributes.items()},
-        is_staff=role is not Role.USER,
+        id=person.id,
+        lab_ids=frozenset(row.lab_id for row in in_labs),
+        groups=frozenset(groups),
+        attributes={name: str(value) for name, value in person.attributes.items()},
+        is_staff=person.role is not Role.USER,
+        exceptions=tuple(exceptions.values()),
     )
-
-
-def exceptions_of(session: Session, user_id: str) -> tuple[Grant, ...]:
-    """The exceptions that were granted to a person."""
-    return tuple(Grant(*row) for row in session.execute(EXCEPTIONS, {"user_id": user_id}))
 
 
 def lab_of(member: Member) -> str | None:
     """The lab that a new lease of this person is counted for."""
     return min(member.lab_ids, default=None)
+
+
+def lock_user(session: Session, user_id: str) -> None:
+    """Let nobody else create or count for this user until the transaction ends."""
+    if session.get_bind().dialect.name == "sqlite":
+        return  # its one writer is alone already
+    session.execute(USER, {"user_id": user_id}).one()
 
 
 def lock_labs(session: Session, member: Member) -> None:

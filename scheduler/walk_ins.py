@@ -8,15 +8,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.active_policies import active_policies
 from core.leases import PLAIN, Terms
 from core.policy.verdict import LeaseFact, RequestKind
-from core.situation import Judge
+from core.situation import Judge, lock_user
 from core.tables.nodes import Node
-from core.tables.people import User
 from scheduler.sentences import Reason
 
 ASK_AGAIN = timedelta(seconds=30)
@@ -52,9 +50,7 @@ class Refusals:
 def lock_owner(session: Session, user_id: str) -> None:
     """Before the job and its nodes: nobody else takes hours for this person meanwhile."""
     if active_policies(session):
-        session.execute(
-            select(User.id).where(User.id == user_id).with_for_update(key_share=True)
-        ).one()
+        lock_user(session, user_id)
 
 
 def granted(

@@ -16,7 +16,6 @@ from api.admin import audit
 from api.admin.cleanup_plan import Found, find, version_of
 from api.admin.cleanup_schemas import Selector
 from api.bells import Bells
-from api.idempotency import lock_user
 from api.identity import Person
 from api.process import Process
 from core import leases
@@ -25,6 +24,7 @@ from core.errors import Conflict, HourTaken
 from core.leases import Terms
 from core.notices import NoticeKind, notify
 from core.policy.grid import Timetable, usable_end
+from core.situation import lock_user
 from core.states import NODE_EDGES, LeaseState, NodeState
 from core.stopping import stop
 from core.tables.admin import Cleanup, CleanupRow

@@ -23,7 +23,6 @@ from core.policy.verdict import Member, Reason, Request, Situation
 from core.settlement import Settlement, of_staff_delete
 from core.situation import (
     counted_since,
-    exceptions_of,
     leases_of_labs,
     leases_of_user,
     member_of,
@@ -352,7 +351,6 @@ class _Faults:
                 now=self._now,
                 own=leases_of_user(self._session, user_id, since=since),
                 lab=leases_of_labs(self._session, member.lab_ids, since=since),
-                exceptions=exceptions_of(self._session, user_id),
             )
         return self._situations[key]
 

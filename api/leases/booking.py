@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 
 from api.bells import Bells
 from api.errors import InvalidRequest
-from api.idempotency import lock_user
 from api.identity import Person
 from api.leases.choosing import (
     Choice,
@@ -33,7 +32,7 @@ from core.policy.grid import hold_end
 from core.policy.verdict import RequestKind, Verdict
 from core.rebooking import refund_rebooked
 from core.settlement import Settlement
-from core.situation import BOOKABLE, Judge, rules_for
+from core.situation import BOOKABLE, Judge, lock_user, rules_for
 from core.states import LeaseState
 from core.stopping import stop_jobs
 from core.tables.kinds import LeaseKind

@@ -25,13 +25,10 @@ from core.policy.grid import HOUR, hour_ceiling
 from core.policy.local_time import edge, show
 from core.policy.matching import ALL
 from core.policy.sections import Period, Quota, Scope
-from core.policy.verdict import Grant, LeaseFact, Left, Member, NodeRef, Request, Situation
-from core.situation import BOOKABLE, counted_since, leases_of_all, ref_of
-from core.tables.kinds import Role
+from core.policy.verdict import LeaseFact, Left, Member, NodeRef, Request, Situation
+from core.situation import BOOKABLE, all_bookers, counted_since, leases_of_all, ref_of
 from core.tables.leases import Occupancy
 from core.tables.nodes import Node
-from core.tables.people import Grant as GrantRow
-from core.tables.people import Lab, Membership, User
 
 router = APIRouter(prefix="/v1/leases", tags=["leases"])
 
@@ -53,7 +50,6 @@ class People:
     """Everybody who may book, and what counts against their quotas."""
 
     members: Sequence[Member]
-    exceptions: Mapping[str, Sequence[Grant]]
     facts: Sequence[LeaseFact]
 
 
@@ -90,9 +86,8 @@ def _spenders(
             now=now,
             own=facts.get(member.id, ()),
             lab=tuple(fact for lab_id in member.lab_ids for fact in of_labs.get(lab_id, ())),
-            exceptions=tuple(people.exceptions.get(member.id, ())),
         )
-        is_idle = not situation.own and not situation.exceptions  # all of a lab alike
+        is_idle = not situation.own and not member.exceptions  # all of a lab alike
         rests = idle.get(member.lab_ids) if is_idle else None
         if rests is None:
             rests = list(_rests_of(member, node, situation, policy, days, stretches))
@@ -196,37 +191,8 @@ def _midnight(policy: Policy, at: datetime) -> datetime:
 
 
 def _people(session: Session, policy: Policy, *, since: datetime) -> People:
-    users = session.scalars(
-        select(User).where(User.disabled.is_(False), User.role == Role.USER).order_by(User.id)
-    ).all()
-    labs: dict[str, list[tuple[str, str, list[str]]]] = defaultdict(list)
-    rows = session.execute(
-        select(Membership.user_id, Lab.id, Lab.name, Lab.groups).join(
-            Lab, Lab.id == Membership.lab_id
-        )
-    )
-    for user_id, lab_id, name, groups in rows:
-        labs[user_id].append((lab_id, name, groups))
-    members = [
-        Member(
-            id=user.id,
-            lab_ids=frozenset(lab_id for lab_id, _, _ in labs[user.id]),
-            groups=frozenset(
-                group for _, name, groups in labs[user.id] for group in (name, *groups)
-            ),
-            attributes={name: str(value) for name, value in user.attributes.items()},
-            is_staff=False,
-        )
-        for user in users
-    ]
-    exceptions: dict[str, list[Grant]] = defaultdict(list)
-    for row in session.scalars(select(GrantRow).where(GrantRow.revoked_at.is_(None))):
-        exceptions[row.user_id].append(
-            Grant(row.id, row.rule, row.extra, row.starts_at, row.ends_at, row.why)
-        )
     return People(
-        members=[member for member in members if policy.lets_in(member)],
-        exceptions=exceptions,
+        members=[member for member in all_bookers(session) if policy.lets_in(member)],
         facts=leases_of_all(session, since=since),
     )
 

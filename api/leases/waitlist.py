@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from api.auth import SignedIn
 from api.bells import Bells
-from api.idempotency import IdempotencyKey, fingerprint, lock_user, once
+from api.idempotency import IdempotencyKey, fingerprint, once
 from api.identity import Person
 from api.leases.booking import refusal_of
 from api.leases.lease_schemas import LeaseView, NewWait, OfferView, WaitView
@@ -20,6 +20,7 @@ from api.text_types import After, Limit, PlainText
 from core import waitlist
 from core.clock import utc_now
 from core.errors import BadRequest, Conflict, NotFound
+from core.situation import lock_user
 from core.tables.kinds import OfferState, WaitState
 from core.tables.leases import Offer, Wait
 from core.tables.nodes import Node

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import BindParameter, bindparam, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, load_only
 
 from api.leases.clock_times import day_of, moment_of, zone_of
 from api.leases.lease_schemas import Block, NewWait, Prefer
@@ -19,8 +19,9 @@ NAMES: BindParameter[list[str]] = bindparam("names", expanding=True)
 NAMED = select(Node).where(
     or_(Node.name.in_(NAMES), Node.id.in_(NAMES)), Node.state != NodeState.RETIRED
 )
-NAMED_LOCKED = (  # in the order in which all lock nodes
+NAMED_LOCKED = (  # in the order in which all lock nodes, and no more of them than bookings look at
     NAMED.order_by(Node.id)
+    .options(load_only(Node.name, Node.class_name, Node.state))
     .with_for_update(key_share=True)
     .execution_options(populate_existing=True)
 )

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from api.admin import audit
 from api.auth import Public, SignedIn, refuse_cross_site, set_session_cookie
-from api.idempotency import IdempotencyKey, fingerprint, lock_user, made_before, remember
+from api.idempotency import IdempotencyKey, fingerprint, made_before, remember
 from api.identity import Person
 from api.people.credentials import digest, new_secret
 from api.people.passwords import hash_password
@@ -22,6 +22,7 @@ from api.text_types import After, Limit, PlainText
 from core.clock import utc_now
 from core.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from core.ids import Kind, new_id
+from core.situation import lock_user
 from core.tables.kinds import Role
 from core.tables.people import Invite, Lab, Membership, User
 

@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from api.admin import audit
 from api.auth import SignedIn
-from api.idempotency import IdempotencyKey, fingerprint, lock_user, made_before, remember
+from api.idempotency import IdempotencyKey, fingerprint, made_before, remember
 from api.identity import Person
 from api.people.credentials import issue_token
 from api.people.sessions import token_made
@@ -17,6 +17,7 @@ from api.scopes import included
 from api.text_types import After, Limit, PlainText
 from core.clock import utc_now
 from core.errors import Conflict, Forbidden, NotFound
+from core.situation import lock_user
 from core.tables.kinds import Scope, TokenKind
 from core.tables.people import Token, User
 

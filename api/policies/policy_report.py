@@ -14,7 +14,7 @@ from core.notices import NoticeKind, notify
 from core.policy.document import Policy, policy_for
 from core.policy.evaluate import evaluate
 from core.policy.verdict import LeaseFact, Member, NodeRef, Request, Situation
-from core.situation import exceptions_of, leases_of_all, member_of, ref_of
+from core.situation import leases_of_all, member_of, ref_of
 from core.states import LeaseState
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -84,7 +84,6 @@ def refused_under(
             now=lease.created_at,
             own=_before(lease, by_user[lease.user_id]),
             lab=_before(lease, by_lab[member.lab_id]),
-            exceptions=exceptions_of(session, lease.user_id),
         )
         request = Request(member, node, lease.hold_start, lease.hold_end)
         verdict = evaluate(request, situation, policy, offers=0)

@@ -20,7 +20,6 @@ from core.policy.grid import HOUR, hour_ceiling
 from core.policy.verdict import NodeRef, Request, Situation
 from core.situation import (
     counted_since,
-    exceptions_of,
     leases_of_labs,
     leases_of_user,
     member_of,
@@ -65,7 +64,6 @@ def _quotas(session: Session, user_id: str, now: datetime) -> list[QuotaView]:
             now=now,
             own=leases_of_user(session, user_id, since=since),
             lab=leases_of_labs(session, member.lab_ids, since=since),
-            exceptions=exceptions_of(session, user_id),
         )
         left = quotas.left(Asked.of(request, situation, policy), granted=False)
         views.append(

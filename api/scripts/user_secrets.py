@@ -7,7 +7,6 @@ from sqlalchemy import select
 
 from api.admin import audit
 from api.auth import SignedIn
-from api.idempotency import lock_user
 from api.process import ProcessDep
 from api.schemas import Page
 from api.scripts.script_schemas import SecretValue, SecretView
@@ -15,6 +14,7 @@ from api.text_types import After, Limit
 from core.clock import utc_now
 from core.errors import NotFound, TooMany
 from core.script import VARIABLE
+from core.situation import lock_user
 from core.tables.scripts import Secret
 
 router = APIRouter(prefix="/v1/secrets", tags=["scripts"])

@@ -143,14 +143,14 @@ class Asked:
     @cached_property
     def granted(self) -> dict[str, Grant]:
         """Exceptions that hold for this start, by the reason code that they lift."""
-        grants = self.situation.exceptions
+        grants = self.request.member.exceptions
         return {grant.rule: grant for grant in grants if grant.start <= self.start < grant.end}
 
     def extra(self, code: str) -> int:
         """How much more than the limit exceptions allow."""
         return sum(
             grant.extra
-            for grant in self.situation.exceptions
+            for grant in self.request.member.exceptions
             if grant.rule == code and grant.start <= self.start < grant.end
         )
 

@@ -41,6 +41,20 @@ class RequestKind(StrEnum):
 
 
 @dataclass(frozen=True)
+class Grant:
+    """An exception: lifts one rule for one person or lab, for blocks that start in [start, end)."""
+
+    id: str
+    rule: str
+    """The reason code that it lifts, such as quota_main."""
+    extra: int
+    """How many more leases or node-hours; not looked at where the rule has no number."""
+    start: datetime
+    end: datetime
+    why: str
+
+
+@dataclass(frozen=True)
 class Member:
     """The person who asks."""
 
@@ -51,6 +65,8 @@ class Member:
     attributes: Mapping[str, str] = field(default_factory=dict)
     """Such as netid_parity: even."""
     is_staff: bool = False
+    exceptions: tuple[Grant, ...] = ()
+    """Granted and not revoked, of any time."""
 
     @property
     def lab_id(self) -> str | None:
@@ -113,20 +129,6 @@ class LeaseFact:
 
 
 @dataclass(frozen=True)
-class Grant:
-    """An exception: lifts one rule for one person or lab, for blocks that start in [start, end)."""
-
-    id: str
-    rule: str
-    """The reason code that it lifts, such as quota_main."""
-    extra: int
-    """How many more leases or node-hours; not looked at where the rule has no number."""
-    start: datetime
-    end: datetime
-    why: str
-
-
-@dataclass(frozen=True)
 class Situation:
     """The world as far as it matters to one request. Gathered by the caller, in one transaction."""
 
@@ -142,7 +144,6 @@ class Situation:
     cancels_today: int = 0
     no_shows: tuple[datetime, ...] = ()
     """Starts of the leases that the member did not show up for, as far back as they may matter."""
-    exceptions: tuple[Grant, ...] = ()
 
 
 @dataclass(frozen=True)

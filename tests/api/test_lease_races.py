@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import func, select, update
 
-from api.idempotency import lock_user
 from api.identity import Person
 from api.leases import booking
 from core import leases, waitlist
@@ -18,6 +17,7 @@ from core.active_policies import fingerprint
 from core.clock import utc_now
 from core.errors import Conflict, HourTaken, ServiceError
 from core.policy.grid import HOUR
+from core.situation import lock_user
 from core.states import NodeState
 from core.tables.jobs import Event
 from core.tables.kinds import LeaseKind, OccupancyKind, OfferState, WaitState

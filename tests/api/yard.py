@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from api.idempotency import lock_user
 from api.identity import Person
 from api.leases import booking
 from api.leases.lease_schemas import Block
@@ -20,6 +19,7 @@ from core.database import Database
 from core.errors import ServiceError
 from core.ids import Kind, new_id
 from core.policy.grid import HOUR, hour_ceiling
+from core.situation import lock_user
 from core.states import LeaseState, NodeState
 from core.tables.kinds import Role, Scope
 from core.tables.leases import Lease

@@ -8,12 +8,12 @@ from functools import partial
 import pytest
 from sqlalchemy import select
 
-from api.idempotency import lock_user
 from api.identity import Person
 from api.leases import booking
 from api.leases.lease_schemas import Block
 from core.database import Database
 from core.errors import ServiceError
+from core.situation import lock_user
 from core.states import LIVE_ATTEMPT, AttemptState, LeaseState
 from core.tables.jobs import Attempt, Part
 from core.tables.kinds import LeaseKind, Role, Scope

@@ -100,7 +100,7 @@ def ask(
     """The verdict on `hours` from `start` (New York) on `node`; own leases hold their nodes too."""
     begins = (local(start) if isinstance(start, str) else start).astimezone(UTC)
     request = Request(
-        member,
+        replace(member, exceptions=exceptions),
         node,
         begins,
         begins + hours * HOUR,
@@ -116,7 +116,6 @@ def ask(
         node_available=node_available,
         cancels_today=cancels_today,
         no_shows=no_shows,
-        exceptions=exceptions,
     )
     return evaluate(request, situation, rules, offers=offers)
 
