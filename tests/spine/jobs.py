@@ -9,6 +9,7 @@ import psutil
 from tests.running import Running, wait_for
 
 TERMINAL = ("succeeded", "failed", "cancelled")
+ASKED_EVERY_S = 0.2  # each answer costs the API what the training beside it would use
 
 
 def spec(*, steps: int = 40, ranks: int = 2, **other: Any) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def wait_for_step(client: httpx2.Client, job_id: str, step: int) -> dict[str, An
         assert job["state"] not in TERMINAL, f"{job['state']}: {job['reason']}"
         return job if job["step"] >= step else None
 
-    return wait_for(reached, what=f"step {step}", within_s=90)
+    return wait_for(reached, what=f"step {step}", within_s=90, every_s=ASKED_EVERY_S)
 
 
 def wait_for_end(client: httpx2.Client, job_id: str, within_s: float = 120) -> dict[str, Any]:
@@ -67,7 +68,13 @@ def wait_for_end(client: httpx2.Client, job_id: str, within_s: float = 120) -> d
         job = get(client, job_id)
         return job if job["state"] in TERMINAL else None
 
-    return wait_for(ended, what="the end of the job", within_s=within_s)
+    return wait_for(ended, what="the end of the job", within_s=within_s, every_s=ASKED_EVERY_S)
+
+
+def cancel(client: httpx2.Client, job_id: str) -> None:
+    """Cancel it and wait until it is."""
+    client.post(f"/v1/jobs/{job_id}/cancel").raise_for_status()
+    wait_for_end(client, job_id)
 
 
 def losses(client: httpx2.Client, job_id: str) -> dict[int, float]:
@@ -79,6 +86,12 @@ def losses(client: httpx2.Client, job_id: str) -> dict[int, float]:
         for one in series
         for step, value in zip(one["steps"], one["values"], strict=True)
     }
+
+
+def assert_no_step_is_missing(client: httpx2.Client, job_id: str, *, upto: int) -> None:
+    """Every step has one loss, whoever was away when it was taken."""
+    seen = losses(client, job_id)
+    assert [step for step in range(1, upto + 1) if step not in seen] == []
 
 
 def training_processes(platform: Running) -> set[int]:
