@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from core import leases
 from core.errors import Conflict
 from core.ids import Kind, new_id
-from core.notices import NoticeKind, notify
+from core.notices.notices import NoticeKind, notify
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.verdict import Verdict
 from core.rebooking import refund_rebooked

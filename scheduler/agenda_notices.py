@@ -1,4 +1,4 @@
-"""Tells the owners of agendas, once, what `core.agenda_news` finds."""
+"""Tells the owners of agendas, once, what `core.agendas.news` finds."""
 
 from datetime import datetime, timedelta
 
@@ -6,10 +6,10 @@ import structlog
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from core.agenda_news import News, news
-from core.agenda_reading import Found, read_agendas
+from core.agendas.news import News, news
+from core.agendas.reading import Found, read_agendas
 from core.database import Database
-from core.notices import NoticeKind, notify
+from core.notices.notices import NoticeKind, notify
 from core.states import LIVE_JOB, WAITING_JOB, JobState, LeaseState, Outcome
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job

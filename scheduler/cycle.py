@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, load_only
 
 from core import appointments, leases, tracing
-from core.agenda_turns import Turn
+from core.agendas.turns import Turn
 from core.attempts import Place, ask_to_stop, assign, lock
 from core.database import Database
 from core.errors import HourTaken

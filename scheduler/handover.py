@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from core import appointments, leases, settlement, touching
 from core.appointments import Due
-from core.notices import NoticeKind, notify
+from core.notices.notices import NoticeKind, notify
 from core.policy.sections import NoShow
 from core.situation import rules_for
 from core.states import LIVE_ATTEMPT, JobState, LeaseState, NodeState

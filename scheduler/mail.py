@@ -6,7 +6,7 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 
 from core.clock import utc_now
-from core.notice_text import Letter
+from core.notices.words import Letter
 from core.settings import SchedulerSettings
 
 TIMEOUT_S = 20.0

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from core.agenda import HANDOVER
-from core.agenda_turns import Turn
+from core.agendas.agenda import HANDOVER
+from core.agendas.turns import Turn
 from core.policy.grid import walk_in_end
 from core.spec import format_duration
 from core.states import LeaseState

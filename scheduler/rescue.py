@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core import leases, waitlist
-from core.notices import NoticeKind, notify
+from core.notices.notices import NoticeKind, notify
 from core.situation import rules_for
 from core.states import LeaseState, NodeState
 from core.tables.kinds import AppointmentKind, LeaseKind, OccupancyKind

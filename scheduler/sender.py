@@ -5,11 +5,11 @@ import threading
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import deliveries
 from core.clock import utc_now
 from core.database import Database
-from core.deliveries import Parcel
-from core.notice_text import write
+from core.notices import deliveries
+from core.notices.deliveries import Parcel
+from core.notices.words import write
 from core.settings import SchedulerSettings
 from core.tables.kinds import Channel
 from scheduler.mail import NotSent, send_mail

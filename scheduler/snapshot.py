@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core import appointments, touching
 from core.active_policies import active_policies
-from core.agenda_turns import Turn
+from core.agendas.turns import Turn
 from core.appointments import Due
 from core.messages import Phase
 from core.policy.document import DEFAULT, Policy, policy_of

@@ -6,7 +6,7 @@ from itertools import groupby
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.agenda_turns import Member, Turn, turns
+from core.agendas.turns import Member, Turn, turns
 from core.attempts import lock
 from core.states import Desired, JobState
 from core.tables.agendas import Agenda, AgendaJob

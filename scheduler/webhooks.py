@@ -8,8 +8,8 @@ import socket
 import ssl
 from datetime import datetime
 
-from core.notice_text import title
-from core.outward import NotOutward, Target, resolve, target_of
+from core.notices.outward import NotOutward, Target, resolve, target_of
+from core.notices.words import title
 from core.tables.notices import Notice
 from scheduler.mail import NotSent
 

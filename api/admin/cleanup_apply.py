@@ -22,7 +22,7 @@ from core import leases
 from core.clock import utc_now
 from core.errors import Conflict, HourTaken
 from core.leases import Terms
-from core.notices import NoticeKind, notify
+from core.notices.notices import NoticeKind, notify
 from core.policy.grid import Timetable, usable_end
 from core.situation import lock_user
 from core.states import NODE_EDGES, LeaseState, NodeState

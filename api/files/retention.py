@@ -20,7 +20,7 @@ from api.files.store import Store
 from core import read_only
 from core.claims import claim
 from core.database import Database
-from core.notices import NoticeKind, notify
+from core.notices.notices import NoticeKind, notify
 from core.retention import (
     Ended,
     Expired,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from api.schema_base import Body, Moment, View
-from core.agenda import OnFailure, Standing
+from core.agendas.agenda import OnFailure, Standing
 from core.spec import NAME
 
 MOST_JOBS = 50

@@ -15,8 +15,8 @@ from api.jobs.agenda_schemas import NewAgenda
 from api.jobs.plan_cache import USED_STATES, ClassPlanned, PlanCache, classes_on_offer
 from api.jobs.submission import Planned, overridden, plan_job, read_spec, require_runnable
 from api.schemas import ProblemItem
-from core.agenda import Item, Room, lay_out, place_of
-from core.agenda_reading import expected_s, hours_of, read_beside
+from core.agendas.agenda import Item, Room, lay_out, place_of
+from core.agendas.reading import expected_s, hours_of, read_beside
 from core.errors import BadRequest
 from core.policy.grid import HOUR, hour_ceiling, usable_end
 from core.situation import rules_for

@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 from api.identity import Person
 from api.jobs.agenda_schemas import AgendaJobView, AgendaPlanView, AgendaView, NewAgenda
 from api.jobs.agenda_submission import Block, Entry
-from core.agenda import Line, OnFailure, Outlook, outlook
-from core.agenda_reading import Found, read_agendas
-from core.agenda_words import rules, summary
+from core.agendas.agenda import Line, OnFailure, Outlook, outlook
+from core.agendas.reading import Found, read_agendas
+from core.agendas.words import rules, summary
 from core.errors import NotFound
 from core.spec import JobSpec
 from core.tables.agendas import Agenda

@@ -18,7 +18,7 @@ from api.policies.policy_schemas import AffectedLease
 from api.process import ProcessDep
 from api.schemas import Page
 from core.clock import utc_now
-from core.notices import NoticeKind
+from core.notices.notices import NoticeKind
 from core.policy.local_time import has_moved, show, stamp
 
 router = APIRouter(prefix="/v1/admin/moved-leases", tags=["administration"])

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from api.people.people_schemas import Email
 from api.schema_base import Body, Moment, View
-from core.notices import NoticeKind
+from core.notices.notices import NoticeKind
 from core.tables.kinds import Channel, DeliveryState
 
 

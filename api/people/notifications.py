@@ -21,12 +21,12 @@ from api.people.notification_schemas import (
 from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import Limit
-from core import deliveries
 from core.clock import utc_now
 from core.errors import BadRequest
-from core.notice_text import title
-from core.notices import NoticeKind, notify
-from core.outward import NotOutward, target_of
+from core.notices import deliveries
+from core.notices.notices import NoticeKind, notify
+from core.notices.outward import NotOutward, target_of
+from core.notices.words import title
 from core.tables.kinds import Channel, DeliveryState, NoticeState
 from core.tables.notices import EVERY_KIND, Choice, Delivery, Notice, Webhook
 from core.tables.people import User

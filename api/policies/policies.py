@@ -21,7 +21,7 @@ from api.text_types import Limit, PlainText
 from core.active_policies import active_policies, fingerprint, lock_policy
 from core.clock import utc_now
 from core.errors import BadRequest, Conflict, NotFound
-from core.notices import NoticeKind
+from core.notices.notices import NoticeKind
 from core.policy.advice import advice
 from core.policy.changes import changes
 from core.policy.document import BadPolicy, Policy, load

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from api.policies.policy_schemas import AffectedLease
 from core import leases
-from core.notices import NoticeKind, notify
+from core.notices.notices import NoticeKind, notify
 from core.policy.document import Policy, policy_for
 from core.policy.evaluate import evaluate
 from core.policy.verdict import LeaseFact, Member, NodeRef, Request, Situation

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import CheckConstraint, ForeignKey, Index, false
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.agenda import OnFailure
+from core.agendas.agenda import OnFailure
 from core.database import EnumText
 from core.tables.base import Base, one_of
 

@@ -25,7 +25,7 @@ class Notice(Base):
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
     kind: Mapped[str]
-    """`core.notices.NoticeKind`"""
+    """`core.notices.notices.NoticeKind`"""
     subject: Mapped[str]
     """Id of the lease, job, offer or account it is about."""
     facts: Mapped[Document]

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from api.jobs.agenda_schemas import NewAgenda
 from api.jobs.submission import overridden
 from core import attempts, leases
-from core.agenda import Item, outlook
+from core.agendas.agenda import Item, outlook
 from core.clock import utc_now
 from core.ids import Kind, new_id
 from core.policy.grid import HOUR, hour_floor

@@ -28,7 +28,7 @@ from api.auth import COOKIE
 from api.people.credentials import issue_token
 from api.watching import log_store, metric_store
 from api.watching.metric_store import Points
-from core.agenda import OnFailure
+from core.agendas.agenda import OnFailure
 from core.clock import utc_now
 from core.database import Database
 from core.ids import Kind, new_id

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from core.agenda import OnFailure, place_of
+from core.agendas.agenda import OnFailure, place_of
 from core.database import Database
-from core.notices import NoticeKind
+from core.notices.notices import NoticeKind
 from core.states import JobState, Outcome
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job

@@ -14,7 +14,7 @@ from core.appointments import NoShow
 from core.attempts import newest_checkpoint
 from core.database import Database
 from core.errors import Conflict
-from core.notices import NoticeKind
+from core.notices.notices import NoticeKind
 from core.policy.grid import hour_ceiling
 from core.policy.sections import Cancel, EarlyRelease
 from core.policy.verdict import RequestKind

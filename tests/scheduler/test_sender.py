@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo
 import pytest
 from sqlalchemy import select, update
 
-from core import deliveries
 from core.clock import utc_now
 from core.database import Database
 from core.ids import Kind, new_id
-from core.notices import NoticeKind, notify
-from core.outward import NotOutward, resolve, target_of
+from core.notices import deliveries
+from core.notices.notices import NoticeKind, notify
+from core.notices.outward import NotOutward, resolve, target_of
 from core.settings import SchedulerSettings
 from core.tables.kinds import Channel, DeliveryState, NoticeState, Role
 from core.tables.notices import EVERY_KIND, Choice, Delivery, Notice, Webhook

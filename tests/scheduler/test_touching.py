@@ -13,7 +13,7 @@ from api.nodes.orders import orders_for
 from core import leases
 from core.database import Database
 from core.messages import Deadlines
-from core.notices import NoticeKind
+from core.notices.notices import NoticeKind
 from core.states import JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Part
 from core.tables.kinds import AppointmentState, LeaseKind

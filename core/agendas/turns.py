@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.agenda import HANDOVER, OnFailure, Standing, standing_of
+from core.agendas.agenda import HANDOVER, OnFailure, Standing, standing_of
 from core.states import LIVE_JOB, JobState
 
 

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from core.agenda import Item, Outlook, outlook
-from core.agenda_news import WHOLE, News, news
-from core.notices import NoticeKind
+from core.agendas.agenda import Item, Outlook, outlook
+from core.agendas.news import WHOLE, News, news
+from core.notices.notices import NoticeKind
 from core.states import JobState
 from tests.scheduler.world import at
 

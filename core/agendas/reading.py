@@ -1,6 +1,6 @@
 """How agendas stand, read from the database: their jobs, and what else has slots of their leases.
 
-Reads only. What is decided from it is in `core.agenda`.
+Reads only. What is decided from it is in `core.agendas.agenda`.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core import touching
-from core.agenda import Item, Outlook, outlook, place_of
+from core.agendas.agenda import Item, Outlook, outlook, place_of
 from core.policy.grid import usable_end
 from core.spec import AnyPlan, read_job_spec, read_plan
 from core.states import LIVE_ATTEMPT, TERMINAL_JOB, JobState, LeaseState

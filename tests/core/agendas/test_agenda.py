@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.agenda import (
+from core.agendas.agenda import (
     HANDOVER,
     Item,
     OnFailure,
@@ -18,8 +18,8 @@ from core.agenda import (
     outlook,
     place_of,
 )
-from core.agenda_turns import Member, turns
-from core.agenda_words import rules, summary
+from core.agendas.turns import Member, turns
+from core.agendas.words import rules, summary
 from core.states import JobState
 from scheduler.timeline import CLEANING_S
 from tests.scheduler.world import at

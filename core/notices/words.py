@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from core.notices import NoticeKind
+from core.notices.notices import NoticeKind
 from core.tables.notices import Notice
 
 TITLES: dict[str, str] = {

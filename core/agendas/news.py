@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from core.agenda import HANDOVER, LATE_S, Line, Outlook, Standing
-from core.agenda_words import summary
-from core.notices import NoticeKind
+from core.agendas.agenda import HANDOVER, LATE_S, Line, Outlook, Standing
+from core.agendas.words import summary
+from core.notices.notices import NoticeKind
 from core.states import TERMINAL_JOB
 from core.words import clock, in_words
 

@@ -1,6 +1,6 @@
 """What is said of an agenda, in plain words. Pure."""
 
-from core.agenda import Item, OnFailure, Outlook, Span, Standing
+from core.agendas.agenda import Item, OnFailure, Outlook, Span, Standing
 from core.spec import format_duration
 from core.states import LIVE_JOB, TERMINAL_JOB
 from core.words import clock, in_words

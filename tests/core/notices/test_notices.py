@@ -4,8 +4,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.database import Database
-from core.notice_text import TITLES
-from core.notices import NoticeKind, notify
+from core.notices.notices import NoticeKind, notify
+from core.notices.words import TITLES
 from core.tables.kinds import NoticeState
 from core.tables.notices import Notice
 from tests.core.people import NOW, add_user
