@@ -423,40 +423,6 @@ def test_hostile_log_lines_are_text(platform: Running, page: Page) -> None:
     assert page.evaluate("document.activeElement.matches('[data-log-search]')")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_no_page_scrolls_sideways(
-    chrome: Browser, session: Any, some_job: str, platform: Running, width: int, scheme: Any
-) -> None:
-    context = chrome.new_context(
-        base_url=platform.url,
-        storage_state=session,
-        viewport={"width": width, "height": 844},
-        color_scheme=scheme,
-    )
-    opened = Watched(context)
-    for path in (
-        "/jobs",
-        f"/jobs/{some_job}",
-        "/jobs/new",
-        "/studies",
-        "/nodes",
-        "/leases",
-        "/datasets",
-        "/account",
-    ):
-        opened.page.goto(path)
-        opened.page.wait_for_load_state("load")
-        scrolls = opened.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-        assert scrolls == [width, width], path
-        is_dark = opened.page.evaluate(
-            "getComputedStyle(document.documentElement).colorScheme === 'dark'"
-        )
-        assert is_dark == (scheme == "dark")
-    context.close()
-    assert opened.complaints == []
-
-
 @pytest.mark.parametrize(
     "headers",
     [

@@ -102,6 +102,8 @@ def test_a_page_is_accessible_and_fits_every_width(
     page = context.new_page()
     page.goto(address(stage, path))
     settle(page)
+    is_dark = page.evaluate("getComputedStyle(document.documentElement).colorScheme === 'dark'")
+    assert is_dark == (scheme == "dark")
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         # The charts follow a change of the window in the frame after it.

@@ -53,6 +53,7 @@ def short(**changes: Any) -> TrainSpec:
     return make_spec(**{"data__sequence_length": 16, "model__layers": 2, **fixed, **changes})
 
 
+@pytest.mark.slow
 @pytest.mark.gloo
 def test_it_follows_adamw_where_ranks_hold_whole_matrices_and_goes_on_there(
     pool: Pool, ragged: Options, tmp_path: Path

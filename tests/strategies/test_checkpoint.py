@@ -103,7 +103,14 @@ def test_a_finished_run_started_again_has_nothing_to_do(finished: Run, warm: War
 
 
 @pytest.mark.parametrize(
-    ("first", "then"), [(2, 2), (2, 1), (1, 2), (4, 2)], ids=lambda ranks: f"{ranks}"
+    ("first", "then"),
+    [
+        pytest.param(2, 2, marks=pytest.mark.slow),
+        (2, 1),
+        pytest.param(1, 2, marks=pytest.mark.slow),
+        (4, 2),
+    ],
+    ids=lambda ranks: f"{ranks}",
 )
 def test_a_run_resumes_on_any_number_of_ranks_as_if_uninterrupted(
     first: int, then: int, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path

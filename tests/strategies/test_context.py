@@ -121,7 +121,16 @@ def test_a_rank_takes_its_tokens_and_the_documents_of_all() -> None:
 
 
 @pytest.mark.gloo
-@pytest.mark.parametrize(("ranks", "ulysses_degree"), [(2, 1), (2, 2), (4, 1), (4, 2), (4, 4)])
+@pytest.mark.parametrize(
+    ("ranks", "ulysses_degree"),
+    [
+        (2, 1),
+        (2, 2),
+        pytest.param(4, 1, marks=pytest.mark.slow),
+        (4, 2),
+        pytest.param(4, 4, marks=pytest.mark.slow),
+    ],
+)
 def test_attention_over_ranks_is_that_of_one(
     ranks: int, ulysses_degree: int, warm: WarmRanks
 ) -> None:
@@ -163,12 +172,23 @@ def packed(parallelism: dict[str, Any]) -> TrainSpec:
         pytest.param(2, context(2), id="ring"),
         pytest.param(2, context(2, 2), id="ulysses"),
         pytest.param(4, context(4, 2), id="both"),
-        pytest.param(4, context(2, data_parallel_replicate_degree=2), id="ring-ddp"),
-        pytest.param(4, context(2, data_parallel_shard_degree=2), id="ring-fsdp"),
+        pytest.param(
+            4,
+            context(2, data_parallel_replicate_degree=2),
+            id="ring-ddp",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            4,
+            context(2, data_parallel_shard_degree=2),
+            id="ring-fsdp",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             4,
             context(2, tensor_parallel_degree=2, sequence_parallel=True),
             id="ring-tensor-sequence",
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -59,20 +59,25 @@ def one_rank(pool: Pool, ragged: Options, tmp_path_factory: pytest.TempPathFacto
 
 SEVERAL = {"pipeline_parallel_degree": 2}
 CASES: list[Any] = [
-    pytest.param(2, pipeline("GPipe"), False, id="GPipe"),
+    pytest.param(2, pipeline("GPipe"), False, id="GPipe", marks=pytest.mark.slow),
     pytest.param(2, pipeline("1F1B"), True, id="1F1B-tied"),
     pytest.param(2, pipeline("Interleaved1F1B", pipeline_stages_per_rank=3), False, id="six"),
     pytest.param(
-        2, pipeline("InterleavedZeroBubble", pipeline_stages_per_rank=1), True, id="one-zero-tied"
+        2,
+        pipeline("InterleavedZeroBubble", pipeline_stages_per_rank=1),
+        True,
+        id="one-zero-tied",
+        marks=pytest.mark.slow,
     ),
     pytest.param(2, pipeline("ZBVZeroBubble"), True, id="V-tied"),
     pytest.param(2, {"strategy": "naive"}, True, id="naive-tied"),
-    pytest.param(4, pipeline("1F1B"), True, id="four-ranks-tied"),
+    pytest.param(4, pipeline("1F1B"), True, id="four-ranks-tied", marks=pytest.mark.slow),
     pytest.param(
         4,
         pipeline("ZBVZeroBubble", data_parallel_shard_degree=2, **SEVERAL),
         True,
         id="V-fsdp-tied",
+        marks=pytest.mark.slow,
     ),
     pytest.param(
         8,
@@ -133,6 +138,7 @@ def test_every_rank_tells_what_it_waited_for_in_the_step_that_is_looked_into(
     assert not any("loss" in line for line in others)
 
 
+@pytest.mark.slow
 @pytest.mark.gloo
 def test_a_run_goes_on_in_other_layouts_as_if_uninterrupted(
     pool: Pool, ragged: Options, tmp_path: Path

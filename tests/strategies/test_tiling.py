@@ -66,8 +66,10 @@ class TestOnRanks:
             ("single", PARTS, Variant(ModelName.LLAMA, tied=True, packed=True)),
             ("replicate2", PARTS, Variant(accumulation=4)),
             ("context2", PARTS, Variant()),
-            ("shard2", PARTS | MATRICES, Variant(accumulation=4)),
             ("shard2", PARTS | MATRICES, Variant(ModelName.LLAMA, tied=True, checkpointing=FULL)),
+            pytest.param(
+                "shard2", PARTS | MATRICES, Variant(accumulation=4), marks=pytest.mark.slow
+            ),
             pytest.param(
                 "replicate2-shard2",
                 MATRICES,

@@ -8,8 +8,6 @@ from core.states import Outcome
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order, wait_for
 
-pytestmark = pytest.mark.gloo
-
 
 @pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
 def test_an_attempt_runs_to_its_end_and_everything_is_kept(

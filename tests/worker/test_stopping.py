@@ -13,8 +13,6 @@ from strategies.run_directory import Action, Control, read_control
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, gone, make_order, wait_for
 
-pytestmark = pytest.mark.gloo
-
 
 @pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
 def test_an_ordered_stop_saves_a_checkpoint_first(

@@ -11,7 +11,6 @@ from core.states import Outcome
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, gone, make_order, wait_for
 
-pytestmark = pytest.mark.gloo
 both_launchers = pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
 either_launcher = pytest.mark.parametrize(
     "launcher", [Launcher.WARM, pytest.param(Launcher.TORCHRUN, marks=pytest.mark.slow)]

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Callable
 
-import pytest
 import redis
 from celery import Celery
 
@@ -12,8 +11,6 @@ from core.doorbell import LOOK, broker_url, queue_of
 from core.states import Outcome
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order, wait_for
-
-pytestmark = pytest.mark.gloo
 
 
 def test_training_goes_on_while_the_api_is_away_and_every_line_arrives_once(
