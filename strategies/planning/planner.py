@@ -231,8 +231,8 @@ def choose_strategy(
     fastest expected; where no time is known, the first, in the order of what is sent."""
     asked = spec.parallelism
 
-    def taking(strategy: Strategy) -> TrainSpec:
-        update = {"parallelism": asked.model_copy(update={"strategy": strategy})}
+    def taking(strategy: Strategy, **degrees: int) -> TrainSpec:
+        update = {"parallelism": asked.model_copy(update={"strategy": strategy, **degrees})}
         return spec.model_copy(update=update)
 
     if asked.data_parallel_shard_degree not in (None, 1):
@@ -249,15 +249,51 @@ def choose_strategy(
             f"auto chose ddp: the whole model on each of {world_size} ranks, each with its own "
             "samples"
         )
-    others = {strategy: planned(taking(strategy)) for strategy in TRIED_BY_AUTO}
-    fitting = [strategy for strategy, found in others.items() if found.runnable]
     short = f"ddp needs {first.needed_gib:.2f} GiB per rank of {first.capacity_gib:.2f}"
+    fitting = runnable({str(name): taking(name) for name in TRIED_BY_AUTO}, planned)
+    if not fitting and asked.tensor_parallel_degree in (None, 1):
+        # A matrix can be split only so far, by its heads: what is left of the ranks shards.
+        degrees = [degree for degree in powers_of_two_in(world_size) if 1 < degree < world_size]
+        fitting = runnable(
+            {
+                f"fsdp with tensor degree {degree}": taking(
+                    Strategy.FSDP, tensor_parallel_degree=degree
+                )
+                for degree in degrees
+            },
+            planned,
+        )
     if not fitting:
         return taking(Strategy.FSDP), f"auto chose fsdp: {short}, and nothing else fits either"
-    known = [s for s in fitting if others[s].step_s is not None]
-    best = min(known, key=lambda s: others[s].step_s or math.inf) if known else fitting[0]
+    known = [one for one in fitting if one.step_s is not None]
+    best = min(known, key=lambda one: one.step_s or math.inf) if known else fitting[0]
     how = "the fastest expected" if known else "the one that sends least in each layer"
-    return taking(best), f"auto chose {best}: {short}; of what fits it is {how}"
+    return best.spec, f"auto chose {best.name}: {short}; of what fits it is {how}"
+
+
+class Candidate(NamedTuple):
+    """Something that `auto` may mean."""
+
+    name: str
+    spec: TrainSpec
+    step_s: float | None
+
+
+def runnable(
+    candidates: Mapping[str, TrainSpec], planned: Callable[[TrainSpec], Plan]
+) -> list[Candidate]:
+    """Those that can run, in their order."""
+    plans = {name: planned(spec) for name, spec in candidates.items()}
+    return [
+        Candidate(name, candidates[name], found.step_s)
+        for name, found in plans.items()
+        if found.runnable
+    ]
+
+
+def powers_of_two_in(number: int) -> list[int]:
+    """Those that divide it, ascending from 1."""
+    return [1 << bits for bits in range(number.bit_length()) if number % (1 << bits) == 0]
 
 
 def with_micro_batch(
@@ -275,8 +311,8 @@ def with_micro_batch(
 
     degree = planned(taking(None)).layout.batch_degree
     samples = training.global_batch_size // (degree * (training.gradient_accumulation_steps or 1))
-    powers = [1 << bits for bits in range(samples.bit_length()) if samples % (1 << bits) == 0]
-    fitting = next((size for size in reversed(powers) if planned(taking(size)).runnable), None)
+    sizes = reversed(powers_of_two_in(samples))
+    fitting = next((size for size in sizes if planned(taking(size)).runnable), None)
     if fitting is None:
         return taking(1), "auto chose micro_batch_size 1, and not even that can run"
     return taking(fitting), (

@@ -127,6 +127,15 @@ def test_auto_takes_the_fastest_that_fits_and_says_why() -> None:
         assert other.step_s is None or not other.fits or other.step_s >= (found.step_s or 0)
 
 
+def test_auto_shards_beside_what_heads_can_be_split() -> None:
+    """Two heads for keys and values: of four ranks no more than two can split them."""
+    spec = asking_for("qwen2.5-1.5b", parallelism={}, training__micro_batch_size="auto")
+    found = on(spec, 4, "rtx4090-24gb")
+    assert found.runnable
+    assert (found.layout.tensor, found.layout.shard) == (2, 2)
+    assert "auto chose fsdp with tensor degree 2" in found.warnings[0]
+
+
 def test_auto_micro_batch_is_the_largest_power_of_two_that_fits() -> None:
     spec = asking_for(
         "llama-2-7b",
