@@ -119,5 +119,5 @@ def call_operation(operation: Any, caller: TestClient, known: dict[str, str], ex
 
 def test_no_generated_request_ends_in_a_server_error(world: World) -> None:
     """On PostgreSQL fewer: what is wrong with a request is found on the way to either."""
-    examples = 10 if world.database.is_sqlite else 3
+    examples = 6 if world.database.is_sqlite else 2
     assert call_every_operation(world, examples=examples) > 100 * examples / 3

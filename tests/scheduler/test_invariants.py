@@ -228,7 +228,7 @@ def walk(template: Path, seed: int, steps: int) -> Town:
 @pytest.mark.parametrize(
     ("first_seed", "walks", "steps"),
     [
-        (0, 1, 100),
+        (0, 1, 60),
         *(
             pytest.param(1000 * part, 5, 2000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
             for part in range(1, 11)
