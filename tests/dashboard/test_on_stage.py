@@ -437,13 +437,9 @@ def test_a_click_asks_and_a_button_books_and_the_lease_is_extended_and_given_bac
 def test_hours_are_dragged_and_chosen_by_keys(stage: Stage, page: Page) -> None:
     on_day(page, 5)
     cells = page.locator("[data-lane=south-01] .cell")
-    cells.nth(8).scroll_into_view_if_needed()
-    first, last = cells.nth(8).bounding_box(), cells.nth(11).bounding_box()
-    assert first is not None
-    assert last is not None
-    page.mouse.move(first["x"] + 4, first["y"] + 10)
+    cells.nth(8).hover(position={"x": 4, "y": 10})  # tries again where the day is drawn meanwhile
     page.mouse.down()
-    page.mouse.move(last["x"] + 4, last["y"] + 10, steps=6)
+    cells.nth(11).hover(position={"x": 4, "y": 10})
     page.mouse.up()
     page.locator("[data-book-usable]", has_text="08:00 to 11:55").wait_for()
     assert page.locator("[data-lane=south-01] .cell.pick").count() == 4

@@ -37,7 +37,7 @@ def one_of_each() -> Iterator[Any]:
         yield name if is_first else pytest.param(name, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("name", one_of_each())
+@pytest.mark.parametrize("name", list(one_of_each()))
 def test_a_mutant_is_caught(name: str, bench: Bench, caught: list[str]) -> None:
     cells = cells_for(name)
     assert cells, f"no cell of the matrix has {', '.join(MUTANTS[name].needs)} together"

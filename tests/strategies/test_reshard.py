@@ -80,7 +80,7 @@ def test_a_run_goes_on_where_another_layout_stopped(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("model", "part"), product((GPT, LLAMA), range(TOURS)), ids=str)
+@pytest.mark.parametrize(("model", "part"), list(product((GPT, LLAMA), range(TOURS))), ids=str)
 def test_a_run_may_change_its_layout_at_every_step(
     model: Variant, part: int, bench: Bench, tmp_path: Path
 ) -> None:
