@@ -42,7 +42,7 @@ class RequestKind(StrEnum):
 
 @dataclass(frozen=True)
 class Grant:
-    """An exception: lifts one rule for one person or lab, for blocks that start in [start, end)."""
+    """An exception: lifts one rule for one person, for blocks that start in [start, end)."""
 
     id: str
     rule: str
