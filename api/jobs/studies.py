@@ -1,7 +1,6 @@
 """/v1/studies: one training as several jobs, and what they say together."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Literal
@@ -29,6 +28,7 @@ from api.watching.stream import STREAM, event_stream
 from core.clock import utc_now
 from core.errors import NotFound
 from core.ids import Kind, new_id
+from core.jobs_in_order import jobs_in_order
 from core.spec import JobSpec
 from core.states import TERMINAL_JOB, Desired, JobState
 from core.tables.jobs import Job, Study, StudyJob
@@ -115,7 +115,7 @@ def list_studies(
         query = query.where(Study.id < after)
     with process.read() as session:
         rows = session.execute(query).all()
-        jobs = _jobs_of(session, [study.id for study, _ in rows])
+        jobs = jobs_in_order(session, StudyJob.study_id, [study.id for study, _ in rows])
     views = [_study_view(study, owner, jobs[study.id]) for study, owner in rows[:limit]]
     return Page[StudyView](data=views, has_more=len(rows) > limit)
 
@@ -127,7 +127,7 @@ def get_study(study_id: PlainText, person: SignedIn, process: ProcessDep) -> Stu
     """
     with process.read() as session:
         study, owner = _find(session, study_id, person)
-        jobs = _jobs_of(session, [study.id])[study.id]
+        jobs = jobs_in_order(session, StudyJob.study_id, [study.id])[study.id]
         points = measure(study.kind, [_run(session, job) for job in jobs])
     view = _study_view(study, owner, jobs)
     return StudyReport(**dict(view), summary=summary(study.kind, points), points=points)
@@ -190,22 +190,10 @@ def _find(session: Session, study_id: str, person: Person) -> tuple[Study, str]:
     return row[0], row[1]
 
 
-def _jobs_of(session: Session, study_ids: Iterable[str]) -> dict[str, list[Job]]:
-    """The jobs of each study, in its order."""
-    rows = session.execute(
-        select(StudyJob.study_id, Job)
-        .join(Job, Job.id == StudyJob.job_id)
-        .where(StudyJob.study_id.in_(study_ids))
-        .order_by(StudyJob.study_id, StudyJob.position)
-    )
-    found: dict[str, list[Job]] = defaultdict(list)
-    for study_id, job in rows:
-        found[study_id].append(job)
-    return found
-
-
 def _view(session: Session, study: Study, owner: str) -> StudyView:
-    return _study_view(study, owner, _jobs_of(session, [study.id])[study.id])
+    return _study_view(
+        study, owner, jobs_in_order(session, StudyJob.study_id, [study.id])[study.id]
+    )
 
 
 def _study_view(study: Study, owner: str, jobs: Sequence[Job]) -> StudyView:

@@ -4,7 +4,7 @@ Reads only. What is decided from it is in `core.agendas.agenda`.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from core import touching
 from core.agendas.agenda import Item, Outlook, outlook, place_of
+from core.jobs_in_order import jobs_in_order
 from core.policy.grid import usable_end
 from core.spec import AnyPlan, read_job_spec, read_plan
 from core.states import LIVE_ATTEMPT, TERMINAL_JOB, JobState, LeaseState
@@ -57,7 +58,7 @@ def read_agendas(
     session: Session, rows: Sequence[tuple[Agenda, Lease, NodeClass]], *, now: datetime
 ) -> list[Found]:
     """Agendas, each with its lease and the class of that one's node, as they stand now."""
-    jobs = _jobs_of(session, [agenda.id for agenda, _, _ in rows])
+    jobs = jobs_in_order(session, AgendaJob.agenda_id, [agenda.id for agenda, _, _ in rows])
     items = _items(session, [job for of in jobs.values() for job in of], now=now)
     return [
         _found(session, agenda, lease, node_class, jobs[agenda.id], items, now=now)
@@ -196,19 +197,6 @@ def _named(job: Job) -> tuple[str, ...]:
     if len(named) > 1:
         return named
     return (job.lease_id,) if job.lease_id else ()
-
-
-def _jobs_of(session: Session, agenda_ids: Iterable[str]) -> dict[str, list[Job]]:
-    rows = session.execute(
-        select(AgendaJob.agenda_id, Job)
-        .join(Job, Job.id == AgendaJob.job_id)
-        .where(AgendaJob.agenda_id.in_(agenda_ids))
-        .order_by(AgendaJob.agenda_id, AgendaJob.position)
-    )
-    found: dict[str, list[Job]] = defaultdict(list)
-    for agenda_id, job in rows:
-        found[agenda_id].append(job)
-    return found
 
 
 def _items(session: Session, jobs: Sequence[Job], *, now: datetime) -> dict[str, Item]:

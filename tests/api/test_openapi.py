@@ -117,7 +117,10 @@ def call_operation(operation: Any, caller: TestClient, known: dict[str, str], ex
     return sent
 
 
-def test_no_generated_request_ends_in_a_server_error(world: World) -> None:
+@pytest.mark.parametrize(
+    "times", [1, pytest.param(5, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+)
+def test_no_generated_request_ends_in_a_server_error(world: World, times: int) -> None:
     """On PostgreSQL fewer: what is wrong with a request is found on the way to either."""
-    examples = 6 if world.database.is_sqlite else 2
+    examples = times * (6 if world.database.is_sqlite else 2)
     assert call_every_operation(world, examples=examples) > 100 * examples / 3

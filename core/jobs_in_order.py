@@ -1,0 +1,27 @@
+"""The jobs of agendas and studies, each in its own order."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from sqlalchemy import select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from core.tables.jobs import Job
+
+
+def jobs_in_order(
+    session: Session, owner: InstrumentedAttribute[str], ids: Iterable[str]
+) -> dict[str, list[Job]]:
+    """By id of their owner; `owner` is AgendaJob.agenda_id or StudyJob.study_id. Of one that has no
+    jobs the list is empty."""
+    link = owner.class_
+    rows = session.execute(
+        select(owner, Job)
+        .join(Job, Job.id == link.job_id)
+        .where(owner.in_(ids))
+        .order_by(owner, link.position)
+    )
+    found: dict[str, list[Job]] = defaultdict(list)
+    for owner_id, job in rows:
+        found[owner_id].append(job)
+    return found
