@@ -9,7 +9,7 @@ from core.errors import TooLarge
 
 MAX_BATCH_BYTES = 16 << 20  # metrics, logs, file lists and heartbeats of a node
 # These stream to disk, under caps of their own.
-STREAMED = ("/v1/datasets", "/v1/models", "/v1/node/files/")
+STREAMED = ("/v1/datasets", "/v1/models", "/v1/code", "/v1/node/files/")
 BATCHED = "/v1/node/"
 
 

@@ -10,14 +10,18 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from core.script import MAX_FILES, MAX_RATIO, MAX_UNPACKED_BYTES
+from strategies.zip_directory import find_directory, most_entries
 
 PIECE = 1 << 20
 MAX_PATH = 400
+MAX_ENTRIES = 2 * MAX_FILES  # some tools write folders, too
+MAX_DIRECTORY_BYTES = 8 << 20  # room for MAX_ENTRIES whose paths are as long as they may be
 ENCRYPTED = 0x1
 UNREADABLE = (
     zipfile.BadZipFile,
@@ -44,12 +48,11 @@ class Listing:
 def check(archive: str | Path | BinaryIO) -> Listing:
     """Read the directory of an archive, and nothing else of it. BadArchive where it is refused."""
     try:
-        with zipfile.ZipFile(archive) as opened:
-            entries = opened.infolist()
+        entries = _entries(archive)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, NotImplementedError) as error:
         raise BadArchive(f"it is no zip archive: {error}") from error
     files = [entry for entry in entries if not entry.is_dir()]
-    if len(entries) > 2 * MAX_FILES or len(files) > MAX_FILES:
+    if len(files) > MAX_FILES:
         raise BadArchive(f"it has {len(files):,} files; at most {MAX_FILES:,} are taken")
     if not files:
         raise BadArchive("it holds no file")
@@ -83,6 +86,23 @@ def check(archive: str | Path | BinaryIO) -> Listing:
             "taken"
         )
     return Listing(paths=sorted(named), unpacked_size=size)
+
+
+def _entries(archive: str | Path | BinaryIO) -> Sequence[zipfile.ZipInfo]:
+    """Read an archive's directory once it is known to be small."""
+    with open(archive, "rb") if isinstance(archive, str | Path) else nullcontext(archive) as file:
+        directory = find_directory(file)
+        if directory.size > MAX_DIRECTORY_BYTES:
+            raise BadArchive(
+                f"its directory has {directory.size:,} bytes; at most {MAX_DIRECTORY_BYTES:,} are "
+                "taken"
+            )
+        if most_entries(file, directory) > MAX_ENTRIES:
+            raise BadArchive(
+                f"it has more than {MAX_ENTRIES:,} entries; at most {MAX_FILES:,} files are taken"
+            )
+        with zipfile.ZipFile(file) as opened:
+            return opened.infolist()
 
 
 def require_plain(path: str) -> None:

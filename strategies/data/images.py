@@ -24,6 +24,7 @@ from strategies.data.corpus import BadData, Integers, forget_oldest, locked, sig
 from strategies.data.windows import Windows, share_of
 from strategies.image_shapes import ImageShape, image_shape, num_classes
 from strategies.spec import DataSpec
+from strategies.zip_directory import find_directory
 
 Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
 Labels = npt.NDArray[np.uint16]
@@ -35,9 +36,6 @@ MOST_BYTES = 16 << 30  # unpacked, of an archive that nobody has put a lower lim
 PIECE_BYTES = 1 << 20
 MOST_EVALUATED_BYTES = 64 << 20  # held-out images are kept in memory as float32
 
-# How the end of an archive looks, and how it looks where there is more to it than its last 22
-# bytes say. The directory is read as a whole, so its size must be known to be small.
-END, END_SIZE, ZIP64_LOCATOR, LOCATOR_SIZE = b"PK\x05\x06", 22, b"PK\x06\x07", 20
 LARGEST_DIRECTORY = 64 << 10
 
 
@@ -130,13 +128,7 @@ def opened(path: Path, most_bytes: int) -> Iterator[ZipFile]:
 
 def require_small_directory(path: Path) -> None:
     with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - END_SIZE - LOCATOR_SIZE))
-        tail = file.read()
-    end, before = tail[-END_SIZE:], tail[:-END_SIZE]
-    if len(end) < END_SIZE or not end.startswith(END) or before.startswith(ZIP64_LOCATOR):
-        raise BadData("does not end as an archive that numpy.savez writes, of 4 GiB at most")
-    (directory_bytes,) = struct.unpack_from("<L", end, 12)
+        directory_bytes = find_directory(file).size
     if directory_bytes > LARGEST_DIRECTORY:
         raise BadData(f"its directory has {directory_bytes:,} bytes: too many arrays")
 

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from trainyard import (
 from trainyard.cli.app import app
 from trainyard.config import Access
 from trainyard.connection import Connection
+from trainyard.packing import pack
 from trainyard.progress import FinalJob, follow
 from trainyard.sessions import sign_in, sign_in_by_link, sign_out, start_first
 
@@ -421,3 +423,23 @@ def test_the_command_line_speaks_to_the_real_thing(
 def said(console: Console) -> str:
     """What was printed so far."""
     return console.export_text(clear=False)
+
+
+def test_a_folder_of_code_up_to_the_documented_size_is_taken_and_no_larger_one(
+    api: RealApi, ada: Trainyard, tmp_path: Path
+) -> None:
+    """50 MiB as one archive, or 5,000 files."""
+    (tmp_path / "train.py").touch()
+    data = tmp_path / "data.bin"
+    beside = len(pack(tmp_path).content)
+    entry = 30 + 46 + 2 * len("data.bin")  # what a zip says of a file
+    data.write_bytes(bytes((50 << 20) - beside - entry))
+    taken = ada.code.upload(pack(tmp_path))
+    assert (taken.size, list(taken.paths)) == (50 << 20, ["data.bin", "train.py"])
+    larger = replace(pack(tmp_path), content=bytes((50 << 20) + 1))
+    with pytest.raises(TrainyardError, match="at most 52,428,800 are taken"):
+        ada.code.upload(larger)
+    data.unlink()
+    for number in range(4999):
+        (tmp_path / f"{number}.txt").touch()
+    assert len(ada.code.upload(pack(tmp_path)).paths) == 5000
