@@ -14,6 +14,7 @@ from api.admin import admin, cleanups, unsafe_settings
 from api.auth import declared_scope, policy_of
 from api.bells import Ringer
 from api.body_cap import BodyCap
+from api.client_wheel import router as client_wheel_router
 from api.errors import add_error_handlers
 from api.files import datasets, models, storage
 from api.files.store import Store
@@ -108,6 +109,7 @@ ROUTERS = (
     node_files.router,
     node_secrets.router,
     prometheus.router,
+    client_wheel_router,
 )
 
 

@@ -20,6 +20,8 @@ PREFIX = "trainyard."
 HEADER = "traceparent"  # W3C Trace Context
 FLUSH_WITHIN_MS = 3000
 
+INSTALL = "in Trainyard's repository: pip install -c constraints.txt ./client '.[tracing]'"
+
 log = structlog.get_logger()
 _provider: "TracerProvider | None" = None
 """One per process, as OpenTelemetry itself has it; None: nobody wants traces."""
@@ -37,7 +39,7 @@ def start(service: str) -> None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        log.error("no_traces", why=str(error), do="pip install 'trainyard-platform[tracing]'")
+        log.error("no_traces", why=str(error), do=INSTALL)
         return
     name = os.environ.get("OTEL_SERVICE_NAME", service)
     _provider = TracerProvider(resource=Resource.create({"service.name": name}))

@@ -147,6 +147,7 @@ async def _page(
         viewer.call("GET", "/v1/me/notifications", query={"limit": 10}),
         viewer.call("GET", "/v1/calendars"),
     )
+    client = await viewer.call("GET", "/v1/client")
     context = {
         "me": me,
         "section": "account",
@@ -167,6 +168,7 @@ async def _page(
             {**one, "created_at": datetime.fromisoformat(one["created_at"])}
             for one in feeds.json()["data"]
         ],
+        "client": client.json(),
         "hook_secret": hook_secret,
         "done": done,
         "channels": CHANNELS,

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-IN_CHECKOUT = Path(__file__).parent.parent / "examples"
-FIRST_JOB = Path(__file__).parent / "first_job.yaml"  # `gpt-ddp`; an installed copy has only this
+# Beside this package in a checkout, in a wheel and in the image.
+EXAMPLES = Path(__file__).parent.parent / "examples"
 FIRST = "gpt-ddp"
 
 
-def read_examples(folder: Path = IN_CHECKOUT) -> dict[str, str]:
+def read_examples() -> dict[str, str]:
     """Name and YAML text of each; `gpt-ddp`, which runs anywhere, comes first."""
-    others = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
-    return {FIRST: FIRST_JOB.read_text(encoding="utf-8"), **others}
+    texts = {path.stem: path.read_text("utf-8") for path in sorted(EXAMPLES.glob("*.yaml"))}
+    return {FIRST: texts.pop(FIRST), **texts}

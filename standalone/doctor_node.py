@@ -156,7 +156,8 @@ def about_api(url: str) -> Iterator[Finding]:
 def _about_torch() -> Finding:
     found = torch_version()
     if not found:
-        return finding("torch", "fail", "not installed", "pip install 'trainyard-platform[train]'")
+        how = "In Trainyard's repository: pip install -c constraints.txt ./client '.[train]'"
+        return finding("torch", "fail", "not installed", how)
     return finding("torch", "ok", found)
 
 

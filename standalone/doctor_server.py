@@ -250,7 +250,7 @@ def _about_traces() -> Finding:
             "traces",
             "fail",
             "OTEL_EXPORTER_OTLP_ENDPOINT is set, and no traces are sent",
-            "pip install 'trainyard-platform[tracing]'",
+            "In Trainyard's repository: pip install -c constraints.txt ./client '.[tracing]'",
         )
     return finding("traces", "ok", "sent as OpenTelemetry's variables say")
 

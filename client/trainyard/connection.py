@@ -364,7 +364,7 @@ def retry_after_s(response: httpx2.Response) -> float | None:
 def client_version() -> str:
     """The installed version of this package."""
     try:
-        return version("trainyard")
+        return version("trainyard-client")
     except PackageNotFoundError:
         return "0"
 

@@ -33,7 +33,7 @@ def decode(kind: type[AnyView], document: object) -> AnyView:
         elif required:
             raise UnexpectedAnswer(
                 f"the server's {kind.__name__} has no {name!r}; is it another version than this "
-                "client? `pip install --upgrade trainyard`"
+                "client? `trainyard doctor` says how to get the server's"
             )
     return kind(**values)
 

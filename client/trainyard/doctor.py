@@ -99,7 +99,7 @@ def examine_answer(url: str, answer: httpx2.Response) -> Iterator[Finding]:
         "version",
         "ok" if same else "warn",
         f"client {client_version()}, server {theirs}",
-        "" if same else f"Get the server's: pip install 'trainyard=={theirs}'",
+        "" if same else f"Install the server's: {url}/v1/client tells the command.",
     )
     date = answer.headers.get("date")
     if date:

@@ -24,3 +24,15 @@ class UnsafeSetting(View):
     """`danger` or `warn`"""
     found: str
     todo: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientRelease(View):
+    """The client that the server carries."""
+
+    version: str
+    filename: str
+    url: str
+    sha256: str
+    command: str
+    """Installs or updates it; pip checks the hash."""

@@ -44,7 +44,7 @@ def prepare(cache_dir: Path) -> Path:
         why = written.stderr.strip().rpartition("\n")[2]
         raise ValueError(
             f"digits come with scikit-learn, which does not give them here ({why}); install "
-            "trainyard-platform[train] on this node"
+            "the platform with its extra `train` on this node"
         )
     os.chmod(aside, 0o644)
     os.replace(aside, target)

@@ -10,7 +10,7 @@ try:
 except ImportError as error:
     raise ImportError(
         "adapter.base nf4 and int8 and optimizer adamw_8bit need the package bitsandbytes on every "
-        "node; install it with trainyard-platform[train], or take base none and adamw"
+        "node (it comes with the platform's extra `train`); or take base none and adamw"
     ) from error
 
 __all__ = ["kernels"]

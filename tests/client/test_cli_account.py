@@ -5,10 +5,11 @@ import stat
 
 from typer.testing import CliRunner
 
-from tests.client.fake_server import FakeServer, refused
+from tests.client.fake_server import FakeServer, as_json, refused
 from tests.client.scripted import Run, everything
 from trainyard.cli.app import app
 from trainyard.config import config_path, read
+from trainyard.connection import client_version
 
 
 def test_login_keeps_the_token_for_the_next_command(server: FakeServer) -> None:
@@ -80,3 +81,19 @@ def test_add_user_asks_for_the_password_on_stderr(server: FakeServer, run: Run) 
         "password": None,
         "zone": "UTC",
     }
+
+
+def test_login_says_when_the_server_carries_another_client(server: FakeServer) -> None:
+    everything(server)
+    command = f"pip install '{server.url}/client/trainyard_client-9-py3-none-any.whl#sha256=ab'"
+    release = {"version": "9", "filename": "f.whl", "url": server.url, "sha256": "ab"}
+    server.answer("GET /v1/client", as_json({**release, "command": command}))
+    runner = CliRunner()
+    told = runner.invoke(app, ["login", server.url, "--token", "ty_mine"])
+    assert told.exit_code == 0
+    assert f"This server carries client 9; this one is {client_version()}." in told.stderr
+    assert command in " ".join(told.stderr.split())
+
+    same = {**release, "version": client_version(), "command": command}
+    server.answer("GET /v1/client", as_json(same))
+    assert "carries" not in runner.invoke(app, ["login", server.url, "--token", "ty_mine"]).stderr

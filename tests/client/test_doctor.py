@@ -46,7 +46,8 @@ def test_all_is_well(told: FakeServer) -> None:
 
 def test_another_version_is_a_warning_with_what_to_do(told: FakeServer) -> None:
     told.answer("GET /healthz", healthy("99.1.0"))
-    assert findings(0)["version"]["todo"] == "Get the server's: pip install 'trainyard==99.1.0'"
+    todo = findings(0)["version"]["todo"]
+    assert todo == f"Install the server's: {told.url}/v1/client tells the command."
 
 
 def test_a_token_that_has_ended_fails(told: FakeServer) -> None:

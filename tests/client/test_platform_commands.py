@@ -52,7 +52,7 @@ def test_without_the_platform_it_says_how_to_get_it(site: Path, command: str) ->
     ran = trainyard(site, command, "--data", "/tmp/x")
     assert ran.returncode == 2
     assert f"`trainyard {command}` is part of the platform" in ran.stderr
-    assert "pip install trainyard-platform" in ran.stderr
+    assert "pip install -c constraints.txt ./client ." in ran.stderr
     assert ran.stdout == ""
 
 

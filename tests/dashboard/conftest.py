@@ -38,6 +38,7 @@ def api() -> FakeApi:
     fake.put("/v1/openapi.json", json.loads(OPENAPI.read_text()))
     fake.put("/v1/me/notifications/choices", CHOICES)
     fake.put("/v1/me/notifications", [])
+    fake.put("/v1/client", {"version": "1.0+trainyard", "command": "pip install URL#sha256=ab"})
     fake.put("/v1/calendars", [])
     fake.put("/v1/sessions/oidc", {"name": None})
     return fake

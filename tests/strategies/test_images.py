@@ -263,6 +263,6 @@ def test_digits_without_scikit_learn_are_told(
     (tmp_path / "sklearn").mkdir()
     (tmp_path / "sklearn" / "__init__.py").write_text("raise ImportError('none here')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(BadData, match=r"\(ImportError: none here\); install trainyard-platform"):
+    with pytest.raises(BadData, match=r"\(ImportError: none here\); install the platform"):
         open_windows(image_plan(None), tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []

@@ -17,9 +17,10 @@ from trainyard.cli.output import (
 )
 from trainyard.cli.session import PATIENCE, connect
 from trainyard.client import Trainyard
-from trainyard.connection import Connection
+from trainyard.connection import Connection, client_version
 from trainyard.errors import BadInput, NotSignedIn
 from trainyard.people import accept_invite, set_password_by_link
+from trainyard.releases import other_release
 from trainyard.sessions import sign_in, sign_in_by_link, sign_out, start_first
 from trainyard.views import NewToken
 from trainyard.wording import moment, size
@@ -61,6 +62,12 @@ def login(
         print_json({"url": chosen, "user": user})
     else:
         say(f"Signed in to {chosen} as {user}. The token is in {path}, readable by you alone.")
+    other = other_release(chosen, patience=PATIENCE)
+    if other is not None:
+        note(
+            f"This server carries client {other.version}; this one is {client_version()}. "
+            f"Install the server's: {other.command}"
+        )
 
 
 def logout(as_json: AsJson = False) -> None:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import AsJson, print_json, print_table, say
+from trainyard.cli.platform_commands import INSTALL
 from trainyard.doctor import Finding, examine_client, worst
 from trainyard.errors import BadInput
 
@@ -62,6 +63,5 @@ def _platform(part: str) -> Iterator[Finding]:
             yield from entry.load()()
             return
     raise BadInput(
-        f"--{part} needs the platform, which is not installed here. Install it: "
-        "pip install trainyard-platform"
+        f"--{part} needs the platform, which is not installed here. Install it: {INSTALL}"
     )

@@ -9,6 +9,7 @@ import typer
 
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import AsJson, note, print_json, print_json_list, print_table, say
+from trainyard.cli.platform_commands import INSTALL
 from trainyard.cli.session import connect
 from trainyard.errors import BadInput
 from trainyard.wording import moment
@@ -95,5 +96,5 @@ def _platform(name: str) -> Callable[..., dict[str, Any]]:
             return loaded
     raise BadInput(
         f"`trainyard admin {name}` needs the platform, which is not installed here. Install it: "
-        "pip install trainyard-platform"
+        f"{INSTALL}"
     )

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import AsJson, print_facts, print_json, print_table, say
+from trainyard.cli.platform_commands import INSTALL
 from trainyard.cli.session import connect
 from trainyard.decoding import decode
 from trainyard.errors import BadInput
@@ -96,8 +97,7 @@ def plan_offline(text: str, **asked: Any) -> Any:
     [*entries] = entry_points(group=OFFLINE)
     if not entries:
         raise BadInput(
-            "--offline needs the planner, which is part of the platform. Install it: "
-            "pip install trainyard-platform"
+            f"--offline needs the planner, which is part of the platform. Install it: {INSTALL}"
         )
     try:
         return entries[0].load()(text, **asked)

@@ -13,7 +13,8 @@ from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import note
 
 GROUP = "trainyard.commands"
-PANEL = "Platform (pip install trainyard-platform)"
+INSTALL = "in a copy of Trainyard's repository, pip install -c constraints.txt ./client ."
+PANEL = "Platform (installed from a copy of Trainyard's repository)"
 
 # Shown in the help without importing anything.
 KNOWN = {
@@ -57,14 +58,14 @@ def load(name: str) -> Any:
     if entry is None:
         raise _refused(
             f"`trainyard {name}` is part of the platform, which is not installed here. "
-            "Install it: pip install trainyard-platform"
+            f"Install it: {INSTALL}"
         )
     try:
         loaded = entry.load()
     except ImportError as error:
         raise _refused(
             f"`trainyard {name}` is installed ({entry.value}) but can't be loaded: {error}. "
-            "Install it again: pip install --force-reinstall trainyard-platform"
+            f"Install it again: {INSTALL}"
         ) from error
     if isinstance(loaded, typer.Typer):
         return typer.main.get_command(loaded)
