@@ -2,12 +2,12 @@
 
 Only of jobs that have ended: what a waiting, paused or running job has made or reads is never
 touched, whatever the limits say. Limits by age come first. Then, where a person or a lab holds more
-bytes than it may, checkpoints go: first those that a later one of the same job supersedes, then the
-last ones, each time those of the job that ended longest ago. Artifacts, datasets and models are
+bytes than it may, checkpoints go, no more than has to: first those that a later one of the same job
+supersedes, then the last ones, each time those of the job that ended longest ago. Artifacts, datasets and models are
 never deleted for their bytes: their owner decides which.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -99,23 +99,36 @@ def expired(jobs: Iterable[Ended], limits: Limits, now: datetime) -> Iterator[Ex
             )
 
 
-def surplus(holder: Holder, checkpoints: Collection[StoredCheckpoint]) -> list[Surplus]:
-    """The checkpoints that go until `holder` is within its limit, or none is left that may."""
-    excess = holder.used - holder.limit
-    chosen = []
-    own = [c for c in checkpoints if c.user_id in holder.user_ids]
-    for checkpoint in sorted(own, key=lambda c: (c.is_last, c.ended_at, c.id)):
-        if excess <= 0:
-            break
-        excess -= checkpoint.size
-        chosen.append(
-            Surplus(
-                checkpoint,
-                f"{holder.name} holds {size_text(holder.used)} and may hold "
-                f"{size_text(holder.limit)}.",
-            )
+def surplus(holders: Sequence[Holder], checkpoints: Collection[StoredCheckpoint]) -> list[Surplus]:
+    """The checkpoints that go until everybody is within their limit, or none is left that may.
+
+    One that goes makes room for all who hold it, its owner and their labs, so what each of them
+    holds is counted anew every time. People come before labs: what a person has to give up makes
+    room in the lab too. At last, what need not have gone stays.
+    """
+    excess = {holder: holder.used - holder.limit for holder in holders}
+    users = {checkpoint.user_id for checkpoint in checkpoints}
+    holding = {user: [h for h in holders if user in h.user_ids] for user in users}
+    in_turn = sorted(checkpoints, key=lambda c: (c.is_last, c.ended_at, c.id))
+    going: dict[str, Surplus] = {}
+    for holder in sorted(holders, key=lambda each: len(each.user_ids)):
+        why = (
+            f"{holder.name} holds {size_text(holder.used)} and may hold {size_text(holder.limit)}."
         )
-    return chosen
+        for checkpoint in in_turn:
+            if excess[holder] <= 0:
+                break
+            if checkpoint.user_id not in holder.user_ids or checkpoint.id in going:
+                continue
+            going[checkpoint.id] = Surplus(checkpoint, why)
+            for each in holding[checkpoint.user_id]:
+                excess[each] -= checkpoint.size
+    for checkpoint in [one.checkpoint for one in reversed(going.values())]:
+        if all(excess[each] + checkpoint.size <= 0 for each in holding[checkpoint.user_id]):
+            del going[checkpoint.id]
+            for each in holding[checkpoint.user_id]:
+                excess[each] += checkpoint.size
+    return list(going.values())
 
 
 def warning(holder: Holder) -> str | None:

@@ -94,13 +94,10 @@ class Retention:
         with self.database.read() as session:
             everybody = holders(session, self.settings)
             checkpoints = _checkpoints_of_ended(session)
-        gone: set[str] = set()
+        for one in surplus(everybody, checkpoints):
+            with self.database.write() as session:
+                drop_checkpoint(session, one, now=now)
         for holder in everybody:
-            left = [c for c in checkpoints if c.id not in gone]
-            for one in surplus(holder, left):
-                with self.database.write() as session:
-                    drop_checkpoint(session, one, now=now)
-                gone.add(one.checkpoint.id)
             sentence = warning(holder)
             if sentence is not None:
                 with self.database.write() as session:

@@ -185,6 +185,17 @@ def test_over_the_limit_superseded_checkpoints_go_and_the_owner_is_warned_once(
     assert "nothing can be uploaded or submitted" in notice.facts["message"]
 
 
+def test_who_is_in_two_labs_loses_no_more_than_the_limits_ask_for(world: World) -> None:
+    for lab in ("vision", "speech"):
+        lab_id = world.admin.post("/v1/labs", json={"name": lab}).json()["id"]
+        added = world.admin.post(f"/v1/labs/{lab_id}/members", json={"user": "ann"})
+        assert added.status_code < 300
+    jobs = [trained(world, name, size=4000) for name in ("first", "second")]
+    limit = 8100 / (1 << 30)
+    assert retention(world, user_storage_gib=limit, lab_storage_gib=limit).run(utc_now())
+    assert [kept(world, job_id)["checkpoints"] for job_id in jobs] == [1, 1]
+
+
 def test_two_processes_do_not_both_forget(world: World) -> None:
     now = utc_now()
     assert retention(world).run(now)
