@@ -170,7 +170,8 @@ export class Chart {
       const colour = one.share || isBehind ? faint(css(one.colour), isBehind ? 0.25 : one.share) : css(one.colour);
       const shared = { stroke: colour, spanGaps: false, points: { show: false }, ...(this.kind.isStacked ? { fill: colour } : {}) };
       if (one.isPoints) return { ...shared, width: 0, paths: () => null, points: { show: true, size: 7, width: 2, stroke: colour, fill: css("--surface") } };
-      const points = { show: Boolean(one.hasPoints), size: 7, width: 2, stroke: colour, fill: css("--surface") };
+      // One value alone makes no line.
+      const points = { show: (u) => Boolean(one.hasPoints) || u.data[0].length === 1, size: 7, width: 2, stroke: colour, fill: css("--surface") };
       return { ...shared, points, width: one.width * (this.lifted === one.key ? 1.6 : 1), dash: DASHES[one.dash ?? 0] };
     });
     const edges = this.kind.band ? [{}, {}].map(() => ({ width: 0, stroke: "transparent", points: { show: false } })) : [];

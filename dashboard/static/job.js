@@ -26,15 +26,18 @@ const isLive = () => !FINAL.has(job.state);
 const wasOver = !isLive(); // then what the server has drawn is the last of it
 
 // ---- charts -----------------------------------------------------------------------------------
-const limits = {
-  grad: [{ at: job.spec.training.max_grad_norm, name: `max_grad_norm ${job.spec.training.max_grad_norm}` }],
+// A recipe says beforehand how far it goes, how fast counts and what it may hold; a program does not.
+const recipe = job.spec.training ? { ...job.plan, maxGradNorm: job.spec.training.max_grad_norm } : null;
+const unit = recipe?.unit ?? "tokens";
+const limits = recipe ? {
+  grad: [{ at: recipe.maxGradNorm, name: `max_grad_norm ${recipe.maxGradNorm}` }],
   memory: [
-    { at: job.plan.capacity_gib, name: `limit ${gib(job.plan.capacity_gib)}` },
-    { at: job.plan.needed_gib, name: `plan ${gib(job.plan.needed_gib)}`, isPlan: true },
+    { at: recipe.capacity_gib, name: `limit ${gib(recipe.capacity_gib)}` },
+    { at: recipe.needed_gib, name: `plan ${gib(recipe.needed_gib)}`, isPlan: true },
   ],
-};
+} : {};
 const charts = [...document.querySelectorAll("[data-chart]")].map(
-  (figure) => new Chart(figure, series, { steps: isLive() ? job.steps : null, counted: job.plan.unit, limits: limits[figure.dataset.chart] }),
+  (figure) => new Chart(figure, series, { steps: isLive() ? job.steps : null, counted: unit, limits: limits[figure.dataset.chart] }),
 );
 const PHASES = ["weights", "gradients", "optimizer", "rest"];
 const phases = new Series(); // what memory held at the moments of the last step that was looked into
@@ -68,10 +71,10 @@ const short = (value) => (value === 0 ? "0" : decimal(value, value >= 10 ? 2 : 3
 const AXES = {
   step: null,
   tokens: {
-    x: `million ${job.plan.unit}`,
-    xShort: `M ${job.plan.unit}`,
+    x: `million ${unit}`,
+    xShort: `M ${unit}`,
     xLabel: short,
-    end: (job.steps * job.plan.tokens_per_step) / MILLION,
+    end: recipe && (job.steps * recipe.tokens_per_step) / MILLION,
     places: (steps) => {
       const seen = series.get("tokens_seen");
       return resampled(seen.steps, seen.values, steps).map((value) => (value === null ? null : value / MILLION));
@@ -147,11 +150,12 @@ function speed() {
 }
 
 function finishAt() {
-  if (job.state !== "running" || !job.step || !speed()) return null;
-  return Date.now() + (((job.steps - job.step) * job.plan.tokens_per_step) / speed()) * 1000;
+  if (!recipe || job.state !== "running" || !job.step || !speed()) return null;
+  return Date.now() + (((job.steps - job.step) * recipe.tokens_per_step) / speed()) * 1000;
 }
 
 function outlook() {
+  if (!job.steps) return "";
   const done = `${Math.floor((100 * job.step) / job.steps)} %`;
   const finish = finishAt();
   if (!finish) return job.step ? done : "";
@@ -182,11 +186,11 @@ function tell() {
   if (held.steps.length) put("eval", `held out ${decimal(held.values.at(-1))}${accuracy} at ${count(held.steps.at(-1))}`);
   const memory = series.last("max_active_gib");
   put("memory", memory === null ? UNKNOWN : gib(memory));
-  tellPlan(memory, step);
-  const percent = Math.floor((100 * step) / job.steps);
+  if (recipe) tellPlan(memory, step);
+  const percent = job.steps ? (100 * step) / job.steps : 0;
   const bar = document.querySelector("[data-progress]");
-  bar.setAttribute("aria-valuenow", percent);
-  bar.firstElementChild.style.setProperty("--v", (100 * step) / job.steps);
+  bar.setAttribute("aria-valuenow", Math.floor(percent));
+  bar.firstElementChild.style.setProperty("--v", percent);
   document.querySelector("[data-outlook]").textContent = outlook();
   track();
 }
@@ -197,7 +201,7 @@ function tellPlan(memory, step) {
   to('data-difference="time"', job.finished_at ? difference(usedSeconds(), job.wall_time_s) : UNKNOWN);
   if (memory === null) return;
   to('data-measured="memory"', gib(memory));
-  to('data-difference="memory"', difference(memory, job.plan.needed_gib));
+  to('data-difference="memory"', difference(memory, recipe.needed_gib));
   to("data-memory-sum", `${gib(memory)}`);
   document.querySelector("[data-memory-measured]").style.setProperty("--g", memory);
 }
@@ -206,7 +210,7 @@ function track() {
   const box = document.querySelector("[data-track]");
   const hasTrack = Boolean(job.started_at);
   box.hidden = !hasTrack;
-  document.querySelector("[data-progress]").hidden = hasTrack; // the track says it better
+  document.querySelector("[data-progress]").hidden = hasTrack || !job.steps; // the track says it better
   document.querySelector("[data-track-legend]").hidden = !hasTrack || !isLive();
   if (!hasTrack) return;
   drawTrack(box, {

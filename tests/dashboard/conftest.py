@@ -5,9 +5,10 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 from starlette.testclient import TestClient
 
 from tests import chromium
@@ -23,6 +24,16 @@ CHOICES = {
     "digest_at": "07:00",
     "zone": "UTC",
 }
+FLAGS = [
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-quic",
+    "--no-first-run",
+]
+# A refusal that the page itself tells is no fault; the browser notes it all the same.
+TOLD = re.compile(r"the server responded with a status of (401|409|422)")
 OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.json"
 
 
@@ -73,34 +84,61 @@ def page(browser_of: Callable[..., TestClient]) -> TestClient:
     return browser_of()
 
 
+class Chrome:
+    """A headless Chromium that notes what any page in it complains about."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self.complaints: list[str] = []
+
+    def new_context(self, **options: Any) -> BrowserContext:
+        """A profile of its own; all its pages are watched."""
+        context = self._browser.new_context(**options)
+        context.on("weberror", lambda found: self.complaints.append(str(found.error)))
+        context.on("console", self._note)
+        return context
+
+    def forgive(self, pattern: str) -> None:
+        """Forget the complaints that a test brings about itself, such as a server that is away."""
+        self.complaints = [one for one in self.complaints if not re.search(pattern, one)]
+
+    def _note(self, line: ConsoleMessage) -> None:
+        if line.type in ("error", "warning") and not TOLD.search(line.text):
+            self.complaints.append(f"{line.type}: {line.text}")
+
+
 @pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    """A headless Chromium."""
+def chrome() -> Iterator[Chrome]:
+    """A browser for the tests of a file."""
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-    flags = ["--disable-gpu", "--disable-background-networking", "--no-first-run", *sandbox]
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium.find(), args=flags)
-        yield browser
+        browser = playwright.chromium.launch(
+            executable_path=chromium.find(), args=[*FLAGS, *sandbox]
+        )
+        yield Chrome(browser)
         browser.close()
 
 
-def opened(stage: Stage, chrome: Browser, name: str) -> Iterator[Page]:
-    """A page of this person on the stage; whatever it complains about fails the test."""
+@pytest.fixture(autouse=True)
+def no_complaint(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a page complains about fails the test that opened it."""
+    if "chrome" not in request.fixturenames:
+        yield
+        return
+    chrome: Chrome = request.getfixturevalue("chrome")
+    yield
+    complaints, chrome.complaints = chrome.complaints, []
+    assert complaints == []
+
+
+def opened(stage: Stage, chrome: Chrome, name: str) -> Iterator[Page]:
+    """A page of this person on the stage."""
     context = chrome.new_context(
         base_url=stage.url,
-        storage_state=stage.storage(name),  # type: ignore[arg-type]  # a TypedDict of its own
+        storage_state=stage.storage(name),
         viewport={"width": 1280, "height": 900},
         timezone_id="America/New_York",
         reduced_motion="reduce",
     )
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on(
-        "console",
-        lambda line: complaints.append(line.text) if line.type in ("error", "warning") else None,
-    )
-    yield page
+    yield context.new_page()
     context.close()
-    # A refusal that the page tells is no fault; the browser notes it all the same.
-    assert [one for one in complaints if not re.search("status of (409|422)", one)] == []

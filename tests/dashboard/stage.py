@@ -34,8 +34,9 @@ from core.database import Database
 from core.ids import Kind, new_id
 from core.messages import Gpu, Inventory, Telemetry
 from core.schema import upgrade
+from core.script import plan_script
 from core.settings import ApiSettings
-from core.spec import JobSpec
+from core.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec, read_job_spec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.files import Artifact, Checkpoint, StoredFile
@@ -311,9 +312,11 @@ def add_job(
         "reason_code": str(state),
         "reason": reason,
         "wall_time_s": spec.resources.wall_time,
-        "steps": spec.training.steps,
+        "steps": spec.training.steps if isinstance(spec, JobSpec) else 0,
         "created_at": created,
     }
+    if isinstance(spec, ScriptJobSpec):
+        fields["code_sha256"] = _code(session, spec, now)
     job = Job(**{**fields, **changes})
     session.add(job)
     session.flush()
@@ -944,18 +947,27 @@ def _event(
     session.flush()
 
 
-def _spec(text: str, **changes: object) -> JobSpec:
-    return JobSpec.model_validate({**yaml.safe_load(text), **changes})
+def _spec(text: str, **changes: object) -> AnyJobSpec:
+    return read_job_spec({**yaml.safe_load(text), **changes})
 
 
-def _planned(spec: JobSpec, hardware: Hardware) -> dict[str, Any]:
-    found = plan(
-        spec,
-        nodes=spec.resources.nodes,
-        ranks_per_node=spec.resources.ranks_per_node,
-        hardware=hardware,
-    )
+def _planned(spec: AnyJobSpec, hardware: Hardware) -> dict[str, Any]:
+    nodes, ranks = spec.resources.nodes, spec.resources.ranks_per_node
+    found: AnyPlan
+    if isinstance(spec, ScriptJobSpec):
+        found = plan_script(spec.script, nodes=nodes, ranks_per_node=ranks, hardware=hardware)
+    else:
+        found = plan(spec, nodes=nodes, ranks_per_node=ranks, hardware=hardware)
     return found.model_dump(mode="json")
+
+
+def _code(session: Session, spec: ScriptJobSpec, now: datetime) -> str:
+    """The hash of a program's code, of which the stage keeps no more than that."""
+    sha256 = spec.script.code
+    if session.get(StoredFile, sha256) is None:
+        session.add(StoredFile(sha256=sha256, size=2048, created_at=now))
+        session.flush()
+    return sha256
 
 
 def main() -> None:

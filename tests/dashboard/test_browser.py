@@ -1,29 +1,21 @@
 """The real pages in a real browser, over the whole running platform."""
 
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
+from playwright.sync_api import Page, Route
 
 from dashboard import formats
 from tests import chromium
+from tests.dashboard.conftest import Chrome
 from tests.running import ADMIN, Running, running_platform, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 PASSWORD = "correct horse battery"
-FLAGS = [
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-quic",
-    "--no-first-run",
-]
 SPEC = """\
 # in the browser
 name: seen-{name}
@@ -67,19 +59,7 @@ def platform() -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def chrome(platform: Running) -> Iterator[Browser]:
-    """A headless Chromium."""
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium.find(), args=[*FLAGS, *sandbox]
-        )
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def session(platform: Running, chrome: Browser) -> Any:
+def session(platform: Running, chrome: Chrome) -> Any:
     """The cookies of somebody who signed in through the form."""
     context = chrome.new_context(base_url=platform.url)
     page = context.new_page()
@@ -106,42 +86,17 @@ def some_job(platform: Running) -> str:
     return job_id
 
 
-class Watched:
-    """A page and everything it complained about."""
-
-    def __init__(self, context: BrowserContext) -> None:
-        self.page = context.new_page()
-        self.complaints: list[str] = []
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on(
-            "console",
-            lambda line: (
-                self.complaints.append(f"{line.type}: {line.text}")
-                if line.type in ("error", "warning")
-                else None
-            ),
-        )
-
-
 @pytest.fixture
-def watched(platform: Running, chrome: Browser, session: Any) -> Iterator[Watched]:
-    """A signed-in page; whatever it complains about fails the test."""
+def page(platform: Running, chrome: Chrome, session: Any) -> Iterator[Page]:
+    """A signed-in page."""
     context = chrome.new_context(
         base_url=platform.url,
         storage_state=session,
         viewport={"width": 1280, "height": 900},
         timezone_id="America/New_York",
     )
-    opened = Watched(context)
-    yield opened
+    yield context.new_page()
     context.close()
-    assert opened.complaints == []
-
-
-@pytest.fixture
-def page(watched: Watched) -> Page:
-    """The same, where only the page matters."""
-    return watched.page
 
 
 def spec(name: str, steps: int, layers: int = 1) -> str:
@@ -188,8 +143,7 @@ def cancel(platform: Running, job_id: str) -> None:
         )
 
 
-def test_submit_watch_the_loss_grow_and_cancel(watched: Watched) -> None:
-    page = watched.page
+def test_submit_watch_the_loss_grow_and_cancel(page: Page) -> None:
     page.goto("/jobs")
     page.keyboard.press("n")
     page.wait_for_url("**/jobs/new")
@@ -249,10 +203,9 @@ def test_the_cursor_is_shared_and_moved_by_keys(platform: Running, page: Page) -
 
 
 def test_after_the_server_was_away_the_page_says_so_and_misses_nothing(
-    platform: Running, watched: Watched
+    platform: Running, chrome: Chrome, page: Page
 ) -> None:
     job_id = submit(platform, "gap", 1_000_000, layers=12)  # slow enough to be drawn step by step
-    page = watched.page
     page.goto(f"/jobs/{job_id}")
     wait_for(lambda: points(page) > 20, what="a curve", within_s=90, every_s=0.2)
     # The API is back within two seconds or so; the line is kept down for longer than it takes to
@@ -272,17 +225,13 @@ def test_after_the_server_was_away_the_page_says_so_and_misses_nothing(
         answer = client.get(f"/v1/jobs/{job_id}/metrics", params={"keys": "loss"}).json()
     [loss] = answer["series"]
     assert points(page) == loss["points"], "a step is missing on the page"
-    # The lost line is the browser's own complaint, and the only one.
-    assert all("ERR_" in complaint for complaint in watched.complaints)
-    watched.complaints.clear()
+    chrome.forgive("ERR_")  # the lost line is the browser's own complaint
 
 
-def test_a_hidden_tab_holds_no_connection_and_misses_nothing(
-    platform: Running, watched: Watched
-) -> None:
+def test_a_hidden_tab_holds_no_connection_and_misses_nothing(platform: Running, page: Page) -> None:
     """Eight tabs, of which a browser lets six be connected at a time."""
     job_id = submit(platform, "tabs", 1_000_000, layers=6)
-    tabs = [watched.page, *(watched.page.context.new_page() for _ in range(7))]
+    tabs = [page, *(page.context.new_page() for _ in range(7))]
     for tab in tabs:
         tab.goto(f"/jobs/{job_id}")
         wait_for(lambda tab=tab: tab.inner_text("#line") == "live", what="the stream", every_s=0.2)
@@ -319,9 +268,7 @@ def last_step(platform: Running, job_id: str) -> int:
         return int(client.get(f"/v1/jobs/{job_id}").json()["step"])
 
 
-def test_who_was_signed_out_elsewhere_is_told_so(
-    platform: Running, chrome: Browser, watched: Watched
-) -> None:
+def test_who_was_signed_out_elsewhere_is_told_so(platform: Running, chrome: Chrome) -> None:
     job_id = submit(platform, "signed-out", 1_000_000)
     context = chrome.new_context(base_url=platform.url)
     page = context.new_page()
@@ -338,10 +285,11 @@ def test_who_was_signed_out_elsewhere_is_told_so(
     page.click("#signed-out a")
     page.wait_for_url(f"**/login?next=/jobs/{job_id}")
     context.close()
+    chrome.forgive("ERR_")  # the server was away for a moment
     cancel(platform, job_id)
 
 
-def test_a_study_is_watched_to_its_end(platform: Running, watched: Watched) -> None:
+def test_a_study_is_watched_to_its_end(platform: Running, page: Page) -> None:
     with platform.http() as client:
         answer = client.post(
             "/v1/studies?schedules=naive,GPipe",
@@ -351,7 +299,6 @@ def test_a_study_is_watched_to_its_end(platform: Running, watched: Watched) -> N
             headers={"content-type": "application/yaml"},
         )
     assert answer.status_code == 201, answer.text
-    page = watched.page
     page.goto(f"/studies/{answer.json()['id']}")
     assert page.inner_text("#line") in ("connecting", "live")
     wait_for(lambda: page.inner_text("#line") == "ended", what="the end", within_s=120, every_s=0.2)

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 from tests import chromium
 from tests.dashboard import stage as stages
-from tests.dashboard.conftest import opened
+from tests.dashboard.conftest import Chrome, opened
 from tests.dashboard.stage import Stage
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -25,7 +25,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def page(stage: Stage, chrome: Browser) -> Iterator[Page]:
+def page(stage: Stage, chrome: Chrome) -> Iterator[Page]:
     """A page of staff."""
     yield from opened(stage, chrome, "ta-03")
 
@@ -93,7 +93,7 @@ def test_who_stands_in_the_way_of_maintenance_is_named_first(stage: Stage, page:
     assert any(f"\n{name}, " in answer for name in stage.people), "whose lease depends on the day"
 
 
-def test_who_is_no_staff_keeps_nothing_for_maintenance(stage: Stage, chrome: Browser) -> None:
+def test_who_is_no_staff_keeps_nothing_for_maintenance(stage: Stage, chrome: Chrome) -> None:
     for page in opened(stage, chrome, "student-04"):
         page.goto("/calendar")
         page.locator("[data-day-grid] [data-lane]").first.wait_for()

@@ -9,7 +9,7 @@ from typing import Any
 
 import axe_playwright_python
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 from api.watching import log_store
 from core.clock import utc_now
@@ -18,7 +18,7 @@ from core.tables.jobs import Job
 from core.tables.nodes import Node
 from tests import chromium
 from tests.dashboard import stage as stages
-from tests.dashboard.conftest import opened
+from tests.dashboard.conftest import Chrome, opened
 from tests.dashboard.stage import Stage
 from tests.running import wait_for
 
@@ -42,8 +42,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def page(stage: Stage, chrome: Browser) -> Iterator[Page]:
-    """Ada's page; whatever it complains about fails the test."""
+def page(stage: Stage, chrome: Chrome) -> Iterator[Page]:
+    """Ada's page."""
     yield from opened(stage, chrome, "ada")
 
 
@@ -90,11 +90,11 @@ def settle(page: Page) -> None:
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_accessible_and_fits_every_width(
-    stage: Stage, chrome: Browser, path: str, scheme: Any
+    stage: Stage, chrome: Chrome, path: str, scheme: Any
 ) -> None:
     context = chrome.new_context(
         base_url=stage.url,
-        storage_state=stage.storage(),  # type: ignore[arg-type]
+        storage_state=stage.storage(),
         color_scheme=scheme,
         reduced_motion="reduce",
         bypass_csp=True,  # the checker is put in as a script
@@ -452,7 +452,7 @@ def test_hours_are_dragged_and_chosen_by_keys(stage: Stage, page: Page) -> None:
 
 
 def test_of_two_who_want_an_hour_one_gets_it_and_the_other_is_told(
-    stage: Stage, chrome: Browser, page: Page
+    stage: Stage, chrome: Chrome, page: Page
 ) -> None:
     other = opened(stage, chrome, "student-17")
     theirs = next(other)
@@ -572,7 +572,7 @@ def test_a_clean_up_is_previewed_applied_and_undone(stage: Stage, page: Page) ->
 
 
 def test_rules_are_tried_before_they_hold_and_then_refuse_with_what_is_left(
-    stage: Stage, chrome: Browser, page: Page
+    stage: Stage, chrome: Chrome, page: Page
 ) -> None:
     page.goto("/admin/policies")
     page.locator("#policy-plan [data-apply-policy]:not([disabled])").wait_for()

@@ -1,0 +1,143 @@
+"""The page of every kind of job in every state: nothing on it assumes a recipe, or a start."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from playwright.sync_api import Page
+from sqlalchemy.orm import Session
+
+from core.clock import utc_now
+from core.states import JobState, Outcome
+from tests import chromium
+from tests.dashboard import stage as stages
+from tests.dashboard.conftest import Chrome, opened
+from tests.dashboard.stage import Stage
+from tests.running import wait_for
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAM = """
+name: program
+script: {entry: train.py, code: %s, arguments: [--lr, "3e-4"], launcher: torchrun}
+resources: {nodes: 1, ranks_per_node: 2, wall_time: 1h}
+"""
+KINDS = {
+    "recipe": (EXAMPLES / "gpt-ddp.yaml").read_text(),
+    "images": (EXAMPLES / "digits-cnn.yaml").read_text(),
+    "two-nodes": (EXAMPLES / "gpt-two-nodes.yaml").read_text(),
+    "fine-tuning": (EXAMPLES / "llama-fine-tuning.yaml").read_text(),
+    "program": PROGRAM % ("ab" * 32),
+}
+OUTCOMES = {
+    JobState.QUEUED: None,
+    JobState.RUNNING: None,
+    JobState.SUCCEEDED: Outcome.SUCCEEDED,
+    JobState.FAILED: Outcome.USER_ERROR,
+    JobState.CANCELLED: Outcome.CANCELLED,
+    JobState.PAUSED: Outcome.PAUSED,
+}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A platform with a job of every kind in every state."""
+    if chromium.find() is None:
+        pytest.skip("no Chromium or Chrome was found; `make test` installs one where it can")
+    with stages.raised(tmp_path_factory.mktemp("stage")) as stage:
+        with stage.database.write() as session:
+            for kind in KINDS:
+                for state in OUTCOMES:
+                    add(stage, session, kind, state)
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def page(stage: Stage, chrome: Chrome) -> Iterator[Page]:
+    """Ada's page, one for all jobs: scripts and styles are read once."""
+    yield from opened(stage, chrome, "ada")
+
+
+def add(stage: Stage, session: Session, kind: str, state: JobState) -> None:
+    """A job that was never started, or one with a try: lines of its ranks, one step of a recipe."""
+    now = utc_now()
+    is_over = state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+    job = stages.add_job(
+        stage,
+        session,
+        KINDS[kind],
+        hardware=stages.CPU,
+        state=state,
+        reason=f"It is {state}.",
+        finished_at=now if is_over else None,
+        spec={"name": f"{kind}-{state}"},
+    )
+    if state is JobState.QUEUED:
+        return
+    outcome = OUTCOMES[state]
+    nodes = yaml.safe_load(KINDS[kind])["resources"]["nodes"]
+    attempt = stages.add_attempt(
+        stage,
+        session,
+        job,
+        node="cpu-01",
+        others=["east-01"][: nodes - 1],
+        start=now - timedelta(minutes=1),
+        end=now if outcome else None,
+        outcome=outcome,
+        reason=job.reason,
+    )
+    for rank in range(2):
+        lines = [f"rank {rank} of {job.name} says hello", "ValueError: the last line"]
+        stages.add_log(session, attempt, lines, rank=rank)
+    if kind != "program":
+        started = now - timedelta(minutes=1)
+        stages.add_metrics(session, attempt, stages.curve(20, step_s=1, tokens=64, start=started))
+        job.last_step, job.last_loss, job.last_tokens_per_s = 20, 4.2, 64.0
+
+
+@pytest.mark.parametrize("state", list(OUTCOMES))
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_the_page_is_whole(stage: Stage, page: Page, kind: str, state: JobState) -> None:
+    page.goto(f"/jobs/{stage.jobs[f'{kind}-{state}']}")
+    assert page.inner_text("#head .badge") == state
+    text = page.inner_text("main")
+    for never in ("NaN", "undefined", "Infinity", "null"):
+        assert never not in text
+    lines = page.locator("[data-log] li")
+    if state is JobState.QUEUED:
+        assert page.locator("[data-log-empty]").is_visible()
+        return
+    lines.nth(3).wait_for()
+    assert lines.filter(has_text=f"rank 1 of {kind}-{state} says hello").count() == 1
+    page.keyboard.press("e")
+    page.locator("[data-log] li:focus", has_text="ValueError").wait_for()
+    if kind != "program":
+        page.locator("[data-chart=loss] canvas").wait_for()
+        page.locator("[data-chart=parts] canvas").wait_for()
+
+
+COLOURED = """
+(canvas) => {
+  const copy = new OffscreenCanvas(canvas.width, canvas.height);
+  const context = copy.getContext("2d", { willReadFrequently: true });
+  context.drawImage(canvas, 0, 0);
+  const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
+  let found = 0;
+  for (let at = 0; at < data.length; at += 4) {
+    const colour = data.slice(at, at + 3);
+    if (data[at + 3] > 99 && Math.max(...colour) - Math.min(...colour) > 50) found += 1;
+  }
+  return found;
+}
+"""
+
+
+def test_the_parts_of_a_single_look_are_seen(stage: Stage, page: Page) -> None:
+    """Step 20 is the only one of a short job that is looked into: a point, for it makes no line."""
+    page.goto(f"/jobs/{stage.jobs['recipe-succeeded']}")
+    canvas = page.locator("[data-chart=parts] canvas")
+    wait_for(lambda: canvas.evaluate(COLOURED) > 40, what="four points", every_s=0.1)
