@@ -2,21 +2,30 @@
 
 import smtplib
 import ssl
+from contextlib import closing, suppress
 from email.message import EmailMessage
 from email.utils import format_datetime
 
 from core.clock import utc_now
 from core.notices.words import Letter
 from core.settings import SchedulerSettings
+from scheduler.deadline import shut_down_after
 
-TIMEOUT_S = 20.0
+WITHIN_S = 20.0  # in all: a letter is small, and a greeting may be slow
 
 
 class NotSent(Exception):
     """It has not left; the message says why, for the person who waits for it."""
 
 
-def send_mail(settings: SchedulerSettings, *, to: str, letter: Letter, message_id: str) -> None:
+def send_mail(
+    settings: SchedulerSettings,
+    *,
+    to: str,
+    letter: Letter,
+    message_id: str,
+    within_s: float = WITHIN_S,
+) -> None:
     """Hand a letter to the mail server. Raises NotSent. `message_id` is the same on every try."""
     message = EmailMessage()
     message["From"] = settings.mail_from
@@ -26,11 +35,18 @@ def send_mail(settings: SchedulerSettings, *, to: str, letter: Letter, message_i
     message["Message-ID"] = f"<{message_id}@{settings.mail_from.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"  # no answer from an out-of-office robot
     message.set_content(letter.text)
+    # One step's timeout is for a connection that is not there yet, and for the start of TLS.
+    server = _server(settings, timeout_s=within_s + 1)
     try:
-        with _connected(settings) as server:
-            if settings.smtp_user:
-                server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
-            server.send_message(message)
+        with closing(server), shut_down_after(within_s, lambda: server.sock) as over:
+            try:
+                _hand_over(server, settings, message)
+            except (smtplib.SMTPServerDisconnected, OSError) as error:
+                if not over.is_set():
+                    raise
+                raise NotSent(
+                    f"The mail server {settings.smtp_host} was not done within {within_s:g} s."
+                ) from error
     except smtplib.SMTPRecipientsRefused as error:
         code, refusal = error.recipients[to]
         raise NotSent(f"The mail server refused {to}: {code} {_read(refusal)}") from error
@@ -41,19 +57,29 @@ def send_mail(settings: SchedulerSettings, *, to: str, letter: Letter, message_i
         raise NotSent(f"The mail server {settings.smtp_host} can't be used: {error}") from error
 
 
-def _connected(settings: SchedulerSettings) -> smtplib.SMTP:
-    address = (settings.smtp_host, settings.smtp_port)
-    if settings.smtp_security == "tls":
-        context = ssl.create_default_context()
-        return smtplib.SMTP_SSL(*address, timeout=TIMEOUT_S, context=context)
-    server = smtplib.SMTP(*address, timeout=TIMEOUT_S)
-    if settings.smtp_security == "starttls":
-        try:
-            server.starttls(context=ssl.create_default_context())
-        except BaseException:
-            server.close()
-            raise
+def _server(settings: SchedulerSettings, *, timeout_s: float) -> smtplib.SMTP:
+    """Not connected yet: a deadline has to know it before it waits for a greeting."""
+    server = (
+        smtplib.SMTP_SSL(timeout=timeout_s, context=ssl.create_default_context())
+        if settings.smtp_security == "tls"
+        else smtplib.SMTP(timeout=timeout_s)
+    )
+    # Its constructor keeps the name, which the certificate must have, only if it connects at once.
+    server._host = settings.smtp_host  # type: ignore[attr-defined]
     return server
+
+
+def _hand_over(server: smtplib.SMTP, settings: SchedulerSettings, message: EmailMessage) -> None:
+    code, said = server.connect(settings.smtp_host, settings.smtp_port)
+    if code != 220:
+        raise smtplib.SMTPConnectError(code, said)
+    if settings.smtp_security == "starttls":
+        server.starttls(context=ssl.create_default_context())
+    if settings.smtp_user:
+        server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
+    server.send_message(message)
+    with suppress(smtplib.SMTPException, OSError):  # it has the letter, however it says goodbye
+        server.quit()
 
 
 def _read(said: bytes | str) -> str:

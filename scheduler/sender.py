@@ -1,6 +1,9 @@
 """Sends notices, in a thread of every scheduler: claims, not leadership, tell senders apart."""
 
 import threading
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -16,18 +19,21 @@ from scheduler.mail import NotSent, send_mail
 from scheduler.webhooks import post
 
 EVERY_S = 2.0
+# How many are sent at a time, each way for itself: a mail server that hangs holds up no webhook.
+LANES = {(Channel.MAIL, Channel.DIGEST): 4, (Channel.WEBHOOK,): 8}
 
 log = structlog.get_logger()
 
 
 class Sender:
-    """Looks every few seconds whether something is due, and sends it."""
+    """Looks every few seconds whether something is due, and sends it, several at a time."""
 
     def __init__(self, database: Database, settings: SchedulerSettings) -> None:
         self._database = database
         self._settings = settings
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
+        self._threads = ThreadPoolExecutor(sum(LANES.values()), "send")
 
     def start(self) -> None:
         """Send in a thread that ends with the process."""
@@ -37,41 +43,55 @@ class Sender:
         """Finish what is in hand, then end."""
         self._closed.set()
         self._thread.join(timeout=30)
+        self._threads.shutdown(wait=False)
 
     def look(self) -> int:
-        """Send all that is due; how many parcels were tried."""
+        """Send until nothing more is due or in hand; how many parcels were tried."""
+        in_hand: dict[Future[str], Parcel] = {}
         tried = 0
+        while True:
+            if not self._closed.is_set():
+                for parcel in self._take(Counter(parcel.channel for parcel in in_hand.values())):
+                    in_hand[self._threads.submit(self._deliver, parcel)] = parcel
+            if not in_hand:
+                return tried
+            over, _ = wait(in_hand, timeout=EVERY_S, return_when=FIRST_COMPLETED)
+            for delivery in over:
+                self._settle(in_hand.pop(delivery), delivery.result())
+            tried += len(over)
+
+    def _take(self, in_hand: Mapping[Channel, int]) -> list[Parcel]:
+        """What is due, as far as there is room in its lane."""
         with self._database.read() as session:
             if not deliveries.is_anything_due(session, utc_now()):
-                return 0
+                return []
+        parcels = []
         with self._database.write() as session:
             now = utc_now()
             deliveries.route(session, can_mail=bool(self._settings.smtp_host), now=now)
-        while not self._closed.is_set():
-            with self._database.write() as session:
-                parcels = deliveries.claim(session, now=utc_now())
-            if not parcels:
-                break
-            for parcel in parcels:
-                self._deliver(parcel)
-            tried += len(parcels)
-        return tried
+            for channels, most in LANES.items():
+                free = most - sum(in_hand.get(channel, 0) for channel in channels)
+                if free > 0:
+                    parcels += deliveries.claim(session, channels, most=free, now=now)
+        return parcels
 
-    def _deliver(self, parcel: Parcel) -> None:
-        ids = [notice.id for notice in parcel.notices]
-        error = ""
+    def _deliver(self, parcel: Parcel) -> str:
+        """Why it has not left; empty if it has."""
         try:
             self._send(parcel)
         except NotSent as refused:
-            error = str(refused)
+            return str(refused)
         except Exception:  # one that can't be written must not hold up those behind it
-            log.exception("notice_not_written", notices=ids)
-            error = "It could not be written; the log of the scheduler says why."
+            log.exception("notice_not_written", notices=[notice.id for notice in parcel.notices])
+            return "It could not be written; the log of the scheduler says why."
+        return ""
+
+    def _settle(self, parcel: Parcel, error: str) -> None:
         with self._database.write() as session:
             settled = deliveries.settle(session, parcel, error, now=utc_now())
         log.info(
             "notice_sent" if not error else "notice_not_sent",
-            notices=ids,
+            notices=[notice.id for notice in parcel.notices],
             error=error,
             channel=parcel.channel,
             settled=settled,

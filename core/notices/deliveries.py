@@ -6,12 +6,12 @@ by that. Two senders never hold one notice at a time.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import ColumnElement, Insert, exists, select, update
+from sqlalchemy import ColumnElement, Insert, exists, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import Session
@@ -21,8 +21,7 @@ from core.tables.notices import EVERY_KIND, Choice, Delivery, Notice, Webhook
 from core.tables.people import User
 
 ROUTED_AT_ONCE = 200
-CLAIMED_AT_ONCE = 20
-CLAIM = timedelta(minutes=5)  # more than sending all that is claimed at once can take
+CLAIM = timedelta(minutes=2)  # more than sending one parcel, begun at once, can take
 RETRY_AFTER = tuple(timedelta(seconds=s) for s in (30, 120, 600, 3600, 4 * 3600))
 DIGEST_AT = time(8)  # on the clock of the person's zone
 
@@ -87,13 +86,36 @@ def send_by(
         session.execute(update(Notice).where(Notice.id == notice.id).values(state=NoticeState.SENT))
 
 
-def claim(session: Session, *, now: datetime) -> list[Parcel]:
-    """Take what is due into one's own hands until `now` + CLAIM; a digest is taken whole."""
+def claim(
+    session: Session, channels: Collection[Channel], *, most: int, now: datetime
+) -> list[Parcel]:
+    """Take up to `most` parcels that are due into one's own hands until `now` + CLAIM.
+
+    One of a person at a time, all senders taken together: theirs leave in order, and who is slow to
+    take them holds up nobody else. A digest is taken whole.
+    """
+    in_hand = select(Delivery.user_id).where(
+        Delivery.channel.in_(channels),
+        Delivery.state == DeliveryState.WAITING,
+        Delivery.claimed_until > now,
+    )
+    place = (
+        func.row_number()
+        .over(partition_by=Delivery.user_id, order_by=(Delivery.due_at, Delivery.notice_id))
+        .label("place")
+    )
+    due = (
+        select(Delivery.notice_id, place)
+        .where(*_is_due(now), Delivery.channel.in_(channels), Delivery.user_id.not_in(in_hand))
+        .subquery()
+    )
     rows = session.scalars(
         select(Delivery)
-        .where(*_is_due(now))
+        .where(
+            *_is_due(now), Delivery.notice_id.in_(select(due.c.notice_id).where(due.c.place == 1))
+        )
         .order_by(Delivery.due_at, Delivery.notice_id)
-        .limit(CLAIMED_AT_ONCE)
+        .limit(most)
         .with_for_update(skip_locked=True)
     ).all()
     digests = {row.user_id for row in rows if row.channel is Channel.DIGEST}

@@ -66,6 +66,38 @@ class WebServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}/hook?team=a"
 
 
+class SlowServer(socketserver.ThreadingTCPServer):
+    """Takes a call and says nothing, or a byte of its answer now and then, until it is closed."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, *, drips: bool) -> None:
+        super().__init__(("127.0.0.1", 0), SlowHandler)
+        self.drips = drips
+        self.calls = 0
+        self.closing = threading.Event()
+        self.port: int = self.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}/hook"
+
+
+class SlowHandler(socketserver.BaseRequestHandler):
+    """One call."""
+
+    def handle(self) -> None:
+        server = self.server
+        assert isinstance(server, SlowServer)
+        server.calls += 1
+        answer = b"HTTP/1.1 204 No Content\r\nSlow: "
+        while not server.closing.wait(0.05):
+            if server.drips:
+                try:
+                    self.request.sendall(answer[:1] or b"x")
+                except OSError:
+                    return
+                answer = answer[1:]
+
+
 class PostHandler(BaseHTTPRequestHandler):
     """One request."""
 
@@ -94,6 +126,14 @@ def web_server() -> Iterator[WebServer]:
     """A running one."""
     with WebServer() as server, _serving(server):
         yield server
+
+
+@contextmanager
+def slow_server(*, drips: bool) -> Iterator[SlowServer]:
+    """A running one; what it holds ends with it."""
+    with SlowServer(drips=drips) as server, _serving(server):
+        yield server
+        server.closing.set()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import hmac
 import json
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -18,14 +19,18 @@ from core.ids import Kind, new_id
 from core.notices import deliveries
 from core.notices.notices import NoticeKind, notify
 from core.notices.outward import NotOutward, resolve, target_of
+from core.notices.words import Letter
 from core.settings import SchedulerSettings
 from core.tables.kinds import Channel, DeliveryState, NoticeState, Role
 from core.tables.notices import EVERY_KIND, Choice, Delivery, Notice, Webhook
 from core.tables.people import User
+from scheduler.mail import NotSent, send_mail
 from scheduler.sender import Sender
-from tests.scheduler.sinks import MailServer, WebServer, mail_server, web_server
+from scheduler.webhooks import post
+from tests.scheduler.sinks import MailServer, WebServer, mail_server, slow_server, web_server
 
 SECRET = "ty_test_secret"
+MAIL = (Channel.MAIL, Channel.DIGEST)
 
 
 @pytest.fixture
@@ -80,6 +85,12 @@ def tell(database: Database, user_id: str, **facts: object) -> int:
 def choose(database: Database, user_id: str, channel: Channel, kind: str = EVERY_KIND) -> None:
     with database.write() as session:
         session.merge(Choice(user_id=user_id, kind=kind, channel=channel))
+
+
+def call(database: Database, user_id: str, url: str) -> None:
+    choose(database, user_id, Channel.WEBHOOK)
+    with database.write() as session:
+        session.add(Webhook(user_id=user_id, url=url, secret=SECRET, created_at=utc_now()))
 
 
 def delivery(database: Database, notice_id: int) -> Delivery:
@@ -165,7 +176,7 @@ def test_what_a_dead_sender_had_in_hand_is_sent_by_the_next_one(
     long_ago = utc_now() - deliveries.CLAIM - timedelta(seconds=1)
     with database.write() as session:
         session.execute(update(Delivery).values(due_at=long_ago))
-        [lost] = deliveries.claim(session, now=long_ago)  # and then the process dies
+        [lost] = deliveries.claim(session, MAIL, most=9, now=long_ago)  # and then the process dies
     assert sender(database, mail).look() == 1
     assert len(mail.mails) == 1
     with database.write() as session:  # should it have slept only, it changes nothing any more
@@ -174,19 +185,24 @@ def test_what_a_dead_sender_had_in_hand_is_sent_by_the_next_one(
 
 
 @pytest.mark.db
-def test_what_one_sender_has_in_hand_no_other_one_gets(database: Database) -> None:
-    user_id = person(database)
-    for _ in range(5):
-        tell(database, user_id)
+def test_of_each_person_one_notice_is_in_hand_at_a_time(database: Database) -> None:
+    ann, bob = person(database, "ann"), person(database, "bob")
+    [first, *_] = [tell(database, ann) for _ in range(5)]
+    [his] = [tell(database, bob)]
     now = utc_now()
     with database.write() as session:
-        assert deliveries.route(session, can_mail=True, now=now) == 5
+        assert deliveries.route(session, can_mail=True, now=now) == 6
     with database.write() as session:
-        mine = deliveries.claim(session, now=now)
+        in_hand = deliveries.claim(session, MAIL, most=9, now=now)
+    assert [notice.id for parcel in in_hand for notice in parcel.notices] == [first, his]
     with database.write() as session:
-        assert deliveries.claim(session, now=now) == []
+        assert deliveries.claim(session, MAIL, most=9, now=now) == []
         assert deliveries.route(session, can_mail=True, now=now) == 0
-    assert len(mine) == 5
+        for parcel in in_hand:
+            assert deliveries.settle(session, parcel, "", now=now)
+    with database.write() as session:
+        [next_one] = deliveries.claim(session, MAIL, most=9, now=now)
+    assert next_one.notices[0].id == first + 1
 
 
 @pytest.mark.db
@@ -231,6 +247,63 @@ def test_a_webhook_gets_signed_notices(migrated_database: Database, web: WebServ
     wanted = hmac.new(SECRET.encode(), f"{stamp}.".encode() + body, sha256).hexdigest()
     assert digest == wanted
     assert json.loads(body)["message"] == "Your lease ends in 15 minutes."
+
+
+def test_slow_webhooks_hold_up_nobody_else(migrated_database: Database, web: WebServer) -> None:
+    with (
+        slow_server(drips=True) as dripping,
+        slow_server(drips=False) as silent,
+        mail_server() as mail,
+    ):
+        slow = []
+        for name, server in (("drip", dripping), ("hole", silent)):
+            user_id = person(migrated_database, name)
+            call(migrated_database, user_id, server.url)
+            slow += [tell(migrated_database, user_id) for _ in range(5)]
+        by_mail = [tell(migrated_database, person(migrated_database, f"m{n}")) for n in range(9)]
+        called = [person(migrated_database, f"w{n}") for n in range(9)]
+        for user_id in called:
+            call(migrated_database, user_id, web.url)
+        by_web = [tell(migrated_database, user_id) for user_id in called]
+        ours = sender(migrated_database, mail)
+        ours.start()
+        deadline = time.monotonic() + 30
+        while {delivery_state(migrated_database, one) for one in by_mail + by_web} != {
+            DeliveryState.SENT
+        }:
+            assert time.monotonic() < deadline, "the slow ones hold up the others"
+            time.sleep(0.02)
+        # Each slow one still has its first notice in hand, and only that.
+        assert (dripping.calls, silent.calls) == (1, 1)
+        assert {delivery_state(migrated_database, one) for one in slow} == {DeliveryState.WAITING}
+    ours.close()
+
+
+@pytest.mark.parametrize("drips", [True, False])
+def test_a_webhook_has_so_many_seconds_in_all(migrated_database: Database, drips: bool) -> None:
+    notice_id = tell(migrated_database, person(migrated_database))
+    with migrated_database.read() as session:
+        notice = session.get_one(Notice, notice_id)
+    begun = time.monotonic()
+    with (
+        slow_server(drips=drips) as server,
+        pytest.raises(NotSent, match=r"The webhook did not answer within 0\.5 s\."),
+    ):
+        post(server.url, secret=SECRET, notice=notice, private=True, now=utc_now(), within_s=0.5)
+    assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize("drips", [True, False])
+def test_a_mail_server_has_so_many_seconds_in_all(drips: bool) -> None:
+    begun = time.monotonic()
+    with slow_server(drips=drips) as server:
+        settings = SchedulerSettings(
+            database_url="", redis_url="", smtp_host="127.0.0.1", smtp_port=server.port
+        )
+        letter = Letter(subject="Hello", text="Hello")
+        with pytest.raises(NotSent, match=r"127\.0\.0\.1 was not done within 0\.5 s\."):
+            send_mail(settings, to="ann@example.org", letter=letter, message_id="1", within_s=0.5)
+    assert time.monotonic() - begun < 20
 
 
 def test_a_webhook_is_not_led_elsewhere(migrated_database: Database, web: WebServer) -> None:
@@ -296,7 +369,7 @@ def test_a_name_that_leads_inside_is_refused_when_it_is_called() -> None:
 def test_a_digest_is_one_mail_in_the_morning_of_its_reader(migrated_database: Database) -> None:
     user_id = person(migrated_database)
     choose(migrated_database, user_id, Channel.DIGEST)
-    for number in range(deliveries.CLAIMED_AT_ONCE + 5):
+    for number in range(25):
         tell(migrated_database, user_id, number=number)
     with mail_server() as mail:
         ours = sender(migrated_database, mail)
