@@ -6,10 +6,22 @@ very addresses: a name that points elsewhere a moment later changes nothing.
 
 import socket
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 MAX_URL = 500
+# What `is_global` lets pass: an IPv4 address in disguise, which a gateway may lead anywhere, and
+# networks of a site. Nothing public is called by one of these.
+INSIDE = [
+    ip_network(network)
+    for network in (
+        "::/96",  # IPv4-compatible, RFC 4291
+        "::ffff:0:0:0/96",  # IPv4-translated, RFC 2765
+        "64:ff9b::/96",  # NAT64, RFC 6052
+        "64:ff9b:1::/48",  # NAT64 of a site's own, RFC 8215
+        "fec0::/10",  # site-local, RFC 3879
+    )
+]
 
 
 class NotOutward(ValueError):
@@ -73,7 +85,7 @@ def resolve(target: Target, *, private: bool) -> list[str]:
 def _require_public(address: str) -> None:
     """Refuse loopback, private, link-local (cloud metadata), shared and reserved addresses."""
     ip = ip_address(address.partition("%")[0])
-    mapped = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
-    ip = mapped or ip
-    if not ip.is_global or ip.is_multicast:
+    if isinstance(ip, IPv6Address):
+        ip = ip.ipv4_mapped or ip.sixtofour or ip
+    if not ip.is_global or ip.is_multicast or any(ip in network for network in INSIDE):
         raise NotOutward(f"{address} is not an address of the public internet")

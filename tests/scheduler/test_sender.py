@@ -336,12 +336,22 @@ def test_private_addresses_are_not_called(migrated_database: Database, web: WebS
     [
         "127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.9.9", "169.254.169.254", "100.64.0.1",
         "0.0.0.0", "224.0.0.1", "[::1]", "[fe80::1]", "[fd00::1]", "[::ffff:127.0.0.1]",
-        "[2002:7f00:1::]",
+        "[2002:7f00:1::]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b::808:808]", "[64:ff9b:1::1]",
+        "[64:ff9b:1:ffff:ffff:ffff:ffff:ffff]", "[::7f00:1]", "[::808:808]", "[fec0::1]",
+        "[feff::1]", "[::ffff:0:7f00:1]", "[::]",
     ],
 )  # fmt: skip
 def test_an_address_inside_is_refused_at_once(address: str) -> None:
     with pytest.raises(NotOutward, match="not an address of the public internet"):
         target_of(f"https://{address}/hook", private=False)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["8.8.8.8", "[2606:4700::1111]", "[64:ff9a::1]", "[::1:0:0:1]", "[2002:808:808::]"],
+)
+def test_an_address_of_the_internet_is_taken(address: str) -> None:
+    assert target_of(f"https://{address}/hook", private=False).host == address.strip("[]")
 
 
 @pytest.mark.parametrize(
