@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from sqlalchemy.exc import DataError, OperationalError, StatementError
 from starlette.exceptions import HTTPException
 
-from api.schemas import Problem, ProblemItem
+from api.schemas import ProblemDocument, ProblemItem
 from core.errors import BadRequest, Conflict, ServiceError, TooMany, Unauthenticated, Unavailable
 from core.strict_text import flaws
 
@@ -80,7 +80,9 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _internal_error)
 
 
-def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+def problem_response(
+    problem: ProblemDocument, headers: Mapping[str, str] | None = None
+) -> Response:
     """The document as an answer."""
     return Response(
         problem.model_dump_json(exclude_none=True),
@@ -90,9 +92,9 @@ def problem_response(problem: Problem, headers: Mapping[str, str] | None = None)
     )
 
 
-def service_problem(error: ServiceError) -> Problem:
+def service_problem(error: ServiceError) -> ProblemDocument:
     """The document of one of our own errors."""
-    return Problem(
+    return ProblemDocument(
         title=error.title,
         status=error.status,
         code=error.code,
@@ -148,7 +150,8 @@ async def _http_exception(request: Request, error: Exception) -> Response:
         allowed = (error.headers or {}).get("Allow", "")
         detail = f"{request.method} does not work here" + (f"; {allowed} does." if allowed else ".")
     return problem_response(
-        Problem(title=title, status=error.status_code, code=code, detail=detail), error.headers
+        ProblemDocument(title=title, status=error.status_code, code=code, detail=detail),
+        error.headers,
     )
 
 
@@ -179,7 +182,7 @@ async def _internal_error(request: Request, error: Exception) -> Response:
     log.error("unexpected_error", path=request.url.path, exc_info=error)
     code, title = TITLES[500]
     return problem_response(
-        Problem(
+        ProblemDocument(
             title=title,
             status=500,
             code=code,

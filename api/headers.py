@@ -8,7 +8,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import problem_response
-from api.schemas import Problem
+from api.schemas import ProblemDocument
 from core.settings import ApiSettings
 
 CONTENT_SECURITY_POLICY = (
@@ -71,7 +71,7 @@ class Shell:
             await send(message)
 
         if self.hosts is not None and _host_of(scope) not in self.hosts:
-            problem = Problem(
+            problem = ProblemDocument(
                 title="Unknown host",
                 status=421,
                 code="unknown_host",

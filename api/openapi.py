@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api.jobs.agenda_schemas import NewAgenda
-from api.schemas import PlanRequest, Problem
+from api.schemas import PlanRequest, ProblemDocument
 from core.spec import JobSpec
 from core.tables.kinds import Scope
 
@@ -25,7 +25,7 @@ DESCRIPTION = """Submit training jobs with a parallelism spec, book GPU nodes by
 - Errors are problem documents (RFC 9457) with `code`, `param` and a sentence that says what to do.
 - Creates take an `Idempotency-Key`: sending a request again with the same key makes nothing new.
 """
-PROBLEM = "#/components/schemas/Problem"
+PROBLEM = "#/components/schemas/ProblemDocument"
 REF = "#/components/schemas/{model}"
 
 
@@ -52,11 +52,13 @@ def _document(app: FastAPI, scopes: Scopes) -> dict[str, Any]:
         routes=app.routes,
     )
     schemas = document["components"]["schemas"]
-    for model in (Problem, JobSpec, PlanRequest, NewAgenda):
+    for model in (ProblemDocument, JobSpec, PlanRequest, NewAgenda):
         schema = model.model_json_schema(ref_template=REF, mode="validation")
-        for name, inner in schema.pop("$defs", {}).items():
-            schemas.setdefault(name, inner)
-        schemas.setdefault(model.__name__, schema)
+        named = {**schema.pop("$defs", {}), model.__name__: schema}
+        for name, found in named.items():
+            known = schemas.setdefault(name, found)
+            if known.get("properties", {}).keys() != found.get("properties", {}).keys():
+                raise ValueError(f"two classes of the API are called {name}: rename one")
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     problem = {

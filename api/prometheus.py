@@ -96,7 +96,12 @@ def readyz(process: ProcessDep) -> Health:
     return Health(status="ok", version=VERSION)
 
 
-@router.get("/metrics", summary="Numbers for Prometheus", response_class=Response)
+@router.get(
+    "/metrics",
+    summary="Numbers for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 def metrics(
     process: ProcessDep, numbers: Annotated[RequestNumbers, Depends(numbers_of)]
 ) -> Response:

@@ -522,7 +522,7 @@ class ProblemItem(View):
     message: str
 
 
-class Problem(View):
+class ProblemDocument(View):
     """RFC 9457 problem document."""
 
     type: str = "about:blank"

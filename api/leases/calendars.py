@@ -36,7 +36,13 @@ LOOK_BACK = timedelta(days=60)
 MAX_FEEDS = 20  # of one person
 
 
-@feed_router.get("/calendar.ics", summary="A calendar feed", dependencies=[Public])
+@feed_router.get(
+    "/calendar.ics",
+    summary="A calendar feed",
+    dependencies=[Public],
+    response_class=Response,
+    responses={200: {"content": {"text/calendar": {"schema": {"type": "string"}}}}},
+)
 def read_calendar(
     process: ProcessDep,
     token: Annotated[PlainText, Query(description="The secret of the feed.")],

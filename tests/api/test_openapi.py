@@ -1,12 +1,16 @@
-"""The OpenAPI document is real, committed, and no request that it allows ends in a 5xx."""
+"""The OpenAPI document is real, committed, every answer is as it says, and none is a 5xx."""
 
 import json
+import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from httpx2 import Response
 from starlette.testclient import TestClient
 
 from core.settings import ApiSettings
@@ -18,6 +22,38 @@ COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
 
 def document(world: World) -> dict[str, Any]:
     return dict(world.nobody.get("/v1/openapi.json").json())
+
+
+@cache
+def committed() -> dict[str, Any]:
+    return dict(json.loads(COMMITTED.read_text()))
+
+
+@cache
+def checker(method: str, path: str, status: int, kind: str) -> jsonschema_rs.Validator | None:
+    """What the committed document says an answer of this kind looks like; None if it has none."""
+    responses = committed()["paths"][path][method.lower()]["responses"]
+    content = responses.get(str(status), responses["default"]).get("content", {})
+    if kind not in content:
+        return None
+    schema = {**content[kind].get("schema", {}), "components": committed()["components"]}
+    return jsonschema_rs.Draft202012Validator(schema)
+
+
+def undocumented(method: str, path: str, answer: Response) -> str:
+    """In what an answer differs from the document; empty if it does not."""
+    kind = answer.headers.get("content-type", "").partition(";")[0]
+    if not answer.content:
+        return ""
+    expected = checker(method, path, answer.status_code, kind)
+    if expected is None:
+        return f"{method} {path}: {answer.status_code} {kind!r} is not in the document"
+    if not kind.endswith("json"):
+        return ""
+    for error in expected.iter_errors(answer.json()):
+        where = "/".join(str(part) for part in error.instance_path)
+        return f"{method} {path}: {answer.status_code} {where}: {error.message}"
+    return ""
 
 
 @pytest.fixture
@@ -53,6 +89,26 @@ def test_the_document_says_what_people_need(sqlite_world: World) -> None:
         for method, operation in operations.items():
             assert operation["summary"], f"{method} {path}"
             assert operation["responses"]["default"], f"{method} {path}"
+
+
+def test_every_answer_is_as_documented_whoever_asks_for_what(sqlite_world: World) -> None:
+    """Empty bodies and ids of nothing: most answers are errors, the rest empty lists."""
+    world = sqlite_world
+    place(world.database, world.ann.post("/v1/jobs", json=job_spec()).json()["id"])
+    found = set()
+    for path, operations in committed()["paths"].items():
+        address = re.sub(r"\{[^}]+\}", "nothing", path.replace("{sha256}", "0" * 64))
+        is_for_nodes = path.startswith("/v1/node/")
+        for method in operations:
+            for caller in (world.node,) if is_for_nodes else (world.nobody, world.ann, world.admin):
+                found.add(undocumented(method, path, caller.request(method, address)))
+            if method != "get":
+                answer = caller.request(method, address, json={"what": 1})
+                found.add(undocumented(method, path, answer))
+    feed = world.ann.post("/v1/calendars", json={}).json()
+    path = "/v1/leases/calendar.ics"
+    found.add(undocumented("get", path, world.nobody.get(feed["url"])))
+    assert found == {""}
 
 
 def call_every_operation(world: World, *, examples: int) -> int:
@@ -112,6 +168,7 @@ def call_operation(operation: Any, caller: TestClient, known: dict[str, str], ex
             content=request.get("data"),
         )
         assert answer.status_code < 500, f"{request}: {answer.text}"
+        assert not undocumented(operation.method, operation.path, answer), request
 
     call()
     return sent
