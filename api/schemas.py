@@ -70,6 +70,7 @@ from api.schema_base import (
     View as View,
 )
 from core.messages import Inventory, Telemetry
+from core.node_names import NodeName
 from core.spec import AnyJobSpec, AnyPlan
 from core.states import AttemptState, Desired, JobState, NodeState, Outcome
 from strategies.catalog import ResultClass
@@ -471,7 +472,7 @@ class NodeView(View):
 class NewEnrolment(Body):
     """A node that may join once."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+    name: NodeName
     node_class: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
     """None lets the hardware name it, such as `cpu2` or `a100x4`."""
 

@@ -83,9 +83,7 @@ def act_on_node(
     now = utc_now()
     with process.write() as (session, bells):
         node = session.scalars(
-            select(Node)
-            .where((Node.id == node_id) | (Node.name == node_id))
-            .with_for_update(key_share=True)
+            select(Node).where(Node.goes_by(node_id)).with_for_update(key_share=True)
         ).first()
         if node is None:
             raise NotFound(f"There is no node {node_id!r}.")
@@ -99,9 +97,7 @@ def act_on_node(
 def list_in_the_way(node_id: PlainText, person: StaffOnly, process: ProcessDep) -> InTheWayView:
     """The jobs that run on a node and the leases that are open on it, by their start."""
     with process.read() as session:
-        node = session.scalars(
-            select(Node).where((Node.id == node_id) | (Node.name == node_id))
-        ).first()
+        node = session.scalars(select(Node).where(Node.goes_by(node_id))).first()
         if node is None:
             raise NotFound(f"There is no node {node_id!r}.")
         return InTheWayView(
@@ -160,7 +156,7 @@ def _ids_of(named: str) -> CompoundSelect[str]:
     return union_all(
         select(literal(named)),
         select(User.id).where(User.name == named),
-        select(Node.id).where(Node.name == named),
+        select(Node.id).where(Node.is_called(named)),
     )
 
 

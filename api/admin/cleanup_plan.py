@@ -171,7 +171,7 @@ def _named(
 
 
 def _node_id(session: Session, name: str) -> str:
-    found = session.scalars(select(Node.id).where((Node.id == name) | (Node.name == name))).first()
+    found = session.scalars(select(Node.id).where(Node.goes_by(name))).first()
     if found is None:
         raise NotFound(f"There is no node {name!r}.", param="selector.node")
     return found

@@ -7,10 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from api.schema_base import Body, Moment, View
+from core.node_names import LONGEST
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind, OfferState, WaitState
 
 Name = Annotated[str, Field(max_length=63)]
+NodeAsked = Annotated[str, Field(max_length=LONGEST, description="Name or id, in either case.")]
 Zone = Annotated[str, Field(max_length=63, description="IANA name, such as Europe/Berlin.")]
 Hours = Annotated[int, Field(ge=1, le=1000)]
 When = Annotated[
@@ -30,8 +32,8 @@ class Block(Body):
     """Hours on nodes. Where: nodes by name, or so many of a class. When: from a start on, or at any
     time of a day, or with any start in a range. How long: in hours, or to an end."""
 
-    node: Name | None = None
-    nodes: list[Name] = Field(default=[], max_length=64)
+    node: NodeAsked | None = None
+    nodes: list[NodeAsked] = Field(default=[], max_length=64)
     """These, all or none."""
     node_class: Name | None = None
     count: int = Field(default=1, ge=1, le=64)
@@ -214,7 +216,7 @@ class NewWait(Body):
     """What to wait for: so many hours on a node or on any of a class, from when to when."""
 
     node_class: Name | None = None
-    node: Name | None = None
+    node: NodeAsked | None = None
     on: date | None = None
     first_start: When | None = None
     last_start: When | None = None
@@ -258,7 +260,7 @@ class WaitView(View):
 class NewMaintenance(Body):
     """Hours that staff keep, once or by a rule. Over leases it needs the hash of its plan."""
 
-    nodes: list[Name] = Field(min_length=1, max_length=1000)
+    nodes: list[NodeAsked] = Field(min_length=1, max_length=1000)
     start: When
     zone: Zone | None = None
     """Recurring hours keep their clock time in this zone."""
@@ -313,7 +315,7 @@ class MaintenanceView(View):
 class NewFeed(Body):
     """A calendar to subscribe to: of your leases, or for staff of a node."""
 
-    node: Name | None = None
+    node: NodeAsked | None = None
 
 
 class FeedView(View):

@@ -4,20 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import BindParameter, bindparam, or_, select
+from sqlalchemy import BindParameter, bindparam, func, or_, select
 from sqlalchemy.orm import Session, load_only
 
 from api.leases.clock_times import day_of, moment_of, zone_of
 from api.leases.lease_schemas import Block, NewWait, Prefer
 from core.errors import BadRequest
+from core.node_names import folded
 from core.policy.grid import HOUR, hour_ceiling
 from core.states import NodeState
 from core.tables.nodes import Node
 
 MAX_RANGE = timedelta(days=31)
+IDS: BindParameter[list[str]] = bindparam("ids", expanding=True)
 NAMES: BindParameter[list[str]] = bindparam("names", expanding=True)
 NAMED = select(Node).where(
-    or_(Node.name.in_(NAMES), Node.id.in_(NAMES)), Node.state != NodeState.RETIRED
+    or_(func.lower(Node.name).in_(NAMES), Node.id.in_(IDS)), Node.state != NodeState.RETIRED
 )
 NAMED_LOCKED = (  # in the order in which all lock nodes, and no more of them than bookings look at
     NAMED.order_by(Node.id)
@@ -103,13 +105,15 @@ def nodes_named(
 ) -> list[Node]:
     """The nodes of these names or ids, in that order; retired ones are not there any more."""
     known: dict[str, Node] = {}
-    for node in session.scalars(NAMED_LOCKED if lock else NAMED, {"names": names}):
-        known |= {node.id: node, node.name: node}
+    asked = {"ids": names, "names": [folded(name) for name in names]}
+    for node in session.scalars(NAMED_LOCKED if lock else NAMED, asked):
+        known |= {node.id: node, folded(node.name): node}
     found = []
     for name in names:
-        if name not in known:
+        asked_for = known.get(name) or known.get(folded(name))
+        if asked_for is None:
             raise _unknown(session, param, name)
-        found.append(known[name])
+        found.append(asked_for)
     if len({node.id for node in found}) < len(found):
         raise BadRequest(f"{param}: a node is named twice.", param=param)
     return found

@@ -24,7 +24,7 @@ def invite(
     session: Session, *, name: str, node_class: str | None, actor: str, now: datetime
 ) -> tuple[str, datetime]:
     """A token with which a machine may join as `name`, and when it expires."""
-    known = session.scalars(select(Node).where(Node.name == name)).one_or_none()
+    known = session.scalars(select(Node).where(Node.is_called(name))).one_or_none()
     if known is not None and known.state is NodeState.RETIRED:
         raise Conflict(f"name: {name} was retired for good. Choose another name.", param="name")
     link, secret = issue_link(
@@ -46,7 +46,7 @@ def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
     """
     link = use_link(session, request.token, LinkKind.ENROL, now=now)
     assert link.node_name is not None
-    node = session.scalars(select(Node).where(Node.name == link.node_name)).one_or_none()
+    node = session.scalars(select(Node).where(Node.is_called(link.node_name))).one_or_none()
     if node is not None and node.state is NodeState.RETIRED:
         raise Conflict(f"{node.name} was retired for good. Ask for a token for another name.")
     inventory = request.inventory.model_dump(mode="json")

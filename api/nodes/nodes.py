@@ -46,7 +46,7 @@ def get_node(node_id: PlainText, person: SignedIn, process: ProcessDep) -> NodeV
 
 def show_node(session: Session, process: Process, node_id: str) -> NodeView:
     """The view of a node, by id or name."""
-    query = _nodes(utc_now()).where((Node.id == node_id) | (Node.name == node_id))
+    query = _nodes(utc_now()).where(Node.goes_by(node_id))
     row = session.execute(query).first()
     if row is None:
         raise NotFound(f"There is no node {node_id!r}.")

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 
+from core.node_names import is_one_of
 from core.policy.document import Policy
 from core.policy.grid import HOUR
 from core.policy.local_time import show
@@ -29,11 +30,11 @@ def advice(
 def _nodes(policy: Policy, nodes: Sequence[NodeRef]) -> Iterator[str]:
     here = {node.name for node in nodes}
     for name, hardware in policy.classes.items():
-        missing = [node for node in hardware.nodes if node not in here]
+        missing = [node for node in hardware.nodes if not is_one_of(node, here)]
         if missing:
             yield f"classes.{name}: there is no node {', '.join(missing)} here."
     for name, pool in policy.pools.items():
-        missing = [node for node in pool.nodes or () if node not in here]
+        missing = [node for node in pool.nodes or () if not is_one_of(node, here)]
         if missing:
             yield f"pools.{name}: there is no node {', '.join(missing)} here."
         elif not any(policy.covers(name, node) for node in nodes):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from core.node_names import folded
 from core.policy.local_time import UnclearTime, read_moment, zone_named
 from core.policy.matching import ALL
 from core.policy.sections import DAYS, Band, Day, Document, Period, Quota
@@ -36,8 +37,8 @@ def _pools(document: Document) -> Iterator[Misfit]:
     home: dict[str, str] = {}
     for name, hardware in document.classes.items():
         for node in hardware.nodes:
-            if home.setdefault(node, name) != name:
-                yield ("classes", name), f"{node} is in class {home[node]} already"
+            if (other := home.setdefault(folded(node), name)) != name:
+                yield ("classes", name), f"{node} is in class {other} already"
     for name, pool in document.pools.items():
         if name == ALL:
             yield ("pools", name), "`all` means every node; call the pool something else"

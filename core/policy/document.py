@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from pydantic import ValidationError
 
 from core.errors import BadRequest
+from core.node_names import is_one_of
 from core.policy.bands import BandClock, LocalSpan
 from core.policy.checking import misfits
 from core.policy.grid import Timetable
@@ -121,9 +122,9 @@ class Policy(Document):
         """Whether the node belongs to the pool."""
         pool = self.pools[pool_name]
         if pool.nodes is not None:
-            return node.name in pool.nodes
+            return is_one_of(node.name, pool.nodes)
         listed = self.classes.get(pool.class_name or "")
-        return node.name in listed.nodes if listed else node.class_name == pool.class_name
+        return is_one_of(node.name, listed.nodes) if listed else node.class_name == pool.class_name
 
     def with_windows(self, windows: Sequence[WindowRule]) -> "Policy":
         """The same rules, with other windows."""

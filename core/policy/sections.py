@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from core.node_names import NodeName
 from core.policy.bands import Crossing
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
@@ -19,6 +20,9 @@ def _as_list(value: object) -> object:
 
 
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=1000)]
+NodeNames = Annotated[
+    tuple[NodeName, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=1000)
+]
 
 
 class Day(StrEnum):
@@ -119,7 +123,7 @@ class GridRules(Section):
 class HardwareClass(Section):
     """Nodes that are alike."""
 
-    nodes: Names
+    nodes: NodeNames
     gpus: int = Field(default=1, ge=0, le=64)
 
 
@@ -128,7 +132,7 @@ class Pool(Section):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    nodes: Names | None = None
+    nodes: NodeNames | None = None
     class_name: Name | None = Field(default=None, alias="class")
     hours: tuple[Hours, ...] = ()
     title: str = Field(default="", max_length=80)

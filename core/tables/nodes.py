@@ -2,9 +2,10 @@
 
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, ForeignKey
+from sqlalchemy import CheckConstraint, ColumnElement, ForeignKey, Index, func, or_, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from core.node_names import folded
 from core.states import NodeState
 from core.tables.base import Base, Document, one_of
 
@@ -24,7 +25,11 @@ class Node(Base):
     """A machine with GPUs, or with CPU slots."""
 
     __tablename__ = "nodes"
-    __table_args__ = (CheckConstraint(one_of("state", NodeState), name="state"),)
+    __table_args__ = (
+        CheckConstraint(one_of("state", NodeState), name="state"),
+        # A migration that copies this table on SQLite has to make this index again.
+        Index("ix_nodes_folded_name", func.lower(text("name")), unique=True),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
@@ -47,3 +52,13 @@ class Node(Base):
     unreachable_since: Mapped[datetime | None]
     """A condition, not a state: what cannot be seen is not dead."""
     created_at: Mapped[datetime]
+
+    @classmethod
+    def is_called(cls, name: str) -> ColumnElement[bool]:
+        """Whether that is the name of a node, in any spelling."""
+        return func.lower(cls.name) == folded(name)
+
+    @classmethod
+    def goes_by(cls, id_or_name: str) -> ColumnElement[bool]:
+        """Whether that is the id or the name of a node."""
+        return or_(cls.id == id_or_name, cls.is_called(id_or_name))

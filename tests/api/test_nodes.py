@@ -1,9 +1,16 @@
 """Nodes: how they join, what class they get, what staff do with them."""
 
+import re
+from datetime import timedelta
+from pathlib import Path
+
 import pytest
+from starlette.testclient import TestClient
 
 from api.nodes.node_classes import derived_name
+from core.clock import utc_now
 from core.messages import Gpu, Inventory
+from core.policy.document import load
 from tests.api.conftest import World, client, enrol
 from tests.api.shapes import INVENTORY, heartbeat, job_spec, place
 from tests.api.times import next_hour
@@ -40,9 +47,58 @@ def test_an_enrolment_token_works_once_and_names_the_node(world: World) -> None:
     assert (node["node_class"], node["state"]) == ("lab", "pending")
     wrong = world.nobody.post("/v1/node/enrol", json={**body, "token": "x" * 40})
     assert wrong.status_code == 401
-    for name in ("UPPER", "a b", "-x", "x" * 64, ""):
+    for name in ("a b", "-x", ".x", "a/b", "../b", "x" * 254, ""):
         refused = world.staff.post("/v1/admin/enrolments", json={"name": name})
         assert refused.status_code == 422, name
+
+
+COURSE = Path(__file__).parents[2] / "examples" / "policies" / "course.yaml"
+
+
+def join(world: World, name: str, **fields: object) -> TestClient:
+    """A ready node that has joined over HTTP, as its worker."""
+    made = world.staff.post("/v1/admin/enrolments", json={"name": name, **fields})
+    assert made.status_code == 201, made.text
+    body = {"token": made.json()["token"], "inventory": INVENTORY}
+    joined = world.nobody.post("/v1/node/enrol", json=body)
+    assert joined.status_code == 201, joined.text
+    node = client(world.app, joined.json()["node_token"])
+    assert node.post("/v1/node/heartbeat", json=heartbeat()).status_code == 200
+    return node
+
+
+def test_every_node_that_an_example_names_joins_and_can_be_booked(world: World) -> None:
+    text = re.sub("2025-02-[12]0T", f"{utc_now():%Y-%m-%d}T", COURSE.read_text())
+    text = text.replace("2025-02-28T", f"{utc_now() + timedelta(days=14):%Y-%m-%d}T")
+    text = text.replace(f'opens_at: "{utc_now():%Y-%m-%d}T00:00"', "opens_at: now")
+    policy = load(text)
+    classes = {node: name for name, one in policy.classes.items() for node in one.nodes}
+    assert {"307G3Q3", "P3-GPU-009"} <= set(classes)
+    for name, node_class in classes.items():
+        join(world, name, node_class=node_class)
+    yaml = {"Content-Type": "application/yaml"}
+    plan = world.staff.post("/v1/policies", content=text, headers=yaml).json()
+    assert not [said for said in plan["advice"] if "there is no node" in said]
+    for name in classes:
+        hours = 3 if name == "307G3Q3" else 2
+        block = {"node": name.swapcase(), "start": next_hour(24), "hours": hours}
+        lease = world.staff.post("/v1/leases", json=block)
+        assert (lease.status_code, lease.json().get("node")) == (201, name), lease.text
+        assert world.staff.delete(f"/v1/leases/{lease.json()['id']}").status_code == 204
+
+
+def test_two_spellings_of_a_name_are_one_node_and_the_first_one_is_kept(world: World) -> None:
+    join(world, "P3-GPU-009.lab.example.org")
+    join(world, "p3-gpu-009.LAB.example.org")
+    names = [node["name"] for node in world.ann.get("/v1/nodes").json()["data"]]
+    assert names == ["box", "P3-GPU-009.lab.example.org"]
+    assert world.ann.get("/v1/nodes/p3-gpu-009.lab.example.org").json()["name"] == names[1]
+    act = world.staff.post("/v1/admin/nodes/P3-gpu-009.lab.example.org/drain")
+    assert (act.status_code, act.json()["name"]) == (200, names[1])
+    twice = {"nodes": ["box", "BOX"], "start": next_hour(2), "hours": 1}
+    assert (
+        world.ann.post("/v1/leases", json=twice).json()["detail"] == "nodes: a node is named twice."
+    )
 
 
 def test_a_node_that_is_enrolled_again_keeps_its_place_and_loses_its_old_token(
