@@ -1,6 +1,6 @@
-# One image for API, scheduler and (on CPU nodes, for trying things out) worker.
-# GPU nodes usually run the worker from a virtual environment: see README, "For real".
-FROM python:3.12-slim
+# Two images: `platform` for API and scheduler, `worker` with what training needs beside it. GPU nodes
+# usually run the worker from a virtual environment: see README, "For real".
+FROM python:3.12-slim AS platform
 # A new volume takes over whom its folder in the image belongs to.
 RUN useradd --create-home --uid 10001 trainyard && install -d -o trainyard -m 700 /data /node
 WORKDIR /opt/trainyard
@@ -14,7 +14,14 @@ COPY worker worker
 COPY dashboard dashboard
 COPY standalone standalone
 COPY migrations migrations
-ARG EXTRAS="[tracing]"
-RUN pip install --no-cache-dir -c constraints.txt ./client ".${EXTRAS}"
+COPY examples examples
+RUN pip install --no-cache-dir -c constraints.txt ./client ".[tracing]"
 USER trainyard
 ENTRYPOINT ["trainyard"]
+
+FROM platform AS worker
+USER root
+# A compiler: torch.compile and DeepSpeed build kernels when they are first asked for.
+RUN apt-get update && apt-get install -y --no-install-recommends g++ ninja-build && rm -rf /var/lib/apt/lists/*
+RUN pip install --no-cache-dir -c constraints.txt ./client ".[train,tracing]"
+USER trainyard

@@ -8,7 +8,7 @@ SHELL := /bin/bash
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all chaos check format bench bench-train bench-scheduler screenshots clean
+.PHONY: help demo up test test-all chaos check format bench bench-train bench-scheduler screenshots compose-try clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,6 +61,9 @@ bench-scheduler: $(INSTALLED)  ## Replay traces (TRACES=folder) under four rules
 screenshots: $(INSTALLED)  ## Take the pictures of README and docs anew (docs/images)
 	@$(BIN)/python -m tests.chromium
 	$(BIN)/python -m tests.dashboard.pictures
+
+compose-try:  ## Try docker-compose.yml from build to a trained job; needs a container engine
+	@bash tests/standalone/try_compose.sh
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,10 +3,12 @@
 import os
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from sqlalchemy import delete, func, select
 
-from api.people.credentials import issue_link
+from api.people.credentials import digest, issue_link
+from core.claims import claim
 from core.clock import utc_now
 from core.database import Database
 from core.tables.kinds import LinkKind
@@ -16,20 +18,33 @@ LIFETIME = timedelta(hours=1)
 
 
 def ensure_link(database: Database, *, url: str, path: Path) -> str | None:
-    """A fresh first-start link, also written to `path` (mode 0600); None if there are users.
+    """The first-start link, also written to `path` (mode 0600); None if there are users.
 
-    Earlier links that nobody used end: their secrets may have been seen since.
+    There is one: an API process finds the link of another one that started with it, as long as
+    nobody has used it and it has not expired. Any other link ends.
     """
     now = utc_now()
     with database.write() as session:
+        # Whoever comes second waits here for the commit of the first.
+        claim(session, "first-start", holder="", now=now, lasts=timedelta(0))
         if session.scalar(select(func.count()).select_from(User)):
             path.unlink(missing_ok=True)
             return None
+        told = path.read_text().strip() if path.exists() else ""
+        valid = select(Link.sha256).where(
+            Link.kind == LinkKind.FIRST_START, Link.used_at.is_(None), Link.expires_at > now
+        )
+        if told.startswith(url) and digest(_secret_of(told)) in session.scalars(valid).all():
+            return told
         session.execute(delete(Link).where(Link.kind == LinkKind.FIRST_START))
         _, secret = issue_link(session, kind=LinkKind.FIRST_START, now=now, lifetime=LIFETIME)
-    link = f"{url}/first-start?secret={secret}"
-    _write_private(path, f"{link}\n")
+        link = f"{url}/first-start?secret={secret}"
+        _write_private(path, f"{link}\n")
     return link
+
+
+def _secret_of(link: str) -> str:
+    return "".join(parse_qs(urlsplit(link).query).get("secret", []))
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -35,7 +35,9 @@ def test_the_first_start_link_makes_one_administrator(settings: ApiSettings) -> 
     assert link is not None
     assert path.read_text() == f"{link}\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert ensure_link(process.database, url="http://127.0.0.1:8471", path=path) == link
     old_secret = link.partition("secret=")[2]
+    path.unlink()  # lost: another one is made, and the old one ends
     link = ensure_link(process.database, url="http://127.0.0.1:8471", path=path)
     assert link is not None
     secret = link.partition("secret=")[2]
