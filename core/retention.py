@@ -3,8 +3,8 @@
 Only of jobs that have ended: what a waiting, paused or running job has made or reads is never
 touched, whatever the limits say. Limits by age come first. Then, where a person or a lab holds more
 bytes than it may, checkpoints go, no more than has to: first those that a later one of the same job
-supersedes, then the last ones, each time those of the job that ended longest ago. Artifacts, datasets and models are
-never deleted for their bytes: their owner decides which.
+supersedes, then the last ones, each time those of the job that ended longest ago. Artifacts,
+datasets and models are never deleted for their bytes: their owner decides which.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

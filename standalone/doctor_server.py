@@ -18,14 +18,18 @@ from pydantic import ValidationError
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.files.inventory import differences
+from api.files.store import Store
 from api.headers import is_loopback
 from api.people.oidc import TRIP_PATH
 from api.people.oidc_provider import Provider, ProviderAway, provider_flaw
 from core import tracing
 from core.clock import wall_clock
 from core.database import Database
+from core.retention import size_text
 from core.schema import newest_revision
 from core.settings import ApiSettings
+from core.tables.files import StoredFile
 from core.tables.nodes import Node
 from core.tables.processes import Leadership
 from core.timekeeping import database_time
@@ -55,7 +59,10 @@ def examine() -> Iterator[Finding]:
     yield from about_provider(settings)
     yield from about_database(settings)
     yield about_broker(settings.redis_url)
-    yield about_folder(finding, "store", settings.store)
+    store = about_folder(finding, "store", settings.store)
+    yield store
+    if store.level != "fail":
+        yield from about_files(settings)
     yield about_port(settings)
     yield _about_open_files()
     if tracing.is_wanted(os.environ):
@@ -183,6 +190,42 @@ def about_folder(finding: Examiner, what: str, folder: Path) -> Finding:
             "Make room, or keep less: TRAINYARD_KEEP_CHECKPOINTS_DAYS, TRAINYARD_USER_STORAGE_GIB.",
         )
     return finding(what, "ok", told)
+
+
+def about_files(settings: ApiSettings) -> Iterator[Finding]:
+    """Whether the store has the files that the database names, and no others."""
+    database, store = Database(settings.database_url, pool_size=1), Store(settings.store)
+    try:
+        found = list(differences(database, store))
+        with database.read() as session:
+            files = session.scalar(
+                select(func.count()).select_from(StoredFile).where(StoredFile.gone_at.is_(None))
+            )
+    except SQLAlchemyError:
+        return  # there is no database yet, or it is older than this version: said above
+    finally:
+        database.close()
+    lost = [sha256 for each in found for sha256 in each.lost]
+    unnamed = [kept for each in found for kept in each.unnamed]
+    if lost:
+        yield finding(
+            "files",
+            "fail",
+            f"{len(lost):,} of {files:,} files that the database names are not in the store, such "
+            f"as {lost[0]}",
+            "Is TRAINYARD_STORE right? Else copy them back from a backup: files/ab/abcdef...",
+        )
+    if unnamed:
+        yield finding(
+            "files",
+            "warn",
+            f"{len(unnamed):,} files in the store ({size_text(sum(k.size for k in unnamed))}) are "
+            f"named by no row, such as {unnamed[0].sha256}",
+            "Are TRAINYARD_STORE and TRAINYARD_DATABASE_URL of one platform? If so, nothing: the "
+            "API removes them within two days.",
+        )
+    if not lost and not unnamed:
+        yield finding("files", "ok", f"{files:,} in the store, as the database says")
 
 
 def about_port(settings: ApiSettings) -> Finding:

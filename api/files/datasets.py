@@ -239,14 +239,14 @@ def _keep(
     format: str,
     key: str | None,
 ) -> DatasetView:
-    kept = incoming.keep()
+    kept = incoming.seal()
     now = utc_now()
     path = f"/v1/datasets?name={name}&format={format}"
     with process.write() as (session, _):
 
         def make() -> str:
             _refuse_taken(session, person, name)
-            storage.record(session, process.store, kept)
+            storage.keep(session, incoming)
             return _insert(session, person, kept, report, name, format)
 
         dataset_id = once(

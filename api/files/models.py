@@ -137,14 +137,13 @@ def _refuse_taken(session: Session, person: Person, name: str) -> None:
 def _keep(
     process: Process, person: Person, check: ModelCheck, name: str, key: str | None
 ) -> ModelView:
-    files = [(path, file.keep()) for path, file in sorted(check.files.items())]
+    files = [(path, file.seal()) for path, file in sorted(check.files.items())]
     content = "".join(f"{path} {kept.sha256}\n" for path, kept in files)
     with process.write() as (session, _):
 
         def make() -> str:
             _refuse_taken(session, person, name)
-            for _, kept in files:
-                storage.record(session, process.store, kept)
+            storage.keep(session, *check.files.values())
             return _insert(session, person, check, files, name)
 
         model_id = once(

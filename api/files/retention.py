@@ -15,8 +15,9 @@ from sqlalchemy import ColumnElement, CursorResult, delete, exists, func, or_, s
 from sqlalchemy.orm import Session
 
 from api.admin import audit
+from api.files.inventory import differences
 from api.files.storage_use import holders
-from api.files.store import Store
+from api.files.store import Store, name_found
 from core import read_only
 from core.claims import claim
 from core.database import Database
@@ -73,6 +74,7 @@ class Retention:
         for thing in Thing:
             self._forget_old(thing, limits, now)
         self._make_room(now)
+        self._name_found(now)
         self._sweep(now)
         return True
 
@@ -103,6 +105,18 @@ class Retention:
                 with self.database.write() as session:
                     for user_id in sorted(holder.user_ids):
                         _warn(session, user_id, holder.name, sentence, now=now)
+
+    def _name_found(self, now: datetime) -> None:
+        """Give files that lie in the store and are named by no row a row of today: an upload may
+        have died before its commit. Where nothing comes to need them, they are swept in a day."""
+        files = size = 0
+        for difference in differences(self.database, self.store):
+            if difference.unnamed:
+                with self.database.write() as session:
+                    found = [k for k in difference.unnamed if name_found(session, k, now=now)]
+                files, size = files + len(found), size + sum(kept.size for kept in found)
+        if files:
+            log.warning("store_has_unnamed_files", files=files, bytes=size)
 
     def _sweep(self, now: datetime) -> None:
         """Remove files that nothing has named for a day, and uploads that were cut short."""

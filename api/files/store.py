@@ -1,22 +1,26 @@
 """The store: files by content, in one folder that every API process sees.
 
-A file is written aside, hashed while it is written, fsynced and renamed; a path is made from the
-SHA-256 alone, so no name that somebody sent ever reaches the disk.
+A file is written aside, hashed while it is written, fsynced, and renamed in the transaction that
+names it: what is refused leaves nothing. A path is made from the SHA-256 alone, so no name that
+somebody sent ever reaches the disk.
 """
 
 import os
 import re
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
 from io import BufferedWriter
 from pathlib import Path
 
+from sqlalchemy import ColumnElement
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from core.clock import utc_now
-from core.errors import BadRequest, NotFound, Unavailable
+from core.errors import BadRequest, NotFound
 from core.tables.files import StoredFile
 from strategies.run_directory import fsync_directory
 
@@ -25,7 +29,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Kept:
-    """A file that is in the store."""
+    """A file of the store: its content and how much that is."""
 
     sha256: str
     size: int
@@ -51,6 +55,16 @@ class Store:
     def has(self, digest: str) -> bool:
         """Whether the file is here."""
         return self.path(digest).is_file()
+
+    def files(self, beginning: str) -> dict[str, int]:
+        """Bytes of each file on the disk whose hash begins with these two digits, by hash."""
+        found = {}
+        with suppress(FileNotFoundError), os.scandir(self.root / beginning) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # swept meanwhile
+                    if SHA256.fullmatch(entry.name):
+                        found[entry.name] = entry.stat().st_size
+        return found
 
     def remove(self, digest: str) -> None:
         """Take the file away; nothing if it is not here."""
@@ -78,6 +92,7 @@ class IncomingFile:
         self._file: BufferedWriter = open(self._path, "xb")  # noqa: SIM115
         self._hash = sha256()
         self.size = 0
+        self.sealed: Kept | None = None
 
     def __enter__(self) -> "IncomingFile":
         return self
@@ -97,8 +112,9 @@ class IncomingFile:
         self._file.flush()
         return self._path
 
-    def keep(self, *, expected_sha256: str | None = None) -> Kept:
-        """Move the file to its place. BadRequest if it is not what was promised."""
+    def seal(self, *, expected_sha256: str | None = None) -> Kept:
+        """Bring what was written to the disk; nothing more is written. BadRequest if it is not what
+        was promised."""
         digest = self._hash.hexdigest()
         if expected_sha256 not in (None, digest):
             raise BadRequest(
@@ -109,23 +125,47 @@ class IncomingFile:
             )
         self._file.flush()
         os.fsync(self._file.fileno())
-        target = self._store.path(digest)
+        self.sealed = Kept(sha256=digest, size=self.size)
+        return self.sealed
+
+    def move(self) -> Path:
+        """Take a sealed file to its place; the folder, which has to be synced then."""
+        assert self.sealed is not None
+        target = self._store.path(self.sealed.sha256)
         target.parent.mkdir(exist_ok=True, mode=0o700)
         os.replace(self._path, target)
-        fsync_directory(target.parent)
-        return Kept(sha256=digest, size=self.size)
+        return target.parent
 
 
-def record(session: Session, store: Store, kept: Kept) -> None:
-    """The row of a stored file, named now. Unavailable if it was swept away in this very moment."""
+def keep(session: Session, *files: IncomingFile) -> None:
+    """Name sealed files in rows, and move them to their places, at the end of a transaction.
+
+    The row is written first: it makes the transaction wait for a sweep of the same content, and
+    the sweep for the transaction. A file that is moved before a commit that fails is named by no
+    row; the sweep finds it on the disk.
+    """
     now = utc_now()
+    sealed = {file.sealed for file in files if file.sealed}
+    for kept in sorted(sealed, key=lambda each: each.sha256):  # in one order: no deadlock
+        session.execute(_row_of(session, kept, now))
+    for folder in {file.move() for file in files}:
+        fsync_directory(folder)
+
+
+def name_found(session: Session, kept: Kept, *, now: datetime) -> bool:
+    """Name a file that was found on the disk; False if a row has come to name it meanwhile."""
+    row = _row_of(session, kept, now, where=StoredFile.gone_at.is_not(None))
+    return session.scalar(row.returning(StoredFile.sha256)) is not None
+
+
+def _row_of(
+    session: Session, kept: Kept, now: datetime, where: ColumnElement[bool] | None = None
+) -> postgresql.Insert | sqlite.Insert:
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
-    session.execute(
+    return (
         insert(StoredFile)
         .values(sha256=kept.sha256, size=kept.size, created_at=now, named_at=now)
         .on_conflict_do_update(
-            index_elements=[StoredFile.sha256], set_={"named_at": now, "gone_at": None}
+            index_elements=[StoredFile.sha256], set_={"named_at": now, "gone_at": None}, where=where
         )
     )
-    if not store.has(kept.sha256):
-        raise Unavailable("The file was removed while it arrived. Send it again.")

@@ -90,9 +90,9 @@ def _may_bring(process: Process, node: NodeIdentity, sha256: str) -> bool:
 
 
 def _keep(process: Process, incoming: storage.IncomingFile, sha256: str) -> None:
-    kept = incoming.keep(expected_sha256=sha256)
+    incoming.seal(expected_sha256=sha256)
     with process.write() as (session, _):
-        storage.record(session, process.store, kept)
+        storage.keep(session, incoming)
 
 
 def _needed(session: Session, node: NodeIdentity) -> set[str]:

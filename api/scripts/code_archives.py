@@ -67,9 +67,9 @@ def download_code(job_id: PlainText, person: SignedIn, process: ProcessDep) -> F
 
 def _keep(process: Process, person: Person, incoming: IncomingFile) -> CodeView:
     listing = _checked(incoming)
-    kept = incoming.keep()
+    kept = incoming.seal()
     with process.write() as (session, _):
-        storage.record(session, process.store, kept)
+        storage.keep(session, incoming)
         archive = session.get(CodeArchive, (person.id, kept.sha256))
         if archive is None:
             archive = CodeArchive(

@@ -70,13 +70,14 @@ def test_a_file_is_kept_by_its_content_or_not_at_all(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     with store.incoming_file() as incoming:
         incoming.write(b"abc")
-        kept = incoming.keep()
+        kept = incoming.seal()
+        incoming.move()
     assert kept.sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert store.path(kept.sha256).read_bytes() == b"abc"
     with store.incoming_file() as incoming:
         incoming.write(b"abd")
         with pytest.raises(BadRequest, match="not ba78"):
-            incoming.keep(expected_sha256=kept.sha256)
+            incoming.seal(expected_sha256=kept.sha256)
     with store.incoming_file() as incoming:
         incoming.write(b"given up")
     assert not list(store.incoming.iterdir())

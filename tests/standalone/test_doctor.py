@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from api.files.store import Store
 from core.clock import utc_now
 from core.database import Database
 from core.schema import newest_revision
 from core.settings import ApiSettings
+from core.tables.files import StoredFile
 from core.tables.processes import Leadership
 from standalone import doctor_node, doctor_server
 from standalone.doctor_server import about_folder, about_port, about_safety
@@ -82,6 +84,32 @@ def test_a_database_of_another_version_says_what_to_do(server: Database) -> None
     found = by_name(doctor_server.examine())["migrations"]
     assert found.level == "warn"
     assert "Back up" in found.todo
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_files_that_only_the_disk_or_only_the_database_knows_are_told(
+    server: Database, tmp_path: Path
+) -> None:
+    assert by_name(doctor_server.examine())["files"].level == "ok"
+    store = Store(tmp_path / "store")
+    with store.incoming_file() as incoming:
+        incoming.write(b"four")
+        sha256 = incoming.seal().sha256
+        incoming.move()
+    found = by_name(doctor_server.examine())["files"]
+    assert (found.level, found.found) == (
+        "warn",
+        f"1 files in the store (4 bytes) are named by no row, such as {sha256}",
+    )
+    with server.write() as session:
+        session.add(StoredFile(sha256=sha256, size=4, created_at=utc_now()))
+    assert by_name(doctor_server.examine())["files"].level == "ok"
+    store.remove(sha256)
+    found = by_name(doctor_server.examine())["files"]
+    assert (found.level, found.found.split(",")[0]) == (
+        "fail",
+        "1 of 1 files that the database names are not in the store",
+    )
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
