@@ -5,8 +5,8 @@ it cannot be sold twice), and taken up once or not at all. Whoever lets an offer
 end of the line and is not offered these hours on that node again.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import CursorResult, func, select, update
@@ -18,6 +18,7 @@ from core.ids import Kind, new_id
 from core.notices.notices import NoticeKind, notify
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.verdict import Verdict
+from core.policy.waiting import lasting
 from core.rebooking import refund_rebooked
 from core.situation import BOOKABLE, Judge
 from core.tables.kinds import LeaseKind, OccupancyKind, OfferState, WaitState
@@ -26,8 +27,18 @@ from core.tables.nodes import Node
 
 OFFER_LASTS = timedelta(minutes=10)
 MAX_EXPIRED = 3  # offers that nobody answers: then the wish is closed, for each kept a block away
+MAX_JUDGED = 3000  # blocks of one wish when it is made: some 0.3 s
 REBOOK_WITHIN = timedelta(days=7)  # after a fault has taken a lease
 IN_LINE = (Wait.priority.desc(), Wait.queued_at, Wait.id)
+
+
+@dataclass(frozen=True)
+class Range:
+    """When a wish may start, and how long it is."""
+
+    first_start: datetime
+    last_start: datetime
+    hours: int
 
 
 @dataclass(frozen=True)
@@ -138,6 +149,35 @@ def find(session: Session, wait: Wait, *, now: datetime, node_id: str | None = N
                 return Free(node.id, start, end)
             start += HOUR
     return None
+
+
+def hopeless(judge: Judge, nodes: Sequence[Node], wait: Range) -> Verdict | None:
+    """Why no waiting can give one of these nodes for that long, from any of these starts: of the
+    refusals the one with the fewest reasons, those left out that will pass. None if waiting may
+    help, or if there is no start.
+
+    Judges MAX_JUDGED blocks at most; what is not refused by then may be waited for.
+    """
+    length = wait.hours * HOUR
+    judge.look_at(nodes, wait.first_start, wait.last_start + length)
+    blocks = ((node, start) for node in nodes for start in _starts(judge, node, wait))
+    nearest: Verdict | None = None
+    for judged, (node, start) in enumerate(blocks):
+        verdict = judge.verdict(node, start, start + length)
+        stays = lasting(verdict, start)
+        if judged == MAX_JUDGED or not stays:
+            return None
+        if nearest is None or len(stays) < len(nearest.reasons):
+            nearest = replace(verdict, reasons=stays)
+    return nearest
+
+
+def _starts(judge: Judge, node: Node, wait: Range) -> Iterator[datetime]:
+    """The full hours to come at which the wish may start on a node."""
+    start = hour_ceiling(max(wait.first_start, judge.now), judge.policy_for_node(node).grid.anchor)
+    while start <= wait.last_start:
+        yield start
+        start += HOUR
 
 
 def is_wanted(session: Session, node_id: str, *, until: datetime, now: datetime) -> bool:

@@ -30,6 +30,7 @@ from core.errors import Conflict, Forbidden, HourTaken
 from core.leases import Terms
 from core.policy.grid import hold_end
 from core.policy.verdict import RequestKind, Verdict
+from core.policy.waiting import lasting
 from core.rebooking import refund_rebooked
 from core.settlement import Settlement
 from core.situation import BOOKABLE, Judge, lock_user, rules_for
@@ -50,6 +51,7 @@ def preview(session: Session, person: Person, block: Block, *, now: datetime) ->
     shown = [*choice.chosen, *with_next_starts(judge, wish, choice)]
     return VerdictView(
         ok=bool(choice.chosen),
+        can_wait=_can_wait(choice, wish, now),
         chosen=[one.node.name for one in choice.chosen],
         hold_start=choice.start,
         hold_end=choice.end,
@@ -243,6 +245,13 @@ def _refusal(judge: Judge, choice: Choice, wish: Wish) -> Exception:
             return Conflict(f"No such node can be booked now: {states}.", code="node_not_ready")
         return taken_error(choice, wish, starts)
     return refusal_of(choice.refused[0].verdict, choices=starts)
+
+
+def _can_wait(choice: Choice, wish: Wish, now: datetime) -> bool:
+    """Whether the waitlist, which has single blocks to come, can give what is refused now."""
+    if choice.chosen or wish.count > 1 or choice.start < now:
+        return False
+    return any(not lasting(one.verdict, choice.start) for one in choice.refused)
 
 
 def _take(session: Session, person: Person, judge: Judge, choice: Choice) -> list[Lease]:

@@ -149,6 +149,8 @@ class VerdictView(View):
     """Whether a block would be booked now, and where. Asking changes nothing."""
 
     ok: bool
+    can_wait: bool
+    """It is refused, but the waitlist may give it: others have the hours, or time will tell."""
     chosen: list[str]
     """Names of the nodes that would be booked; empty if refused."""
     hold_start: Moment

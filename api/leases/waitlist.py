@@ -1,5 +1,6 @@
 """/v1/waitlist: wait for hours that are not free, take up or decline what is offered."""
 
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -8,19 +9,19 @@ from sqlalchemy.orm import Session
 
 from api.auth import SignedIn
 from api.bells import Bells
-from api.idempotency import IdempotencyKey, fingerprint, once
+from api.idempotency import IdempotencyKey, fingerprint, made_before, once
 from api.identity import Person
 from api.leases.booking import refusal_of
-from api.leases.lease_schemas import LeaseView, NewWait, OfferView, WaitView
+from api.leases.lease_schemas import Block, LeaseView, NewWait, OfferView, WaitView
 from api.leases.lease_views import show_lease
-from api.leases.wishes import nodes_named, range_of, require_class
+from api.leases.wishes import nodes_named, nodes_of, range_of
 from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
 from core import waitlist
 from core.clock import utc_now
 from core.errors import BadRequest, Conflict, NotFound
-from core.situation import lock_user
+from core.situation import Judge, lock_user
 from core.tables.kinds import OfferState, WaitState
 from core.tables.leases import Offer, Wait
 from core.tables.nodes import Node
@@ -37,9 +38,13 @@ def join_waitlist(
 ) -> WaitView:
     """Wait for so many hours on a node, or on any node of a class, with any start in a range.
 
-    What becomes free is held for the first in line for ten minutes.
+    What becomes free is held for the first in line for ten minutes. A wish that no waiting can give
+    is refused with the reasons that a booking is refused with.
     """
     body_sha256 = fingerprint("POST", "/v1/waitlist", wanted.model_dump_json().encode())
+    with process.read() as session:  # it may take a while, so not where others wait to write
+        if made_before(session, user_id=person.id, key=key, body_sha256=body_sha256) is None:
+            _require_hope(session, person, wanted, now=utc_now())
 
     def work(session: Session, bells: Bells) -> WaitView:
         def make() -> str:
@@ -129,18 +134,26 @@ def decline_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> 
     return process.transact(work)
 
 
-def _join(session: Session, person: Person, wanted: NewWait) -> str:
-    now = utc_now()
+def _require_hope(session: Session, person: Person, wanted: NewWait, *, now: datetime) -> None:
+    """Raise what a booking would be refused with, if no waiting can change that."""
     if (wanted.node is None) == (wanted.node_class is None):
         raise BadRequest("node_class: wait for a class or for a node.", param="node_class")
-    node_id = None
-    if wanted.node is not None:
-        node_id = nodes_named(session, [wanted.node], param="node")[0].id
-    else:
-        require_class(session, wanted.node_class or "")
+    nodes, _, _ = nodes_of(session, Block(node=wanted.node, node_class=wanted.node_class))
     first, last = range_of(wanted, zone=person.zone, hours=wanted.hours)
     if last < now:
         raise BadRequest("last_start: it is over.", param="last_start", code="in_the_past")
+    judge = Judge(session, person.id, now=now)
+    refused = waitlist.hopeless(judge, nodes, waitlist.Range(first, last, wanted.hours))
+    if refused is not None:
+        raise refusal_of(refused)
+
+
+def _join(session: Session, person: Person, wanted: NewWait) -> str:
+    now = utc_now()
+    node_id = None
+    if wanted.node is not None:
+        node_id = nodes_named(session, [wanted.node], param="node")[0].id
+    first, last = range_of(wanted, zone=person.zone, hours=wanted.hours)
     waiting = session.scalars(
         select(Wait.id).where(
             Wait.user_id == person.id, Wait.state.in_((WaitState.WAITING, WaitState.OFFERED))

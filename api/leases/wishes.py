@@ -53,7 +53,7 @@ def wish_of(
 
     With `lock`, nobody else takes hours of the nodes that it names until the transaction ends.
     """
-    nodes, count, what = _nodes(session, block, lock=lock)
+    nodes, count, what = nodes_of(session, block, lock=lock)
     if block.start is not None:
         if block.on or block.first_start or block.last_start:
             raise BadRequest("start: give a start, a day or a range of starts.", param="start")
@@ -119,14 +119,8 @@ def nodes_named(
     return found
 
 
-def require_class(session: Session, name: str) -> None:
-    """Raise BadRequest unless there is a node of that class."""
-    query = select(Node.id).where(Node.class_name == name, Node.state != NodeState.RETIRED)
-    if session.scalars(query).first() is None:
-        raise _unknown(session, "node_class", name)
-
-
-def _nodes(session: Session, block: Block, *, lock: bool) -> tuple[list[Node], int, str]:
+def nodes_of(session: Session, block: Block, *, lock: bool = False) -> tuple[list[Node], int, str]:
+    """The nodes that would do, how many of them are asked for, and which they are in words."""
     if block.nodes:
         if block.node or block.node_class or block.count != 1:
             raise BadRequest("nodes: give names, one node, or a class.", param="nodes")

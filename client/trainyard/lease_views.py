@@ -88,6 +88,8 @@ class BlockVerdict(View):
     """Whether a block would be booked now, and on which nodes (`chosen`)."""
 
     ok: bool
+    can_wait: bool = False
+    """It is refused now, but the waitlist may give it."""
     chosen: tuple[str, ...]
     hold_start: datetime
     hold_end: datetime

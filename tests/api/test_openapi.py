@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
 from httpx2 import Response
+from hypothesis import HealthCheck, Phase, given, settings
 from starlette.testclient import TestClient
 
 from core.settings import ApiSettings

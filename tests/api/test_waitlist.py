@@ -66,6 +66,43 @@ def test_who_waits_is_offered_what_was_cancelled_and_takes_it_up_once(world: Wor
     assert notice.facts["wait"] == first["id"]
 
 
+RULES = """policy: {id: lab, zone: UTC}
+pools:
+  small: {nodes: [box], hours: [2, 3]}
+quotas:
+  main: {period: day, one_of: [{name: one, slots: [{pool: small, hours: 3}]}]}
+"""
+
+
+def wish(world: World, who: Any, more: int = 1, **changes: Any) -> tuple[int, Any, bool]:
+    """Status and code of a wish, and whether the verdict on that block says it can wait."""
+    body = {"node": "box", "hours": 2, **changes}
+    judged = who.post("/v1/leases/verdict", json={**body, "start": next_hour(more)})
+    assert judged.status_code == 200, judged.text
+    body |= {"first_start": next_hour(more), "last_start": next_hour(more)}
+    answer = who.post("/v1/waitlist", json=body)
+    return answer.status_code, answer.json().get("code"), judged.json()["can_wait"]
+
+
+def test_nobody_waits_for_what_no_waiting_can_give(world: World) -> None:
+    yaml = {"Content-Type": "application/yaml"}
+    assert world.staff.post("/v1/policies", content=RULES, headers=yaml).status_code == 200
+    four = 28 - datetime.fromisoformat(next_hour()).hour  # o'clock, tomorrow
+    assert world.ann.post("/v1/leases", json=block(more=four)).status_code == 201
+    assert wish(world, world.bob, more=four) == (201, None, True)  # ann has the hours
+    assert wish(world, world.bob, more=four, hours=5) == (422, "bad_block_length", False)
+    assert world.bob.post("/v1/leases", json=block(more=four + 4)).status_code == 201
+    assert wish(world, world.bob, more=four) == (422, "quota_main", False)
+    # Of a range it is enough that one start may be given: each day has a quota of its own.
+    body = {"node": "box", "hours": 2, "first_start": next_hour(four)}
+    too_short = world.bob.post("/v1/waitlist", json={**body, "last_start": next_hour(four + 9)})
+    assert too_short.json()["errors"][0]["code"] == "quota_main"
+    longer = {**body, "last_start": next_hour(four + 20)}
+    assert world.bob.post("/v1/waitlist", json=longer).status_code == 201
+    refused = world.bob.post("/v1/waitlist", json={**longer, "hours": 5}).json()
+    assert "not 5" in refused["detail"]
+
+
 def test_a_declined_offer_goes_to_the_next_and_a_left_one_is_free(world: World) -> None:
     first, second = join(world, world.bob), join(world, world.ann)
     serve(world, first["id"])

@@ -579,6 +579,7 @@ NODE_VERDICT: Json = {
 }
 BLOCK_VERDICT: Json = {
     "ok": False,
+    "can_wait": True,
     "chosen": [],
     "hold_start": "2026-11-21T14:00:00+00:00",
     "hold_end": "2026-11-21T16:00:00+00:00",

@@ -295,6 +295,8 @@ def _show_verdict(told: BlockVerdict) -> None:
         say(f"Would be booked on {', '.join(told.chosen)}.")
     else:
         say("Would be refused.")
+        if told.can_wait:
+            say("The waitlist may give it: trainyard leases waitlist join")
     print_facts([("from", moment(told.hold_start)), ("to", moment(told.hold_end))])
     for one in told.nodes:
         if told.ok and one.node not in told.chosen:

@@ -1,0 +1,30 @@
+"""Can a refused block be granted later although its owner gives nothing back? Pure.
+
+Others give hours back, nodes come back into service, leases end, and booking opens. A block length,
+a window or a quota that is used up in the block's own period does not change by waiting.
+"""
+
+from datetime import datetime
+
+from core.policy.verdict import Reason, Verdict
+
+PASSING = frozenset(
+    {"node_taken", "node_down", "leaves_gap", "churn", "not_open_yet", "outside_horizon"}
+)
+
+
+def lasting(verdict: Verdict, start: datetime) -> tuple[Reason, ...]:
+    """What refuses the block from `start` on and will not pass by waiting."""
+    return tuple(reason for reason in verdict.reasons if not _may_pass(reason, start))
+
+
+def _may_pass(reason: Reason, start: datetime) -> bool:
+    numbers = reason.numbers
+    if reason.code == "too_many_open":
+        return int(numbers["limit"]) > 0
+    if reason.code == "lab_cap":
+        return int(numbers["asked_hours"]) <= int(numbers["limit"])
+    if reason.code == "no_shows":
+        is_over = datetime.fromisoformat(str(numbers["until"])) <= start
+        return is_over or int(numbers["horizon_days"]) > 0
+    return reason.code in PASSING
