@@ -1,6 +1,8 @@
 """The cells of the equivalence matrix: legal splits, and the variant that each of them takes."""
 
-from layouts import all_splits, cover, layouts, legal_splits
+import itertools
+
+from layouts import Split, Variant, all_splits, cover, layouts, legal_splits
 
 from strategies.spec import PipelineSchedule
 
@@ -14,3 +16,25 @@ LARGE_MATRIX = cover(
         if split.schedule in (None, PipelineSchedule.ONE_F_ONE_B)
     )
 )
+
+
+def essential(matrix: dict[Split, Variant]) -> set[Split]:
+    """What CI runs: every split of one and two ranks, and of the larger ones as many as it takes
+    for any two techniques that can be used together to meet, and for every pipeline schedule to
+    meet another axis.
+    """
+    chosen = {split for split in matrix if split.ranks <= 2}
+    left = {split: _meetings(split) for split in matrix if split.ranks > 2}
+    wanted = set().union(*left.values())
+    while wanted:
+        best = max(left, key=lambda split: len(left[split] & wanted))
+        chosen.add(best)
+        wanted -= left[best]
+    return chosen
+
+
+def _meetings(split: Split) -> set[frozenset[str]]:
+    schedule = {split.schedule.value} if split.schedule else set()
+    techniques = set(split.features) - schedule
+    together = {frozenset(pair) for pair in itertools.combinations(techniques, 2)}
+    return together | ({frozenset(schedule)} if schedule and together else set())

@@ -3,13 +3,14 @@
 Every legal layout over 1, 2 and 4 ranks, clipped, on documents of many lengths, against one rank
 that takes the whole batch at once. Each takes one variant (model, tied embeddings, packing,
 accumulation, activation checkpointing); together they meet every pair of choices that can be met.
-The long form makes the table of docs/strategies/equivalence.md.
+CI takes the essential ones, `make test-all` the rest. The long form makes the table of
+docs/strategies/equivalence.md.
 """
 
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from law import Bench, Departure, band_of, departure
 from layouts import VARIANTS, Split, Variant, all_splits, layouts, pairs
-from matrix import LARGE_MATRIX, MATRIX
+from matrix import LARGE_MATRIX, MATRIX, essential
 from training_runs import make_run_plan
 
 from strategies.catalog import TECHNIQUES
@@ -28,9 +29,15 @@ RANKS = pytest.mark.gloo
 PRECISIONS = Precision.FLOAT32, Precision.FLOAT64
 
 
-def cells(matrix: dict[Split, Variant]) -> list[Any]:
+def cells(matrix: dict[Split, Variant], *, quick: Collection[Split] = ()) -> list[Any]:
+    """A case for each; those that are not `quick` belong to `make test-all`."""
     return [
-        pytest.param(split, variant, id=f"{split.ranks}-{split}-{variant}", marks=RANKS)
+        pytest.param(
+            split,
+            variant,
+            id=f"{split.ranks}-{split}-{variant}",
+            marks=[RANKS] if split in quick else [RANKS, pytest.mark.slow],
+        )
         for split, variant in matrix.items()
     ]
 
@@ -53,7 +60,7 @@ def row_of(split: Split, variant: Variant, precision: Precision, found: Departur
     return (str(split.ranks), str(split), str(variant), precision.value, *numbers)
 
 
-@pytest.mark.parametrize(("split", "variant"), cells(MATRIX))
+@pytest.mark.parametrize(("split", "variant"), cells(MATRIX, quick=essential(MATRIX)))
 def test_every_layout_follows_the_curve_of_one_rank(
     split: Split, variant: Variant, bench: Bench, table: list[Row]
 ) -> None:
