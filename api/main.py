@@ -44,7 +44,7 @@ def main() -> None:
     app = create_app(settings)
     process = app.state.process
     upgrade(process.database)
-    link = ensure_link(process.database, url=process.url, path=process.first_start_link)
+    link = ensure_link(process.database, url=process.url, path=settings.first_start_link)
     if link is not None:
         sys.stdout.write(f"No users yet. Make the first administrator within an hour: {link}\n")
         sys.stdout.flush()

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
@@ -93,8 +92,7 @@ class Process:
     @property
     def url(self) -> str:
         """What users type into the browser, without a slash at its end."""
-        given = self.settings.public_url.rstrip("/")
-        return given or f"http://{self.settings.host}:{self.settings.port}"
+        return self.settings.url
 
     @property
     def is_https(self) -> bool:
@@ -105,11 +103,6 @@ class Process:
     def secrets(self) -> SecretBox:
         """What users' secrets are sealed with."""
         return SecretBox(self.settings.secrets_key_file)
-
-    @property
-    def first_start_link(self) -> Path:
-        """Where the first-start link is written, readable by this user alone."""
-        return self.settings.store.parent / "first-start-link"
 
 
 async def process_of(request: Request) -> Process:

@@ -94,6 +94,16 @@ class ApiSettings(SchedulerSettings):
     `secrets.key` in the store."""
 
     @property
+    def url(self) -> str:
+        """What users type into the browser, without a slash at its end."""
+        return self.public_url.rstrip("/") or f"http://{self.host}:{self.port}"
+
+    @property
+    def first_start_link(self) -> Path:
+        """Where the link that makes the first administrator is written, for its owner's eyes."""
+        return self.store.parent / "first-start-link"
+
+    @property
     def oidc_title(self) -> str:
         """What people read of the provider."""
         return self.oidc_name or urlsplit(self.oidc_issuer).hostname or self.oidc_issuer

@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
+from core.errors import NotFound
 from standalone import demo as demonstration
 from standalone.data_directory import AlreadyRunning, DataDirectory
 from standalone.processes import StartFailed
 from standalone.up import run
 from standalone.valkey import SocketPathTooLong
+from standalone.way_in import NoWayIn, find_platform, make_link
 from worker.preflight import run as examine
 
 Data = Annotated[
@@ -44,6 +46,33 @@ def up(data: Data = None, port: Port = None) -> None:
 def demo(data: Data = None) -> None:
     """Start the platform, train a small GPT through all of it, and show what came out."""
     raise typer.Exit(demonstration.run(_directory(data)))
+
+
+def login_link(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="An administrator; by default the first one.", show_default=False),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="The platform's folder. By default the database of TRAINYARD_DATABASE_URL where "
+            "that is set, else the folder below your state folder.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print a link that signs an administrator in once, for the owner who has lost every login.
+
+    It needs no login, but the platform's database: run it on the machine, and as the user, of the
+    platform. The platform may be running or not. The audit log names it.
+    """
+    try:
+        platform = find_platform(_directory(data) if data else None, _note)
+        typer.echo(make_link(platform, name, _note, actor="trainyard login-link"))
+    except (NoWayIn, NotFound) as error:
+        _note(str(error))
+        raise typer.Exit(2) from error
 
 
 def api() -> None:
@@ -88,6 +117,10 @@ def preflight(
 
 def _directory(path: Path | None) -> DataDirectory:
     return DataDirectory(path.absolute()) if path else DataDirectory.default()
+
+
+def _note(sentence: str) -> None:
+    typer.echo(sentence, err=True)
 
 
 def _become(module: str) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,9 +31,19 @@ class DataDirectory:
         return cls(Path(state).expanduser() / "trainyard")
 
     @property
+    def option(self) -> str:
+        """What names this folder behind a command: empty for the default one."""
+        return "" if self == self.default() else f" --data {shlex.quote(str(self.path))}"
+
+    @property
+    def database(self) -> Path:
+        """The SQLite database."""
+        return self.path / "trainyard.db"
+
+    @property
     def database_url(self) -> str:
         """SQLAlchemy address of the SQLite database."""
-        return f"sqlite:///{self.path / 'trainyard.db'}"
+        return f"sqlite:///{self.database}"
 
     @property
     def store(self) -> Path:
@@ -53,11 +64,6 @@ class DataDirectory:
     def first_start(self) -> Path:
         """The link that makes the first administrator; gone once it was used."""
         return self.path / "first-start-link"
-
-    @property
-    def owner_token(self) -> Path:
-        """The token of the administrator that `trainyard demo` made."""
-        return self.path / "owner-token"
 
     @property
     def address(self) -> Path:

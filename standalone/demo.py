@@ -1,47 +1,50 @@
 """`trainyard demo`: the platform's main job, through the public client, as a newcomer sees it."""
 
 import getpass
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import closing, suppress
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
-import httpx2
 from rich.console import Console
 
+from api.people.first_start import ensure_link
+from api.people.owner_links import owner_link
+from core.database import Database
 from standalone.data_directory import DataDirectory
+from standalone.processes import answers
 from trainyard import Trainyard, TrainyardError, sessions
 from trainyard.progress import follow
 from trainyard.summary import show_summary
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
 UP_DEADLINE_S = 120.0
-OWNER_TOKEN_DAYS = 366  # the longest that the API gives
 STOP_DEADLINE_S = 120.0
+ACTOR = "trainyard demo"
 
 
 class DemoFailed(Exception):
     """The demo could not be shown; the message says why and what to do."""
 
 
-def run(data: DataDirectory) -> int:
-    """Show the demo; returns the exit code. Uses a running platform, else starts one."""
+def run(data: DataDirectory, *, example: Path = EXAMPLE) -> int:
+    """Train `example`; returns the exit code. Uses a running platform, else starts one."""
     console = Console()
     data.create()
-    up = None if _is_running(data) else _start(data, console)
+    up = None if answers(data.running_address()) else _start(data, console)
     try:
-        client = Trainyard(base_url=data.running_address(), token=_owner_token(data))
-        _wait_for_node(client, up)
-        job = client.jobs.create(EXAMPLE)
-        console.print(f"Submitted [bold]{job.name}[/] as {job.id}: {data.running_address()}/jobs")
-        finished = follow(client, job.id, console)
-        show_summary(finished.job, console, losses=finished.losses)
-        if up is not None and sys.stdout.isatty():
-            _stay_up(client, console)
-        return 0 if finished.succeeded else 1
+        client = Trainyard(base_url=data.running_address(), token=_sign_in(data))
+        try:
+            succeeded = _train(client, example, up, console)
+        finally:
+            with suppress(TrainyardError):
+                sessions.sign_out(client.connection)
+        _leave_a_way_in(data, up, console)
+        return 0 if succeeded else 1
     except (DemoFailed, TrainyardError) as error:
         console.print(str(error), markup=False)
         return 1
@@ -50,14 +53,16 @@ def run(data: DataDirectory) -> int:
             _stop(up, console)
 
 
-def _is_running(data: DataDirectory) -> bool:
-    address = data.running_address()
-    if not address:
-        return False
-    try:
-        return httpx2.get(f"{address}/readyz", timeout=2).status_code == 200
-    except httpx2.TransportError:
-        return False
+def _train(
+    client: Trainyard, example: Path, up: subprocess.Popen[bytes] | None, console: Console
+) -> bool:
+    """Submit the example, follow it to its end and show its result; whether it succeeded."""
+    _wait_for_node(client, up)
+    job = client.jobs.create(example)
+    console.print(f"Submitted [bold]{job.name}[/]: {client.url}/jobs/{job.id}", soft_wrap=True)
+    finished = follow(client, job.id, console)
+    show_summary(finished.job, console, losses=finished.losses)
+    return finished.succeeded
 
 
 def _start(data: DataDirectory, console: Console) -> subprocess.Popen[bytes]:
@@ -80,34 +85,28 @@ def _start(data: DataDirectory, console: Console) -> subprocess.Popen[bytes]:
             time.sleep(0.1)
     console.print(
         f"The platform is up at {data.running_address()} "
-        f"({time.monotonic() - started:.1f} s); logs are in {data.logs}"
+        f"({time.monotonic() - started:.1f} s); logs are in {data.logs}",
+        soft_wrap=True,
     )
     return up
 
 
-def _owner_token(data: DataDirectory) -> str:
-    """The token of the first administrator, whom the demo makes where there is none yet."""
-    if data.owner_token.exists():
-        return data.owner_token.read_text().strip()
-    if not data.first_start.exists():
-        token = os.environ.get("TRAINYARD_TOKEN", "")
-        if token:
-            return token
-        raise DemoFailed(
-            f"The platform in {data.path} has an administrator already. Sign in with "
-            "`trainyard login` and submit examples/gpt-ddp.yaml, or name another folder: "
-            "trainyard demo --data DIR"
-        )
-    secret = re.search(r"secret=([A-Za-z0-9_-]+)", data.first_start.read_text())
-    assert secret is not None
-    with Trainyard(data.running_address(), token="") as nobody:
-        session = sessions.start_first(nobody.connection, secret[1], _user_name())
-    with Trainyard(data.running_address(), token=session.secret) as owner:
-        # The session ends when it is idle for half a day; the next demo may come later.
-        made = owner.tokens.create("demo", scopes=["jobs"], expires_in_days=OWNER_TOKEN_DAYS)
-        sessions.sign_out(owner.connection)
-    data.write_private(data.owner_token, made.secret)
-    return made.secret
+def _sign_in(data: DataDirectory) -> str:
+    """A session of the first administrator, whom the demo makes where there is nobody yet.
+
+    Whoever may read the data folder may do so: nothing is asked, and no secret is kept.
+    """
+    url = data.running_address()
+    with closing(Database(data.database_url, pool_size=1)) as database:
+        link = owner_link(database, url=url, actor=ACTOR)
+        first = ensure_link(database, url=url, path=data.first_start) if link is None else None
+    with Trainyard(url, token="") as nobody:
+        if link is not None:
+            return sessions.sign_in_by_link(nobody.connection, link.secret).secret
+        if first is None:
+            raise DemoFailed("No administrator is enabled here. Name another folder with --data.")
+        [secret] = parse_qs(urlsplit(first).query)["secret"]
+        return sessions.start_first(nobody.connection, secret, _user_name()).secret
 
 
 def _user_name() -> str:
@@ -124,14 +123,29 @@ def _wait_for_node(client: Trainyard, up: subprocess.Popen[bytes] | None) -> Non
         time.sleep(0.1)
 
 
-def _stay_up(client: Trainyard, console: Console) -> None:
-    link = sessions.login_link(client.connection)
-    console.print(f"\nThe dashboard stays up: [bold]{link.url}[/]")
-    console.print("(this link signs you in once, within ten minutes)  Ctrl-C stops everything.")
-    try:
-        signal.pause()
-    except KeyboardInterrupt:
-        console.print()
+def _leave_a_way_in(
+    data: DataDirectory, up: subprocess.Popen[bytes] | None, console: Console
+) -> None:
+    """Print a link that signs in, and on a terminal keep the platform up; else say how."""
+    if up is not None and not sys.stdout.isatty():
+        console.print(
+            f"\nEverything is kept in {data.path}. `trainyard up{data.option}` goes on with it; "
+            f"`trainyard login-link{data.option}` prints a link that signs you in.",
+            soft_wrap=True,
+        )
+        return
+    with closing(Database(data.database_url, pool_size=1)) as database:
+        link = owner_link(database, url=data.running_address(), actor=ACTOR)
+    assert link is not None
+    console.print(f"\nThe dashboard stays up. Sign in as {link.name}, once, within an hour:")
+    # Whole and on one line: it is there to be clicked on.
+    console.print(link.url, soft_wrap=True, markup=False, highlight=False)
+    if up is None:
+        return
+    console.print(f"Ctrl-C stops everything; `trainyard up{data.option}` goes on with it.")
+    with suppress(KeyboardInterrupt):
+        up.wait()
+    console.print()
 
 
 def _stop(up: subprocess.Popen[bytes], console: Console) -> None:

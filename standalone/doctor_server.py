@@ -109,8 +109,7 @@ def about_provider(settings: ApiSettings) -> Iterator[Finding]:
             "Passwords and links work meanwhile.",
         )
         return
-    back = f"{settings.public_url.rstrip('/') or f'http://{settings.host}:{settings.port}'}"
-    yield finding("sign-in", "ok", f"{where}, back to {back}{TRIP_PATH}/callback")
+    yield finding("sign-in", "ok", f"{where}, back to {settings.url}{TRIP_PATH}/callback")
 
 
 def about_database(settings: ApiSettings) -> Iterator[Finding]:

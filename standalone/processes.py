@@ -76,11 +76,8 @@ class Processes:
                     raise StartFailed(
                         f"{child.name} ended at once. The end of {child.log}:\n{child.last_lines()}"
                     )
-            try:
-                if httpx2.get(f"{self.url}/readyz", timeout=2).status_code == 200:
-                    return
-            except httpx2.TransportError:
-                pass
+            if answers(self.url):
+                return
             time.sleep(0.05)
         raise StartFailed(
             f"The API did not answer within {READY_DEADLINE_S:.0f} s. The end of {self.api.log}:\n"
@@ -123,6 +120,14 @@ def describe(data: DataDirectory, listener: socket.socket) -> Processes:
         ),
         url=url,
     )
+
+
+def answers(url: str) -> bool:
+    """Whether the API at `url` is ready."""
+    try:
+        return httpx2.get(f"{url}/readyz", timeout=2).status_code == 200
+    except httpx2.TransportError:
+        return False
 
 
 def listen(port: int | None) -> socket.socket:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from sqlalchemy import select
 
 from api.people.credentials import issue_link
+from api.people.owner_links import is_password_missing, owner_link
 from core.attempts import ask_to_stop
 from core.clock import utc_now
 from core.database import Database
@@ -47,7 +48,7 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
         data.write_private(data.address, processes.url)
         if port is None and listener.getsockname()[1] != FIRST_PORT:
             say(f"Port {FIRST_PORT} is taken; using {listener.getsockname()[1]}.")
-        _greet(data, processes, say)
+        _greet(database, data, processes, say)
         processes.keep_running(stop, say)
         _save_jobs(database, data, processes, say)
     finally:
@@ -59,11 +60,16 @@ def run(data: DataDirectory, port: int | None, say: Say) -> None:
     say("Stopped. The next `trainyard up` goes on where this one ended.")
 
 
-def _greet(data: DataDirectory, processes: Processes, say: Say) -> None:
+def _greet(database: Database, data: DataDirectory, processes: Processes, say: Say) -> None:
     say(f"Trainyard is up at {processes.url}")
     say(f"Data and logs are in {data.path}")
     if data.first_start.exists():
         say(f"Create the first administrator: {data.first_start.read_text().strip()}")
+    elif is_password_missing(database):
+        link = owner_link(database, url=processes.url, actor=ACTOR)
+        assert link is not None
+        say(f"Sign in as {link.name}, once, within an hour: {link.url}")
+        say(f"Set a password on your account page; another link: trainyard login-link{data.option}")
     say("Ctrl-C saves the running jobs and stops; the next `trainyard up` resumes them.")
 
 

@@ -61,7 +61,7 @@ def first_start(
         session.flush()
         audit.record(session, user.id, "user.first_start", user.id, now=now, name=user.name)
         made = start_session(session, user, request, now=now)
-    process.first_start_link.unlink(missing_ok=True)
+    process.settings.first_start_link.unlink(missing_ok=True)
     set_session_cookie(response, made.secret, process)
     return made
 

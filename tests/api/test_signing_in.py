@@ -30,7 +30,7 @@ def signed_in_by(world: World, user_agent: str) -> dict[str, str]:
 def test_the_first_start_link_makes_one_administrator(settings: ApiSettings) -> None:
     app_world = running_world(settings, with_node=False)
     process = app_world.process
-    path = process.first_start_link
+    path = process.settings.first_start_link
     link = ensure_link(process.database, url="http://127.0.0.1:8471", path=path)
     assert link is not None
     assert path.read_text() == f"{link}\n"

@@ -10,7 +10,7 @@ import pytest
 
 MAIN = "from trainyard.cli import main; main()"
 CLIENT = Path(__file__).parents[2] / "client"
-PLATFORM = ("up", "demo", "api", "scheduler", "worker")
+PLATFORM = ("up", "demo", "login-link", "api", "scheduler", "worker")
 
 
 @pytest.fixture

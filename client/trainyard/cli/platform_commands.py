@@ -20,6 +20,7 @@ PANEL = "Platform (installed from a copy of Trainyard's repository)"
 KNOWN = {
     "up": "Start the whole platform on this machine and leave it running until Ctrl-C.",
     "demo": "Start the platform, train a small GPT through all of it, and show what came out.",
+    "login-link": "Print a link that signs an administrator in, for an owner without a login.",
     "api": "Serve the HTTP API (production).",
     "scheduler": "Run a scheduler (production).",
     "worker": "Run this GPU node's worker (production).",
