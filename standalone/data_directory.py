@@ -6,6 +6,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from standalone import valkey
+
 
 class AlreadyRunning(Exception):
     """Another `trainyard up` holds this data directory."""
@@ -20,7 +22,7 @@ class AlreadyRunning(Exception):
 
 @dataclass(frozen=True)
 class DataDirectory:
-    """Paths below one folder, all of it readable by its owner alone."""
+    """Paths below one folder; what is in them is readable by its owner alone."""
 
     path: Path
 
@@ -71,9 +73,17 @@ class DataDirectory:
         return self.path / "address"
 
     def create(self) -> None:
-        """Make the folders that are missing."""
-        for folder in (self.path, self.store, self.logs, self.node):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Make what is missing, and let nobody else into what is there.
+
+        The folder itself may be somebody's own choice, with other things in it: it stays as it is.
+        """
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.store, self.logs, self.node, self.path / valkey.LOG_FOLDER):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o700)
+        self.database.touch()
+        for file in self.path.glob(f"{self.database.name}*"):  # SQLite's others are like the first
+            file.chmod(0o600)
 
     def lock(self) -> int:
         """Hold the folder for as long as this process lives; raises AlreadyRunning.

