@@ -29,7 +29,7 @@ from api.schemas import (
     NodeView,
     PreflightCheck,
     PreflightView,
-    Problem,
+    ProblemDocument,
     ProblemItem,
     StudyJobView,
     StudyReport,
@@ -397,10 +397,10 @@ def me(**changes: Any) -> Me:
 
 def refusal(
     status: int, detail: str, *, param: str | None = None, errors: Sequence[tuple[str, str]] = ()
-) -> Problem:
+) -> ProblemDocument:
     """A problem document."""
     items = [ProblemItem(param=field_, code="invalid", message=text) for field_, text in errors]
-    return Problem(
+    return ProblemDocument(
         title="Refused", status=status, code="refused", detail=detail, param=param, errors=items
     )
 
@@ -426,7 +426,7 @@ class FakeApi:
     calls: list[Call] = field(default_factory=list)
 
     def put(self, path: str, answer: object, *, method: str = "GET") -> None:
-        """From now on `path` answers with a view, a list of views, a Problem or None (204)."""
+        """From now on `path` answers with a view, several, a problem or None (204)."""
         self.answers[(method, path)] = answer
 
     def show(self, shown: JobView, **past: Sequence[BaseModel]) -> None:
@@ -476,7 +476,7 @@ class FakeApi:
 def _as_json(answer: object) -> Response:
     if answer is None:
         return Response(status_code=204)
-    if isinstance(answer, Problem):
+    if isinstance(answer, ProblemDocument):
         body = answer.model_dump(mode="json", exclude_none=True)
         return JSONResponse(body, answer.status, media_type="application/problem+json")
     if isinstance(answer, list):
