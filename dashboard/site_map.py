@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
 from fastapi import APIRouter
+from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -148,9 +149,21 @@ def _answering(app: ASGIApp, page: Page) -> Callable[[Request], Awaitable[Respon
 
 
 def _to_login(viewer: Viewer) -> Response:
-    """Sign in first, then come back to the page that was asked for."""
+    """Sign in first, then come back: to the page that was asked for, or that the form stands on."""
     request = viewer.request
-    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    is_page = request.method == "GET" and not viewer.is_fragment
+    asked = _path(request.url) if is_page else _page_before(request)
+    login = f"/login?next={quote(asked)}" if asked else "/login"
     if viewer.is_fragment:
-        return Response(status_code=204, headers={**PAGE_HEADERS, "HX-Redirect": "/login"})
-    return redirect(f"/login?next={quote(asked)}" if request.method == "GET" else "/login")
+        return Response(status_code=204, headers={**PAGE_HEADERS, "HX-Redirect": login})
+    return redirect(login)
+
+
+def _page_before(request: Request) -> str:
+    """The page of ours that sent this request, or an empty text."""
+    referer = URL(request.headers.get("referer", ""))
+    return _path(referer) if referer.netloc == request.url.netloc else ""
+
+
+def _path(url: URL) -> str:
+    return url.path + (f"?{url.query}" if url.query else "")

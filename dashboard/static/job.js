@@ -1,6 +1,7 @@
 // One job, alive: tiles, track, charts and logs from the API's stream; head, events and history are
 // asked for again when something happened.
 import { Chart, MOMENTS } from "./charts.js";
+import { dropSubmitted } from "./draft.js";
 import { count, decimal, difference, gib, span, UNKNOWN } from "./formats.js";
 import { Live } from "./live.js";
 import { Logs } from "./logs.js";
@@ -18,6 +19,7 @@ const FINAL = new Set(["succeeded", "failed", "cancelled"]);
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
 const put = (name, text) => document.querySelectorAll(`[data-tile="${name}"]`).forEach((one) => { one.textContent = text; });
 
+dropSubmitted();
 let job = read("job-document");
 const saves = read("checkpoint-times").map((one) => Date.parse(one.created_at));
 const series = new Series();

@@ -1,6 +1,11 @@
 // The form for a new job: fields and YAML are two views of one spec. The YAML is what is sent; a
 // changed field is written into it by the server, and the fields are read out of it when they are
-// shown. Ctrl Enter submits, and the button waits for the plan of the newest text.
+// shown. Ctrl Enter submits, and the button waits for the plan of the newest text. What was typed is
+// kept as a draft until it is submitted.
+import { dropDraft, keepDraft, readDraft } from "./draft.js";
+import { announce } from "./page.js";
+import { near } from "./times.js";
+
 const text = document.querySelector("[data-spec]");
 const line = document.getElementById("spec-line");
 const plan = document.getElementById("plan");
@@ -10,6 +15,8 @@ const yaml = document.querySelector("[data-yaml]");
 const source = document.querySelector("[data-source]");
 const change = document.querySelector("[data-apply-change]");
 const views = document.querySelectorAll("[data-view]");
+const lost = document.querySelector("[data-plan-lost]");
+const AGAIN_MS = 3000;
 
 function tellLine() {
   const before = text.value.slice(0, text.selectionStart).split("\n");
@@ -19,9 +26,96 @@ function tellLine() {
 
 // The old answer stays, dimmed, and can't be submitted until the new one is there.
 function growOld() {
-  document.querySelector("[data-submit]").disabled = true;
+  document.querySelectorAll("[data-submit]").forEach((button) => { button.disabled = true; });
   plan.classList.add("old");
 }
+
+function replan() {
+  growOld();
+  text.dispatchEvent(new Event("replan"));
+}
+
+// ---- the draft ----------------------------------------------------------------------------------
+const begun = form.hasAttribute("data-answered") ? null : text.value; // what nobody has changed yet
+let typed = {}; // fields that were changed and are not yet in the text
+let edits = 0; // of fields
+let asked = 0; // the last of them that the server was asked to write into the text
+let isGivenUp = false; // while a draft or another example takes its place
+
+const isEdited = () => text.value !== begun || Object.keys(typed).length > 0;
+
+function keep() {
+  if (isGivenUp) return;
+  if (isEdited()) keepDraft({ text: text.value, fields: typed, start: location.search });
+  else if (readDraft()?.start === location.search) dropDraft();
+}
+
+async function writeDraft(draft) {
+  isGivenUp = true;
+  text.value = draft.text;
+  source.value = "yaml";
+  if (!(await readFields())) {
+    setTimeout(writeDraft, AGAIN_MS, draft);
+    return;
+  }
+  isGivenUp = false;
+  typed = { ...draft.fields };
+  for (const [name, value] of Object.entries(typed)) {
+    source.value = "form";
+    const control = form.elements.namedItem(name);
+    if (control) control.value = value;
+  }
+  replan();
+}
+
+const draftLine = document.querySelector("[data-draft]");
+const restore = draftLine.querySelector("[data-draft-restore]");
+
+function tellDraft(draft, words, isRestored) {
+  draftLine.hidden = false;
+  restore.hidden = isRestored;
+  draftLine.querySelector("[data-draft-words]").textContent = `Draft of ${near(new Date(draft.at))} ${words}`;
+  announce(draftLine.querySelector("[data-draft-words]").textContent);
+}
+
+async function bringBack(draft) {
+  await writeDraft(draft);
+  keep();
+  tellDraft(draft, "restored", true);
+}
+
+restore.addEventListener("click", () => bringBack(readDraft()));
+draftLine.querySelector("[data-draft-discard]").addEventListener("click", async () => {
+  dropDraft();
+  draftLine.hidden = true;
+  if (restore.hidden) await writeDraft({ text: begun, fields: {} });
+});
+
+// A draft that was begun with another example or clone is offered: this page was asked for by name.
+function findDraft() {
+  const draft = readDraft();
+  if (form.hasAttribute("data-answered")) keep();
+  else if (!draft) return;
+  else if (!location.search || draft.start === location.search) bringBack(draft);
+  else tellDraft(draft, "is kept until you change something here", false);
+}
+
+form.addEventListener("submit", () => {
+  const draft = readDraft();
+  if (draft) keepDraft({ ...draft, isSent: true });
+});
+
+const start = document.querySelector("[data-start]");
+start.addEventListener("submit", (event) => {
+  const select = start.elements.namedItem("example");
+  if (!isEdited() || confirm(`Replace what you typed by the example ${select.value}?`)) {
+    isGivenUp = true;
+    dropDraft();
+    return;
+  }
+  event.preventDefault();
+  start.reset();
+});
 
 // ---- two views ----------------------------------------------------------------------------------
 function show(view) {
@@ -33,18 +127,28 @@ function show(view) {
   }
 }
 
+// Whether they could be read.
 async function readFields() {
-  const answer = await fetch("/jobs/new/fields", { method: "POST", headers: { "Content-Type": "application/x-www-form-urlencoded", "HX-Request": "true" }, body: new URLSearchParams({ spec: text.value }) });
-  if (!answer.ok) return;
+  let answer;
+  try {
+    answer = await fetch("/jobs/new/fields", { method: "POST", headers: { "Content-Type": "application/x-www-form-urlencoded", "HX-Request": "true" }, body: new URLSearchParams({ spec: text.value }) });
+  } catch {
+    tellLost();
+    return false;
+  }
+  if (answer.headers.has("HX-Redirect")) location.href = answer.headers.get("HX-Redirect");
+  if (answer.status !== 200) return false;
   fields.innerHTML = await answer.text(); // our own server's, escaped there like every page
   tellErrors();
+  return true;
 }
 
 let wantedView = "";
 for (const button of views) {
   button.addEventListener("click", async () => {
     wantedView = button.dataset.view;
-    if (button.dataset.view === "form") await readFields();
+    if (button.getAttribute("aria-pressed") === "true") return; // nothing that is being typed is read anew
+    if (button.dataset.view === "form" && !(await readFields())) return;
     if (wantedView !== button.dataset.view) return; // the other one was asked for meanwhile
     show(button.dataset.view);
     localStorage.setItem("spec-view", button.dataset.view);
@@ -64,16 +168,20 @@ function tellErrors() {
   }
 }
 
-fields.addEventListener("input", () => {
+fields.addEventListener("input", (event) => {
   source.value = "form";
-  growOld();
-  text.dispatchEvent(new Event("replan"));
+  typed[event.target.name] = event.target.value;
+  edits += 1;
+  keep();
+  replan();
 });
 
 text.addEventListener("keyup", tellLine);
 text.addEventListener("click", tellLine);
 text.addEventListener("input", () => {
   source.value = "yaml";
+  typed = {};
+  keep();
   growOld();
   tellLine();
 });
@@ -84,18 +192,37 @@ document.addEventListener("click", (event) => {
   if (!button) return;
   change.value = button.dataset.apply;
   source.value = fields.hidden ? "yaml" : "form";
-  growOld();
   button.setAttribute("aria-busy", "true");
-  text.dispatchEvent(new Event("replan"));
+  replan();
+});
+
+// Away, or unable to answer: the old plan stays, and the server is asked again.
+let again = 0;
+function tellLost() {
+  lost.hidden = false;
+  clearTimeout(again);
+  again = setTimeout(replan, AGAIN_MS);
+}
+
+text.addEventListener("htmx:before:request", () => { asked = edits; });
+text.addEventListener("htmx:error", tellLost);
+text.addEventListener("htmx:before:swap", (event) => {
+  if (event.detail.ctx.response.status < 500) return;
+  event.preventDefault();
+  tellLost();
 });
 
 document.addEventListener("htmx:after:swap", async () => {
   plan.classList.remove("old");
+  lost.hidden = true;
+  clearTimeout(again);
   const rewritten = plan.querySelector("[data-rewritten]");
-  if (rewritten) {
+  if (rewritten && !isGivenUp) {
     text.value = rewritten.value;
     rewritten.remove();
     tellLine();
+    if (asked === edits) typed = {}; // all of them are in the text now
+    keep();
     if (change.value && !fields.hidden) await readFields();
   }
   change.value = "";
@@ -106,7 +233,7 @@ function submit(event) {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
   event.preventDefault();
   const button = document.querySelector("[data-submit]");
-  if (!button.disabled) form.requestSubmit(button);
+  if (button && !button.disabled) form.requestSubmit(button);
 }
 form.addEventListener("keydown", submit);
 // Enter in a field submits nothing: the plan comes first.
@@ -114,3 +241,4 @@ fields.addEventListener("keydown", (event) => { if (event.key === "Enter" && !ev
 
 document.querySelector("[data-views]").hidden = false;
 show(localStorage.getItem("spec-view") === "yaml" ? "yaml" : "form");
+findDraft();

@@ -1,4 +1,5 @@
 // What every page has: times in the viewer's zone, theme, keys, menus, the lease clock.
+import { dropAllDrafts } from "./draft.js";
 import { span } from "./formats.js";
 import { writeTimes } from "./times.js";
 
@@ -63,6 +64,7 @@ for (const control of document.querySelectorAll("[data-submits]")) {
 }
 
 document.addEventListener("submit", (event) => {
+  if (event.target.matches("[action='/logout']")) dropAllDrafts();
   // A pressed button is busy, not gone.
   const button = event.submitter;
   if (event.target.method === "post" && button) button.setAttribute("aria-busy", "true");

@@ -40,6 +40,17 @@ def test_a_piece_of_a_page_sends_the_whole_page_to_the_login(
     api.put("/v1/me", refusal(401, "This session has ended."))
     answer = page.get("/jobs/rows", headers={"hx-request": "true"})
     assert answer.headers["hx-redirect"] == "/login"
+    for referer, login in (
+        ("http://127.0.0.1:8471/jobs?search=a", "/login?next=/jobs%3Fsearch%3Da"),
+        ("https://evil.example/jobs", "/login"),
+        ("http://127.0.0.1:8471", "/login"),
+        ("", "/login"),
+    ):
+        headers = {"hx-request": "true", "referer": referer}
+        assert page.get("/jobs/rows", headers=headers).headers["hx-redirect"] == login
+    api.put("/v1/jobs", refusal(401, "This session has ended."), method="POST")
+    sent = page.post("/jobs/new", headers={"referer": "http://127.0.0.1:8471/jobs/new"})
+    assert sent.headers["location"] == "/login?next=/jobs/new"
 
 
 def test_signing_in_hands_the_cookie_on_and_goes_where_it_was_asked(

@@ -1,0 +1,33 @@
+// What a person is writing for a new job, kept in this browser until it is submitted: the text and the
+// fields changed since it was written, nothing else of the page. It is the signed-in person's alone,
+// and goes when they sign out.
+const KEPT_MS = 7 * 24 * 3600_000;
+const PREFIX = "draft:";
+const name = () => PREFIX + document.body.dataset.user;
+
+// {text, fields, start, at}, or null. `start` is the page's query: the example or the clone it began with.
+export function readDraft() {
+  const kept = localStorage.getItem(name());
+  const draft = kept ? JSON.parse(kept) : null;
+  if (draft && Date.now() - draft.at < KEPT_MS) return draft;
+  dropDraft();
+  return null;
+}
+
+export function keepDraft(draft) {
+  localStorage.setItem(name(), JSON.stringify({ ...draft, at: Date.now() }));
+}
+
+export function dropDraft() {
+  localStorage.removeItem(name());
+}
+
+export function dropAllDrafts() {
+  for (const key of Object.keys(localStorage)) if (key.startsWith(PREFIX)) localStorage.removeItem(key);
+}
+
+// On the page of a job that the form has just submitted.
+export function dropSubmitted() {
+  const from = document.referrer && new URL(document.referrer).pathname;
+  if (from === "/jobs/new" && readDraft()?.isSent) dropDraft();
+}
