@@ -12,7 +12,7 @@ from hashlib import sha256
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from core.policy.document import Policy, load
+from core.policy.document import DEFAULT, Policy, load
 from core.policy.sections import WindowRule
 from core.tables.policies import AppliedPolicy, PoolWindow
 
@@ -41,6 +41,24 @@ def active_policies(session: Session, *, lock: bool = False) -> tuple[Policy, ..
     for row in session.scalars(WINDOWS, {"policy_ids": [row.policy_id for row in documents]}):
         windows[row.policy_id].append(as_rule(row))
     return tuple(_judging(text, tuple(windows[policy_id])) for policy_id, text in documents)
+
+
+def granted_under(
+    session: Session, policy_id: str, version: int, active: Sequence[Policy]
+) -> Policy | None:
+    """The version that a lease was granted under, whether or not it still holds.
+
+    Of a version that holds no longer, windows as staff had changed them are not kept: it has those
+    of its text and those of the version that holds.
+    """
+    now = next((policy for policy in active if policy.id == policy_id), None)
+    if now is not None and now.version == version:
+        return now
+    row = session.get(AppliedPolicy, (policy_id, version))
+    if row is None:
+        return DEFAULT if policy_id == DEFAULT.id else None
+    policy = load(row.document)
+    return policy if now is None else policy.with_windows([*policy.windows, *now.windows])
 
 
 def lock_policy(session: Session, policy_id: str) -> AppliedPolicy | None:

@@ -25,7 +25,7 @@ from core.settlement import NO_SHOW, Settlement
 from core.states import TERMINAL_JOB, LeaseState
 from core.tables.agendas import Agenda
 from core.tables.base import Document
-from core.tables.jobs import Job
+from core.tables.jobs import Event, Job
 from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
@@ -274,6 +274,14 @@ def cancel(
     _give_back(session, lease, lease.hold_start)
     appointments.void(session, lease.id)
     return True
+
+
+def cancelled_by(session: Session, lease: Lease) -> str:
+    """Id of who cancelled a lease: its owner, staff, or a process."""
+    query = select(Event.actor).where(
+        Event.subject == lease.id, Event.to_state == LeaseState.CANCELLED
+    )
+    return session.scalars(query).one()
 
 
 def refund(session: Session, lease: Lease, *, why: str, message: str, now: datetime) -> None:

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Row, Select, and_, bindparam, func, or_, select
+from sqlalchemy import Row, Select, and_, bindparam, func, literal, or_, select
 from sqlalchemy.orm import Session
 
 from core.active_policies import active_policies
@@ -37,8 +37,8 @@ from core.policy.verdict import (
     Verdict,
 )
 from core.states import LIVE_LEASE, LeaseState, NodeState
-from core.tables.kinds import Role
-from core.tables.leases import Lease, Occupancy
+from core.tables.kinds import OfferState, Role
+from core.tables.leases import Lease, Occupancy, Offer
 from core.tables.nodes import Node
 from core.tables.people import Grant as GrantRow
 from core.tables.people import Lab, Membership, User
@@ -84,6 +84,23 @@ LEASES = (
 )
 LEASES_OF_USER = LEASES.where(Lease.user_id == bindparam("user_id"))
 LEASES_OF_LABS = LEASES.where(Lease.lab_id.in_(bindparam("lab_ids", expanding=True)))
+LAB = (  # the one that a person's leases are counted for
+    select(Membership.user_id, func.min(Membership.lab_id).label("lab_id"))
+    .group_by(Membership.user_id)
+    .subquery()
+)
+OFFERED = (
+    select(Offer.id, Offer.user_id, LAB.c.lab_id, literal("booked").label("kind"))
+    .add_columns(literal(LeaseState.BOOKED).label("state"), literal(True).label("counts"))
+    .add_columns(Offer.hold_start, Offer.hold_end.label("end"), Offer.created_at)
+    .add_columns(Node.id.label("node_id"), Node.name, Node.class_name)
+    .join(Node, Node.id == Offer.node_id)
+    .outerjoin(LAB, LAB.c.user_id == Offer.user_id)
+    .where(Offer.state == OfferState.OPEN)
+    .order_by(Offer.hold_start, Offer.id)
+)
+OFFERED_TO_USER = OFFERED.where(Offer.user_id == bindparam("user_id"))
+OFFERED_TO_LABS = OFFERED.where(LAB.c.lab_id.in_(bindparam("lab_ids", expanding=True)))
 
 
 class Judge:
@@ -104,10 +121,8 @@ class Judge:
             lock_labs(session, self.member)
         self._holds: dict[str, tuple[Span, ...]] = {}
         since = min(counted_since(policy, now) for policy in policies)
-        self.own = leases_of_user(session, user_id, since=since)
-        self._lab = (
-            leases_of_labs(session, self.member.lab_ids, since=since) if looks_at_labs else ()
-        )
+        self.own = held_by_user(session, user_id, since=since)
+        self._lab = held_by_labs(session, self.member.lab_ids, since=since) if looks_at_labs else ()
         self._cancels: dict[str, int] = {}
         self._missed: dict[int, tuple[datetime, ...]] = {}
 
@@ -296,6 +311,21 @@ def leases_of_labs(
 ) -> tuple[LeaseFact, ...]:
     """The same, of all who belong to these labs."""
     return _facts(session, LEASES_OF_LABS, {"lab_ids": sorted(lab_ids), "since": since})
+
+
+def held_by_user(session: Session, user_id: str, *, since: datetime) -> tuple[LeaseFact, ...]:
+    """A person's leases, and what the waitlist holds for them: it counts like a lease, so that
+    nobody is offered more than they may take."""
+    offered = _facts(session, OFFERED_TO_USER, {"user_id": user_id})
+    return leases_of_user(session, user_id, since=since) + offered
+
+
+def held_by_labs(
+    session: Session, lab_ids: Collection[str], *, since: datetime
+) -> tuple[LeaseFact, ...]:
+    """The same, of all who belong to these labs."""
+    offered = _facts(session, OFFERED_TO_LABS, {"lab_ids": sorted(lab_ids)})
+    return leases_of_labs(session, lab_ids, since=since) + offered
 
 
 def leases_of_all(session: Session, *, since: datetime) -> tuple[LeaseFact, ...]:

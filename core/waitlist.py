@@ -249,7 +249,7 @@ def accept(
     _free(session, made)
     node = session.get_one(Node, made.node_id)
     judge = Judge(session, made.user_id, now=now, lock=True)
-    verdict = judge.verdict(node, made.hold_start, made.hold_end)
+    verdict = judge.verdict(node, made.hold_start, made.hold_end, replaces=[made.id])
     if not verdict.ok:
         return None, verdict
     lease = leases.take(

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from api.admin.cleanup_schemas import Selector, Wrong
 from api.people.users import find_lab, find_user
-from core.active_policies import active_policies
+from core.active_policies import active_policies, granted_under
 from core.cleaning import Removed, fewest
 from core.errors import NotFound
 from core.leases import no_shows
@@ -110,7 +110,7 @@ def find(
                 spared=_spared(lease, selector),
                 settlement=of_staff_delete(
                     rule=fault.rule if fault.code in VIOLATIONS else None,
-                    rules=faults.policy(user.id, node).cancel,
+                    rules=faults.policy(lease, node).cancel,
                     why=why,
                 ),
             )
@@ -197,7 +197,8 @@ class _Faults:
         self._now = now
         self._policies = active_policies(session)
         self._members: dict[str, Member] = {}
-        self._situations: dict[tuple[str, str], Situation] = {}
+        self._situations: dict[tuple[str, str, int], Situation] = {}
+        self._granted: dict[tuple[str, int], Policy | None] = {}
 
     def of(self, rows: Sequence[Row]) -> dict[str, Fault]:
         """The first thing that is wrong with each lease, by its id."""
@@ -213,9 +214,16 @@ class _Faults:
                 faults[lease.id] = found
         return faults
 
-    def policy(self, user_id: str, node: Node) -> Policy:
-        """The policy that judges this person on that node."""
-        return policy_for(self._member(user_id), ref_of(node), self._policies)
+    def policy(self, lease: Lease, node: Node) -> Policy:
+        """The version that the lease was granted under: what it allowed then was promised. The
+        policy that holds now for leases that were granted under none."""
+        now = policy_for(self._member(lease.user_id), ref_of(node), self._policies)
+        if lease.policy_id is None or lease.policy_version is None:
+            return now
+        key = (lease.policy_id, lease.policy_version)
+        if key not in self._granted:
+            self._granted[key] = granted_under(self._session, *key, self._policies)
+        return self._granted[key] or now
 
     def _single(self, lease: Lease, user: User, node: Node) -> Iterator[Fault]:
         wrong = self._selector.wrong
@@ -285,7 +293,7 @@ class _Faults:
         return faults
 
     def _no_show(self, lease: Lease, user: User, node: Node) -> Iterator[Fault]:
-        rules = self.policy(user.id, node).no_show
+        rules = self.policy(lease, node).no_show
         after = timedelta(minutes=rules.reclaim_after_min or IDLE_AFTER / timedelta(minutes=1))
         if lease.state is LeaseState.ACTIVE:
             waited = self._now - lease.hold_start
@@ -330,8 +338,8 @@ class _Faults:
             )
 
     def _reasons(self, lease: Lease, node: Node, removed: Removed) -> Iterator[Reason]:
-        """The rules that a lease breaks today, if those in `removed` are no longer there."""
-        policy = self.policy(lease.user_id, node)
+        """The rules of its own version that a lease breaks today, without those in `removed`."""
+        policy = self.policy(lease, node)
         request = Request(
             member=self._member(lease.user_id),
             node=ref_of(node),
@@ -343,7 +351,7 @@ class _Faults:
         return (reason for reason in verdict.reasons if reason.code not in PASSING)
 
     def _situation(self, user_id: str, policy: Policy) -> Situation:
-        key = (user_id, policy.id)
+        key = (user_id, policy.id, policy.version)
         if key not in self._situations:
             member = self._member(user_id)
             since = counted_since(policy, self._now)

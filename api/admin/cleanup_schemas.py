@@ -21,7 +21,8 @@ class Wrong(StrEnum):
     EXPIRED_WINDOW = "expired_window"
     """It lies outside every window in which its node may be used."""
     UNFIT = "unfit"
-    """The policy of now would not allow it for another reason, such as its length."""
+    """The policy version that it was granted under would not allow it for another reason, such as
+    its length."""
     NO_SHOW = "no_show"
     """Nothing has run in it since it began, or its owner did not show up too often."""
     IDLE = "idle"

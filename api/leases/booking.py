@@ -118,6 +118,11 @@ def restore(session: Session, lease: Lease, person: Person, *, now: datetime) ->
     """Book a cancelled block again, if it is still free: the new lease's id."""
     if lease.state is not LeaseState.CANCELLED:
         raise Conflict(f"{lease.id} is {lease.state}; only a cancelled lease can be restored.")
+    if leases.cancelled_by(session, lease) != lease.user_id:
+        raise Forbidden(
+            f"{lease.id} was not cancelled by its owner: {lease.reason} Only staff can undo that.",
+            code="not_cancelled_by_owner",
+        )
     node = session.get_one(Node, lease.node_id)
     block = Block(node=node.name, start=lease.hold_start, end=lease.hold_end)
     message = f"Restored by {person.name}."

@@ -20,8 +20,8 @@ from core.policy.grid import HOUR, hour_ceiling
 from core.policy.verdict import NodeRef, Request, Situation
 from core.situation import (
     counted_since,
-    leases_of_labs,
-    leases_of_user,
+    held_by_labs,
+    held_by_user,
     member_of,
     ref_of,
 )
@@ -62,8 +62,8 @@ def _quotas(session: Session, user_id: str, now: datetime) -> list[QuotaView]:
         since = counted_since(policy, now)
         situation = Situation(
             now=now,
-            own=leases_of_user(session, user_id, since=since),
-            lab=leases_of_labs(session, member.lab_ids, since=since),
+            own=held_by_user(session, user_id, since=since),
+            lab=held_by_labs(session, member.lab_ids, since=since),
         )
         left = quotas.left(Asked.of(request, situation, policy), granted=False)
         views.append(

@@ -21,6 +21,7 @@ from core.tables.people import User
 from core.tables.policies import AppliedPolicy, PoolWindow
 from tests.api.conftest import World
 from tests.api.shapes import job_spec, place
+from tests.api.times import next_hour
 
 COURSE = """
 policy: {{id: course, version: {version}, zone: UTC}}
@@ -239,16 +240,65 @@ def test_edge_66_of_who_is_over_quota_the_fewest_go_the_newest_first(world: Worl
     assert removed.details["after"]["state"] == "cancelled"
 
 
-def test_edge_67_a_lower_quota_is_for_new_requests_until_staff_look(world: World) -> None:
-    add_nodes(world.database, "box-2", "box-3")
-    apply_policy(world, slots=2, version=3)
-    old = lease_of(world, "ann", 5, age_h=2)
-    newer = lease_of(world, "ann", 5, node="box-2", age_h=1)
-    assert preview(world, "over_quota")["rows"] == []
-    apply_policy(world, slots=1, version=4)
-    assert states(world) == {old: "booked", newer: "booked"}
-    plan = preview(world, "over_quota")
-    assert going(plan) == [newer]
+LAB = """
+policy: {{id: lab, version: {version}, zone: UTC, in_flight: grandfather}}
+pools:
+  small: {{nodes: [box], hours: [1, {hours}]}}
+quotas:
+  open: {{max_open_leases: {limit}}}
+cancel: {{staff_delete: {{violation: refund_none, maintenance: refund}}}}
+"""
+
+
+def post_policy(world: World, **numbers: int) -> dict[str, Any]:
+    yaml = {"Content-Type": "application/yaml"}
+    answer = world.staff.post("/v1/policies", content=LAB.format(**numbers), headers=yaml)
+    assert answer.status_code == 200, answer.text
+    plan: dict[str, Any] = answer.json()
+    return plan
+
+
+def book(world: World, more: int, hours: int = 1) -> tuple[int, Any]:
+    block = {"node": "box", "start": next_hour(more), "hours": hours}
+    answer = world.ann.post("/v1/leases", json=block)
+    return answer.status_code, answer.json().get("id", answer.json().get("code"))
+
+
+def test_edge_67_what_a_new_version_promised_to_keep_no_clean_up_takes(world: World) -> None:
+    post_policy(world, version=1, hours=3, limit=3)
+    kept = [book(world, more, hours)[1] for more, hours in ((2, 1), (4, 3), (8, 1))]
+    plan = post_policy(world, version=2, hours=2, limit=1)
+    assert (plan["in_flight"], plan["num_refused"]) == ("grandfather", 2)
+    found = preview(world, "over_quota", "unfit", "expired_window")
+    assert found["rows"] == []
+    assert apply(world, found)["removed"] == 0
+    assert states(world) == dict.fromkeys(kept, "booked")
+    assert book(world, 12) == (422, "too_many_open")  # new requests hear the new version
+    # Under the same version a lease that its owner may no longer have is found.
+    world.ann.delete(f"/v1/leases/{kept[0]}")
+    world.ann.delete(f"/v1/leases/{kept[1]}")
+    world.ann.delete(f"/v1/leases/{kept[2]}")
+    first, new = book(world, 2)[1], lease_of(world, "ann", 20)
+    assert going(preview(world, "over_quota")) == [new]
+    assert first in states(world)
+
+
+def test_what_staff_removed_only_staff_give_back(world: World) -> None:
+    lease_id = book(world, 5)[1]
+    plan = preview(world, user="ann")
+    apply(world, plan)
+    refused = world.ann.post(f"/v1/leases/{lease_id}/restore")
+    assert (refused.status_code, refused.json()["code"]) == (403, "not_cancelled_by_owner")
+    assert states(world) == {lease_id: "cancelled"}
+    undone = world.staff.post(f"/v1/admin/cleanups/{plan['id']}/undo").json()
+    back = undone["rows"][0]["restored_as"]
+    assert states(world) == {lease_id: "cancelled", back: "booked"}
+    with world.database.read() as session:
+        entries = session.scalars(select(AuditEntry).where(AuditEntry.subject == back)).all()
+    assert [entry.action for entry in entries] == ["cleanup.restore"]
+    # What its owner cancels after that is the owner's again.
+    world.ann.delete(f"/v1/leases/{back}")
+    assert world.ann.post(f"/v1/leases/{back}/restore").status_code == 201
 
 
 def test_windows_that_are_over_and_blocks_that_no_longer_fit(world: World) -> None:

@@ -103,6 +103,20 @@ def test_nobody_waits_for_what_no_waiting_can_give(world: World) -> None:
     assert "not 5" in refused["detail"]
 
 
+def test_nobody_is_offered_more_than_they_may_take(world: World) -> None:
+    yaml = {"Content-Type": "application/yaml"}
+    rules = RULES.replace("[2, 3]", "[2]").replace("period: day", "period: window")
+    assert world.staff.post("/v1/policies", content=rules, headers=yaml).status_code == 200
+    wishes = [join(world, world.bob, more) for more in (4, 8)]
+    serve(world, wishes[0]["id"])
+    with world.database.read() as session:
+        second = session.get_one(Wait, wishes[1]["id"])
+        assert waitlist.find(session, second, now=utc_now()) is None
+    refused = world.bob.post("/v1/leases", json=block(more=12)).json()
+    assert refused["code"] == "quota_main"
+    assert world.bob.post(f"/v1/waitlist/{wishes[0]['id']}/accept").status_code == 201
+
+
 def test_a_declined_offer_goes_to_the_next_and_a_left_one_is_free(world: World) -> None:
     first, second = join(world, world.bob), join(world, world.ann)
     serve(world, first["id"])
