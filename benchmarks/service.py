@@ -1,15 +1,13 @@
-"""What the API takes: submissions and metric points per second, a long chart, idle memory.
+"""What the platform takes: submissions and metric points per second, a long chart, idle memory.
 
-Each figure is taken on SQLite and on PostgreSQL, in turn, with fsync on. The clients are processes
-of the same machine, so the rates are lower bounds.
+Each figure is taken on SQLite and on PostgreSQL, in turn, with fsync on, on the whole platform as
+`trainyard up` starts it: broker, API, scheduler, and this machine's worker with its launchers. The
+clients are processes of the same machine, so the rates are lower bounds.
 """
 
 import http.client
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -34,14 +32,15 @@ from core.states import LIVE_ATTEMPT
 from core.tables.jobs import Attempt
 from core.tables.kinds import LinkKind, Role, Scope, TokenKind
 from core.tables.people import User
-from standalone import valkey
-from standalone.children import Child
-from standalone.processes import listen
+from standalone.data_directory import DataDirectory
+from standalone.processes import describe, listen
 from tests.postgresql import running_server
 from tests.running import running_platform, wait_for
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
 CLIENTS = 8
+SETTLED_S = 10.0
+LAUNCHERS = ("warm", "spawner")
 KEYS = ("loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "tps", "data_time_s", "loss_max")
 
 
@@ -101,20 +100,39 @@ def long_chart(served: Served, attempt: dict[str, object]) -> float:
 
 
 def idle_memory() -> dict[str, float]:
-    """Proportional set size in MB of each process of an idle platform, after a first job's worth
-    of requests; the warm launcher is told apart."""
+    """Proportional set size in MiB of everything that `trainyard up` starts, itself included.
+
+    Weighed after 50 requests, once nothing has changed by 1 % for SETTLED_S: the warm launcher
+    needs seconds to import torch.
+    """
     with running_platform() as platform:
         with platform.http() as http:
             for _ in range(50):
                 http.get("/v1/jobs").raise_for_status()
-        sizes = {}
+        names = {platform.up_pid(): "up"}
         for name in ("valkey", "api", "scheduler", "worker"):
-            process = platform.process(name)
-            sizes[name] = _pss_mb(process)
-            for child in process.children(recursive=True):
-                is_warm = any("warm" in part for part in child.cmdline())
-                key = "warm launcher" if is_warm else name
-                sizes[key] = sizes.get(key, 0.0) + _pss_mb(child)
+            names[platform.process(name).pid] = name
+        sizes, since = _weigh(platform.up_pid(), names), time.monotonic()
+        while time.monotonic() - since < SETTLED_S:
+            time.sleep(1)
+            now = _weigh(platform.up_pid(), names)
+            if abs(sum(now.values()) - sum(sizes.values())) > 0.01 * sum(sizes.values()):
+                sizes, since = now, time.monotonic()
+        return sizes
+
+
+def _weigh(up: int, names: dict[int, str]) -> dict[str, float]:
+    sizes: dict[str, float] = {}
+    parent = psutil.Process(up)
+    for process in [parent, *parent.children(recursive=True)]:
+        try:
+            words = process.cmdline()
+            size = process.memory_full_info().pss / (1 << 20)
+        except psutil.NoSuchProcess:
+            continue
+        launcher = next((kind for kind in LAUNCHERS if f"worker.{kind}" in words), None)
+        name = names.get(process.pid) or launcher or "others"
+        sizes[name] = sizes.get(name, 0.0) + size
     return sizes
 
 
@@ -135,50 +153,31 @@ def serving(kind: str) -> Iterator[Served]:
 def _served_on(database_url: str, folder: Path) -> Iterator[Served]:
     database = Database(database_url)
     upgrade(database)
-    broker = Child("valkey", valkey.command(folder), {}, folder / "valkey.log")
+    data = DataDirectory(folder)
+    data.create()
     listener = listen(None)
-    port = listener.getsockname()[1]
-    api = Child(
-        "api",
-        [sys.executable, "-m", "api.main"],
-        {
-            "TRAINYARD_DATABASE_URL": database_url,
-            "TRAINYARD_REDIS_URL": valkey.url(folder),
-            "TRAINYARD_STORE": str(folder / "store"),
-            "TRAINYARD_PORT": str(port),
-            "TRAINYARD_LISTEN_FD": str(listener.fileno()),
-            "TRAINYARD_SUBMISSIONS_PER_MINUTE": "100000000",
-            "TRAINYARD_MAX_QUEUED_JOBS": "100000000",
-        },
-        folder / "api.log",
-        [listener.fileno()],
-    )
-    broker.start()
-    api.start()
+    processes = describe(data, listener)
+    for child in (processes.api, processes.scheduler):
+        child.environment = {**child.environment, "TRAINYARD_DATABASE_URL": database_url}
+    processes.api.environment = {
+        **processes.api.environment,
+        "TRAINYARD_SUBMISSIONS_PER_MINUTE": "100000000",
+        "TRAINYARD_MAX_QUEUED_JOBS": "100000000",
+    }
     try:
-        yield _prepared(database, port, folder, database_url)
+        processes.start(_enrolment(database, "this-machine"))
+        yield _prepared(database, data, listener.getsockname()[1], database_url)
     finally:
-        api.stop()
-        broker.stop()
+        processes.stop()
         listener.close()
         database.close()
 
 
-def _prepared(database: Database, port: int, folder: Path, database_url: str) -> Served:
+def _prepared(database: Database, data: DataDirectory, port: int, database_url: str) -> Served:
     """An administrator, and a node that was enrolled and has reported."""
     served = Served("127.0.0.1", port, "", (), "", database_url)
-
-    def ready() -> bool:
-        try:
-            with _connection(served) as connection:
-                connection.request("GET", "/readyz")
-                return connection.getresponse().status == 200
-        except OSError:
-            return False
-
-    wait_for(ready, what="the API")
-    link = wait_for(lambda: _read(folder / "first-start-link"), what="the first-start link")
-    enrol = _enrolment(database)
+    link = data.first_start.read_text()
+    enrol = _enrolment(database, "bench")
     inventory = {
         **{"hostname": "bench", "cores": 64, "memory_gib": 256.0, "gpus": [], "slots": 64},
         **{"python": "3.11", "torch": "2.13.0"},
@@ -226,36 +225,40 @@ def _add_users(database: Database) -> tuple[str, ...]:
 
 
 def running_attempt(served: Served) -> dict[str, object]:
-    """Submit a job, let a scheduler start it on the fake node; its (job, epoch)."""
+    """Submit a job for the fake node and wait until the scheduler starts it; its (job, epoch)."""
     with _connection(served) as connection:
-        job = _ask(connection, "POST", "/v1/jobs", served.user_token, _body(), 201)
-        environment = {
-            **os.environ,
-            "TRAINYARD_DATABASE_URL": served.database_url,
-            "TRAINYARD_REDIS_URL": "unix:///nowhere?db=0",
-        }
-        scheduler = subprocess.Popen(
-            [sys.executable, "-m", "scheduler.main"],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        database = Database(served.database_url)
-        try:
+        nodes = _ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
+        assert isinstance(nodes, list)
+        [fake] = [node for node in nodes if node["name"] == "bench"]
+        wanted = {**_body()}
+        resources = wanted["resources"]
+        assert isinstance(resources, dict)
+        wanted["resources"] = {**resources, "node_class": fake["node_class"]}
+        job = _ask(connection, "POST", "/v1/jobs", served.user_token, wanted, 201)
+    database = Database(served.database_url)
 
-            def assigned() -> bool:
-                with database.read() as session:
-                    found = session.query(Attempt).filter(
-                        Attempt.job_id == str(job["id"]), Attempt.state.in_(LIVE_ATTEMPT)
-                    )
-                    return found.first() is not None
+    def assigned() -> bool:
+        with database.read() as session:
+            found = session.query(Attempt).filter(
+                Attempt.job_id == str(job["id"]), Attempt.state.in_(LIVE_ATTEMPT)
+            )
+            return found.first() is not None
 
-            wait_for(assigned, what="an attempt")
-        finally:
-            scheduler.terminate()
-            scheduler.wait()
-            database.close()
+    try:
+        wait_for(assigned, what="an attempt")
+    finally:
+        database.close()
     return {"job_id": job["id"], "epoch": 1}
+
+
+def drain(served: Served) -> None:
+    """Take every node out of use: what is submitted then queues, and no training competes."""
+    with _connection(served) as connection:
+        nodes = _ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
+        assert isinstance(nodes, list)
+        for node in nodes:
+            path = f"/v1/admin/nodes/{node['id']}/drain"
+            _ask(connection, "POST", path, served.user_token, {"reason": "measured"}, 200)
 
 
 def _submit_for(served: Served, seconds: float, tokens: tuple[str, ...]) -> list[float]:
@@ -297,19 +300,15 @@ def _body() -> dict[str, object]:
     return {**yaml.safe_load(EXAMPLE.read_text()), "name": "bench"}
 
 
-def _read(path: Path) -> str | None:
-    return path.read_text() if path.exists() else None
-
-
-def _enrolment(database: Database) -> str:
-    """The secret with which the fake node joins."""
+def _enrolment(database: Database, name: str) -> str:
+    """The secret with which a node joins."""
     with database.write() as session:
         _, secret = issue_link(
             session,
             kind=LinkKind.ENROL,
             now=utc_now(),
             lifetime=timedelta(hours=1),
-            node_name="bench",
+            node_name=name,
         )
     return secret
 
@@ -339,7 +338,3 @@ def _ask(
     content = answer.read()
     assert answer.status == expected, f"{method} {path}: {answer.status} {content[:500]!r}"
     return dict(json.loads(content))
-
-
-def _pss_mb(process: psutil.Process) -> float:
-    return float(process.memory_full_info().pss) / 1e6
