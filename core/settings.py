@@ -141,5 +141,6 @@ class WorkerSettings(_Settings):
     """What one script may have written at a time."""
     script_files: int = Field(default=1_000_000, ge=100)
     script_processes: int = Field(default=4096, ge=16)
-    script_memory_gib: float | None = Field(default=None, gt=0)
-    """Bounded where cgroups can. None: nine tenths of the machine's."""
+    job_memory_gib: float | None = Field(default=None, ge=0.25)
+    """What one job may use of this node's memory. None: what is left when it starts, but for a
+    reserve."""

@@ -76,6 +76,8 @@ class Actor:
     peers: Peers
     log_bytes: int
     """Of each stream of each rank that are kept."""
+    memory_bytes: int | None
+    """Of one job at most; None: as much as the machine has."""
     wake: threading.Event
     spool: threading.Event
     """Wakes the spool: there is a new attempt to look after."""
@@ -192,6 +194,7 @@ class Actor:
             interface="" if order.gang is None else self.peers.interface,
             script=is_script,
             log_bytes=self.log_bytes,
+            memory_bytes=self.memory_bytes,
         )
         write_atomically(attempt.start_file, json_bytes(start))
         known.spawns += 1

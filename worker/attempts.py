@@ -75,6 +75,8 @@ class Start(Kept):
     """The network interface that leads to the other nodes, where there are any."""
     log_bytes: int = Field(default=LOG_BYTES, ge=4096)
     """Kept of each stream of each rank: of a longer one its first and its last half."""
+    memory_bytes: int | None = Field(default=None, ge=1)
+    """That all its processes here may use at most; None: as much as the machine has."""
 
     @property
     def global_ranks(self) -> range:

@@ -24,7 +24,7 @@ from worker.launch import (
     read_error,
     trainer_arguments,
 )
-from worker.process_tree import Cgroup
+from worker.resource_limits import ResourceLimits
 
 
 @dataclass
@@ -43,7 +43,7 @@ class ForkLauncher:
 
     attempt: Attempt
     start_order: Start
-    cgroup: Cgroup | None
+    limits: ResourceLimits
     lock: int
     """Descriptor of the shim's lock: a rank must not keep it."""
     ranks: list[ForkedRank] = field(default_factory=list)
@@ -63,7 +63,7 @@ class ForkLauncher:
             self.ranks.append(ForkedRank(rank, pid))
 
     def _become_rank(self, rank: int, address: str, port: int) -> NoReturn:
-        in_child(self.cgroup, signal.SIGKILL)
+        in_child(self.limits, signal.SIGKILL)
         os.close(self.lock)
         run_rank(self.attempt, self.start_order, rank=rank, address=address, port=port)
 

@@ -5,11 +5,11 @@ import socket
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
-import psutil
 import pynvml
 
 from core.messages import Gpu, Inventory
 from worker.boot import cores
+from worker.memory import machine
 from worker.sandbox import Found
 
 GIB = 1 << 30
@@ -21,7 +21,7 @@ def take_inventory(slots: int | None, sandbox: Found) -> Inventory:
     return Inventory(
         hostname=socket.gethostname(),
         cores=cores(),
-        memory_gib=round(psutil.virtual_memory().total / GIB, 2),
+        memory_gib=round(machine().total / GIB, 2),
         gpus=gpus,
         slots=len(gpus) or slots or cores(),
         python=platform.python_version(),

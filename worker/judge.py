@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from core.states import Outcome
 from strategies.run_directory import ExitCode, Result
+from worker.memory import MemoryUse
 
 # What a healthy rank says when another one is gone.
 PEER_IS_GONE = re.compile(
@@ -23,7 +24,13 @@ PEER_TIMED_OUT = re.compile(r"Timed out waiting|monitoredBarrier|[Ss]ocket timeo
 NAMED_BY_PREFLIGHT = re.compile(r"^preflight: rank (\d+)\b")
 KILLERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 LONGEST_MESSAGE = 600
-OUT_OF_MEMORY_ERROR = re.compile(r"(^|\.)(OutOfMemoryError|MemoryError)$")
+# Of Python, of torch (on a GPU, on a CPU), of the system; of "type: message".
+OUT_OF_MEMORY_ERROR = re.compile(
+    r"^([\w.]+\.)?(OutOfMemoryError|(_Array)?MemoryError)\b|"
+    r"DefaultCPUAllocator: can't allocate memory|"
+    r"^([\w.]+\.)?OSError: \[Errno 12\]"
+)
+GIB = 1 << 30
 SCRIPT_ENDED = "The script ended well."
 # An entry of the table that torchrun prints when ranks have failed.
 FAILURE = re.compile(
@@ -85,6 +92,13 @@ class Stop:
     """It had to be ended by SIGKILL."""
 
 
+class Planned(NamedTuple):
+    """What the plan had said of the memory of one rank."""
+
+    needed_gib: float
+    capacity_gib: float
+
+
 @dataclass(frozen=True)
 class Evidence:
     """All that the shim has seen."""
@@ -97,6 +111,10 @@ class Evidence:
     stop: Stop | None = None
     ran_out_of_memory: bool = False
     """The kernel has killed a process of this node for want of memory meanwhile."""
+    memory: MemoryUse | None = None
+    """What they had used when they were ended for it."""
+    planned: Planned | None = None
+    """Of a training."""
     launcher_failure: str = ""
     """Why no rank could be started."""
     launcher_code: int | None = None
@@ -133,6 +151,8 @@ def judge(evidence: Evidence) -> Verdict:
         return Verdict(Outcome.SUCCEEDED, sentence, code=0)
     if evidence.stop is not None:
         return Verdict(evidence.stop.reason, _stopped_sentence(evidence))
+    if evidence.memory is not None:
+        return _used_up_its_memory(evidence, evidence.memory, failed)
     if evidence.launcher_failure:
         return Verdict(
             Outcome.START_FAILED,
@@ -150,6 +170,34 @@ def judge(evidence: Evidence) -> Verdict:
         )
     culprit = min(failed, key=_guilt)
     return _verdict_on(culprit, failed, evidence)._replace(guilt=_guilt(culprit)[0])
+
+
+def _used_up_its_memory(
+    evidence: Evidence, memory: MemoryUse, failed: Sequence[RankEvidence]
+) -> Verdict:
+    culprit = min(failed, key=_guilt, default=evidence.ranks[0] if evidence.ranks else None)
+    reached = memory.most_bytes >= 0.98 * memory.bound_bytes  # a page more would be too much
+    beside = "" if reached else ", and others had the rest of the machine's"
+    sentence = (
+        f"The job ran out of memory on {evidence.node}{_where(evidence)}: it used "
+        f"{used_of(memory.most_bytes, memory.bound_bytes)}{beside}. "
+        f"{_advice(evidence)}"
+    ).rstrip()
+    rank = None if culprit is None else culprit.rank
+    return Verdict(Outcome.OUT_OF_MEMORY, sentence, rank, guilt=0)
+
+
+def _advice(evidence: Evidence) -> str:
+    """What to do about too little memory, and what the plan had said."""
+    if evidence.is_script:
+        return "Keep less in memory at a time, or take a node with more."
+    if evidence.planned is None:
+        return ""
+    needed, capacity = evidence.planned
+    return (
+        f"The plan had said {needed:.2f} GiB for each rank, of {capacity:.2f} GiB. Take a smaller "
+        "micro_batch_size, or split the model over more ranks."
+    )
 
 
 def _verdict_on(
@@ -212,9 +260,10 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> Verdict:
         sentence = f"The node {evidence.node} is not equipped for it: {_short(error.message)}"
         return Verdict(outcome, sentence, None, None, code)
     if outcome is Outcome.OUT_OF_MEMORY:
-        return Verdict(
-            outcome, f"{who} ran out of memory{_where(evidence)}{said}", culprit.rank, None, code
-        )
+        sentence, advice = f"{who} ran out of memory{_where(evidence)}{said}", _advice(evidence)
+        if advice:
+            sentence = f"{sentence.rstrip('.')}. {advice}"
+        return Verdict(outcome, sentence, culprit.rank, None, code)
     ended = "failed" if code is None else f"failed with exit code {code}"
     return Verdict(
         outcome, f"{who} {ended}{_where(evidence)}{said or '.'}", culprit.rank, None, code
@@ -222,9 +271,10 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> Verdict:
 
 
 def _outcome_of(culprit: RankEvidence, evidence: Evidence) -> Outcome:
-    if not evidence.is_script:
-        return OUTCOME_OF_CODE.get(culprit.code, Outcome.USER_ERROR)
-    ran_out = culprit.error is not None and OUT_OF_MEMORY_ERROR.search(culprit.error.type)
+    if not evidence.is_script and culprit.code in OUTCOME_OF_CODE:
+        return OUTCOME_OF_CODE[culprit.code]
+    error = culprit.error
+    ran_out = error is not None and OUT_OF_MEMORY_ERROR.search(f"{error.type}: {error.message}")
     return Outcome.OUT_OF_MEMORY if ran_out else Outcome.USER_ERROR
 
 
@@ -270,6 +320,12 @@ def _stopped_sentence(evidence: Evidence) -> str:
     else:
         return f"{why} before its first step."
     return f"{why}{_where(evidence)}{saved}."
+
+
+def used_of(used: int, bound: int) -> str:
+    """`18.1 of 18.0 GiB`; below 1 GiB in MiB."""
+    unit, name = (GIB, "GiB") if bound >= GIB else (1 << 20, "MiB")
+    return f"{used / unit:,.1f} of {bound / unit:,.1f} {name}"
 
 
 def signal_name(number: int) -> str:

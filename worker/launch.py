@@ -20,7 +20,8 @@ from typing import NoReturn, Protocol
 
 from worker.attempts import Attempt, Start
 from worker.judge import RankError, RankEvidence, codes_in_report
-from worker.process_tree import MARK, Cgroup, descendants, die_with_parent, is_running
+from worker.process_tree import MARK, descendants, die_with_parent, is_running
+from worker.resource_limits import ResourceLimits
 
 MASTER = "127.0.0.1"
 SHUTDOWN_TIMEOUT_S = 25  # of torchrun: its own 30 s would race our SIGKILL, 30 s after SIGTERM
@@ -134,14 +135,12 @@ def free_port() -> int:
     raise OSError(f"none of 200 ports between {LOWEST_PORT} and {HIGHEST_PORT} is free")
 
 
-def in_child(cgroup: Cgroup | None, parent_death: signal.Signals) -> None:
-    """First thing in a process forked from the shim: signals as usual, its cgroup, its leash."""
+def in_child(limits: ResourceLimits, parent_death: signal.Signals) -> None:
+    """First thing in a process forked from the shim: signals as usual, its limits, its leash."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    if cgroup is not None:
-        with contextlib.suppress(OSError):  # found by descent and working directory then
-            cgroup.join(cgroup.ranks)
+    limits.enter()
     die_with_parent(parent_death)
 
 
@@ -184,7 +183,7 @@ class TorchrunLauncher:
 
     attempt: Attempt
     start_order: Start
-    cgroup: Cgroup | None
+    limits: ResourceLimits
     pid: int = 0
     exit_code: int | None = None
     all_ranks_seen: bool = False
@@ -230,7 +229,7 @@ class TorchrunLauncher:
     def _become(self, command: list[str], environment: dict[str, str]) -> NoReturn:
         try:
             # SIGTERM, not SIGKILL: torchrun then takes its ranks along.
-            in_child(self.cgroup, signal.SIGTERM)
+            in_child(self.limits, signal.SIGTERM)
             os.execve(command[0], command, environment)
         except OSError as error:
             sys.stderr.write(f"{command[0]} cannot be started: {error}\n")

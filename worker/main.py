@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import psutil
 import structlog
 from celery import Celery, signals
 from celery.worker import state as celery_state
@@ -43,7 +42,6 @@ TRAINER = "strategies.train"
 MIB, GIB = 1 << 20, 1 << 30
 FLUSH_WITHIN_S = 6.0  # less than a supervisor waits before SIGKILL
 CELERY_RETRY_S = 1.0
-MEMORY_SHARE = 0.9  # of the machine, for a script; the rest keeps the worker alive
 
 log = structlog.get_logger()
 
@@ -121,6 +119,7 @@ def work(
         settings.slots,
         find_peers(settings.peer_address, settings.api_url),
         round(settings.log_mib * MIB),
+        None if settings.job_memory_gib is None else round(settings.job_memory_gib * GIB),
         wake,
         spool_nudge,
     )
@@ -182,11 +181,6 @@ def script_host(settings: WorkerSettings) -> ScriptHost:
         disk_bytes=round(settings.script_disk_gib * GIB),
         files=settings.script_files,
         processes=settings.script_processes,
-        memory_bytes=round(
-            settings.script_memory_gib * GIB
-            if settings.script_memory_gib is not None
-            else MEMORY_SHARE * psutil.virtual_memory().total
-        ),
     )
     return ScriptHost(found, limits, settings.wheels)
 

@@ -96,8 +96,13 @@ def cgroup_for(attempt: Path) -> Cgroup | None:
     mount = _cgroup_mount()
     if mount is None:
         return None
+    return Cgroup(mount / group_of(attempt))
+
+
+def group_of(attempt: Path) -> Path:
+    """The name of an attempt's cgroup, below one of its node's: no other platform has that."""
     node = sha256(str(attempt.parent).encode()).hexdigest()[:12]
-    return Cgroup(mount / f"trainyard-{node}" / attempt.name)
+    return Path(f"trainyard-{node}", attempt.name)
 
 
 def _cgroup_mount() -> Path | None:

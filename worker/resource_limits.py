@@ -1,76 +1,104 @@
-"""Memory and number of processes of one script, bounded by cgroups where this machine lets us.
+"""Memory and number of processes of one attempt, bounded by cgroups where this machine lets us.
 
 With version 2 the attempt's own cgroup takes the limits, where the controllers were delegated. With
-version 1 each controller has a tree of its own, and one more group is made in it.
+version 1 each controller has a tree of its own, and the same folders are made in it. The folder of
+the node, above those of its attempts, bounds the memory of all of them together.
 """
 
 import contextlib
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from worker.process_tree import Cgroup
+from worker.memory import own_groups
+from worker.process_tree import Cgroup, group_of
 
-CGROUPS = Path("/sys/fs/cgroup")
+# The files that hold the limits, by controller.
+VERSION_2 = {"memory": "memory.max", "pids": "pids.max"}
+VERSION_1 = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}
+WITH_SWAP = "memory.memsw.limit_in_bytes"  # of version 1
+NO_SWAP_AND_ALL_AT_ONCE = {"memory.swap.max": "0", "memory.oom.group": "1"}  # of version 2
+FIRST_TO_DIE = "1000"  # of oom_score_adj: before the platform, which has 0
 
 
 @dataclass
 class ResourceLimits:
-    """The limits of the attempt `name`."""
+    """The limits of the attempt in folder `attempt`."""
 
-    name: str
+    attempt: Path
+    cgroup: Cgroup | None
     memory_bytes: int
-    processes: int
+    """Of all its processes."""
+    node_memory_bytes: int
+    """Of all attempts of the node."""
+    processes: int | None = None
+    """None: as many as the system allows."""
+    bounded: dict[str, Path] = field(default_factory=dict)
+    """Where each controller counts the ranks."""
     joined: list[Path] = field(default_factory=list)
     """Groups of version 1 that a process must join."""
 
-    def set(self, cgroup: Cgroup | None) -> list[str]:
-        """Set what can be set; the names of what is bounded."""
-        bounded = [] if cgroup is None else self._set_v2(cgroup)
-        for controller, file, value in (
-            ("memory", "memory.limit_in_bytes", self.memory_bytes),
-            ("pids", "pids.max", self.processes),
-        ):
-            if controller not in bounded and self._set_v1(controller, file, value):
-                bounded.append(controller)
-        return bounded
+    def set(self) -> None:
+        """Set what can be set."""
+        wanted = {"memory": self.memory_bytes, "pids": self.processes}
+        for controller, value in wanted.items():
+            if value is not None and not self._set_v2(controller, value):
+                self._set_v1(controller, value)
 
-    def join(self) -> None:
-        """Move this process into the groups of version 1."""
+    def enter(self) -> None:
+        """Move this process, a rank, into its groups; it dies before the platform does."""
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(FIRST_TO_DIE)
+        if self.cgroup is not None:
+            with contextlib.suppress(OSError):  # found by descent and working directory then
+                self.cgroup.join(self.cgroup.ranks)
         for group in self.joined:
             with contextlib.suppress(OSError):
-                (group / "cgroup.procs").write_text("0")
+                Cgroup.join(group)
 
     def remove(self) -> None:
-        """Take the empty groups away."""
+        """Take the empty groups of version 1 away, the node's with the last one."""
         for group in self.joined:
-            with contextlib.suppress(OSError):
-                group.rmdir()
+            for folder in (group, group.parent):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
 
-    def _set_v2(self, cgroup: Cgroup) -> list[str]:
-        bounded = []
-        for controller, file, value in (
-            ("memory", "memory.max", self.memory_bytes),
-            ("pids", "pids.max", self.processes),
-        ):
-            with contextlib.suppress(OSError):
-                for folder in (cgroup.path.parent, cgroup.path):
-                    (folder / "cgroup.subtree_control").write_text(f"+{controller}")
-                (cgroup.ranks / file).write_text(str(value))
-                bounded.append(controller)
-        return bounded
-
-    def _set_v1(self, controller: str, file: str, value: int) -> bool:
-        mount = CGROUPS / controller
-        if not os.path.exists(mount / "cgroup.procs"):
+    def _set_v2(self, controller: str, value: int) -> bool:
+        if self.cgroup is None:
             return False
-        group = mount / f"trainyard-{self.name}"
+        file = VERSION_2[controller]
         try:
-            group.mkdir(exist_ok=True)
+            for folder in (self.cgroup.path.parent, self.cgroup.path):
+                (folder / "cgroup.subtree_control").write_text(f"+{controller}")
+            (self.cgroup.ranks / file).write_text(str(value))
+        except OSError:
+            return False
+        if controller == "memory":
+            with contextlib.suppress(OSError):
+                (self.cgroup.path.parent / file).write_text(str(self.node_memory_bytes))
+            for name, text in NO_SWAP_AND_ALL_AT_ONCE.items():
+                with contextlib.suppress(OSError):
+                    (self.cgroup.ranks / name).write_text(text)
+        self.bounded[controller] = self.cgroup.ranks
+        return True
+
+    def _set_v1(self, controller: str, value: int) -> None:
+        places = [place for place in own_groups(controller) if (place / "tasks").exists()]
+        if not places:
+            return
+        file = VERSION_1[controller]
+        group = places[0] / group_of(self.attempt)
+        try:
+            group.mkdir(parents=True, exist_ok=True)
             (group / file).write_text(str(value))
         except OSError:
-            with contextlib.suppress(OSError):
-                group.rmdir()
-            return False
+            for folder in (group, group.parent):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            return
+        if controller == "memory":
+            for folder, most in ((group.parent, self.node_memory_bytes), (group, value)):
+                for name in (file, WITH_SWAP):
+                    with contextlib.suppress(OSError):
+                        (folder / name).write_text(str(most))
+        self.bounded[controller] = group
         self.joined.append(group)
-        return True

@@ -29,7 +29,7 @@ from worker.attempts import Attempt, Start, read_model
 from worker.gang_network import INTERFACE, Seat, address_of, fork_relay
 from worker.judge import RankError, RankEvidence, codes_in_report
 from worker.launch import MASTER, PASSED_PREFIXES, in_child
-from worker.process_tree import MARK, Cgroup, descendants
+from worker.process_tree import MARK, descendants
 from worker.resource_limits import ResourceLimits
 from worker.sandbox import Box, Fellows, uid_for
 from worker.script_metrics import ScriptMetrics
@@ -74,7 +74,7 @@ class ScriptLauncher:
 
     attempt: Attempt
     start_order: Start
-    cgroup: Cgroup | None
+    limits: ResourceLimits
     hears_control: bool = False
     pid: int = 0
     exit_code: int | None = None
@@ -97,14 +97,11 @@ class ScriptLauncher:
             ranks=self.start_order.nodes * self.start_order.ranks,
             kept_step=self.run.resume_step,
         )
-        self.limits = ResourceLimits(
-            self.attempt.path.name, self.run.limits.memory_bytes, self.run.limits.processes
-        )
+        self.limits.processes = self.run.limits.processes
 
     def start(self) -> None:
         self.exit_code = None
-        bounded = self.limits.set(self.cgroup)
-        say(f"Sandbox: {self.run.level}. Bounded by cgroups: {', '.join(bounded) or 'nothing'}.")
+        say(f"Sandbox: {self.run.level}.")
         seat = self.seat()
         if seat is None:
             self._enter(self.box(None), None)
@@ -112,7 +109,7 @@ class ScriptLauncher:
         outside, inside = socket.socketpair()
         with outside, inside:
             self.relay_pid = fork_relay(
-                seat, outside, lambda: in_child(self.cgroup, signal.SIGKILL)
+                seat, outside, lambda: in_child(self.limits, signal.SIGKILL)
             )
             self._enter(self.box(Fellows(address_of(seat.position), inside.fileno())), inside)
 
@@ -165,7 +162,7 @@ class ScriptLauncher:
                 "RLIMIT_FSIZE": run.limits.disk_bytes,
                 "RLIMIT_CORE": 0,
             },
-            shm_bytes=run.limits.memory_bytes // 2,
+            shm_bytes=self.limits.memory_bytes // 2,
             gpus=run.gpus,
             uid=uid,
             fellows=fellows,
@@ -242,8 +239,7 @@ class ScriptLauncher:
 
     def _become(self, command: list[str], told: bytes, inherited: socket.socket | None) -> NoReturn:
         try:
-            in_child(self.cgroup, signal.SIGKILL)
-            self.limits.join()
+            in_child(self.limits, signal.SIGKILL)
             memory = os.memfd_create("told")
             os.write(memory, told)
             os.lseek(memory, 0, os.SEEK_SET)
@@ -389,7 +385,6 @@ class ScriptLauncher:
 
     def conclude(self, *, stopped: bool) -> None:
         """After its last process: take the last numbers, keep its output, clear the rest away."""
-        self.limits.remove()
         with contextlib.suppress(OSError):
             self._collect(last=True)
         step = max(self.attempt.last_step(), self.run.resume_step)

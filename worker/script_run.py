@@ -29,8 +29,6 @@ class Limits(Kept):
     files: int = Field(ge=1)
     """Of its own on the disk."""
     processes: int = Field(ge=1)
-    memory_bytes: int = Field(ge=1)
-    """Of all its processes, where the machine's cgroups can count it."""
 
 
 class ScriptRun(Kept):

@@ -21,17 +21,26 @@ from core.clock import boot_s
 from core.messages import ExitRecord, RankExit
 from core.spec import Launcher as LauncherName
 from core.states import Outcome
-from strategies.run_directory import Action, Result, json_bytes, write_control
+from strategies.run_directory import Action, Result, RunPlan, json_bytes, write_control
 from worker.attempts import Attempt, Schedule, ShimState, Start, read_model
 from worker.boot import boot_id
 from worker.deadlines import Due, due
 from worker.fork_launch import ForkLauncher
-from worker.judge import Evidence, RankEvidence, Stop, Verdict, address_in_use, judge
+from worker.judge import (
+    Evidence,
+    Planned,
+    RankEvidence,
+    Stop,
+    Verdict,
+    address_in_use,
+    judge,
+)
 from worker.launch import Launcher, TorchrunLauncher
 from worker.log_cap import LogCap
-from worker.oom import oom_kills
-from worker.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup_for
+from worker.memory import MemoryWatch, machine
+from worker.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup_for, descendants
 from worker.proven import note_end
+from worker.resource_limits import ResourceLimits
 from worker.script_launch import ScriptLauncher
 from worker.script_run import masks_of
 
@@ -87,20 +96,25 @@ class Shim:
         self.attempt, self.start, self.state = attempt, start, state
         self.cgroup = cgroup
         self.tree = ProcessTree(attempt.path, self.cgroup)
+        here = machine()
+        self.limits = ResourceLimits(
+            attempt.path, cgroup, here.bound(start.memory_bytes), here.for_jobs
+        )
         self.launcher: Launcher
         if start.script:
-            self.launcher = ScriptLauncher(attempt, start, cgroup)
+            self.launcher = ScriptLauncher(attempt, start, self.limits)
         elif start.launcher is LauncherName.WARM:
-            self.launcher = ForkLauncher(attempt, start, cgroup, lock)
+            self.launcher = ForkLauncher(attempt, start, self.limits, lock)
         else:
-            self.launcher = TorchrunLauncher(attempt, start, cgroup)
+            self.launcher = TorchrunLauncher(attempt, start, self.limits)
         self.logs = LogCap(attempt.launcher_logs.parent, start.log_bytes, tell=say)
-        self.oom_kills = oom_kills()
         self.schedule: Schedule | None = None
         self.schedule_seen: tuple[int, int] | None = None
         self.done = Due.NOTHING
         self.stop_reason: Outcome | None = None
         self.killed = False
+        self.out_of_memory = False
+        """The ranks were killed for that."""
         self.kill_ranks_at = FAR
         self.kill_tree_at = FAR
         self.told_to_leave = False
@@ -114,6 +128,16 @@ class Shim:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # ignored, it would not end a wait
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        self.limits.set()
+        self.memory = MemoryWatch(
+            self.limits.memory_bytes,
+            self.limits.bounded.get("memory"),
+            processes=lambda: descendants(os.getpid()),
+        )
+        say(
+            f"Memory: {self.limits.memory_bytes / 2**30:.2f} GiB at most. "
+            f"Bounded by cgroups: {', '.join(self.limits.bounded) or 'nothing'}."
+        )
         failure = ""
         evidence: list[RankEvidence] = []
         for _ in range(PORTS_TRIED):
@@ -127,8 +151,10 @@ class Shim:
             if self.stop_reason is not None or not self._lost_its_port(evidence, failure):
                 break
         gone = self.tree.kill(within_s=GONE_WITHIN_S, spare=os.getpid(), reap=self.reap)
+        self.memory.look()
         self.launcher.conclude(stopped=self.stop_reason is not None)
         self.write_exit(evidence, failure, gone=gone)
+        self.limits.remove()
         if self.cgroup is not None:
             with contextlib.suppress(OSError):
                 self.cgroup.join(self.cgroup.path.parents[1])
@@ -146,7 +172,8 @@ class Shim:
                 return
             self.obey_deadlines()
             self.keep_ranks_together()
-            signal.sigtimedwait([signal.SIGCHLD], LOOK_EVERY_S)
+            self.keep_within_memory()
+            signal.sigtimedwait([signal.SIGCHLD], min(LOOK_EVERY_S, self.memory.pause_s))
 
     def reap(self) -> None:
         """Take note of every child that has ended, adopted ones too."""
@@ -198,6 +225,15 @@ class Shim:
         if now >= self.kill_tree_at:
             self.tree.kill(within_s=LOOK_EVERY_S, spare=os.getpid(), reap=self.reap)
 
+    def keep_within_memory(self) -> None:
+        """End all ranks when they have used up their memory, or the machine's."""
+        self.memory.look()
+        if self.memory.exceeded and not self.out_of_memory:
+            self.out_of_memory = True
+            say("The memory is used up: SIGKILL to all ranks.")
+            self.launcher.kill_ranks()
+            self.kill_tree_at = boot_s()
+
     def write_exit(self, evidence: list[RankEvidence], failure: str, *, gone: bool) -> None:
         """Judge, and write exit.json: from then on the attempt is over."""
         stop = None if self.stop_reason is None else Stop(self.stop_reason, killed=self.killed)
@@ -209,7 +245,9 @@ class Shim:
                 result=result,
                 step=self.attempt.last_step(),
                 stop=stop,
-                ran_out_of_memory=oom_kills() > self.oom_kills,
+                memory=self.memory.use(),
+                ran_out_of_memory=self.memory.others_were_killed(),
+                planned=planned(self.attempt) if not self.start.script else None,
                 launcher_failure=failure,
                 launcher_code=self.launcher.code(),
                 breach=self.launcher.breach,
@@ -331,6 +369,12 @@ def exit_record(
         duration_s=max(0.0, duration_s),
         result=result,
     )
+
+
+def planned(attempt: Attempt) -> Planned | None:
+    """What the plan of a training had said of its memory."""
+    run = read_model(attempt.plan, RunPlan)
+    return None if run is None else Planned(run.plan.needed_gib, run.plan.capacity_gib)
 
 
 def last_lines(attempt: Attempt, rank: int | None) -> list[str]:

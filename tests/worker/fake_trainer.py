@@ -96,6 +96,8 @@ class FakeRank:
         self.step += 1
         self.hash = chain(self.hash, self.step)
         self.fail_if_asked()
+        if self.behaviour.get("fill_memory_at_step") == self.step and self.rank == 0:
+            _ = [b"x" * (4 << 20) for _ in range(750)]
         self.look_at_peers()
         if self.rank == 0:
             seed = self.plan.spec.training.seed

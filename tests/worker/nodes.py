@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -99,12 +99,14 @@ class Node:
         """What the fake trainer should do."""
         (self.folder.path / "behaviour.json").write_text(json.dumps(behaviour))
 
-    def start(self, *, trainer: str = "fake_trainer", **environment: str) -> None:
-        """Start the worker. Its standard output goes to `log`."""
+    def start(
+        self, *, trainer: str = "fake_trainer", within: Sequence[str] = (), **environment: str
+    ) -> None:
+        """Start the worker, `within` another command. Its standard output goes to `log`."""
         own = {"TRAINYARD_BOOT_ID": self.boot_id} if self.boot_id else {}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(HERE / "run_worker.py"), trainer],
+                [*within, sys.executable, str(HERE / "run_worker.py"), trainer],
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(map(str, (HERE, TREE, TREE / "client"))),

@@ -8,6 +8,7 @@ from core.states import Outcome
 from strategies.run_directory import Result
 from worker.judge import (
     Evidence,
+    Planned,
     RankError,
     RankEvidence,
     Stop,
@@ -15,6 +16,7 @@ from worker.judge import (
     codes_in_report,
     judge,
 )
+from worker.memory import GIB, MemoryUse
 
 PEER = RankError("RuntimeError", "[../gloo/tcp/pair.cc:547] Connection closed by peer [::1]:1", 1)
 TIMEOUT = RankError("RuntimeError", "Timed out waiting 4000ms for recv operation to complete", 1)
@@ -168,6 +170,39 @@ def test_sigkill_while_the_kernel_reports_no_memory_is_out_of_memory() -> None:
         "Rank 0 on n1 was killed by signal 9 (SIGKILL) before its first step: "
         "the machine had run out of memory."
     )
+
+
+def test_what_was_used_stands_beside_the_bound_and_the_plan() -> None:
+    use = MemoryUse(most_bytes=round(18.1 * GIB), bound_bytes=18 * GIB)
+    ranks = [RankEvidence(0, 1, PEER), RankEvidence(1, -9)]
+    verdict = judge(evidence(*ranks, memory=use, planned=Planned(9.5, 10.8)))
+    assert (verdict.outcome, verdict.culprit_rank) == (Outcome.OUT_OF_MEMORY, 1)
+    assert verdict.reason == (
+        "The job ran out of memory on n1 at step 120: it used 18.1 of 18.0 GiB. The plan had said "
+        "9.50 GiB for each rank, of 10.80 GiB. Take a smaller micro_batch_size, or split the model "
+        "over more ranks."
+    )
+    full = judge(evidence(*ranks, memory=use._replace(most_bytes=9 * GIB), is_script=True))
+    assert full.reason == (
+        "The job ran out of memory on n1 at step 120: it used 9.0 of 18.0 GiB, and others had the "
+        "rest of the machine's. Keep less in memory at a time, or take a node with more."
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RankError("MemoryError", "", 5),
+        RankError("numpy._core._exceptions._ArrayMemoryError", "Unable to allocate 8 EiB", 5),
+        RankError("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB", 5),
+        RankError("RuntimeError", "[enforce fail] DefaultCPUAllocator: can't allocate memory", 5),
+        RankError("OSError", "[Errno 12] Cannot allocate memory", 5),
+    ],
+)
+@pytest.mark.parametrize("is_script", [True, False])
+def test_memory_that_is_refused_is_out_of_memory(error: RankError, is_script: bool) -> None:
+    verdict = judge(evidence(RankEvidence(0, 1, error), is_script=is_script))
+    assert verdict.outcome is Outcome.OUT_OF_MEMORY
 
 
 def test_a_finished_training_has_succeeded_even_if_a_stop_came_late() -> None:

@@ -1,0 +1,192 @@
+"""Memory: what this machine has left, what one attempt may use of it, and what it does use.
+
+A cgroup holds the bound where one can be made (`worker.resource_limits`): the kernel then counts,
+and kills within it. Elsewhere the shim adds up the resident memory of all the attempt's processes.
+Either way the attempt is ended at its bound, and before the machine itself has nothing left: else
+the kernel would choose whom to kill among everything that runs here.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+CGROUPS = Path("/sys/fs/cgroup")
+MIB, GIB = 1 << 20, 1 << 30
+LEAST_BOUND = 256 * MIB  # an attempt that gets less than torch's imports need says so and ends
+LONGEST_PAUSE_S, SHORTEST_PAUSE_S = 0.2, 0.02
+FILLED_PER_S = 8 * GIB  # as fast as a few threads touch new pages
+OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Machine(NamedTuple):
+    """Bytes of memory of this machine, or of the container that this process is in."""
+
+    total: int
+    available: int
+    """Without what the kernel can take back from caches."""
+
+    @property
+    def reserve(self) -> int:
+        """Kept for the platform and the system: a tenth, at least 1 GiB, at most a quarter."""
+        return max(self.total // 10, min(GIB, self.total // 4))
+
+    @property
+    def for_jobs(self) -> int:
+        """All jobs of the node together."""
+        return self.total - self.reserve
+
+    @property
+    def margin(self) -> int:
+        """For what else runs here to grow by."""
+        return self.reserve // 4
+
+    def bound(self, wanted: int | None) -> int:
+        """What one attempt that starts now may use; `wanted` is the administrator's word."""
+        room = min(self.for_jobs, self.available - self.margin)
+        return max(LEAST_BOUND, room if wanted is None else min(room, wanted))
+
+    def is_full(self) -> bool:
+        """Whether the next large allocation may wake the machine's own killer."""
+        return self.available < self.margin // 2
+
+
+def machine() -> Machine:
+    """This machine's memory now. Cgroups above this process can leave it less."""
+    told = Path("/proc/meminfo").read_text()
+    kib = {name: int(number) for name, number in re.findall(r"^(\w+):\s+(\d+) kB$", told, re.M)}
+    found = Machine(1024 * kib["MemTotal"], 1024 * kib["MemAvailable"])
+    for group in own_groups("memory"):
+        limit = read_number(group, "memory.max", "memory.limit_in_bytes")
+        used = read_number(group, "memory.current", "memory.usage_in_bytes")
+        if limit is None or used is None or limit >= found.total:
+            continue
+        left = limit - used + cached_bytes(group)
+        found = Machine(min(found.total, limit), min(found.available, left))
+    return found
+
+
+def own_groups(controller: str) -> list[Path]:
+    """The cgroups of this process that count for `controller`, innermost first; a shim's, which
+    are the attempt's own, left out."""
+    found = []
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, place = line.split(":", 2)
+        mount = CGROUPS / controller if names else CGROUPS
+        if names and controller not in names.split(","):
+            continue
+        inner = Path(place.split("/trainyard-")[0].strip("/"))
+        # In a container the place may be its name outside, and the mount already that folder.
+        found += [mount / above for above in (inner, *inner.parents) if (mount / above).is_dir()]
+    return list(dict.fromkeys(found))
+
+
+def read_number(group: Path, *names: str) -> int | None:
+    """The first of the group's files that is there and holds a number."""
+    for name in names:
+        with contextlib.suppress(OSError, ValueError):
+            return int((group / name).read_text())
+    return None
+
+
+def cached_bytes(group: Path) -> int:
+    """Of files, which the kernel takes back when memory is wanted."""
+    with contextlib.suppress(OSError):
+        found = re.findall(r"^(?:in)?active_file (\d+)$", (group / "memory.stat").read_text(), re.M)
+        return sum(map(int, found))
+    return 0
+
+
+def kills_in(group: Path) -> int:
+    """How many processes of the cgroup the kernel has killed for want of memory."""
+    for name in ("memory.events", "memory.oom_control"):
+        with contextlib.suppress(OSError):
+            found = OOM_KILL.search((group / name).read_text())
+            if found:
+                return int(found[1])
+    return 0
+
+
+def kills_around() -> int:
+    """The same of all that shares this process's memory: its cgroup where it says, else the
+    machine."""
+    for group in own_groups("memory"):
+        if (group / "memory.events").exists() or (group / "memory.oom_control").exists():
+            return kills_in(group)
+    found = OOM_KILL.search(Path("/proc/vmstat").read_text())
+    return int(found[1]) if found else 0
+
+
+def resident_bytes(pids: Iterable[int], *, more_than: int) -> int:
+    """What the processes hold. Pages that they share count once, which is slow to find out: only
+    where the plain sum is `more_than` that."""
+    alive = list(pids)
+    plain = sum(_number(f"/proc/{pid}/statm", r"^\d+ (\d+)") for pid in alive) * PAGE
+    if plain <= more_than:
+        return plain
+    return 1024 * sum(_number(f"/proc/{pid}/smaps_rollup", r"\nPss:\s+(\d+) kB") for pid in alive)
+
+
+def _number(path: str, pattern: str) -> int:
+    with contextlib.suppress(OSError):
+        found = re.search(pattern, Path(path).read_text())
+        return int(found[1]) if found else 0
+    return 0
+
+
+class MemoryUse(NamedTuple):
+    """What an attempt that was ended for its memory had used on this node."""
+
+    most_bytes: int
+    bound_bytes: int
+
+
+@dataclass
+class MemoryWatch:
+    """Looks at one attempt's memory, more often the less is left."""
+
+    bound_bytes: int
+    group: Path | None
+    """The cgroup that holds the bound; None: nothing but this does."""
+    processes: Callable[[], Iterable[int]]
+    most_bytes: int = 0
+    exceeded: bool = False
+    """It has reached its bound, or has left the machine nothing."""
+    pause_s: float = LONGEST_PAUSE_S
+    """Until the next look."""
+    kills_before: int = field(default_factory=kills_around)
+
+    def look(self) -> None:
+        """Measure; see whether it must end."""
+        here = machine()
+        used = self._used()
+        self.most_bytes = max(self.most_bytes, used)
+        left = here.available - here.margin // 2
+        if self.group is None:
+            left = min(left, self.bound_bytes - used)
+        else:
+            self.exceeded |= kills_in(self.group) > 0
+        self.exceeded |= self.group is None and used > self.bound_bytes
+        # Whoever uses next to nothing did not fill the machine.
+        self.exceeded |= here.is_full() and used > here.margin
+        self.pause_s = max(SHORTEST_PAUSE_S, min(LONGEST_PAUSE_S, left / FILLED_PER_S))
+
+    def use(self) -> MemoryUse | None:
+        """For the verdict; None where its memory is not why it ended."""
+        return MemoryUse(self.most_bytes, self.bound_bytes) if self.exceeded else None
+
+    def others_were_killed(self) -> bool:
+        """Whether the kernel has killed for want of memory around here meanwhile."""
+        return kills_around() > self.kills_before
+
+    def _used(self) -> int:
+        if self.group is None:
+            return resident_bytes(self.processes(), more_than=self.bound_bytes)
+        most = read_number(self.group, "memory.peak", "memory.max_usage_in_bytes") or 0
+        self.most_bytes = max(self.most_bytes, most)
+        now = read_number(self.group, "memory.current", "memory.usage_in_bytes") or 0
+        return max(0, now - cached_bytes(self.group))
