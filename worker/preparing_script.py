@@ -1,6 +1,6 @@
 """Getting a script's attempt ready: its code, its environment, its secrets, its folders.
 
-Nothing of the script runs here. What it will own is given to the user that it runs as.
+Nothing of the script runs here. What it will own is given to it by `worker.script_launch`.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ from strategies.run_directory import json_bytes
 from worker.attempts import Attempt
 from worker.environments import CannotBuild, build, requirements_of
 from worker.inventory import gpu_device_numbers
-from worker.sandbox import Found, uid_for
+from worker.sandbox import Found
 from worker.script_launch import RANK, search_path
 from worker.script_run import ENVIRONMENT, Limits, ScriptFolders, ScriptRun
 
@@ -84,9 +84,8 @@ def script_run(
     require_launcher(script, environment)
     if script.secrets:
         _write_secrets(attempt, fetch_secrets())
-    _hand_over(folders, uid_for(attempt.path.name))
-    if resume_from is not None:
-        _let_read(Path(resume_from))
+    for readable in (folders.sdk, *(() if resume_from is None else (Path(resume_from),))):
+        _let_read(readable)
     return ScriptRun(
         script=script,
         ranks=order.plan.ranks_per_node,
@@ -178,14 +177,3 @@ def _let_read(folder: Path) -> None:
     """Let another user read it, whatever the worker's umask is."""
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
-
-
-def _hand_over(folders: ScriptFolders, uid: int | None) -> None:
-    """Give the script what it may write to; let it read the rest, whatever the umask was."""
-    _let_read(folders.sdk)
-    for own in folders.own:
-        for path in [own, *own.rglob("*")]:
-            if path.is_dir():
-                path.chmod(0o755)
-            if uid is not None:
-                os.chown(path, uid, uid)

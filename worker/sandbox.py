@@ -15,7 +15,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,11 +22,10 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from worker.gang_network import GO, INTERFACE, MTU, PREFIX, address_of
+from worker.sandbox_users import user_for_a_while
 
 INIT = Path(__file__).with_name("sandbox_init.py")
 PROBE_WITHIN_S = 20.0
-# Root's scripts run as one of these; no account has them (systemd.io/UIDS-GIDS: unused).
-FIRST_UID, NUM_UIDS = 60_578, 606
 OURS = ("api", "core", "dashboard", "migrations", "scheduler", "standalone", "strategies",
         "trainyard", "worker")  # fmt: skip
 TOP_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # links into /usr, mostly
@@ -202,11 +200,6 @@ def gpu_devices(gpus: Sequence[int], found: Collection[str]) -> list[str]:
     return [f"/dev/{name}" for name in names if name in found]
 
 
-def uid_for(name: str) -> int | None:
-    """Whom the script of the attempt `name` runs as, where the worker is root."""
-    return FIRST_UID + zlib.crc32(name.encode()) % NUM_UIDS if os.geteuid() == 0 else None
-
-
 def system_view() -> list[tuple[Path, str, bool]]:
     """The system and this Python, parents before what lies below them."""
     roots = [
@@ -281,8 +274,25 @@ def why_not(level: Level, *, in_gang: bool = False) -> str:
     program = "bwrap" if level is Level.BUBBLEWRAP else "unshare"
     if shutil.which(program) is None:
         return f"{program} is not installed"
+    try:
+        done = _try_out(level, in_gang=in_gang)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{program}: {error}"
+    if done.returncode == 0 and done.stdout.strip() == b"inside":
+        return ""
+    said = " ".join(done.stderr.decode(errors="replace").split())
+    return (said or f"{program} ended with code {done.returncode}")[:400]
+
+
+def _try_out(level: Level, *, in_gang: bool) -> subprocess.CompletedProcess[bytes]:
+    """Print `inside` from a sandbox of this level."""
     outside, inside = socket.socketpair()
-    with outside, inside, tempfile.TemporaryDirectory(prefix="trainyard-sandbox-") as folder:
+    with (
+        outside,
+        inside,
+        tempfile.TemporaryDirectory(prefix="trainyard-sandbox-") as folder,
+        user_for_a_while() as uid,
+    ):
         os.chmod(folder, 0o755)
         box = Box(
             folder=Path(folder),
@@ -290,24 +300,17 @@ def why_not(level: Level, *, in_gang: bool = False) -> str:
             environment={"PATH": "/usr/bin:/bin"},
             working_folder="/",
             binds=[],
-            uid=uid_for(folder),
+            uid=uid,
             fellows=Fellows(address_of(0), inside.fileno()) if in_gang else None,
         )
         command, told = box.launch(level)
         outside.sendall(GO)
-        try:
-            done = subprocess.run(
-                command,
-                input=told,
-                capture_output=True,
-                timeout=PROBE_WITHIN_S,
-                env={},
-                cwd="/",
-                pass_fds=[inside.fileno()] if in_gang else [],
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"{program}: {error}"
-    if done.returncode == 0 and done.stdout.strip() == b"inside":
-        return ""
-    said = " ".join(done.stderr.decode(errors="replace").split())
-    return (said or f"{program} ended with code {done.returncode}")[:400]
+        return subprocess.run(
+            command,
+            input=told,
+            capture_output=True,
+            timeout=PROBE_WITHIN_S,
+            env={},
+            cwd="/",
+            pass_fds=[inside.fileno()] if in_gang else [],
+        )

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -31,7 +32,8 @@ from worker.judge import RankError, RankEvidence, codes_in_report
 from worker.launch import MASTER, PASSED_PREFIXES, in_child
 from worker.process_tree import MARK, descendants
 from worker.resource_limits import ResourceLimits
-from worker.sandbox import Box, Fellows, uid_for
+from worker.sandbox import Box, Fellows
+from worker.sandbox_users import SandboxUser, take_user
 from worker.script_metrics import ScriptMetrics
 from worker.script_output import MAX_FILES, ScriptOutput
 from worker.script_run import ENVIRONMENT, ScriptFolders, ScriptRun
@@ -80,6 +82,8 @@ class ScriptLauncher:
     exit_code: int | None = None
     breach: str = ""
     """What the script did that it may not: it was ended for that."""
+    user: SandboxUser | None = None
+    """Whom it runs as, held by this process to its end; None where the worker is not root."""
     relay_pid: int = 0
     asked_to_leave: bool = False
     killed: bool = False
@@ -100,6 +104,9 @@ class ScriptLauncher:
         self.limits.processes = self.run.limits.processes
 
     def start(self) -> None:
+        if self.pid == 0:  # once: what the script has changed meanwhile may lead anywhere
+            self.user = take_user() if os.geteuid() == 0 else None
+            hand_over(self.folders.own, None if self.user is None else self.user.uid)
         self.exit_code = None
         say(f"Sandbox: {self.run.level}.")
         seat = self.seat()
@@ -130,7 +137,7 @@ class ScriptLauncher:
     def box(self, fellows: Fellows | None) -> Box:
         """Its sandbox. Makes the files of each rank's output."""
         run, folders = self.run, self.folders
-        uid = uid_for(self.attempt.path.name)
+        uid = None if self.user is None else self.user.uid
         binds = [
             (folders.code, "/job/code", True),
             (folders.output, "/job/output", True),
@@ -422,6 +429,16 @@ class ScriptLauncher:
                 return file.read(64_000).decode(errors="replace")
         except OSError:
             return ""
+
+
+def hand_over(folders: Iterable[Path], uid: int | None) -> None:
+    """Give the script what it may write to, whatever the umask was."""
+    for own in folders:
+        for path in [own, *own.rglob("*")]:
+            if path.is_dir():
+                path.chmod(0o755)
+            if uid is not None:
+                os.chown(path, uid, uid)
 
 
 def traceback_error(log: Path) -> RankError | None:

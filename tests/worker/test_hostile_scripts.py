@@ -22,6 +22,7 @@ from tests.worker.scripts import output_of, script_order
 from worker import sandbox
 from worker.attempts import Key
 from worker.sandbox import Level, why_not
+from worker.sandbox_users import take_user, try_to_take
 
 HOSTILE = (Path(__file__).parent / "hostile.py").read_text()
 FORKS = """
@@ -244,9 +245,11 @@ def test_nothing_of_them_is_left(tried: Tried) -> None:
         left = {path.name for path in (attempt.path / "sandbox").iterdir()}
         assert left <= {"rank"}, left
         assert tried.node.processes(key_of(name)) == set()
-    if os.geteuid() == 0:
-        owned = [pid for pid in os.listdir("/proc") if pid.isdigit() and _uid(pid) >= 60_578]
-        assert [pid for pid in owned if _uid(pid) <= 61_183] == []
+        logs = attempt.rank_logs(0) / "stdout.log"
+        user = try_to_take(logs.stat().st_uid) if os.geteuid() == 0 else None
+        if user is not None:  # None: it is another script's by now
+            assert [pid for pid in os.listdir("/proc") if _uid(pid) == user.uid] == []
+            user.release()
 
 
 def _uid(pid: str) -> int:
@@ -254,6 +257,34 @@ def _uid(pid: str) -> int:
         return os.stat(f"/proc/{pid}").st_uid
     except FileNotFoundError:
         return 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a worker without rights runs scripts as itself")
+def test_two_platforms_on_a_machine_share_no_user(tmp_path: Path) -> None:
+    key, uids = key_of("here"), []
+    apis = [FakeApi(), FakeApi()]
+    nodes = [Node(tmp_path / str(number), api) for number, api in enumerate(apis)]
+    try:
+        for api, node in zip(apis, nodes, strict=True):
+            node.start()
+            api.order(script_order(api, STAYS, key.job_id))  # of one name on both
+        for api, node in zip(apis, nodes, strict=True):
+            api.wait_for(lambda api=api: "here" in output_of(api, key.job_id))  # type: ignore[misc]
+            uids.append((node.attempt(key).rank_logs(0) / "stdout.log").stat().st_uid)
+    finally:
+        for api, node in zip(apis, nodes, strict=True):
+            node.close()
+            api.close()
+    assert uids[0] != uids[1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a worker without rights runs scripts as itself")
+def test_a_user_is_taken_by_one_script_at_a_time() -> None:
+    first, second = take_user(), take_user()
+    assert first.uid != second.uid
+    assert try_to_take(first.uid) is None
+    first.release()
+    second.release()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else for a test")
@@ -269,7 +300,7 @@ def test_a_worker_without_rights_can_build_it_too(level: Level, tmp_path: Path) 
     package = tmp_path / "worker"
     package.mkdir()
     (package / "__init__.py").touch()
-    for name in ("sandbox.py", "sandbox_init.py", "gang_network.py"):
+    for name in ("sandbox.py", "sandbox_init.py", "sandbox_users.py", "gang_network.py"):
         shutil.copyfile(Path(sandbox.__file__).with_name(name), package / name)
     code = f"from worker.sandbox import *; print(why_not(Level({str(level)!r})))"
     done = subprocess.run(

@@ -1,0 +1,64 @@
+"""Whom a script runs as where the worker is root: a user that no account has, and no other script.
+
+A user is taken by a lock on a file in a folder of the whole machine, so that two platforms never
+share one. The kernel lets go of it when the last process that holds it has ended.
+"""
+
+import fcntl
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+FIRST_UID, NUM_UIDS = 60_578, 606  # no account has them (systemd.io/UIDS-GIDS: unused)
+TAKEN = Path("/run/trainyard-sandbox-users")
+
+
+@dataclass(frozen=True)
+class SandboxUser:
+    """One of these users, while this process has it to itself."""
+
+    uid: int
+    lock: int
+    """The descriptor that holds it."""
+
+    def release(self) -> None:
+        """Let another script have it."""
+        os.close(self.lock)
+
+
+def take_user() -> SandboxUser:
+    """One that no script of this machine runs as. OSError where there is none."""
+    TAKEN.mkdir(mode=0o700, exist_ok=True)
+    uids = range(FIRST_UID, FIRST_UID + NUM_UIDS)
+    for uid in random.sample(uids, k=NUM_UIDS):
+        user = try_to_take(uid)
+        if user is not None:
+            return user
+    raise OSError(f"all {NUM_UIDS} users for sandboxes are taken on this machine")
+
+
+def try_to_take(uid: int) -> SandboxUser | None:
+    """This one; None where a script runs as it."""
+    lock = os.open(TAKEN / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return SandboxUser(uid, lock)
+
+
+@contextmanager
+def user_for_a_while() -> Iterator[int | None]:
+    """The uid of one; None where the worker is not root: its own is taken then."""
+    if os.geteuid() != 0:
+        yield None
+        return
+    user = take_user()
+    try:
+        yield user.uid
+    finally:
+        user.release()
