@@ -139,7 +139,7 @@ def warning(holder: Holder) -> str | None:
     if holder.used <= holder.limit:
         return (
             f"{held} Beyond that, checkpoints of jobs that ended longest ago are deleted. Download "
-            "what you want to keep, or delete datasets and models that you no longer need."
+            "what you want to keep, or delete datasets, models and code that you no longer need."
         )
     return (
         f"{held} Checkpoints of ended jobs are deleted until it fits. Until then nothing can be "

@@ -246,6 +246,7 @@ def _keep(
 
         def make() -> str:
             _refuse_taken(session, person, name)
+            require_room(session, process.settings, person.id, adding=kept.size)
             storage.keep(session, incoming)
             return _insert(session, person, kept, report, name, format)
 

@@ -143,6 +143,9 @@ def _keep(
 
         def make() -> str:
             _refuse_taken(session, person, name)
+            require_room(
+                session, process.settings, person.id, adding=sum(kept.size for _, kept in files)
+            )
             storage.keep(session, *check.files.values())
             return _insert(session, person, check, files, name)
 

@@ -23,7 +23,7 @@ class StorageView(View):
     """What is kept for you."""
 
     used: int
-    """Bytes of your checkpoints, artifacts, datasets and models."""
+    """Bytes of your checkpoints, artifacts, datasets, models and code."""
     by_kind: dict[str, int]
     limits: list[HolderView]
     """Empty where bytes are not limited."""

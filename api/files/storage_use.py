@@ -11,11 +11,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict
-from core.retention import GIB, Holder, warning
+from core.retention import GIB, Holder, size_text, warning
 from core.settings import ApiSettings
 from core.tables.files import Artifact, Checkpoint, Dataset, Model
 from core.tables.jobs import Job
 from core.tables.people import Lab, Membership, User
+from core.tables.scripts import CodeArchive
 
 
 class StorageFull(Conflict):
@@ -42,14 +43,19 @@ def use_by_user(session: Session, user_ids: Collection[str] | None = None) -> di
         ("checkpoints", Checkpoint, Checkpoint.deleted_at.is_(None)),
         ("artifacts", Artifact, None),
     )
-    own = (("datasets", Dataset), ("models", Model))
+    own = (
+        ("datasets", Dataset, Dataset.deleted_at.is_(None)),
+        ("models", Model, Model.deleted_at.is_(None)),
+        ("code", CodeArchive, None),
+    )
     queries = []
     for kind, table, where in of_job:
         query = select(Job.user_id, func.sum(table.size)).join(table, table.job_id == Job.id)
         query = query if where is None else query.where(where)
         queries.append((kind, Job.user_id, query.group_by(Job.user_id)))
-    for kind, owned in own:
-        query = select(owned.user_id, func.sum(owned.size)).where(owned.deleted_at.is_(None))
+    for kind, owned, where in own:
+        query = select(owned.user_id, func.sum(owned.size))
+        query = query if where is None else query.where(where)
         queries.append((kind, owned.user_id, query.group_by(owned.user_id)))
     found: dict[str, Use] = {}
     for kind, user_id, query in queries:
@@ -74,24 +80,32 @@ def holders(session: Session, settings: ApiSettings, *, of_user: str | None = No
     if of_user is not None:
         labs = {lab: members for lab, members in labs.items() if of_user in members}
         people = people.where(User.id == of_user)
-    use = use_by_user(session)
+    concerned = None if of_user is None else {of_user}.union(*labs.values())
+    use = use_by_user(session, concerned)
     found = []
     if user_limit:
         found = [
             _holder(name, [user_id], use, user_limit)
             for user_id, name in session.execute(people)
-            if user_id in use
+            if user_id in use or user_id == of_user
         ]
     if lab_limit:
         found += [_holder(f"Lab {lab}", labs[lab], use, lab_limit) for lab in sorted(labs)]
     return found
 
 
-def require_room(session: Session, settings: ApiSettings, user_id: str) -> None:
-    """Raises StorageFull where the person, or a lab of theirs, holds more than it may."""
+def require_room(session: Session, settings: ApiSettings, user_id: str, *, adding: int = 0) -> None:
+    """Raises StorageFull where the person, or a lab of theirs, holds more than it may, or would
+    with `adding` bytes more."""
     for holder in holders(session, settings, of_user=user_id):
         if holder.used > holder.limit:
             raise StorageFull(warning(holder) or holder.name)
+        if holder.used + adding > holder.limit:
+            raise StorageFull(
+                f"{holder.name} holds {size_text(holder.used)} of {size_text(holder.limit)}; there "
+                f"is no room for {size_text(adding)} more. Delete datasets, models or code that "
+                "you no longer need: `trainyard storage` tells what there is."
+            )
 
 
 def _holder(name: str, user_ids: Iterable[str], use: dict[str, Use], limit_gib: float) -> Holder:

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from starlette.requests import Request
 
 from api.auth import SignedIn
+from api.files.storage_use import require_room
 from api.idempotency import IdempotencyKey, fingerprint, once
 from api.identity import Person
 from api.jobs.job_curves import curve_of, looks_of, step_times_of
@@ -76,6 +77,7 @@ def create_study(
 
         def make() -> str:
             check_queue(session, person.id, process.settings.max_queued_jobs, adding=len(variants))
+            require_room(session, process.settings, person.id)
             bells.scheduler = True
             study = Study(
                 id=new_id(Kind.STUDY),

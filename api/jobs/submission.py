@@ -163,6 +163,8 @@ def insert_job(
 ) -> JobView:
     """Queue the job. A study's or an agenda's own rows are its caller's."""
     spec = planned.spec
+    if isinstance(spec, ScriptJobSpec):
+        require_code(session, spec, user_id=owner.id)  # it may have been deleted meanwhile
     steps = spec.training.steps if isinstance(spec, JobSpec) else 0
     values: dict[str, Any] = {
         "id": new_id(Kind.JOB),

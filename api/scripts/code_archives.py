@@ -1,24 +1,32 @@
 """/v1/code: the code of scripts, uploaded once by content. It is looked through, never unpacked."""
 
+from collections.abc import Collection
 from typing import Annotated
 
 import anyio
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import FileResponse
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from api.auth import SignedIn
 from api.files import store as storage
+from api.files.storage_use import require_room
 from api.files.store import IncomingFile
 from api.files.uploads import receive
 from api.identity import Person
 from api.jobs.job_views import find_job
 from api.process import Process, ProcessDep
-from api.scripts.script_schemas import CodeView
-from api.text_types import PlainText
+from api.schemas import Page
+from api.scripts.script_schemas import CodeLine, CodeView
+from api.text_types import After, Limit, PlainText
 from core.clock import utc_now
 from core.code_archive import BadArchive, Listing, check
-from core.errors import BadRequest, NotFound
+from core.errors import BadRequest, Conflict, NotFound
 from core.script import MAX_ARCHIVE_BYTES
+from core.situation import lock_user
+from core.states import TERMINAL_JOB
+from core.tables.jobs import Job
 from core.tables.scripts import CodeArchive
 
 router = APIRouter(tags=["scripts"])
@@ -51,13 +59,60 @@ def get_code(sha256: Sha256, person: SignedIn, process: ProcessDep) -> CodeView:
         return CodeView.model_validate(archive)
 
 
+@router.get("/v1/code", summary="List code")
+def list_code(
+    person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
+) -> Page[CodeLine]:
+    """The archives that you have uploaded, by their SHA-256, and which jobs need them."""
+    query = select(CodeArchive).where(CodeArchive.user_id == person.id)
+    query = query.order_by(CodeArchive.sha256).limit(limit + 1)
+    if after:
+        query = query.where(CodeArchive.sha256 > after)
+    with process.read() as session:
+        rows = session.scalars(query).all()
+        needed = _jobs_in_need(session, person.id, [row.sha256 for row in rows])
+    data = [
+        CodeLine(
+            sha256=row.sha256,
+            size=row.size,
+            files=len(row.paths),
+            jobs=needed.get(row.sha256, []),
+            created_at=row.created_at,
+        )
+        for row in rows[:limit]
+    ]
+    return Page[CodeLine](data=data, has_more=len(rows) > limit)
+
+
+@router.delete("/v1/code/{sha256}", status_code=204, summary="Delete code")
+def delete_code(sha256: Sha256, person: SignedIn, process: ProcessDep) -> Response:
+    """Jobs that have ended can't be submitted again by cloning. Refused while a job that may still
+    run needs it."""
+    with process.write() as (session, _):
+        lock_user(session, person.id)
+        archive = session.get(CodeArchive, (person.id, sha256))
+        if archive is None:
+            raise NotFound(f"You have uploaded no code {sha256}.")
+        needed = _jobs_in_need(session, person.id, [sha256]).get(sha256)
+        if needed:
+            raise Conflict(
+                f"{len(needed)} job(s) that have not ended need this code, such as {needed[0]}. "
+                "Cancel them, or wait.",
+                code="code_in_use",
+            )
+        session.delete(archive)
+    return Response(status_code=204)
+
+
 @router.get("/v1/jobs/{job_id}/code", summary="The code a job runs", response_class=FileResponse)
 def download_code(job_id: PlainText, person: SignedIn, process: ProcessDep) -> FileResponse:
     """The archive, as it was uploaded."""
     with process.read() as session:
         job = find_job(session, job_id, person)
-    if job.code_sha256 is None:
-        raise NotFound(f"{job.name} trains by a recipe and has no code of its own.")
+        if job.code_sha256 is None:
+            raise NotFound(f"{job.name} trains by a recipe and has no code of its own.")
+        if session.get(CodeArchive, (job.user_id, job.code_sha256)) is None:
+            raise NotFound(f"The code of {job.name} was deleted.")
     return FileResponse(
         process.store.open_path(job.code_sha256),
         media_type="application/zip",
@@ -69,8 +124,11 @@ def _keep(process: Process, person: Person, incoming: IncomingFile) -> CodeView:
     listing = _checked(incoming)
     kept = incoming.seal()
     with process.write() as (session, _):
-        storage.keep(session, incoming)
+        lock_user(session, person.id)
         archive = session.get(CodeArchive, (person.id, kept.sha256))
+        if archive is None:
+            require_room(session, process.settings, person.id, adding=kept.size)
+        storage.keep(session, incoming)
         if archive is None:
             archive = CodeArchive(
                 user_id=person.id,
@@ -83,6 +141,25 @@ def _keep(process: Process, person: Person, incoming: IncomingFile) -> CodeView:
             session.add(archive)
             session.flush()
         return CodeView.model_validate(archive)
+
+
+def _jobs_in_need(
+    session: Session, user_id: str, archives: Collection[str]
+) -> dict[str, list[str]]:
+    """The person's jobs that may still run, by the archive that they need."""
+    rows = session.execute(
+        select(Job.code_sha256, Job.id)
+        .where(
+            Job.user_id == user_id,
+            Job.code_sha256.in_(archives),
+            Job.state.not_in(TERMINAL_JOB),
+        )
+        .order_by(Job.id)
+    )
+    found: dict[str, list[str]] = {}
+    for sha256, job_id in rows:
+        found.setdefault(str(sha256), []).append(job_id)
+    return found
 
 
 def _checked(incoming: IncomingFile) -> Listing:

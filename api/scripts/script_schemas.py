@@ -17,6 +17,17 @@ class CodeView(View):
     created_at: Moment
 
 
+class CodeLine(View):
+    """An archive of code in a list."""
+
+    sha256: str
+    size: int
+    files: int
+    jobs: list[str]
+    """Ids of the jobs that have not ended and need it."""
+    created_at: Moment
+
+
 class SecretValue(Body):
     """A secret's value, which nobody reads back."""
 

@@ -7,7 +7,8 @@ from trainyard.connection import Connection, Upload, segment
 from trainyard.decoding import decode
 from trainyard.downloads import fetch
 from trainyard.packing import Packed
-from trainyard.script_views import Code
+from trainyard.paging import all_pages
+from trainyard.script_views import Code, CodeLine
 
 
 class CodeArchives:
@@ -28,6 +29,14 @@ class CodeArchives:
     def get(self, sha256: str) -> Code:
         """What is in an archive that you have uploaded."""
         return decode(Code, self._connection.get(f"/v1/code/{segment(sha256)}"))
+
+    def list(self) -> Iterator[CodeLine]:
+        """The archives that you have uploaded, and which jobs need them."""
+        return all_pages(self._connection, "/v1/code", CodeLine)
+
+    def delete(self, sha256: str) -> None:
+        """Delete an archive that no job needs which has not ended."""
+        self._connection.delete(f"/v1/code/{segment(sha256)}")
 
     def download(self, job_id: str, destination: str | Path, *, sha256: str | None = None) -> Path:
         """Write the code that a job runs to the new file `destination`."""

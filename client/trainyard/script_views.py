@@ -18,6 +18,17 @@ class Code(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CodeLine(View):
+    """An archive of code in a list; `jobs` have not ended and need it."""
+
+    sha256: str
+    size: int
+    files: int
+    jobs: tuple[str, ...]
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class Secret(View):
     """A secret: that it is there, not what it is."""
 

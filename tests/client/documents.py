@@ -990,6 +990,13 @@ CODE = {
     "paths": ["lib/net.py", "train.py"],
     "created_at": "2026-11-20T10:00:00+00:00",
 }
+CODE_LINE = {
+    "sha256": "0" * 64,
+    "size": 1234,
+    "files": 2,
+    "jobs": ["job_1"],
+    "created_at": "2026-11-20T10:00:00+00:00",
+}
 SECRET = {
     "name": "HF_TOKEN",
     "created_at": "2026-11-20T10:00:00+00:00",

@@ -493,6 +493,23 @@ def test_submit_packs_and_uploads_the_folder_of_a_script(
         assert run(*wrong).exit_code == 2, wrong
 
 
+def test_archives_of_code_are_listed_with_who_needs_them_and_deleted_by_their_beginning(
+    server: FakeServer, run: Run
+) -> None:
+    other = {**d.CODE_LINE, "sha256": "0" * 11 + "1" * 53, "jobs": []}
+    server.answer("GET /v1/code", listed([d.CODE_LINE, other]))
+    server.answer(f"DELETE /v1/code/{other['sha256']}", Answer(204, b"", "text/plain"))
+    shown = run("archives", "list").stdout
+    assert "job_1" in shown
+    assert "no job" in shown
+    assert run("archives", "delete", "0" * 7).exit_code == 2
+    vague = run("archives", "delete", "0" * 11)
+    assert (vague.exit_code, "2 archives begin with" in vague.stderr) == (2, True)
+    done = run("archives", "delete", "0" * 11 + "1")
+    assert done.exit_code == 0, done.output
+    assert "Deleted 000000000001" in done.stdout
+
+
 def test_secrets_are_set_from_a_pipe_and_listed_without_values(
     server: FakeServer, run: Run
 ) -> None:

@@ -102,6 +102,7 @@ PAIRS: list[tuple[type[View], type[BaseModel], dict[str, Any]]] = [
     (lease_views.ForecastDay, lease_schemas.ForecastDayView, d.FORECAST["days"][0]),
     (views.Me, schemas.Me, d.ME),
     (script_views.Code, script_schemas.CodeView, d.CODE),
+    (script_views.CodeLine, script_schemas.CodeLine, d.CODE_LINE),
     (script_views.Secret, script_schemas.SecretView, d.SECRET),
     (people_views.Lab, people_schemas.LabView, d.LAB),
     (people_views.Invite, people_schemas.InviteView, d.INVITE),

@@ -10,6 +10,7 @@ from trainyard.cli import (
     account,
     admin,
     agendas,
+    code_archives,
     datasets,
     doctor,
     files,
@@ -92,6 +93,7 @@ app.add_typer(reports.app, name="reports", rich_help_panel=WATCH)
 app.add_typer(leases.app, name="leases", rich_help_panel=HAVE)
 app.add_typer(datasets.app, name="datasets", rich_help_panel=HAVE)
 app.add_typer(models.app, name="models", rich_help_panel=HAVE)
+app.add_typer(code_archives.app, name="archives", rich_help_panel=HAVE)
 app.add_typer(scripts.secrets_app, name="secrets", rich_help_panel=HAVE)
 app.add_typer(notifications.app, name="notifications", rich_help_panel=ACCOUNT)
 app.add_typer(tokens.app, name="tokens", rich_help_panel=ACCOUNT)

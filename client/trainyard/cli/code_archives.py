@@ -1,0 +1,56 @@
+"""`trainyard archives`."""
+
+from typing import Annotated
+
+import typer
+
+from trainyard.cli.output import AsJson, print_json_list, print_table, say
+from trainyard.cli.session import connect
+from trainyard.errors import BadInput
+from trainyard.wording import moment, size
+
+app = typer.Typer(no_args_is_help=True, help="The code of scripts that you have uploaded.")
+
+SHORTEST = 8  # digits of a hash that name an archive
+
+
+@app.command("list")
+def list_archives(as_json: AsJson = False) -> None:
+    """Archives of code, and the jobs that still need them."""
+    with connect() as client:
+        archives = list(client.code.list())
+    if as_json:
+        print_json_list(archive.raw for archive in archives)
+        return
+    print_table(
+        ["archive", "size", "files", "needed by", "uploaded"],
+        (
+            (
+                archive.sha256[:12],
+                size(archive.size),
+                str(archive.files),
+                ", ".join(archive.jobs) or "no job",
+                moment(archive.created_at),
+            )
+            for archive in archives
+        ),
+        empty="No code. `trainyard submit --script FILE` uploads some.",
+        right=["size", "files"],
+    )
+
+
+@app.command("delete")
+def delete_archive(
+    archive: Annotated[str, typer.Argument(help="The beginning of its hash, as `list` shows it.")],
+) -> None:
+    """Delete code that no job needs which has not ended."""
+    if len(archive) < SHORTEST:
+        raise BadInput(f"{archive!r}: give at least {SHORTEST} digits of its hash.")
+    with connect() as client:
+        found = [one for one in client.code.list() if one.sha256.startswith(archive)]
+        if len(found) != 1:
+            raise BadInput(
+                f"{len(found)} archives begin with {archive}. `trainyard archives list` shows all."
+            )
+        client.code.delete(found[0].sha256)
+    say(f"Deleted {found[0].sha256[:12]}, {size(found[0].size)}.")
