@@ -13,9 +13,10 @@ from fastapi import Depends, Request, Response, Security
 from fastapi.dependencies.models import Dependant
 from fastapi.security import APIKeyCookie, HTTPBearer
 from sqlalchemy import bindparam, select, update
+from sqlalchemy.orm import aliased
 
 from api.identity import RANK, NodeIdentity, Person
-from api.people.credentials import SESSION_IDLE, digest
+from api.people.credentials import SESSION_IDLE, SESSION_LONGEST, digest
 from api.process import Process, ProcessDep
 from api.scopes import MissingScope, included, scope_of
 from core import read_only
@@ -34,10 +35,13 @@ BEARER = HTTPBearer(auto_error=False, description="An API token, a session or a 
 SESSION_COOKIE = APIKeyCookie(name=COOKIE, auto_error=False, description="A browser's session.")
 
 # Built once: every request of a person begins with it.
+Maker = aliased(Token)
 TOKEN = (
     select(Token.id, Token.kind, Token.scopes, Token.expires_at, Token.revoked_at)
-    .add_columns(Token.last_used_at, User.id, User.name, User.role, User.zone, User.disabled)
+    .add_columns(Token.created_at, Token.last_used_at, Token.made_with, Maker.expires_at)
+    .add_columns(User.id, User.name, User.role, User.zone, User.disabled)
     .join(User, User.id == Token.user_id)
+    .outerjoin(Maker, Maker.id == Token.made_with)
     .where(Token.sha256 == bindparam("sha256"))
 )
 
@@ -59,9 +63,11 @@ def signed_in(
         found = session.execute(TOKEN, {"sha256": digest(secret)}).one_or_none()
     if found is None:
         raise Unauthenticated("This token or session is not known here. Sign in again.")
-    token_id, kind, scopes, expires_at, revoked_at, last_used_at, *of_user = found
+    token_id, kind, scopes, expires_at, revoked_at, *more = found
+    created_at, last_used_at, made_with, maker_ends_at, *of_user = more
     user_id, name, role, zone, off = of_user
-    if revoked_at is not None or (expires_at is not None and expires_at <= now):
+    ends = [moment for moment in (expires_at, maker_ends_at) if moment is not None]
+    if revoked_at is not None or any(moment <= now for moment in ends):
         raise Unauthenticated("This token or session has ended. Sign in again.", code="expired")
     if off:
         raise Unauthenticated("This account is disabled. Ask an administrator.", code="disabled")
@@ -82,7 +88,7 @@ def signed_in(
     if last_used_at is None or now - last_used_at > TOUCH_EVERY:
         changes: dict[str, object] = {"last_used_at": now}
         if is_session:
-            changes["expires_at"] = now + SESSION_IDLE
+            changes["expires_at"] = min(now + SESSION_IDLE, created_at + SESSION_LONGEST)
         with process.database.write() as session:
             if read_only.state(session, now=now) is None:
                 session.execute(update(Token).where(Token.id == token_id).values(**changes))
@@ -93,7 +99,8 @@ def signed_in(
         zone=zone,
         token_id=token_id,
         scopes=held,
-        token_ends_at=None if is_session else expires_at,
+        made_with=made_with if is_session else token_id,
+        token_ends_at=maker_ends_at if is_session else expires_at,
     )
 
 
@@ -155,7 +162,7 @@ def set_session_cookie(response: Response, secret: str, process: Process) -> Non
     response.set_cookie(
         COOKIE,
         secret,
-        max_age=30 * 24 * 3600,  # the server ends an idle session earlier
+        max_age=int(SESSION_LONGEST.total_seconds()),  # the server ends an idle session earlier
         httponly=True,
         secure=process.is_https,
         samesite="lax",

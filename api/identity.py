@@ -20,8 +20,10 @@ class Person:
     token_id: str
     scopes: frozenset[Scope]
     """With those that they include."""
+    made_with: str | None = None
+    """The API token that all they make ends with; None of a session that somebody signed in to."""
     token_ends_at: datetime | None = None
-    """When the API token ends that is used; None of a session, or of a token without an end."""
+    """When that token ends; None without one, or if it has no end."""
 
     @property
     def is_staff(self) -> bool:

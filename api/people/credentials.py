@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-from sqlalchemy import update
+from sqlalchemy import ColumnElement, and_, select, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import Session
 
@@ -15,6 +15,8 @@ from core.tables.kinds import LinkKind, Scope, TokenKind
 from core.tables.people import Link, Token
 
 SESSION_IDLE = timedelta(hours=12)
+# Used or not: sign in anew every 30 days (NIST SP 800-63B, 4.1.3).
+SESSION_LONGEST = timedelta(days=30)
 
 
 def new_secret() -> str:
@@ -37,8 +39,11 @@ def issue_token(
     node_id: str | None = None,
     lifetime: timedelta | None = None,
     scopes: Iterable[Scope] = (),
+    made_with: str | None = None,
 ) -> tuple[Token, str]:
-    """A new token of a person or of a node, and its secret."""
+    """A new token of a person or of a node, and its secret. Raises Unauthenticated if the token
+    that it is `made_with` has ended meanwhile."""
+    _require_live(session, made_with, now=now)
     secret = new_secret()
     token = Token(
         id=new_id(Kind.TOKEN),
@@ -47,6 +52,7 @@ def issue_token(
         node_id=node_id,
         name=name,
         scopes=list(scopes),
+        made_with=made_with,
         sha256=digest(secret),
         created_at=now,
         expires_at=now + lifetime if lifetime else None,
@@ -67,6 +73,7 @@ def issue_link(
     user_id: str | None = None,
     node_name: str | None = None,
     node_class: str | None = None,
+    made_with: str | None = None,
 ) -> tuple[Link, str]:
     """A new single-use secret, as row and in the clear."""
     secret = new_secret()
@@ -76,6 +83,7 @@ def issue_link(
         user_id=user_id,
         node_name=node_name,
         node_class=node_class,
+        made_with=made_with,
         created_at=now,
         expires_at=now + lifetime,
         used_at=None,
@@ -93,6 +101,7 @@ def use_link(session: Session, secret: str, kind: LinkKind, *, now: datetime) ->
     link = session.get(Link, digest(secret))
     if link is None or link.kind is not kind:
         raise Unauthenticated("This link is not known here. Ask for a new one.", code="bad_link")
+    _require_live(session, link.made_with, now=now)
     used = session.execute(
         update(Link)
         .where(Link.sha256 == link.sha256, Link.used_at.is_(None), Link.expires_at > now)
@@ -104,3 +113,48 @@ def use_link(session: Session, secret: str, kind: LinkKind, *, now: datetime) ->
         why = "has been used already" if link.used_at else f"expired at {link.expires_at:%H:%M UTC}"
         raise Unauthenticated(f"This link {why}. Ask for a new one.", code="bad_link")
     return link
+
+
+def revoke(
+    session: Session, *which: ColumnElement[bool], now: datetime, but: str | None = None
+) -> None:
+    """Revoke tokens and sessions, and what was made with them; never the one with the id `but`."""
+    wanted = and_(*which)
+    while True:
+        revoked = session.scalars(
+            update(Token)
+            .where(wanted, Token.revoked_at.is_(None), Token.id != (but or ""))
+            .values(revoked_at=now)
+            .returning(Token.id)
+        ).all()
+        if not revoked:
+            return
+        wanted = Token.made_with.in_(revoked)
+
+
+def sign_out_everywhere(
+    session: Session, user_id: str, *, now: datetime, but: str | None = None
+) -> None:
+    """End a person's sessions, tokens and links to sign in; not the session or token `but`."""
+    revoke(session, Token.user_id == user_id, now=now, but=but)
+    session.execute(
+        update(Link)
+        .where(Link.user_id == user_id, Link.used_at.is_(None), Link.expires_at > now)
+        .values(expires_at=now)
+    )
+
+
+def _require_live(session: Session, token_id: str | None, *, now: datetime) -> None:
+    """Raises Unauthenticated if this token has ended. It is locked: its end waits for what is made
+    with it, and finds it."""
+    if token_id is None:
+        return
+    revoked_at, expires_at = session.execute(
+        select(Token.revoked_at, Token.expires_at)
+        .where(Token.id == token_id)
+        .with_for_update(key_share=True)
+    ).one()
+    if revoked_at is not None or (expires_at is not None and expires_at <= now):
+        raise Unauthenticated(
+            "The token that this was made with has ended. Ask for a new one.", code="expired"
+        )

@@ -79,7 +79,7 @@ def import_people(wanted: PeopleList, person: AdminOnly, process: ProcessDep) ->
             row = _row(listed, known)
             user = _write(session, listed, row, known, now)
             if wanted.links and row.action == "add":
-                link = password_link(session, process, user, actor=person.id, lifetime=LINKS_LIVE)
+                link = password_link(session, process, user, maker=person, lifetime=LINKS_LIVE)
                 row = row.model_copy(update={"password_link": link.url})
             rows.append(row)
         answer = _answer(rows, labs, dry_run=False)

@@ -3,12 +3,18 @@
 from datetime import datetime
 
 from fastapi import APIRouter, Request, Response
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.admin import audit
 from api.auth import COOKIE, Public, SignedIn, refuse_cross_site, set_session_cookie
-from api.people.credentials import SESSION_IDLE, issue_token, use_link
+from api.people.credentials import (
+    SESSION_IDLE,
+    issue_token,
+    revoke,
+    sign_out_everywhere,
+    use_link,
+)
 from api.people.devices import device_of
 from api.people.passwords import hash_password, verify_password
 from api.people.people_schemas import NewPassword, SessionView
@@ -97,7 +103,7 @@ def sign_in_by_link(
         user = session.get(User, link.user_id)
         if user is None or user.disabled:
             raise Unauthenticated("This account is disabled. Ask an administrator.")
-        made = start_session(session, user, request, now=now)
+        made = start_session(session, user, request, now=now, made_with=link.made_with)
     set_session_cookie(response, made.secret, process)
     return made
 
@@ -122,11 +128,7 @@ def set_password_by_link(
         if user is None or user.disabled:
             raise Unauthenticated("This account is disabled. Ask an administrator.")
         user.password_hash = password_hash
-        session.execute(
-            update(Token)
-            .where(Token.user_id == user.id, Token.revoked_at.is_(None))
-            .values(revoked_at=now)
-        )
+        sign_out_everywhere(session, user.id, now=now)
         audit.record(session, user.id, "user.password", user.id, now=now, by="link")
         made = start_session(session, user, request, now=now)
     set_session_cookie(response, made.secret, process)
@@ -168,9 +170,7 @@ def list_sessions(person: SignedIn, process: ProcessDep) -> Page[SessionView]:
 def sign_out(person: SignedIn, process: ProcessDep) -> Response:
     """End the session, or revoke the token, that sends this."""
     with process.write() as (session, _):
-        session.execute(
-            update(Token).where(Token.id == person.token_id).values(revoked_at=utc_now())
-        )
+        revoke(session, Token.id == person.token_id, now=utc_now())
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, path="/")
     return response
@@ -190,7 +190,14 @@ def end_session(session_id: PlainText, person: SignedIn, process: ProcessDep) ->
     return Response(status_code=204)
 
 
-def start_session(session: Session, user: User, request: Request, *, now: datetime) -> TokenMade:
+def start_session(
+    session: Session,
+    user: User,
+    request: Request,
+    *,
+    now: datetime,
+    made_with: str | None = None,
+) -> TokenMade:
     """A new session of this person, named after what asks for it and from where."""
     token, secret = issue_token(
         session,
@@ -200,6 +207,7 @@ def start_session(session: Session, user: User, request: Request, *, now: dateti
         user_id=user.id,
         lifetime=SESSION_IDLE,
         scopes=[Scope.ALL],
+        made_with=made_with,
     )
     return token_made(token, secret, user)
 

@@ -3,13 +3,14 @@
 from datetime import datetime, timedelta
 
 from fastapi import APIRouter, Response
-from sqlalchemy import select
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from api.admin import audit
 from api.auth import SignedIn
 from api.idempotency import IdempotencyKey, fingerprint, made_before, remember
 from api.identity import Person
-from api.people.credentials import issue_token
+from api.people.credentials import issue_token, revoke
 from api.people.sessions import token_made
 from api.process import ProcessDep
 from api.schemas import NewToken, Page, TokenMade, TokenView
@@ -23,6 +24,8 @@ from core.tables.people import Token, User
 
 router = APIRouter(prefix="/v1/tokens", tags=["people"])
 
+MAX_TOKENS = 50  # that work at a time, of one person: a page of the list, so that all can be seen
+
 
 @router.post("", status_code=201, summary="Make an API token")
 def create_token(
@@ -30,7 +33,7 @@ def create_token(
 ) -> TokenMade:
     """Its secret is shown this once; a repeated request is refused instead of showing it again.
 
-    A token makes none that may do more, or lasts longer, than itself.
+    A token makes none that may do more, or lasts longer, than itself; what it makes ends with it.
     """
     now = utc_now()
     lifetime = timedelta(days=wanted.expires_in_days)
@@ -45,6 +48,7 @@ def create_token(
                 "token, and make one with a new key.",
                 code="shown_once",
             )
+        _require_room(session, person, now=now)
         token, secret = issue_token(
             session,
             kind=TokenKind.API,
@@ -53,6 +57,7 @@ def create_token(
             user_id=person.id,
             lifetime=lifetime,
             scopes=[scope for scope in Scope if scope in wanted.scopes],
+            made_with=person.made_with,
         )
         remember(
             session,
@@ -98,16 +103,35 @@ def list_tokens(
 
 @router.delete("/{token_id}", status_code=204, summary="Revoke an API token")
 def revoke_token(token_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """It stops working at once."""
+    """It stops working at once, and so does what was made with it: tokens, sessions, links."""
     now = utc_now()
     with process.write() as (session, _):
         token = session.get(Token, token_id)
         if token is None or token.user_id != person.id or token.kind is not TokenKind.API:
             raise NotFound(f"You have no token {token_id!r}.")
         if token.revoked_at is None:
-            token.revoked_at = now
+            revoke(session, Token.id == token.id, now=now)
             audit.record(session, person.id, "token.revoke", token.id, now=now, name=token.name)
     return Response(status_code=204)
+
+
+def _require_room(session: Session, person: Person, *, now: datetime) -> None:
+    held = session.scalar(
+        select(func.count())
+        .select_from(Token)
+        .where(
+            Token.user_id == person.id,
+            Token.kind == TokenKind.API,
+            Token.revoked_at.is_(None),
+            Token.expires_at.is_(None) | (Token.expires_at > now),
+        )
+    )
+    if held is not None and held >= MAX_TOKENS:
+        raise Conflict(
+            f"You have {held} API tokens that work; at most {MAX_TOKENS} are kept. Revoke one that "
+            "you no longer need.",
+            code="too_many_tokens",
+        )
 
 
 def _refuse_wider(person: Person, wanted: NewToken, *, ends_at: datetime) -> None:

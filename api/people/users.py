@@ -11,9 +11,10 @@ from sqlalchemy.orm import Session
 from api.admin import audit
 from api.auth import AdminOnly, SignedIn, StaffOnly
 from api.idempotency import IdempotencyKey, fingerprint, once
+from api.identity import Person
 from api.leases.lease_views import lease_views, leases_with_context
 from api.people import deactivation
-from api.people.credentials import issue_link
+from api.people.credentials import issue_link, sign_out_everywhere
 from api.people.passwords import hash_password, verify_password
 from api.people.people_schemas import Move, MoveView
 from api.process import Process, ProcessDep
@@ -27,7 +28,7 @@ from core.states import LIVE_JOB, WAITING_JOB, LeaseState
 from core.tables.jobs import Job
 from core.tables.kinds import LinkKind, Role, Scope
 from core.tables.leases import Lease
-from core.tables.people import Lab, Membership, Token, User
+from core.tables.people import Lab, Membership, User
 
 router = APIRouter(prefix="/v1", tags=["people"])
 
@@ -75,7 +76,10 @@ def get_me(person: SignedIn, process: ProcessDep) -> Me:
 
 @router.patch("/me", summary="Change my zone or password")
 def change_me(change: MyChange, person: SignedIn, process: ProcessDep) -> UserView:
-    """A new password needs the present one, where there is one."""
+    """A new password needs the present one, where there is one.
+
+    It signs out everywhere else: every other session and every other API token ends.
+    """
     values: dict[str, object] = {}
     if change.zone is not None:
         values["zone"] = checked_zone(change.zone)
@@ -95,15 +99,17 @@ def change_me(change: MyChange, person: SignedIn, process: ProcessDep) -> UserVi
         if values:
             session.execute(update(User).where(User.id == person.id).values(**values))
         if change.password is not None:
+            sign_out_everywhere(session, person.id, now=now, but=person.token_id)
             audit.record(session, person.id, "user.password", person.id, now=now)
         return UserView.model_validate(session.get(User, person.id))
 
 
 @router.post("/me/login-link", status_code=201, summary="A link that signs me in elsewhere")
 def create_login_link(person: SignedIn, process: ProcessDep) -> LinkView:
-    """It works once and for ten minutes."""
+    """It works once and for ten minutes. One that an API token makes ends with that token, and so
+    does the session that it opens."""
     with process.write() as (session, _):
-        return _login_link(session, process, user_id=person.id, actor=person.id)
+        return _login_link(session, process, person, user_id=person.id)
 
 
 @router.get("/users", summary="List people")
@@ -199,11 +205,7 @@ def change_user(
         if password_hash is not None:
             user.password_hash = password_hash
         if change.disabled or password_hash is not None:
-            session.execute(
-                update(Token)
-                .where(Token.user_id == user.id, Token.revoked_at.is_(None))
-                .values(revoked_at=now)
-            )
+            sign_out_everywhere(session, user.id, now=now)
         audit.record(
             session,
             person.id,
@@ -232,7 +234,7 @@ def create_link_for_user(user_id: PlainText, person: AdminOnly, process: Process
     """For somebody without a password, or who has forgotten it. It works once, for ten minutes."""
     with process.write() as (session, _):
         user = find_user(session, user_id)
-        return _login_link(session, process, user_id=user.id, actor=person.id)
+        return _login_link(session, process, person, user_id=user.id)
 
 
 @router.post(
@@ -242,7 +244,7 @@ def create_password_link(user_id: PlainText, person: AdminOnly, process: Process
     """For somebody who has forgotten theirs, or never had one. It works once, for a day."""
     with process.write() as (session, _):
         user = find_user(session, user_id)
-        return password_link(session, process, user, actor=person.id)
+        return password_link(session, process, user, maker=person)
 
 
 @router.post("/users/{user_id}/move", summary="Move a person from one lab to another")
@@ -306,15 +308,20 @@ def password_link(
     process: Process,
     user: User,
     *,
-    actor: str,
+    maker: Person,
     lifetime: timedelta = PASSWORD_LINK_LIFETIME,
 ) -> LinkView:
     """A link with which `user` sets a password, once."""
     now = utc_now()
     link, secret = issue_link(
-        session, kind=LinkKind.PASSWORD, now=now, lifetime=lifetime, user_id=user.id
+        session,
+        kind=LinkKind.PASSWORD,
+        now=now,
+        lifetime=lifetime,
+        user_id=user.id,
+        made_with=maker.made_with,
     )
-    audit.record(session, actor, "user.password_link", user.id, now=now)
+    audit.record(session, maker.id, "user.password_link", user.id, now=now)
     return LinkView(
         url=f"{process.url}/new-password?secret={secret}",
         secret=secret,
@@ -356,12 +363,17 @@ def _flush(session: Session, user: User) -> None:
         ) from error
 
 
-def _login_link(session: Session, process: Process, *, user_id: str, actor: str) -> LinkView:
+def _login_link(session: Session, process: Process, maker: Person, *, user_id: str) -> LinkView:
     now = utc_now()
     link, secret = issue_link(
-        session, kind=LinkKind.LOGIN, now=now, lifetime=LINK_LIFETIME, user_id=user_id
+        session,
+        kind=LinkKind.LOGIN,
+        now=now,
+        lifetime=LINK_LIFETIME,
+        user_id=user_id,
+        made_with=maker.made_with,
     )
-    audit.record(session, actor, "user.login_link", user_id, now=now)
+    audit.record(session, maker.id, "user.login_link", user_id, now=now)
     return LinkView(
         url=f"{process.url}/login?link={secret}", secret=secret, expires_at=link.expires_at
     )

@@ -72,6 +72,8 @@ class Token(Base):
     name: Mapped[str]
     scopes: Mapped[list[str]] = mapped_column(JSON, default=list)
     """Of a person's: what it may be used for; a session has `all`, a node's has none."""
+    made_with: Mapped[str | None] = mapped_column(ForeignKey("tokens.id"), index=True)
+    """The API token that it was made with, and ends with; none if its maker had signed in."""
     sha256: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime | None]
@@ -104,6 +106,8 @@ class Link(Base):
     user_id: Mapped[str | None] = mapped_column(ForeignKey("users.id"))
     node_name: Mapped[str | None]
     node_class: Mapped[str | None]
+    made_with: Mapped[str | None] = mapped_column(ForeignKey("tokens.id"))
+    """The API token that it was made with, and ends with."""
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime]
     used_at: Mapped[datetime | None]

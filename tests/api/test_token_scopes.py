@@ -12,8 +12,8 @@ from api.app import api_routes
 from api.auth import policy_of
 from api.scopes import AREAS, EXCEPTIONS, included, scope_of
 from core.clock import utc_now
-from core.tables.kinds import Scope
-from core.tables.people import Token
+from core.tables.kinds import Scope, TokenKind
+from core.tables.people import Link, Token
 from tests.api.conftest import World, client
 from tests.api.shapes import job_spec
 
@@ -166,3 +166,107 @@ def test_a_token_ends_when_it_said(world: World) -> None:
         past = utc_now() - timedelta(seconds=1)
         session.execute(update(Token).where(Token.id == made["id"]).values(expires_at=past))
     assert short.get("/v1/me").json()["code"] == "expired"
+
+
+def session_by_link(world: World, maker: TestClient, whose: str = "me") -> TestClient:
+    """Signed in by a login link that `maker` made."""
+    path = "/v1/me/login-link" if whose == "me" else f"/v1/users/{whose}/login-link"
+    secret = maker.post(path).json()["secret"]
+    made = world.nobody.post("/v1/sessions/link", json={"secret": secret})
+    return client(world.app, made.json()["secret"])
+
+
+def works(*clients: TestClient) -> list[bool]:
+    """Whether each is let in."""
+    return [one.get("/v1/me").status_code == 200 for one in clients]
+
+
+def test_what_a_token_made_ends_when_it_is_revoked(world: World) -> None:
+    parent = token(world, world.admin, "all")
+    child = token(world, parent, "all", days=30)
+    own = session_by_link(world, child)
+    of_ann = session_by_link(world, child, "ann")
+    grandchild = token(world, own, "read", days=1)
+    unused = [
+        ("/v1/sessions/link", {"secret": child.post("/v1/me/login-link").json()["secret"]}),
+        (
+            "/v1/new-password",
+            {
+                "secret": child.post("/v1/users/ann/password-link").json()["secret"],
+                "password": "correct horse battery",
+            },
+        ),
+    ]
+    apart = token(world, world.admin, "all")
+    assert works(parent, child, own, of_ann, grandchild, apart) == [True] * 6
+    assert parent.delete("/v1/sessions/current").status_code == 204
+    assert works(parent, child, own, of_ann, grandchild, apart) == [False] * 5 + [True]
+    for path, body in unused:
+        answer = world.nobody.post(path, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (401, "expired"), path
+    assert works(world.ann, world.admin) == [True, True]
+
+
+def test_what_a_token_made_ends_when_it_expires(world: World) -> None:
+    parent = token(world, world.ann, "all", days=1)
+    opened = session_by_link(world, parent)
+    late = opened.post("/v1/tokens", json={"name": "t", "scopes": ["all"], "expires_in_days": 2})
+    assert (late.status_code, late.json()["param"]) == (403, "expires_in_days")
+    assert works(opened) == [True]
+    with world.database.write() as session:
+        ended = utc_now() - timedelta(seconds=1)
+        session.execute(update(Token).where(Token.name == "t").values(expires_at=ended))
+    assert works(parent, opened) == [False, False]
+    assert opened.get("/v1/me").json()["code"] == "expired"
+
+
+def test_a_token_made_by_who_signed_in_stays_when_they_sign_out(world: World) -> None:
+    secret = world.admin.post("/v1/users/ann/login-link").json()["secret"]
+    with world.database.write() as session:  # as if made by somebody who had signed in
+        session.execute(update(Link).values(made_with=None))
+    made = world.nobody.post("/v1/sessions/link", json={"secret": secret}).json()
+    signed_in = client(world.app, made["secret"])
+    script = token(world, signed_in, "read")
+    assert signed_in.delete("/v1/sessions/current").status_code == 204
+    assert works(signed_in, script) == [False, True]
+
+
+def test_a_session_ends_after_thirty_days_however_much_it_is_used(world: World) -> None:
+    opened = session_by_link(world, world.ann)
+    for days, idle in ((29, True), (30, False)):
+        with world.database.write() as session:
+            begun = utc_now() - timedelta(days=days)
+            session.execute(
+                update(Token)
+                .where(Token.kind == TokenKind.SESSION)
+                .values(
+                    created_at=begun,
+                    last_used_at=utc_now() - timedelta(hours=1),
+                    expires_at=utc_now() + timedelta(hours=11),
+                )
+            )
+        opened.get("/v1/me")  # its end moves on, or not
+        assert works(opened) == [idle], f"after {days} days"
+
+
+def test_a_new_password_signs_out_everywhere_else(world: World) -> None:
+    here, there = session_by_link(world, world.ann), session_by_link(world, world.ann)
+    script, of_a_thief = token(world, here, "read"), token(world, there, "all")
+    link = there.post("/v1/me/login-link").json()["secret"]
+    changed = here.patch("/v1/me", json={"password": "correct horse battery"})
+    assert changed.status_code == 200
+    assert works(here, there, script, of_a_thief, world.ann) == [True] + [False] * 4
+    assert world.nobody.post("/v1/sessions/link", json={"secret": link}).status_code == 401
+    assert works(world.bob) == [True]
+
+
+def test_a_person_has_at_most_fifty_tokens_that_work(world: World) -> None:
+    made = [
+        world.bob.post("/v1/tokens", json={"name": str(number), "scopes": ["read"]})
+        for number in range(50)  # with the one that makes them 51 would work
+    ]
+    assert [one.status_code for one in made] == [201] * 49 + [409]
+    assert made[-1].json()["code"] == "too_many_tokens"
+    assert "You have 50 API tokens that work; at most 50" in made[-1].json()["detail"]
+    assert world.bob.delete(f"/v1/tokens/{made[0].json()['id']}").status_code == 204
+    assert world.bob.post("/v1/tokens", json={"name": "n"}).status_code == 201
