@@ -1,7 +1,9 @@
 """Whose account it is that an OpenID provider vouches for, and what their groups there give them.
 
 Found by issuer and subject. An address only counts the first time: it may be given to somebody
-else later. Deny by default: who was not invited, and is of no allowed domain, gets no account.
+else later. Until then nobody has proven that the account's address is theirs: whoever was invited
+by it, or invited themselves by somebody else's, is signed out for good when its owner comes. Deny
+by default: who was not invited, and is of no allowed domain, gets no account.
 """
 
 import re
@@ -9,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from zoneinfo import available_timezones
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from api.admin import audit
 from api.identity import RANK
+from api.people.credentials import sign_out_everywhere
 from api.people.invites import use_invite
 from api.people.oidc_provider import Claims
 from api.people.users import add_user
@@ -21,6 +24,8 @@ from core.errors import Forbidden, Unauthenticated
 from core.ids import Kind, new_id
 from core.settings import ApiSettings
 from core.tables.kinds import Role
+from core.tables.leases import CalendarFeed
+from core.tables.notices import Webhook
 from core.tables.people import Identity, Invite, Lab, Membership, User
 
 MAX_NAME = 32
@@ -157,6 +162,8 @@ def _link(
     )
     session.add(identity)
     session.flush()
+    had_password = user.password_hash is not None
+    _shut_out_others(session, user, now=now)
     audit.record(
         session,
         user.id,
@@ -166,8 +173,21 @@ def _link(
         issuer=claims.issuer,
         identity=claims.subject,
         email=claims.email,
+        dropped_password=had_password,
     )
     return identity
+
+
+def _shut_out_others(session: Session, user: User, *, now: datetime) -> None:
+    """End every other way into the account, and every way by which it tells others something."""
+    user.password_hash = None
+    sign_out_everywhere(session, user.id, now=now)
+    session.execute(delete(Webhook).where(Webhook.user_id == user.id))
+    session.execute(
+        update(CalendarFeed)
+        .where(CalendarFeed.user_id == user.id, CalendarFeed.revoked_at.is_(None))
+        .values(revoked_at=now)
+    )
 
 
 def _free_name(session: Session, claims: Claims) -> str:

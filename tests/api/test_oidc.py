@@ -19,6 +19,7 @@ from api.people.oidc_provider import provider_flaw
 from core.clock import utc_now
 from core.settings import ApiSettings
 from core.tables.kinds import LinkKind, Role
+from core.tables.notices import Webhook
 from core.tables.people import Identity, Link, User
 from tests.api.conftest import NOWHERE, World, client, running_world
 from tests.api.openid import CLIENT_ID, CLIENT_SECRET, OpenId, key_of, new_key, running_openid
@@ -126,6 +127,34 @@ def test_who_has_an_account_of_that_address_comes_in_and_out(world: World) -> No
     assert visitor.get("/v1/me").status_code == 401
     kinds = [entry["kind"] for entry in world.admin.get("/v1/admin/audit").json()["data"]]
     assert "user.link" in kinds
+
+
+def test_who_made_an_account_in_anothers_name_is_shut_out_when_its_owner_comes(
+    world: World,
+) -> None:
+    world.admin.post("/v1/labs", json={"name": "vision"})
+    world.admin.post("/v1/labs/vision/members", json={"user": "bob", "is_lead": True})
+    invite = {"email": "cy@example.org", "lab": "vision"}
+    secret = world.bob.post("/v1/invites", json=invite).json()["secret"]
+    taken = {"secret": secret, "name": "cy", "password": "what only bob knows"}
+    of_bob = client(world.app, world.nobody.post("/v1/invites/accept", json=taken).json()["secret"])
+    token = of_bob.post("/v1/tokens", json={"name": "t", "scopes": ["all"]}).json()["secret"]
+    link = of_bob.post("/v1/me/login-link").json()["secret"]
+    feed = of_bob.post("/v1/calendars", json={}).json()
+    hook = {"url": "https://8.8.8.8/hook"}
+    assert of_bob.put("/v1/me/webhook", json=hook).status_code in (200, 201)
+
+    owner = sign_in(world)
+    assert owner.get("/v1/me").json()["user"]["name"] == "cy"
+    assert of_bob.get("/v1/me").status_code == 401
+    assert client(world.app, token).get("/v1/me").status_code == 401
+    again = {"name": "cy", "password": "what only bob knows"}
+    assert world.nobody.post("/v1/sessions", json=again).status_code == 401
+    assert world.nobody.post("/v1/sessions/link", json={"secret": link}).status_code == 401
+    assert world.nobody.get(feed["url"]).status_code in (401, 404)
+    assert count(world, Webhook) == 0
+    assert sign_in(world).get("/v1/me").status_code == 200
+    assert owner.get("/v1/me").status_code == 200  # only the first time drops anything
 
 
 def test_a_person_is_known_by_subject_not_by_address(world: World, openid: OpenId) -> None:
