@@ -17,6 +17,7 @@ VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 MAX_ARCHIVE_BYTES = 50 << 20
 MAX_UNPACKED_BYTES = 200 << 20
 MAX_FILES = 5000
+MAX_LEFT_OUT = 100
 MAX_RATIO = 100  # of unpacked to packed: what compresses better is a bomb, not code
 
 CodePath = Annotated[str, Field(pattern=CODE_PATH, max_length=400)]
@@ -47,6 +48,11 @@ class Script(SpecPart):
     requirements: CodePath | None = None
     """A requirements.txt or pyproject.toml of the archive, whose packages are put over those of
     the node. Default: the node's own."""
+    left_out: Annotated[
+        tuple[Annotated[str, Field(max_length=400)], ...], Field(max_length=MAX_LEFT_OUT)
+    ] = ()
+    """Paths that an ignore file kept out of the archive, a folder's with `/` at its end: named
+    again where the script fails because it can't find one."""
 
 
 class ScriptPlan(BaseModel):

@@ -25,6 +25,7 @@ from api.jobs.steering import refuse_final, request, stop, want
 from api.jobs.submission import (
     check_queue,
     insert_job,
+    laid_over,
     overridden,
     plan_job,
     read_spec,
@@ -40,7 +41,7 @@ from core.errors import Conflict
 from core.messages import RequestAction
 from core.spec import AnyJobSpec
 from core.states import WAITING_JOB, Desired, JobState, Outcome
-from core.strict_text import Json, SpecText
+from core.strict_text import Json, SpecText, parse
 from core.tables.jobs import Event, Job
 from core.tables.leases import Lease
 from core.tables.people import User
@@ -57,6 +58,10 @@ def create_job(
     body: SpecBody,
     person: SignedIn,
     process: ProcessDep,
+    changes: Annotated[
+        PlainText | None,
+        Query(description="Fields to lay over the body, as a JSON object; null removes one."),
+    ] = None,
     key: IdempotencyKey = None,
 ) -> Response:
     """Queue a training job. The body is a job as JSON, or the same as YAML.
@@ -64,6 +69,9 @@ def create_job(
     It is planned first: a job that cannot run anywhere is refused, with every reason.
     """
     text, raw = body
+    if changes is not None:
+        over = changes.encode()
+        text, raw = laid_over(text, parse(over, "application/json").value), raw + over
     spec = read_spec(text)
     standing = process.limits.count_submission(person.id)
     job = _submit(

@@ -362,6 +362,19 @@ def overridden(spec: dict[str, Any], changes: dict[str, Json]) -> dict[str, Json
     return merged
 
 
+def laid_over(text: SpecText, changes: dict[str, Json]) -> SpecText:
+    """A job's text with `changes` laid over it; what they change stands on no line of it."""
+    lines = {path: line for path, line in text.lines.items() if not _changes(changes, path)}
+    return SpecText(value=overridden(text.value, changes), lines=lines)
+
+
+def _changes(changes: Json, path: Sequence[str | int]) -> bool:
+    if not isinstance(changes, dict) or not path:
+        return not isinstance(changes, dict)
+    first, *rest = path
+    return isinstance(first, str) and first in changes and _changes(changes[first], rest)
+
+
 def class_of_leases(session: Session, spec: AnyJobSpec, *, user_id: str) -> str:
     """The node class of the leases that a job names. BadRequest where they will not do."""
     named, nodes = spec.named_leases, spec.resources.nodes

@@ -1,10 +1,32 @@
-"""Which files .gitignore and .trainyardignore leave out, by git's rules for patterns."""
+"""What .gitignore and .trainyardignore leave out, by git's rules for patterns (gitignore(5)).
 
+git compares bytes, so lines and paths are both read as Latin-1: a character for each byte.
+"""
+
+import os
 import re
+import string
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 FILES = (".gitignore", ".trainyardignore")
+KEPT = re.compile(r"(?: *(?:\\.|[^ \\]|\\$))*")  # of a line: all but unescaped spaces at its end
+CLASSES = {
+    "alnum": string.ascii_letters + string.digits,
+    "alpha": string.ascii_letters,
+    "blank": " \t",
+    "cntrl": "".join(map(chr, [*range(32), 127])),
+    "digit": string.digits,
+    "graph": string.ascii_letters + string.digits + string.punctuation,
+    "lower": string.ascii_lowercase,
+    "print": string.ascii_letters + string.digits + string.punctuation + " ",
+    "punct": string.punctuation,
+    "space": " \t\n\r",
+    "upper": string.ascii_uppercase,
+    "xdigit": string.hexdigits,
+}
+NOTHING = "(?!)"
 
 
 @dataclass(frozen=True)
@@ -20,57 +42,98 @@ class Pattern:
         """Whether it speaks of `path`, which is relative to the packed folder."""
         if not path.startswith(self.base) or (self.folders_only and not is_folder):
             return False
-        return self.expression.fullmatch(path[len(self.base) :]) is not None
+        below = os.fsencode(path[len(self.base) :]).decode("latin-1")
+        return self.expression.fullmatch(below) is not None
+
+
+def read_patterns(file: Path, base: str) -> list[Pattern]:
+    """Read the patterns of an ignore file. OSError where it can't be read."""
+    return patterns_of(file.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("latin-1"), base)
 
 
 def patterns_of(text: str, base: str) -> list[Pattern]:
-    """The patterns of an ignore file."""
+    """Read the patterns of a text whose characters are bytes."""
     found = []
-    for line in text.splitlines():
-        written = line.rstrip()
-        if not written or written.startswith("#"):
-            continue
+    for line in text.split("\n"):
+        matched = KEPT.match(line.removesuffix("\r"))
+        written = matched[0] if matched and not line.startswith("#") else ""
         negated = written.startswith("!")
-        written = written[negated:].removeprefix("\\")
+        written = written.removeprefix("!")
         folders_only = written.endswith("/")
-        written = written.rstrip("/")
+        written = written.removesuffix("/")
         anchored = "/" in written
         written = written.removeprefix("/")
         if not written:
             continue
-        expression = "" if anchored else "(?:.*/)?"
-        found.append(
-            Pattern(base, re.compile(expression + translated(written)), folders_only, negated)
-        )
+        expression = ("" if anchored else "(?:.*/)?") + translated(written)
+        found.append(Pattern(base, re.compile(expression, re.DOTALL), folders_only, negated))
     return found
 
 
 def translated(pattern: str) -> str:
-    """A pattern as a regular expression: `*` and `?` stay within a name, `**` does not."""
+    """Translate a pattern: `*` and `?` stay within a name, `**` alone between slashes does not."""
     expression, at = "", 0
     while at < len(pattern):
         character = pattern[at]
-        if pattern.startswith("**/", at):
-            expression, at = expression + "(?:.*/)?", at + 3
-            continue
-        if pattern.startswith("**", at):
-            expression, at = expression + ".*", at + 2
-            continue
-        end = pattern.find("]", at + 2)
-        if character == "[" and end > 0:
-            inner = pattern[at + 1 : end].replace("\\", "\\\\")
-            inner = f"^{inner[1:]}" if inner.startswith("!") else inner
-            expression, at = f"{expression}[{inner}]", end + 1
-            continue
-        expression += {"*": "[^/]*", "?": "[^/]"}.get(character, re.escape(character))
-        at += 1
+        if character == "*":
+            stars = len(pattern) - at - len(pattern[at:].lstrip("*"))
+            after = pattern[at + stars : at + stars + 1]
+            if stars > 1 and (at == 0 or pattern[at - 1] == "/") and after in ("", "/"):
+                expression += "(?:.*/)?" if after else ".*"
+                at += stars + len(after)
+            else:
+                expression, at = expression + "[^/]*", at + stars
+        elif character == "[":
+            choice, at = _choice(pattern, at + 1)
+            expression += choice
+        elif character == "\\":
+            # One that escapes nothing makes a pattern that matches nothing.
+            expression += re.escape(pattern[at + 1]) if at + 1 < len(pattern) else NOTHING
+            at += 2
+        else:
+            expression, at = (
+                expression + ("[^/]" if character == "?" else re.escape(character)),
+                at + 1,
+            )
     return expression
 
 
 def is_ignored(patterns: Iterable[Pattern], path: str, *, is_folder: bool) -> bool:
-    """What the last pattern that speaks of `path` says."""
+    """Whether the last pattern that speaks of `path` leaves it out."""
     ignored = False
     for pattern in patterns:
         if pattern.matches(path, is_folder=is_folder):
             ignored = not pattern.negated
     return ignored
+
+
+def _choice(pattern: str, at: int) -> tuple[str, int]:
+    """The characters between brackets, from the one after `[`; where the pattern goes on."""
+    negated = pattern[at : at + 1] in ("!", "^")
+    at += negated
+    chosen: set[str] = set()
+    first, low = True, ""
+    while first or pattern[at : at + 1] != "]":
+        first = False
+        if at >= len(pattern):
+            return NOTHING, at  # never closed
+        named = re.compile(r"\[:([^]]*):\]").match(pattern, at)
+        if named is not None:
+            if named[1] not in CLASSES:
+                return NOTHING, len(pattern)
+            chosen |= set(CLASSES[named[1]])
+            low, at = "", named.end()
+            continue
+        is_range = pattern[at] == "-" and low != "" and pattern[at + 1 : at + 2] not in ("", "]")
+        at += is_range
+        at += pattern[at] == "\\"
+        if at >= len(pattern):
+            return NOTHING, at
+        high = pattern[at]
+        chosen |= set(map(chr, range(ord(low), ord(high) + 1))) if is_range else {high}
+        low, at = "" if is_range else high, at + 1
+    if negated:
+        chosen = set(map(chr, range(256))) - chosen
+    chosen.discard("/")
+    listed = "".join(map(re.escape, sorted(chosen)))
+    return (f"[{listed}]" if listed else NOTHING), at + 1

@@ -1,5 +1,6 @@
 """`client.jobs`: plan, submit, watch and steer trainings."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,16 @@ class Jobs:
         """How near the plans of finished jobs were to the memory that they needed."""
         return decode(Accuracy, self._connection.get("/v1/jobs/plan/accuracy"))
 
-    def create(self, spec: Spec) -> Job:
-        """Submit a job. Safe against lost answers: one idempotency key for all tries."""
+    def create(self, spec: Spec, *, changes: Mapping[str, Any] | None = None) -> Job:
+        """Submit a job. Safe against lost answers: one idempotency key for all tries.
+
+        `changes` are fields laid over the spec, mapping by mapping; None removes one.
+        """
+        params = {"changes": json.dumps(changes)} if changes else None
         if isinstance(spec, Mapping):
-            return decode(Job, self._connection.post("/v1/jobs", dict(spec)))
-        return decode(Job, self._connection.post_yaml("/v1/jobs", spec_text(spec)))
+            return decode(Job, self._connection.post("/v1/jobs", dict(spec), params=params))
+        answer = self._connection.post_yaml("/v1/jobs", spec_text(spec), params=params)
+        return decode(Job, answer)
 
     def list(
         self,

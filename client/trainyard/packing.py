@@ -1,23 +1,35 @@
-"""A folder of code as one archive, the same bytes for the same files wherever it is packed."""
+"""A program's code as one archive, the same bytes for the same files wherever it is packed.
+
+Hidden files, keys and what an ignore file names stay where they are unless they are named.
+"""
 
 import hashlib
 import io
 import os
 import stat
 import zipfile
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 from trainyard.errors import BadInput
-from trainyard.ignoring import FILES, Pattern, is_ignored, patterns_of
-from trainyard.wording import size
+from trainyard.ignoring import FILES, Pattern, is_ignored, read_patterns
+from trainyard.private_files import HIDDEN, KEY, why_private
+from trainyard.wording import counted, size
 
-MAX_BYTES = 50 << 20
+MAX_BYTES = 50 << 20  # of the archive
 MAX_FILES = 5000
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip archive knows
-# Never code, and often large or private.
-NEVER = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".mypy_cache",
-                   ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints", ".DS_Store"})  # fmt: skip
+ENTRY_BYTES = 30 + 46  # what a zip says of a file, twice its path aside
+END_BYTES = 22
+IGNORED = "an ignore file names it"
+# Never code and never missed: left out without a word.
+NEVER = frozenset(
+    {".git", ".hg", ".svn", "__pycache__", "node_modules", ".mypy_cache", ".ruff_cache"}
+    | {".pytest_cache", ".ipynb_checkpoints", ".DS_Store", *FILES}
+)
+KEY_BEGINS = b"-----BEGIN "
+PRIVATE = b"PRIVATE KEY-----"
 
 
 @dataclass(frozen=True)
@@ -26,97 +38,161 @@ class Packed:
 
     content: bytes
     sha256: str
-    paths: tuple[str, ...]
+    sizes: dict[str, int]
+    """In bytes, of every file that is in it."""
     left_out: tuple[tuple[str, str], ...]
-    """(path, why) of what a person may miss; what an ignore file names is not listed."""
+    """(path, why) of what a person may miss; a folder's path ends in `/`."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(self.sizes)
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """What an ignore file has left out."""
+        return tuple(path for path, why in self.left_out if why == IGNORED)
 
 
-def pack(folder: str | Path) -> Packed:
-    """Pack the plain files of a folder, without those that its ignore files name.
+def pack(folder: str | Path, *, include: Sequence[str] = ()) -> Packed:
+    """Pack the plain files of a folder, without what is private or an ignore file names.
 
-    Raises BadInput where there is nothing to pack, or more than a server takes.
+    `include` names paths below it that go along all the same: a file whatever it is, a folder
+    with all that is not private in it. Raises BadInput where there is nothing to pack, more than
+    a server takes, or the folder is a person's home or holds it.
     """
     root = Path(folder)
     if not root.is_dir():
-        raise BadInput(f"{root} is no folder.")
-    found: dict[str, Path] = {}
-    left_out: list[tuple[str, str]] = []
-    _gather(root, "", [], found, left_out)
+        raise BadInput(f"{root} is not a folder.")
+    if Path.home().resolve().is_relative_to(root.resolve()):
+        raise BadInput(
+            f"{root} is your home folder or holds it, so it is not packed. Put the program into "
+            "a folder of its own, or name that with --folder."
+        )
+    gathered = _Gathered()
+    gathered.walk(root, "", [])
+    return _packed(root, gathered, include)
+
+
+def pack_files(folder: str | Path, *, include: Sequence[str]) -> Packed:
+    """Pack the paths below a folder that `include` names, and nothing else of it."""
+    return _packed(Path(folder), _Gathered(), include)
+
+
+@dataclass
+class _Gathered:
+    found: dict[str, Path] = field(default_factory=dict)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+    def walk(self, here: Path, base: str, patterns: Sequence[Pattern] | None) -> None:
+        """Take what may be packed of a folder. `patterns` None: no ignore file counts."""
+        known = None if patterns is None else [*patterns, *_patterns_in(here, base)]
+        try:
+            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+        except OSError as error:
+            raise BadInput(f"{here}: {error.strerror}") from error
+        for entry in entries:
+            if entry.name in NEVER or entry.name.endswith(".pyc"):
+                continue
+            is_folder = entry.is_dir(follow_symlinks=False)
+            path = f"{base}{entry.name}"
+            why = _why_not(entry, is_folder=is_folder)
+            if not why and known is not None and is_ignored(known, path, is_folder=is_folder):
+                why = IGNORED
+            if why:
+                self.left_out.append((f"{path}/" if is_folder else path, why))
+            elif is_folder:
+                self.walk(Path(entry.path), f"{path}/", known)
+            else:
+                self.found[path] = Path(entry.path)
+
+    def take(self, root: Path, named: str) -> None:
+        """Take a file or a folder because a person has named it."""
+        path = PurePosixPath(os.path.normpath(named)).as_posix()
+        file = root / path
+        if path.startswith(("../", "/")) or path in ("..", "."):
+            raise BadInput(f"--include {named}: name a path below {root}.")
+        if not file.exists() or not file.resolve().is_relative_to(root.resolve()):
+            raise BadInput(f"--include {named}: there is no such file or folder in {root}.")
+        within = (path, f"{path}/")
+        self.left_out = [
+            (one, why)
+            for one, why in self.left_out
+            if one not in within and not one.startswith(within[1])
+        ]
+        if file.is_dir():
+            self.walk(file, f"{path}/", None)
+        else:
+            self.found[path] = file
+
+
+def _packed(root: Path, gathered: _Gathered, include: Sequence[str]) -> Packed:
+    for named in include:
+        gathered.take(root, named)
+    found = dict(sorted(gathered.found.items()))
     if not found:
         raise BadInput(f"{root} holds no file to pack.")
     sizes = {path: file.stat().st_size for path, file in found.items()}
-    total = sum(sizes.values())
+    names = sum(2 * len(path.encode(errors="surrogateescape")) for path in found)
+    total = sum(sizes.values()) + names + ENTRY_BYTES * len(found) + END_BYTES
     if total > MAX_BYTES or len(found) > MAX_FILES:
         largest = sorted(sizes, key=lambda path: -sizes[path])[:3]
-        named = ", ".join(f"{path} ({size(sizes[path])})" for path in largest)
+        shown = ", ".join(f"{path} ({size(sizes[path])})" for path in largest)
         raise BadInput(
-            f"{root} is too much: {len(found):,} files, {size(total)}; a server takes "
-            f"{MAX_FILES:,} files and {size(MAX_BYTES)}. The largest: {named}. Name what is not "
-            "code in a .trainyardignore, and upload data with `trainyard datasets upload`."
+            f"{root} is too much: {counted(len(found), 'file')}, {total:,} bytes packed; a server "
+            f"takes {MAX_FILES:,} files and {MAX_BYTES:,} bytes. The largest: {shown}. Name what "
+            "is not code in a .trainyardignore, and upload data with `trainyard datasets upload`."
         )
     content = _archived(found)
     return Packed(
         content=content,
         sha256=hashlib.sha256(content).hexdigest(),
-        paths=tuple(sorted(found)),
-        left_out=tuple(sorted(left_out)),
+        sizes=sizes,
+        left_out=tuple(sorted(set(gathered.left_out))),
     )
 
 
-def _gather(
-    here: Path,
-    base: str,
-    patterns: list[Pattern],
-    found: dict[str, Path],
-    left_out: list[tuple[str, str]],
-) -> None:
-    known = list(patterns)
+def _patterns_in(here: Path, base: str) -> list[Pattern]:
+    found: list[Pattern] = []
     for name in FILES:
         try:
-            known += patterns_of((here / name).read_text("utf-8"), base)
+            found += read_patterns(here / name, base)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise BadInput(f"{here / name} can't be read: {error}") from error
-    try:
-        entries = sorted(os.scandir(here), key=lambda entry: entry.name)
-    except OSError as error:
-        raise BadInput(f"{here}: {error.strerror}") from error
-    for entry in entries:
-        path = f"{base}{entry.name}"
-        is_folder = entry.is_dir(follow_symlinks=False)
-        if entry.name in NEVER or entry.name.endswith(".pyc"):
-            continue
-        if is_ignored(known, path, is_folder=is_folder):
-            continue
-        why = _why_not(entry, is_folder=is_folder)
-        if why:
-            left_out.append((path, why))
-        elif is_folder:
-            _gather(Path(entry.path), f"{path}/", known, found, left_out)
-        else:
-            found[path] = Path(entry.path)
+    return found
 
 
 def _why_not(entry: os.DirEntry[str], *, is_folder: bool) -> str:
     if entry.is_symlink():
         return "a link"
     if is_folder:
-        is_environment = os.path.exists(os.path.join(entry.path, "pyvenv.cfg"))
-        return "a virtual environment" if is_environment else ""
+        if os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):
+            return "a virtual environment"
+        return HIDDEN if entry.name.startswith(".") else ""
     if not entry.is_file(follow_symlinks=False):
-        return "no plain file"
-    if entry.name == ".env" or entry.name.startswith(".env."):
-        return "it may hold secrets; see `trainyard secrets`"
+        return "not a plain file"
+    private = why_private(entry.name)
+    if private or _holds_key(Path(entry.path)):
+        return private or KEY
     return "" if entry.name.isprintable() and "\\" not in entry.name else "its name"
+
+
+def _holds_key(file: Path) -> bool:
+    """Whether it begins as a private key does, whatever its name."""
+    try:
+        with file.open("rb") as opened:
+            first = opened.readline(200)
+    except OSError as error:
+        raise BadInput(f"{file}: {error.strerror}") from error
+    return first.startswith(KEY_BEGINS) and PRIVATE in first
 
 
 def _archived(files: dict[str, Path]) -> bytes:
     content = io.BytesIO()
     # Stored, not compressed: compressors differ between machines, and the hash is the name.
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
-        for path in sorted(files):
-            file = files[path]
+        for path, file in files.items():
             entry = zipfile.ZipInfo(path, date_time=LONG_AGO)
             entry.create_system = 3  # Unix, wherever this runs
             mode = 0o755 if file.stat().st_mode & stat.S_IXUSR else 0o644

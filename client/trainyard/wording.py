@@ -45,6 +45,11 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.1f} TiB"
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def steps_text(step: int, steps: int, *, separator: str = " of ") -> str:
     """`120 of 400`; of a script, which does not say how many it makes, `120`."""
     return f"{step:,}{separator}{steps:,}" if steps else f"{step:,}"

@@ -457,10 +457,22 @@ def test_submit_packs_and_uploads_the_folder_of_a_script(
     (tmp_path / ".env").write_text("TOKEN=1")
     shown = run(
         *("submit", "--script", str(tmp_path / "train.py"), "--ranks", "2", "--wall-time", "20min"),
-        *("--env", "MODE=fast", "--secret", "HF_TOKEN", "--", "--lr", "1e-3", "-v"),
+        *(
+            "--folder",
+            str(tmp_path),
+            "--env",
+            "MODE=fast",
+            "--secret",
+            "HF_TOKEN",
+            "--",
+            "--lr",
+            "1e-3",
+            "-v",
+        ),
     )
     assert shown.exit_code == 0, shown.output
-    assert "Packed 1 file(s)" in shown.stderr
+    assert "Packed 1 file of" in shown.stderr
+    assert "  train.py (7 B)" in shown.stderr
     assert "Left out: .env" in shown.stderr
     assert f"trainyard follow {d.JOB_ID}" in shown.stdout
     sent = json.loads(server.of("POST /v1/jobs")[0].body)
@@ -474,7 +486,7 @@ def test_submit_packs_and_uploads_the_folder_of_a_script(
         "secrets": ["HF_TOKEN"],
         "requirements": None,
     }
-    assert (sent["resources"]["nodes"], sent["resources"]["ranks_per_node"]) == (1, 2)
+    assert sent["resources"] == {"ranks_per_node": 2, "wall_time": "20min"}
     own = ("submit", "--script", str(tmp_path / "train.py"), "--wall-time", "20min")
     for words, named in (
         (["--lease", "lease_a"], {"lease": "lease_a"}),
@@ -508,6 +520,61 @@ def test_archives_of_code_are_listed_with_who_needs_them_and_deleted_by_their_be
     done = run("archives", "delete", "0" * 11 + "1")
     assert done.exit_code == 0, done.output
     assert "Deleted 000000000001" in done.stdout
+
+
+def test_what_is_sent_is_shown_and_what_was_left_out_is_remembered(
+    server: FakeServer, run: Run, tmp_path: Path
+) -> None:
+    everything(server)
+    server.answer("POST /v1/code", as_json({**d.CODE, "sha256": "ab" * 32}, 201))
+    (tmp_path / "train.py").write_text("import net")
+    (tmp_path / ".gitignore").write_text("data/")
+    for name in [f"part{number}.py" for number in range(11)] + ["net.py", "data/x", "deploy.key"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1" if name != "net.py" else "1" * 5000)
+    own = ("submit", "--script", str(tmp_path / "train.py"), "--wall-time", "20min")
+    said = run(*own).stderr
+    assert "Packed 13 files of" in said
+    assert "  net.py (4.9 KiB)" in said
+    assert "and 3 more; the largest is net.py (4.9 KiB)" in said
+    assert "Left out: data/ (an ignore file names it)" in said
+    assert "Left out: deploy.key (it may hold a key" in said
+    assert "--include PATH" in said
+    assert json.loads(server.of("POST /v1/jobs")[-1].body)["script"]["left_out"] == ["data/"]
+    said = run(*own, "--include", "data").stderr
+    assert "Packed 14 files" in said
+    assert "left_out" not in json.loads(server.of("POST /v1/jobs")[-1].body)["script"]
+    (tmp_path / "train.py").write_text("import sys")
+    assert "It uses nothing beside it" in run(*own).stderr
+
+
+def test_options_of_submit_are_laid_over_a_file_or_refused(
+    server: FakeServer, run: Run, job_file: str
+) -> None:
+    everything(server)
+    terms = ("--nodes", "4", "--ranks", "2", "--name", "other", "--wall-time", "9h")
+    shown = run("submit", job_file, *terms, "--node-class", "big", "--lease", "lease_a")
+    assert shown.exit_code == 0, shown.output
+    sent = server.of("POST /v1/jobs")[-1]
+    assert sent.body.decode() == Path(job_file).read_text()
+    assert json.loads(sent.query["changes"][0]) == {
+        "name": "other",
+        "resources": {
+            "nodes": 4,
+            "ranks_per_node": 2,
+            "wall_time": "9h",
+            "node_class": "big",
+        },
+        "lease": "lease_a",
+        "leases": None,
+    }
+    for option in ("--env=A=1", "--launcher=python", "--include=data", "--secret=TOKEN", "--yes"):
+        refused = run("submit", job_file, option)
+        assert refused.exit_code == 2
+        assert f"{option.partition('=')[0]} does not apply to a file" in refused.stderr
+    refused = run("submit", "raise.py")
+    assert refused.exit_code == 2
+    assert "trainyard submit --script raise.py" in refused.stderr
 
 
 def test_secrets_are_set_from_a_pipe_and_listed_without_values(

@@ -26,6 +26,7 @@ from trainyard.cli import (
     scripts,
     sessions,
     studies,
+    submitting,
     tokens,
     usage,
     verifying,
@@ -57,7 +58,7 @@ JOBS, WATCH, HAVE, ACCOUNT = "Jobs", "Watch", "Nodes, leases, datasets and model
 
 for panel, name, command in (
     (JOBS, "plan", planning.plan),
-    (JOBS, "submit", jobs.submit),
+    (JOBS, "submit", submitting.submit),
     (JOBS, "scale", studies.scale),
     (JOBS, "jobs", jobs.list_jobs),
     (JOBS, "show", jobs.show),

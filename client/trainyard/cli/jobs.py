@@ -1,142 +1,28 @@
 """Commands that submit, list and steer jobs."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trainyard.cli.following import follow_job
 from trainyard.cli.output import (
     AsJson,
     console,
     print_facts,
     print_json,
-    print_json_line,
     print_json_list,
     print_table,
     say,
     state_text,
 )
-from trainyard.cli.planning import read_job
-from trainyard.cli.scripts import ScriptOptions, script_facts, script_job
+from trainyard.cli.scripts import script_facts
 from trainyard.cli.session import connect
 from trainyard.cli.verifying import VERDICTS
-from trainyard.errors import BadInput
 from trainyard.summary import show_summary
 from trainyard.views import Attempt, Job, Place
-from trainyard.wording import duration, moment, number, steps_text
+from trainyard.wording import counted, duration, moment, number, steps_text
 
-SCRIPT = "A script of your own"
-File = Annotated[Path, typer.Argument(help="A job as YAML; `-` reads standard input.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
-
-
-def submit(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FILE | -- ARGUMENT...]",
-            help="A job as YAML; `-` reads standard input. With --script: its arguments.",
-        ),
-    ] = None,
-    script: Annotated[
-        Path | None,
-        typer.Option(
-            help="Run this file of your own instead. Its folder is packed and uploaded.",
-            rich_help_panel=SCRIPT,
-        ),
-    ] = None,
-    ranks: Annotated[
-        int, typer.Option(min=1, help="Processes on each node, one a GPU.", rich_help_panel=SCRIPT)
-    ] = 1,
-    nodes: Annotated[
-        int, typer.Option(min=1, help="Nodes of one class.", rich_help_panel=SCRIPT)
-    ] = 1,
-    wall_time: Annotated[
-        str | None,
-        typer.Option(help="How long it may run at most: 20min, 1h 30min.", rich_help_panel=SCRIPT),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="By default the file's.", rich_help_panel=SCRIPT)
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(help="Pack this folder, which the file lies in.", rich_help_panel=SCRIPT),
-    ] = None,
-    launcher: Annotated[
-        str,
-        typer.Option(help="torchrun, accelerate, mpirun or python.", rich_help_panel=SCRIPT),
-    ] = "torchrun",
-    requirements: Annotated[
-        str | None,
-        typer.Option(
-            help="A requirements.txt or pyproject.toml of the folder.", rich_help_panel=SCRIPT
-        ),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="NAME=VALUE; everybody who sees the job sees it.", rich_help_panel=SCRIPT
-        ),
-    ] = None,
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(help="Name of a secret of yours.", rich_help_panel=SCRIPT),
-    ] = None,
-    node_class: Annotated[
-        str | None, typer.Option(help="Where to run.", rich_help_panel=SCRIPT)
-    ] = None,
-    lease: Annotated[
-        list[str] | None,
-        typer.Option(help="A booked lease to run in; one for each node.", rich_help_panel=SCRIPT),
-    ] = None,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Watch it to its end. Ctrl-C stops watching only."),
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Submit a job: a file that describes a training, or with --script a program of your own.
-
-    With --follow the exit code is 1 if it did not succeed.
-    """
-    given = words or []
-    if script is None and len(given) != 1:
-        raise BadInput("Name one file that describes a job, or a program with --script FILE.")
-    text = read_job(Path(given[0])) if script is None else ""
-    with connect() as client:
-        if script is None:
-            job = client.jobs.create(text)
-        else:
-            options = ScriptOptions(
-                script=script,
-                folder=folder,
-                name=name,
-                ranks=ranks,
-                nodes=nodes,
-                wall_time=wall_time,
-                launcher=launcher,
-                requirements=requirements,
-                environment=env or [],
-                secrets=secret or [],
-                node_class=node_class,
-                leases=lease or [],
-                arguments=given,
-            )
-            job = client.jobs.create(script_job(client, options))
-        if as_json and not follow:
-            print_json(job.raw)
-        elif as_json:
-            print_json_line({"event": "job", "data": job.raw})
-        else:
-            say(f"Submitted {job.name} as {job.id}")
-        if follow:
-            follow_job(client, job.id, as_json=as_json)
-        elif not as_json:
-            if job.reason:
-                say(job.reason)
-            say(f"Watch it: trainyard follow {job.id}")
 
 
 def list_jobs(
@@ -266,7 +152,7 @@ def _show_job(job: Job) -> None:
             ("progress", f"step {steps_text(job.step, job.steps)}"),
             ("loss", None if job.loss is None else number(job.loss)),
             ("speed", job.tokens_per_s and f"{number(round(job.tokens_per_s))} {job.plan.unit}/s"),
-            ("plan", f"{job.plan.strategy} on {job.plan.world_size} rank(s)"),
+            ("plan", f"{job.plan.strategy} on {counted(job.plan.world_size, 'rank')}"),
             *script_facts(job.spec),
             ("certificate", job.certificate and VERDICTS.get(job.certificate.verdict)),
             ("wall time", f"{duration(job.used_s)} used of {duration(job.wall_time_s)}"),

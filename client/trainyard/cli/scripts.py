@@ -1,5 +1,6 @@
 """Commands for scripts of one's own: their job, their code, their secrets."""
 
+import ast
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,87 +20,144 @@ from trainyard.cli.output import (
 )
 from trainyard.cli.session import connect
 from trainyard.errors import BadInput
-from trainyard.packing import Packed, pack
-from trainyard.wording import moment, size
+from trainyard.inert import one_line
+from trainyard.packing import Packed, pack, pack_files
+from trainyard.wording import counted, moment, size
 
 secrets_app = typer.Typer(no_args_is_help=True, help="Values that only your own scripts see.")
 
-SHOWN = 5  # of what was left out
+SHOWN = 10  # paths of what is sent
+SHOWN_LEFT_OUT = 5  # paths for each reason
+ASKED_ABOVE = 50  # files, on a terminal
+MOST_REMEMBERED = 100  # core.script.MAX_LEFT_OUT
 Name = Annotated[str, typer.Argument(help="Also the variable that scripts find it in.")]
 
 
 @dataclass(frozen=True)
 class ScriptOptions:
-    """What the command line says of a script."""
+    """What only a program of one's own has: its code, and how it is started."""
 
-    script: Path
     folder: Path | None
-    name: str | None
-    ranks: int
-    nodes: int
-    wall_time: str | None
-    launcher: str
+    include: Sequence[str]
+    launcher: str | None
     requirements: str | None
     environment: Sequence[str]
     secrets: Sequence[str]
-    node_class: str | None
-    leases: Sequence[str]
-    arguments: Sequence[str]
+    yes: bool
+
+    def given(self) -> list[str]:
+        """The options that were named."""
+        named = {
+            "--folder": self.folder,
+            "--include": self.include,
+            "--launcher": self.launcher,
+            "--requirements": self.requirements,
+            "--env": self.environment,
+            "--secret": self.secrets,
+            "--yes": self.yes,
+        }
+        return [option for option, value in named.items() if value]
 
 
-def script_job(client: Trainyard, options: ScriptOptions) -> dict[str, Any]:
-    """Pack and upload the script's folder; the job that runs it."""
-    folder = options.folder or options.script.parent
-    if not options.script.is_file():
-        raise BadInput(f"{options.script} is no file.")
-    if options.wall_time is None:
-        raise BadInput("--wall-time: say how long it may run at most, such as 20min or 1h 30min.")
+def script_job(
+    client: Trainyard, script: Path, options: ScriptOptions, arguments: Sequence[str]
+) -> dict[str, Any]:
+    """Pack and upload a program; what its job says of it."""
+    if not script.is_file():
+        raise BadInput(f"{script} is not a file.")
+    folder = options.folder or script.parent
     try:
-        entry = options.script.resolve().relative_to(folder.resolve()).as_posix()
+        entry = script.resolve().relative_to(folder.resolve()).as_posix()
     except ValueError as error:
-        raise BadInput(f"{options.script} does not lie in {folder}.") from error
+        raise BadInput(f"{script} does not lie in {folder}.") from error
     environment = dict(_variable(text) for text in options.environment)
-    packed = pack(folder)
+    alone = options.folder is None and stands_alone(script, [*arguments, *environment.values()])
+    if alone:
+        named = [] if options.requirements is None else [options.requirements]
+        packed = pack_files(folder, include=[entry, *named, *options.include])
+    else:
+        packed = pack(folder, include=[*options.include])
     if entry not in packed.paths:
-        raise BadInput(f"{entry} is left out by an ignore file of {folder}.")
+        why = dict(packed.left_out).get(entry, "an ignore file names its folder")
+        raise BadInput(f"{entry} is left out ({why}). To take it along: --include {entry}")
     tell_packed(packed, folder)
+    if alone:
+        note(f"It uses nothing beside it. To pack all of its folder: --folder {folder}")
+    _ask(packed, yes=options.yes)
     code = client.code.upload(packed)
-    script: dict[str, Any] = {
+    job: dict[str, Any] = {
         "entry": entry,
         "code": code.sha256,
-        "arguments": list(options.arguments),
-        "launcher": options.launcher,
+        "arguments": list(arguments),
+        "launcher": options.launcher or "torchrun",
         "environment": environment,
         "secrets": list(options.secrets),
         "requirements": options.requirements,
     }
-    job: dict[str, Any] = {
-        "name": options.name or options.script.stem,
-        "script": script,
-        "resources": {
-            "nodes": options.nodes,
-            "ranks_per_node": options.ranks,
-            "wall_time": options.wall_time,
-            "node_class": options.node_class,
-        },
-    }
-    if len(options.leases) == 1:
-        job["lease"] = options.leases[0]
-    elif options.leases:
-        job["leases"] = list(options.leases)
+    if packed.ignored:
+        job["left_out"] = list(packed.ignored[:MOST_REMEMBERED])
     return job
 
 
+def stands_alone(script: Path, words: Sequence[str] = ()) -> bool:
+    """Whether a Python program imports nothing that lies beside it, and neither it nor `words`,
+    its arguments, name a path there."""
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (SyntaxError, ValueError):
+        return False  # not ours to read
+    named = set(words)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            named |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            named.add((node.module or ".").partition(".")[0])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named.add(node.value)
+    return not any(_lies_beside(script, name) for name in named)
+
+
+def _lies_beside(script: Path, name: str) -> bool:
+    first = name.removeprefix("./").partition("/")[0]
+    if first in ("", ".", "..") or len(first) > 200 or not first.isprintable():
+        return False
+    beside = (script.parent / first, script.parent / f"{first}.py")
+    return any(path.exists() and path != script for path in beside)
+
+
 def tell_packed(packed: Packed, folder: Path) -> None:
-    """On stderr: what goes, and what does not."""
+    """Show on stderr what goes, and what does not."""
     note(
-        f"Packed {len(packed.paths):,} file(s) of {folder}, {size(len(packed.content))}, as "
-        f"{packed.sha256[:12]}."
+        f"Packed {counted(len(packed.paths), 'file')} of {folder}, {size(len(packed.content))}, "
+        f"as {packed.sha256[:12]}:"
     )
-    for path, why in packed.left_out[:SHOWN]:
-        note(f"Left out: {path} ({why})")
-    if len(packed.left_out) > SHOWN:
-        note(f"Left out: {len(packed.left_out) - SHOWN} more")
+    for path in packed.paths[:SHOWN]:
+        note(f"  {one_line(path)} ({size(packed.sizes[path])})")
+    if len(packed.paths) > SHOWN:
+        largest = max(packed.paths, key=lambda path: packed.sizes[path])
+        note(
+            f"  and {len(packed.paths) - SHOWN:,} more; the largest is {one_line(largest)} "
+            f"({size(packed.sizes[largest])})"
+        )
+    by_reason: dict[str, list[str]] = {}
+    for path, why in packed.left_out:
+        by_reason.setdefault(why, []).append(one_line(path))
+    for why, paths in by_reason.items():
+        more = len(paths) - SHOWN_LEFT_OUT
+        rest = f" and {more:,} more" if more > 0 else ""
+        note(f"Left out: {', '.join(paths[:SHOWN_LEFT_OUT])}{rest} ({why})")
+    if packed.left_out:
+        note("What the program needs of that goes along with --include PATH.")
+
+
+def _ask(packed: Packed, *, yes: bool) -> None:
+    """On a terminal, ask before many files are sent."""
+    is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    if yes or not is_terminal or len(packed.paths) <= ASKED_ABOVE:
+        return
+    if not typer.confirm(f"Send {counted(len(packed.paths), 'file')}?", err=True):
+        note("Nothing was sent.")
+        raise typer.Exit(1)
 
 
 def script_facts(spec: Mapping[str, Any]) -> list[tuple[str, object]]:
