@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.files.retention import Retention
 from api.process import Process
+from core import read_only
 from core.clock import utc_now
 from core.database import Database
 from core.tables.people import Link
@@ -49,8 +50,10 @@ async def keep_time(process: Process) -> None:
 
 
 def forget_old(database: Database, now: datetime) -> None:
-    """Delete idempotency keys and links that are past their time."""
+    """Delete idempotency keys and links that are past their time; nothing while read-only."""
     with database.write() as session:
+        if read_only.state(session, now=now) is not None:
+            return
         session.execute(
             delete(IdempotentAnswer).where(IdempotentAnswer.created_at < now - KEYS_LIVE)
         )

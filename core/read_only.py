@@ -1,8 +1,9 @@
 """Read-only: while a platform is backed up or moved, nothing of it changes.
 
 A claim like a chore's, so that it ends by itself where whoever asked for it was killed. Every write
-of the API looks at it in its own transaction, and the scheduler decides nothing meanwhile. Nodes
-are told to come again: they train on, and send what they have written down afterwards.
+of the API looks at it in its own transaction; the scheduler decides and sends nothing meanwhile,
+and nothing is forgotten or swept. Nodes are told to come again: they train on, and send what they
+have written down afterwards.
 """
 
 from datetime import datetime, timedelta

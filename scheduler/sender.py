@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from core import read_only
 from core.clock import utc_now
 from core.database import Database
 from core.notices import deliveries
@@ -61,13 +62,15 @@ class Sender:
             tried += len(over)
 
     def _take(self, in_hand: Mapping[Channel, int]) -> list[Parcel]:
-        """What is due, as far as there is room in its lane."""
+        """What is due, as far as there is room in its lane; nothing while read-only."""
         with self._database.read() as session:
             if not deliveries.is_anything_due(session, utc_now()):
                 return []
         parcels = []
         with self._database.write() as session:
             now = utc_now()
+            if read_only.state(session, now=now) is not None:
+                return []
             deliveries.route(session, can_mail=bool(self._settings.smtp_host), now=now)
             for channels, most in LANES.items():
                 free = most - sum(in_hand.get(channel, 0) for channel in channels)

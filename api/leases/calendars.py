@@ -4,6 +4,7 @@ A feed of a person shows that person's leases; one of a node, for staff, shows w
 no names. A cancelled lease keeps its UID with a higher SEQUENCE, so that calendars take it out.
 """
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from core.clock import utc_now
 from core.errors import Conflict, Forbidden, NotFound
 from core.ids import Kind, new_id
 from core.policy.grid import usable_end
+from core.read_only import ReadOnly
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import CalendarFeed, Lease, Occupancy
@@ -61,7 +63,7 @@ def read_calendar(
             raise NotFound("There is no such calendar; it may have been revoked.")
         calendar = _calendar(session, feed)
     if feed.last_used_at is None or now - feed.last_used_at > timedelta(hours=1):
-        with process.database.write() as session:
+        with suppress(ReadOnly), process.write() as (session, _):
             session.execute(
                 update(CalendarFeed).where(CalendarFeed.id == feed.id).values(last_used_at=now)
             )

@@ -2,9 +2,11 @@
 
 from datetime import timedelta
 
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 
+from api.housekeeping import forget_old
 from core.clock import utc_now
+from core.tables.people import Link
 from core.tables.processes import Claim
 from tests.api.conftest import World
 from tests.api.shapes import heartbeat, job_spec, place
@@ -52,3 +54,23 @@ def test_only_administrators_begin_and_end_it(world: World) -> None:
     assert world.ann.post("/v1/admin/read-only", json=WISH).status_code == 403
     assert world.staff.post("/v1/admin/read-only", json=WISH).status_code == 403
     assert world.staff.delete("/v1/admin/read-only").status_code == 403
+
+
+def test_calendars_are_read_and_old_links_stay_and_nothing_is_written(world: World) -> None:
+    feed = world.ann.post("/v1/calendars", json={}).json()
+    world.ann.post("/v1/me/login-link")
+    world.admin.post("/v1/admin/read-only", json=WISH)
+    assert "BEGIN:VCALENDAR" in world.nobody.get(feed["url"]).text
+    soon = utc_now() + timedelta(minutes=5)  # it is read-only still
+    with world.database.write() as session:
+        session.execute(update(Link).values(expires_at=soon - timedelta(days=8)))
+    forget_old(world.database, soon)
+    with world.database.read() as session:
+        assert session.scalar(select(func.count()).select_from(Link)) != 0
+    assert world.ann.get("/v1/calendars").json()["data"][0]["last_used_at"] is None
+    assert world.admin.delete("/v1/admin/read-only").status_code == 204
+    assert "BEGIN:VCALENDAR" in world.nobody.get(feed["url"]).text
+    forget_old(world.database, soon)
+    assert world.ann.get("/v1/calendars").json()["data"][0]["last_used_at"] is not None
+    with world.database.read() as session:
+        assert session.scalar(select(func.count()).select_from(Link)) == 0

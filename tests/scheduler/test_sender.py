@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from sqlalchemy import select, update
 
+from core import read_only
 from core.clock import utc_now
 from core.database import Database
 from core.ids import Kind, new_id
@@ -473,3 +474,18 @@ def test_without_a_mail_server_notices_are_only_shown(migrated_database: Databas
     assert delivery(migrated_database, notice_id).error == "No mail server is set up here."
     with migrated_database.read() as session:
         assert session.scalars(select(Notice.state)).one() is NoticeState.SENT
+
+
+def test_nothing_leaves_while_the_platform_is_read_only(
+    database: Database, mail: MailServer
+) -> None:
+    notice = tell(database, person(database))
+    with database.write() as session:
+        lasts = timedelta(minutes=10)
+        read_only.begin(session, "It moves.", now=utc_now(), lasts=lasts)
+    assert sender(database, mail).look() == 0
+    with database.write() as session:
+        assert session.get(Delivery, notice) is None
+        read_only.end(session)
+    assert sender(database, mail).look() == 1
+    assert delivery(database, notice).state is DeliveryState.SENT
