@@ -1,12 +1,13 @@
 """Chores that one process at a time does, of several that could: a claim is a row with an end.
 
 Not a lock: whoever claimed a chore and died is followed by another one when the claim has ended. A
-chore must bear that it is done twice; the claim only spares the work.
+chore must bear that it is done twice; the claim only spares the work. What must not happen once
+somebody else has taken a chore over asks `holds` in its own transaction.
 """
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import update
+from sqlalchemy import select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import Session
@@ -28,3 +29,20 @@ def claim(session: Session, chore: str, *, holder: str, now: datetime, lasts: ti
     )
     assert isinstance(taken, CursorResult)
     return taken.rowcount == 1
+
+
+def take_over(
+    session: Session, chore: str, *, holder: str, now: datetime, lasts: timedelta
+) -> None:
+    """Make `chore` `holder`'s until `now + lasts`, whoever had it. Called again, it is renewed.
+
+    Waits for a transaction of the former holder that has asked `holds`.
+    """
+    session.merge(Claim(chore=chore, holder=holder, until=now + lasts))
+    session.flush()
+
+
+def holds(session: Session, chore: str, *, holder: str) -> bool:
+    """Whether `chore` is `holder`'s. Nobody takes it over before this transaction has ended."""
+    found = session.scalar(select(Claim.holder).where(Claim.chore == chore).with_for_update())
+    return found == holder

@@ -4,14 +4,16 @@ Every deletion is a transaction of its own together with its event, so that a pr
 way has forgotten a little and told of all of it. `core.retention` decides.
 """
 
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
 from sqlalchemy import ColumnElement, CursorResult, delete, exists, func, or_, select, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from api.admin import audit
@@ -19,7 +21,8 @@ from api.files.inventory import differences
 from api.files.storage_use import holders
 from api.files.store import Store, name_found
 from core import read_only
-from core.claims import claim
+from core.claims import claim, holds, take_over
+from core.clock import utc_now
 from core.database import Database
 from core.notices.notices import NoticeKind, notify
 from core.retention import (
@@ -45,12 +48,19 @@ from core.transitions import note
 
 ACTOR = "retention"
 CHORE = "retention"
+BACKUP = "backup"  # who holds the chore while one is made
+HELD_OFF = timedelta(minutes=15)
+RENEWED_EVERY_S = 60.0
 EVERY = timedelta(hours=5)  # each API looks every 6 hours
 JOBS_AT_ONCE = 200
 UNNAMED = timedelta(days=1)  # a file may come long before what names it: a large upload's first
 WARN_EVERY = timedelta(days=7)
 
 log = structlog.get_logger()
+
+
+class _MustRest(Exception):
+    """A backup goes on, or the platform is read-only."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +74,33 @@ class Retention:
     """Which process this is."""
 
     def run(self, now: datetime) -> bool:
-        """Forget what is due; False if another process did so in the last hours."""
+        """Forget what is due; False if that was done in the last hours, or must rest for now."""
         with self.database.write() as session:
             if read_only.state(session, now=now) is not None:
                 return False
             if not claim(session, CHORE, holder=self.holder, now=now, lasts=EVERY):
                 return False
         limits = limits_of(self.settings)
-        for thing in Thing:
-            self._forget_old(thing, limits, now)
-        self._make_room(now)
-        self._name_found(now)
-        self._sweep(now)
+        try:
+            for thing in Thing:
+                self._forget_old(thing, limits, now)
+            self._make_room(now)
+            self._name_found(now)
+            self._sweep(now)
+        except _MustRest:
+            log.info("retention_rests")
+            return False
         return True
+
+    @contextmanager
+    def _write(self, now: datetime) -> Iterator[Session]:
+        """A transaction of this chore, which a backup takes over and read-only forbids."""
+        with self.database.write() as session:
+            if not holds(session, CHORE, holder=self.holder):
+                raise _MustRest
+            if read_only.state(session, now=now) is not None:
+                raise _MustRest
+            yield session
 
     def _forget_old(self, thing: Thing, limits: Limits, now: datetime) -> None:
         age = limits.ages.get(thing)
@@ -87,7 +111,7 @@ class Retention:
                 jobs = list(_ended_with(session, thing, before=now - age))
             due = list(expired(jobs, limits, now))
             for one in due:
-                with self.database.write() as session:
+                with self._write(now) as session:
                     forget(session, one, now=now)
             if len(jobs) < JOBS_AT_ONCE:
                 return
@@ -97,12 +121,12 @@ class Retention:
             everybody = holders(session, self.settings)
             checkpoints = _checkpoints_of_ended(session)
         for one in surplus(everybody, checkpoints):
-            with self.database.write() as session:
+            with self._write(now) as session:
                 drop_checkpoint(session, one, now=now)
         for holder in everybody:
             sentence = warning(holder)
             if sentence is not None:
-                with self.database.write() as session:
+                with self._write(now) as session:
                     for user_id in sorted(holder.user_ids):
                         _warn(session, user_id, holder.name, sentence, now=now)
 
@@ -112,7 +136,7 @@ class Retention:
         files = size = 0
         for difference in differences(self.database, self.store):
             if difference.unnamed:
-                with self.database.write() as session:
+                with self._write(now) as session:
                     found = [k for k in difference.unnamed if name_found(session, k, now=now)]
                 files, size = files + len(found), size + sum(kept.size for kept in found)
         if files:
@@ -125,26 +149,28 @@ class Retention:
             named = named_files(session)
             old = set(session.scalars(select(StoredFile.sha256).where(_unnamed_since(cutoff))))
         files = size = 0
-        for sha256 in sorted(old - named):
-            # Whoever names the file meanwhile has touched its row in that transaction: then this
-            # changes nothing. Removed before the commit: an upload of the same bytes that comes
-            # after it finds no file, and keeps its own.
-            with self.database.write() as session:
-                gone = session.scalar(
-                    update(StoredFile)
-                    .where(StoredFile.sha256 == sha256, _unnamed_since(cutoff))
-                    .values(gone_at=now)
-                    .returning(StoredFile.size)
-                )
-                if gone is not None:
-                    self.store.remove(sha256)
-                    files, size = files + 1, size + gone
-        if files:
-            with self.database.write() as session:
-                audit.record(
-                    session, ACTOR, "store.sweep", "store", now=now, files=files, bytes=size
-                )
-            log.info("store_swept", files=files, bytes=size)
+        try:
+            for sha256 in sorted(old - named):
+                # Whoever names the file meanwhile has touched its row in that transaction: then
+                # this changes nothing. Removed before the commit: an upload of the same bytes that
+                # comes after it finds no file, and keeps its own.
+                with self._write(now) as session:
+                    gone = session.scalar(
+                        update(StoredFile)
+                        .where(StoredFile.sha256 == sha256, _unnamed_since(cutoff))
+                        .values(gone_at=now)
+                        .returning(StoredFile.size)
+                    )
+                    if gone is not None:
+                        self.store.remove(sha256)
+                        files, size = files + 1, size + gone
+        finally:  # what has gone is told also where the rest must wait
+            if files:
+                with self.database.write() as session:
+                    audit.record(
+                        session, ACTOR, "store.sweep", "store", now=now, files=files, bytes=size
+                    )
+                log.info("store_swept", files=files, bytes=size)
         self._sweep_incoming()
 
     def _sweep_incoming(self) -> None:
@@ -153,6 +179,34 @@ class Retention:
                 # By the disk's clock, which is time.time's.
                 if time.time() - path.stat().st_mtime > UNNAMED.total_seconds():
                     path.unlink(missing_ok=True)
+
+
+@contextmanager
+def held_off(database: Database) -> Iterator[None]:
+    """Let nothing be forgotten or swept meanwhile, by any API; what is under way stops first.
+
+    The chore is taken over for a short while, again and again: whoever dies here holds it off for
+    HELD_OFF at most.
+    """
+
+    def hold() -> None:
+        with database.write() as session:
+            take_over(session, CHORE, holder=BACKUP, now=utc_now(), lasts=HELD_OFF)
+
+    def renew() -> None:
+        while not is_over.wait(RENEWED_EVERY_S):
+            with suppress(SQLAlchemyError):  # away for a moment: there are further tries
+                hold()
+
+    hold()
+    is_over = threading.Event()
+    thread = threading.Thread(target=renew, name="hold off the sweep", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def limits_of(settings: ApiSettings) -> Limits:

@@ -1,13 +1,16 @@
 """Retention on a running application: what goes, what stays, who is told, and who sweeps."""
 
 import hashlib
+from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import func, select, update
 
-from api.files.retention import Retention
+from api.files.retention import Retention, held_off
+from api.files.store import Store
 from core.clock import utc_now
 from core.settings import ApiSettings
 from core.tables.admin import AuditEntry
@@ -222,3 +225,43 @@ def test_over_the_limit_nothing_more_is_taken_and_the_answer_says_why(
         assert mine["limits"] == [{"name": "ann", "used": 204, "limit": 20}]
         assert len(mine["warnings"]) == 1
         assert mine["keep_days"]["logs"] == 180
+
+
+class Disturbed(Store):
+    """A store in which something happens while a sweep looks at it."""
+
+    def __init__(self, store: Store, happens: Callable[[], object]) -> None:
+        super().__init__(store.root)
+        self.happens = happens
+
+    def files(self, beginning: str) -> dict[str, int]:
+        if beginning == "00":
+            self.happens()
+        return super().files(beginning)
+
+
+@pytest.mark.parametrize("what", ["backup", "read-only"])
+def test_a_sweep_that_is_under_way_stops_for_a_backup_and_for_read_only(
+    world: World, what: str
+) -> None:
+    trained(world, "first")
+    with world.database.write() as session:
+        session.execute(update(Checkpoint).values(deleted_at=utc_now(), files=[]))
+        session.execute(update(StoredFile).values(named_at=utc_now() - 3 * DAY))
+    wish = {"minutes": 10, "reason": "It moves."}
+    with ExitStack() as held:
+
+        def happens() -> None:
+            if what == "backup":
+                held.enter_context(held_off(world.database))
+            else:
+                assert world.admin.post("/v1/admin/read-only", json=wish).status_code == 200
+
+        store = Disturbed(world.process.store, happens)
+        sweep = Retention(world.database, store, world.process.settings, "test")
+        assert not sweep.run(utc_now())
+        assert files_on_disk(world) == 3
+        assert not retention(world).run(utc_now())
+    world.admin.delete("/v1/admin/read-only")
+    assert retention(world).run(utc_now() + timedelta(hours=6))
+    assert files_on_disk(world) == 1  # the artifact
