@@ -3,8 +3,10 @@
     manifest.json           written last: what is in the folder, with hashes
     tables/<table>.jsonl.gz the database, one moment of it
     files/ab/abcdef...      the store's files by their SHA-256; a second backup adds what is new
+    secrets.key             the keys that users' secrets are sealed with, where there are any
 
-The platform may go on meanwhile. Nothing is swept from the store while it lasts.
+The platform may go on meanwhile. Nothing is swept from the store while it lasts. Settings are not
+in it: passwords of database, broker and mail, and those of the OpenID provider.
 """
 
 import gzip
@@ -15,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -23,20 +25,24 @@ from pathlib import Path
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Table, select, text
 
-from api.files.retention import CHORE
+from api.files.retention import held_off
 from api.files.store import Store
-from core.claims import claim
+from core import read_only
 from core.clock import utc_now
 from core.database import Database
+from core.notices.deliveries import keep_all
 from core.schema import newest_revision, upgrade
 from core.tables.files import StoredFile
+from core.tables.scripts import Secret
+from standalone.backup_keys import KEYS, back_up_keys, restore_keys, unopened, verify_keys
 from standalone.dump import Dumped, count_on, dump_table, load_table, tables_of
 from strategies.run_directory import fsync_directory, sha256_of, write_atomically
 
 MANIFEST = "manifest.json"
-FORMAT = 1
-SWEEPS_REST = timedelta(hours=12)
+FORMAT = 2
+READABLE = (1, 2)  # 1 had no keys
 PIECE = 1 << 20
+NOT_SENT = "The platform was restored from a backup; this may have been sent before."
 
 Say = Callable[[str], None]
 
@@ -57,15 +63,17 @@ class Manifest:
     tables: dict[str, Dumped]
     files: int
     bytes: int
+    keys_sha256: str | None = None
+    """Of `secrets.key`; None where nothing was ever sealed."""
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
         """BackupFailed where there is none, or one of another format."""
         try:
             document = json.loads((folder / MANIFEST).read_text())
-            if document["format"] != FORMAT:
+            if document["format"] not in READABLE:
                 raise BackupFailed(
-                    f"{folder} has format {document['format']}, this version reads {FORMAT}."
+                    f"{folder} has format {document['format']}, this version reads {READABLE}."
                 )
             tables = {name: Dumped(**dumped) for name, dumped in document["tables"].items()}
             return cls(**{**document, "tables": tables})
@@ -75,20 +83,27 @@ class Manifest:
             ) from error
 
 
-def back_up(database: Database, store: Store, folder: Path, say: Say) -> Manifest:
-    """Write a backup into `folder`. BackupFailed where a file of the store is lost or damaged."""
+def back_up(database: Database, store: Store, keys: Path, folder: Path, say: Say) -> Manifest:
+    """Write a backup into `folder`; `keys` is the file that users' secrets are sealed with.
+
+    BackupFailed where a file of the store is lost or damaged, or where secrets have no keys.
+    """
+    with held_off(database):
+        return _back_up(database, store, keys, folder, say)
+
+
+def _back_up(database: Database, store: Store, keys: Path, folder: Path, say: Say) -> Manifest:
     (folder / "tables").mkdir(parents=True, exist_ok=True, mode=0o700)
     os.chmod(folder, 0o700)
     (folder / MANIFEST).unlink(missing_ok=True)  # not finished from here on
     now = utc_now()
-    with database.write() as session:
-        claim(session, CHORE, holder="backup", now=now, lasts=SWEEPS_REST)
     with _one_moment(database) as connection:
         revision = _revision(connection)
         assert revision is not None
         tables = tables_of(connection)
         dumped = {table.name: _dump(connection, table, folder) for table in tables}
         files = _files(connection, tables)
+        sealed = _sealed(connection)
     say(f"{sum(d.rows for d in dumped.values()):,} rows of {len(dumped)} tables.")
     copied, lost = 0, []
     for digest, size in files:
@@ -106,6 +121,7 @@ def back_up(database: Database, store: Store, folder: Path, say: Say) -> Manifes
             f"{len(lost)} files that the database names are not in the store, such as {lost[0]}. "
             "The rest is in the folder, without a manifest. Is TRAINYARD_STORE right?"
         )
+    keys_sha256 = back_up_keys(keys, folder, sealed=sealed, say=say)
     manifest = Manifest(
         format=FORMAT,
         made_at=now.isoformat(),
@@ -114,16 +130,18 @@ def back_up(database: Database, store: Store, folder: Path, say: Say) -> Manifes
         tables=dumped,
         files=len(files),
         bytes=sum(size for _, size in files),
+        keys_sha256=keys_sha256,
     )
     write_atomically(folder / MANIFEST, json.dumps(asdict(manifest), indent=1).encode())
     return manifest
 
 
-def restore(database: Database, store: Store, folder: Path, say: Say) -> Manifest:
+def restore(database: Database, store: Store, keys: Path, folder: Path, say: Say) -> Manifest:
     """Load a backup into an empty database and a store, and bring the schema up to date.
 
     Everything is verified before anything is written, and the rows once more afterwards.
-    BackupFailed where the backup is damaged or the database is not empty.
+    BackupFailed where the backup is damaged, the database is not empty, or `keys` holds other keys.
+    Notices that were on their way are not sent again, unless the platform was read-only.
     """
     manifest = Manifest.read(folder)
     verify(folder, manifest)
@@ -133,7 +151,11 @@ def restore(database: Database, store: Store, folder: Path, say: Say) -> Manifes
             raise BackupFailed(
                 f"{database.url.render_as_string()} is not empty. Restore into a new one."
             )
+    if manifest.keys_sha256 is not None:
+        verify_keys(keys, folder, manifest.keys_sha256)
     store.create()
+    if manifest.keys_sha256 is not None:
+        restore_keys(keys, folder)
     for path in sorted((folder / "files").glob("*/*")):
         if not store.has(path.name):
             copy_verified(path, store.path(path.name), path.name)
@@ -154,7 +176,27 @@ def restore(database: Database, store: Store, folder: Path, say: Say) -> Manifes
     if manifest.revision != newest_revision():
         upgrade(database)
         say(f"The schema went from {manifest.revision} to {newest_revision()}.")
+    _tell_of_secrets(database, keys, say)
+    _keep_notices(database, datetime.fromisoformat(manifest.made_at), say)
     return manifest
+
+
+def _tell_of_secrets(database: Database, keys: Path, say: Say) -> None:
+    with database.read() as session:
+        lost = unopened(keys, _sealed(session.connection()))
+    if lost:
+        say(
+            f"{lost:,} secret(s) of users can't be opened: no key of theirs is here. Put the old "
+            f"platform's {KEYS} at {keys} before the API starts, or their owners set them again."
+        )
+
+
+def _keep_notices(database: Database, made_at: datetime, say: Say) -> None:
+    """Send nothing twice: what waited then has left since, unless the platform was read-only."""
+    with database.write() as session:
+        if read_only.state(session, now=made_at) is None:
+            kept = keep_all(session, NOT_SENT, now=utc_now())
+            say(f"{kept:,} notices were on their way then; they are shown, and not sent again.")
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
@@ -210,6 +252,14 @@ def _files(connection: Connection, tables: list[Table]) -> list[tuple[str, int]]
     if "gone_at" in table.c:
         query = query.where(table.c.gone_at.is_(None))
     return [(str(digest), int(size)) for digest, size in connection.execute(query)]
+
+
+def _sealed(connection: Connection) -> list[bytes]:
+    """Every secret of a user, as the database has it."""
+    tables = {table.name: table for table in tables_of(connection)}
+    if Secret.__tablename__ not in tables:
+        return []
+    return [bytes(one) for one in connection.scalars(select(tables[Secret.__tablename__].c.sealed))]
 
 
 def _revision(connection: Connection) -> str | None:

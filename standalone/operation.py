@@ -12,15 +12,22 @@ from api.files.store import Store
 from core.database import Database
 from standalone.backup import Manifest, back_up
 from standalone.backup import restore as restore_from
+from standalone.backup_keys import KEYS
 
 
 class Place(BaseSettings):
-    """Where database and store are."""
+    """Where database, store and keys are."""
 
     model_config = SettingsConfigDict(env_prefix="TRAINYARD_", extra="ignore", frozen=True)
 
     database_url: str = Field(min_length=1)
     store: Path
+    secrets_key: Path | None = None
+
+    @property
+    def keys(self) -> Path:
+        """The file of keys that users' secrets are sealed with."""
+        return self.secrets_key or self.store / KEYS
 
 
 def backup(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
@@ -34,7 +41,7 @@ def restore(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _with_place(
-    work: Callable[[Database, Store, Path, Callable[[str], None]], Manifest],
+    work: Callable[[Database, Store, Path, Path, Callable[[str], None]], Manifest],
     folder: Path,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
@@ -45,7 +52,7 @@ def _with_place(
         raise ValueError(f"Set {names}, as for the API.") from error
     database = Database(place.database_url, pool_size=2)
     try:
-        manifest = work(database, Store(place.store), folder, say)
+        manifest = work(database, Store(place.store), place.keys, folder, say)
     except SQLAlchemyError as error:
         raise ValueError(f"The database refused: {str(error).splitlines()[0][:300]}") from error
     except OSError as error:

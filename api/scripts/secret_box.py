@@ -14,8 +14,7 @@ from core.errors import Unavailable
 
 
 class SecretBox:
-    """Seals and opens with the keys in `path`; the file is made with a first key where it is
-    missing."""
+    """Seals and opens with the keys in `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,18 +34,9 @@ class SecretBox:
                 code="secret_key_missing",
             ) from error
 
-    def _fernet(self) -> MultiFernet:
-        self._make_first_key()
-        try:
-            keys = self.path.read_text("ascii").split()
-            return MultiFernet([Fernet(key) for key in keys])
-        except (OSError, ValueError) as error:
-            raise Unavailable(
-                f"The keys in {self.path} can't be read: {error}. An administrator must look.",
-                code="secret_key_missing",
-            ) from error
-
-    def _make_first_key(self) -> None:
+    def make_first_key(self) -> None:
+        """Make the file with a first key where it is missing. For who knows that nothing is sealed
+        yet: a new key opens nothing that an earlier one has sealed."""
         if self.path.exists():
             return
         aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
@@ -61,3 +51,13 @@ class SecretBox:
             return
         finally:
             aside.unlink()
+
+    def _fernet(self) -> MultiFernet:
+        try:
+            keys = self.path.read_text("ascii").split()
+            return MultiFernet([Fernet(key) for key in keys])
+        except (OSError, ValueError) as error:
+            raise Unavailable(
+                f"The keys in {self.path} can't be read: {error}. An administrator must look.",
+                code="secret_key_missing",
+            ) from error

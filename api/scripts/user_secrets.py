@@ -7,9 +7,10 @@ from sqlalchemy import select
 
 from api.admin import audit
 from api.auth import SignedIn
-from api.process import ProcessDep
+from api.process import Process, ProcessDep
 from api.schemas import Page
 from api.scripts.script_schemas import SecretValue, SecretView
+from api.scripts.secret_box import SecretBox
 from api.text_types import After, Limit
 from core.clock import utc_now
 from core.errors import NotFound, TooMany
@@ -30,7 +31,7 @@ def set_secret(
     name: Name, wanted: SecretValue, person: SignedIn, process: ProcessDep
 ) -> SecretView:
     """Make it or give it a new value. Scripts that name it get the value it has when they start."""
-    sealed = process.secrets.seal(wanted.value)
+    sealed = _box(process).seal(wanted.value)
     now = utc_now()
     with process.write() as (session, _):
         lock_user(session, person.id)
@@ -77,3 +78,14 @@ def delete_secret(name: Name, person: SignedIn, process: ProcessDep) -> Response
         session.delete(secret)
         audit.record(session, person.id, "secret.delete", name, now=now)
     return Response(status_code=204)
+
+
+def _box(process: Process) -> SecretBox:
+    """What seals. Its first key is made here, and only while nothing is sealed."""
+    box = process.secrets
+    if not box.path.exists():
+        with process.read() as session:
+            is_first = session.scalar(select(Secret.name).limit(1)) is None
+        if is_first:
+            box.make_first_key()
+    return box

@@ -171,6 +171,26 @@ def settle(session: Session, parcel: Parcel, error: str, *, now: datetime) -> bo
     return bool(rows)
 
 
+def keep_all(session: Session, why: str, *, now: datetime) -> int:
+    """Send nothing of what waits now: it is only shown, with the reason; how many notices."""
+    while route(session, can_mail=True, now=now):
+        pass
+    kept = session.scalars(
+        update(Delivery)
+        .where(Delivery.state == DeliveryState.WAITING)
+        .values(state=DeliveryState.KEPT, error=why, claimed_until=None)
+        .returning(Delivery.notice_id)
+        .execution_options(synchronize_session=False)
+    ).all()
+    session.execute(
+        update(Notice)
+        .where(Notice.state == NoticeState.WAITING)
+        .values(state=NoticeState.SENT)
+        .execution_options(synchronize_session=False)
+    )
+    return len(kept)
+
+
 def next_digest(now: datetime, zone: ZoneInfo) -> datetime:
     """The next time that DIGEST_AT is on the clock of `zone`."""
     today = now.astimezone(zone).date()

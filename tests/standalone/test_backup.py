@@ -1,6 +1,7 @@
 """Backup and restore: everything comes back, on either database; damage is found; jobs go on."""
 
 import json
+import stat
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -8,17 +9,28 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Table, insert, make_url, text
+from sqlalchemy import Table, insert, make_url, select, text, update
 
 from api.app import create_app
+from api.files.retention import Retention
 from api.files.store import Store
+from api.scripts.secret_box import SecretBox
+from core import read_only
 from core.clock import utc_now
 from core.database import Database
+from core.notices import deliveries
+from core.notices.notices import NoticeKind, notify
 from core.schema import upgrade
 from core.settings import ApiSettings
-from standalone.backup import MANIFEST, BackupFailed, Manifest, back_up, restore
+from core.tables.files import StoredFile
+from core.tables.kinds import Role
+from core.tables.notices import Delivery
+from core.tables.processes import Claim
+from core.tables.scripts import Secret
+from standalone.backup import MANIFEST, NOT_SENT, BackupFailed, Manifest, back_up, restore
+from standalone.backup_keys import KEYS, WrongKeys
 from standalone.dump import count_on, from_json, tables_of
-from tests.api.conftest import World, client, running_world
+from tests.api.conftest import World, add_person, client, running_world
 from tests.api.shapes import heartbeat, job_spec, place
 from tests.api.test_retention import put
 
@@ -28,6 +40,10 @@ NOWHERE = "unix:///nonexistent/trainyard-test.sock?db=0"
 
 
 def quiet(_: str) -> None: ...
+
+
+def keys_of(world: World) -> Path:
+    return world.process.settings.secrets_key_file
 
 
 @pytest.fixture
@@ -89,11 +105,11 @@ def test_everything_comes_back_on_either_database(
     folder = tmp_path / "backup"
     with running_world(settings) as world:
         job_id = running_job(world)
-        manifest = back_up(world.database, world.process.store, folder, quiet)
+        manifest = back_up(world.database, world.process.store, keys_of(world), folder, quiet)
         world.ann.post("/v1/jobs", json=job_spec(name="too-late"))
     database = Database(empty_url)
     restored = tmp_path / "restored"
-    assert restore(database, Store(restored), folder, quiet) == manifest
+    assert restore(database, Store(restored), restored / KEYS, folder, quiet) == manifest
     database.close()
     after = settings.model_copy(update={"database_url": empty_url, "store": restored})
     with running_world_again(after, world.tokens) as again:
@@ -167,7 +183,7 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
     folder = tmp_path / "backup"
     with running_world(settings) as world:
         running_job(world)
-        back_up(world.database, world.process.store, folder, quiet)
+        back_up(world.database, world.process.store, keys_of(world), folder, quiet)
     victim = {
         "table": folder / "tables" / "jobs.jsonl.gz",
         "file": next((folder / "files").glob("*/*")),
@@ -177,8 +193,9 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
     content[len(content) // 2] ^= 0xFF
     victim.write_bytes(content)
     database = Database(empty_url)
+    restored = tmp_path / "restored"
     with pytest.raises(BackupFailed, match=r"damaged|no finished backup"):
-        restore(database, Store(tmp_path / "restored"), folder, quiet)
+        restore(database, Store(restored), restored / KEYS, folder, quiet)
     with database.read() as session:
         assert tables_of(session.connection()) == []
     database.close()
@@ -188,9 +205,9 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_database_in_use_is_not_restored_into(settings: ApiSettings, tmp_path: Path) -> None:
     with running_world(settings) as world:
-        back_up(world.database, world.process.store, tmp_path / "backup", quiet)
+        back_up(world.database, world.process.store, keys_of(world), tmp_path / "backup", quiet)
         with pytest.raises(BackupFailed, match="is not empty"):
-            restore(world.database, world.process.store, tmp_path / "backup", quiet)
+            restore(world.database, world.process.store, keys_of(world), tmp_path / "backup", quiet)
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -201,15 +218,15 @@ def test_a_second_backup_copies_what_is_new_and_one_of_a_broken_store_is_none(
     said: list[str] = []
     with running_world(settings) as world:
         job_id = running_job(world)
-        back_up(world.database, world.process.store, folder, quiet)
+        back_up(world.database, world.process.store, keys_of(world), folder, quiet)
         more = {"job_id": job_id, "epoch": 1, "step": 8, "files": [put(world, "x", b"new")]}
         assert world.node.post("/v1/node/checkpoints", json=more).status_code == 204
-        back_up(world.database, world.process.store, folder, said.append)
+        back_up(world.database, world.process.store, keys_of(world), folder, said.append)
         assert said[-1] == "2 files, 1 of them new."
         digest = put(world, "x", b"lost")["sha256"]
         world.process.store.remove(str(digest))
         with pytest.raises(BackupFailed, match="not in the store"):
-            back_up(world.database, world.process.store, folder, quiet)
+            back_up(world.database, world.process.store, keys_of(world), folder, quiet)
     with pytest.raises(BackupFailed, match="no finished backup"):
         Manifest.read(folder)
 
@@ -220,9 +237,10 @@ def test_sequences_go_on_behind_what_was_restored(
 ) -> None:
     with running_world(settings) as world:
         running_job(world)
-        back_up(world.database, world.process.store, tmp_path / "backup", quiet)
+        back_up(world.database, world.process.store, keys_of(world), tmp_path / "backup", quiet)
     database = Database(empty_url)
-    restore(database, Store(tmp_path / "restored"), tmp_path / "backup", quiet)
+    restored = tmp_path / "restored"
+    restore(database, Store(restored), restored / KEYS, tmp_path / "backup", quiet)
     with database.write() as session:
         before = session.scalar(text("SELECT max(id) FROM events"))
         session.execute(
@@ -232,4 +250,131 @@ def test_sequences_go_on_behind_what_was_restored(
             )
         )
         assert session.scalar(text("SELECT max(id) FROM events")) == before + 1
+    database.close()
+
+
+@pytest.fixture
+def sealed(settings: ApiSettings, tmp_path: Path) -> Path:
+    """A backup of a platform where a user has sealed a secret."""
+    folder = tmp_path / "backup"
+    said: list[str] = []
+    with running_world(settings, with_node=False) as world:
+        assert world.ann.put("/v1/secrets/TOKEN", json={"value": "as before"}).status_code == 200
+        back_up(world.database, world.process.store, keys_of(world), folder, said.append)
+    assert "whoever can read the folder can open users' secrets" in said[-1]
+    assert stat.S_IMODE((folder / KEYS).stat().st_mode) == 0o600
+    return folder
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("empty_url", ["sqlite"], indirect=True)
+class TestSecrets:
+    def test_they_are_opened_after_a_restore(
+        self, settings: ApiSettings, sealed: Path, empty_url: str, tmp_path: Path
+    ) -> None:
+        database, restored = Database(empty_url), tmp_path / "restored"
+        restore(database, Store(restored), restored / KEYS, sealed, quiet)
+        assert stat.S_IMODE((restored / KEYS).stat().st_mode) == 0o600
+        with database.read() as session:
+            [value] = session.scalars(select(Secret.sealed))
+        assert SecretBox(restored / KEYS).open(value) == "as before"
+        database.close()
+
+    def test_a_backup_before_there_were_keys_in_it_says_that_they_are_lost(
+        self, settings: ApiSettings, sealed: Path, empty_url: str, tmp_path: Path
+    ) -> None:
+        manifest = json.loads((sealed / MANIFEST).read_text())
+        del manifest["keys_sha256"]
+        (sealed / MANIFEST).write_text(json.dumps({**manifest, "format": 1}))
+        (sealed / KEYS).unlink()
+        said: list[str] = []
+        database, restored = Database(empty_url), tmp_path / "restored"
+        restore(database, Store(restored), restored / KEYS, sealed, said.append)
+        assert any(line.startswith("1 secret(s) of users can't be opened") for line in said)
+        assert not (restored / KEYS).exists()
+        database.close()
+
+    def test_damaged_or_other_keys_are_refused_before_anything_is_written(
+        self, settings: ApiSettings, sealed: Path, empty_url: str, tmp_path: Path
+    ) -> None:
+        database, store, other = Database(empty_url), Store(tmp_path / "restored"), tmp_path / KEYS
+        SecretBox(other).make_first_key()
+        with pytest.raises(WrongKeys, match="has other keys than the backup"):
+            restore(database, store, other, sealed, quiet)
+        other.write_text(other.read_text() + (sealed / KEYS).read_text())
+        (sealed / KEYS).write_text("damaged")
+        with pytest.raises(WrongKeys, match="is damaged or missing"):
+            restore(database, store, other, sealed, quiet)
+        with database.read() as session:
+            assert tables_of(session.connection()) == []
+        assert not store.root.exists()
+        database.close()
+
+    def test_without_its_keys_nothing_is_backed_up_and_no_new_key_is_made(
+        self, settings: ApiSettings, sealed: Path, empty_url: str, tmp_path: Path
+    ) -> None:
+        process = create_app(settings).state.process
+        tokens = add_person(process.database, "zoe", Role.USER)
+        process.settings.secrets_key_file.unlink()
+        zoe = client(create_app(settings), tokens)
+        answer = zoe.put("/v1/secrets/TOKEN", json={"value": "another"})
+        assert (answer.status_code, answer.json()["code"]) == (503, "secret_key_missing")
+        assert not process.settings.secrets_key_file.exists()
+        keys = process.settings.secrets_key_file
+        with pytest.raises(WrongKeys, match=r"1 secret.* TRAINYARD_SECRETS_KEY right"):
+            back_up(process.database, process.store, keys, sealed, quiet)
+        with pytest.raises(BackupFailed, match="no finished backup"):
+            Manifest.read(sealed)
+        process.ringer.close()
+        process.database.close()
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_no_api_sweeps_during_a_backup_however_soon_it_was_due(
+    settings: ApiSettings, tmp_path: Path
+) -> None:
+    """Another API's claim ends in ten minutes; then a third one would sweep."""
+    with running_world(settings) as world:
+        running_job(world)
+        put(world, "x", b"named by nothing since days")
+        soon = utc_now() + timedelta(minutes=10)
+        with world.database.write() as session:
+            session.execute(update(StoredFile).values(named_at=soon - timedelta(days=3)))
+            session.merge(Claim(chore="retention", holder="another API", until=soon))
+        third = Retention(world.database, world.process.store, settings, "a third API")
+        swept: list[bool] = []
+
+        def say(_: str) -> None:
+            swept.append(third.run(soon + timedelta(minutes=2)))
+
+        back_up(world.database, world.process.store, keys_of(world), tmp_path / "backup", say)
+        assert swept == [False, False]
+        assert third.run(soon + timedelta(hours=6))
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("empty_url", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("was_read_only", [False, True])
+def test_a_notice_leaves_once_of_the_platform_and_of_its_restored_copy(
+    settings: ApiSettings, empty_url: str, tmp_path: Path, was_read_only: bool
+) -> None:
+    """What waited when the backup was made has left since, unless nothing could leave."""
+    folder, restored = tmp_path / "backup", tmp_path / "restored"
+    with running_world(settings, with_node=False) as world:
+        ann = world.ann.get("/v1/me").json()["user"]["id"]
+        address = {"email": "ann@example.org"}
+        assert world.admin.patch(f"/v1/users/{ann}", json=address).status_code == 200
+        facts = {"message": "Your lease ends in 15 minutes."}
+        with world.database.write() as session:
+            notify(session, ann, NoticeKind.LEASE_ENDING, "lease_1", facts, now=utc_now())
+            if was_read_only:
+                read_only.begin(session, "It moves.", now=utc_now(), lasts=timedelta(minutes=5))
+        back_up(world.database, world.process.store, keys_of(world), folder, quiet)
+    database = Database(empty_url)
+    restore(database, Store(restored), restored / KEYS, folder, quiet)
+    with database.write() as session:
+        read_only.end(session)
+        assert deliveries.is_anything_due(session, utc_now()) is was_read_only
+        told = [row.error for row in session.scalars(select(Delivery))]
+    assert told == ([] if was_read_only else [NOT_SENT])
     database.close()
