@@ -171,7 +171,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     describe(app, scopes)
     app.include_router(dashboard.create(app))
     app.state.nothing_here = dashboard.nothing_here(app)
-    app.add_middleware(BodyCap, max_bytes=settings.max_body_bytes)
+    app.add_middleware(BodyCap, process=process)
     app.add_middleware(prometheus.CountRequests, numbers=app.state.numbers)
     app.add_middleware(NameRequests)
     app.add_middleware(Shell, hosts=allowed_hosts(settings), is_https=process.is_https)

@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import aliased
 
 from api.identity import RANK, NodeIdentity, Person
-from api.people.credentials import SESSION_IDLE, SESSION_LONGEST, digest
+from api.people.credentials import SESSION_IDLE, SESSION_LONGEST, digest, in_force
 from api.process import Process, ProcessDep
 from api.scopes import MissingScope, included, scope_of
 from core import read_only
@@ -130,6 +130,25 @@ def node(
     if found is None or from_cookie or found.revoked_at or found.state is NodeState.RETIRED:
         raise Unauthenticated("This is no token of an enrolled node. Enrol the node again.")
     return NodeIdentity(id=found.id, name=found.name)
+
+
+def require_known(request: Request, process: Process) -> None:
+    """Raise Unauthenticated for a caller whose credential opens nothing: before a body is read.
+
+    What it may be used for is left to the route: a node's is for nodes' routes, a person's for all
+    others.
+    """
+    secret, _ = _credential(request)
+    is_for_nodes = request.url.path.startswith("/v1/node/")
+    of_kind = Token.kind == TokenKind.NODE if is_for_nodes else Token.kind != TokenKind.NODE
+    with process.read() as session:
+        known = session.scalar(
+            select(Token.id)
+            .outerjoin(User, User.id == Token.user_id)
+            .where(Token.sha256 == digest(secret), of_kind, in_force(utc_now()))
+        )
+    if known is None:
+        raise Unauthenticated("This token or session is not known here. Sign in again.")
 
 
 Public = Depends(anyone)

@@ -1,46 +1,78 @@
-"""How large a body may be, by address; what is larger is refused before it is read."""
+"""How much of a body is read: by address, and by whether its sender is known at all.
 
+FastAPI reads and parses a body before it asks who sent it, in the one thread that answers
+everybody. So what a stranger sends ends after a few KB, and what anybody sends is bounded by what
+costs time, which is less its bytes than how many values they make.
+"""
+
+import anyio
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.auth import require_known
 from api.errors import problem_response, service_problem
-from core.errors import TooLarge
+from api.process import Process
+from core.errors import TooLarge, Unauthenticated
 
-MAX_BATCH_BYTES = 16 << 20  # metrics, logs, file lists and heartbeats of a node
+MAX_STRANGERS_BYTES = 16 << 10  # an enrolment with 16 GPUs has some 3 KB
+MAX_VALUES = 20_000  # commas: 2,000 people to import, a line each, have some 10,000
+MAX_BATCH_BYTES = 6 << 20  # of a node: a checkpoint of 10,000 files is the largest
+MAX_BATCH_VALUES = 300_000  # half a MiB of metrics, each a digit
 # These stream to disk, under caps of their own.
 STREAMED = ("/v1/datasets", "/v1/models", "/v1/code", "/v1/node/files/")
 BATCHED = "/v1/node/"
 
 
 class BodyCap:
-    """ASGI middleware: 413 for a body over its cap, announced or counted."""
+    """ASGI middleware: 413 for a body over its cap, announced or counted; 401 for a stranger's."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, process: Process) -> None:
         self.app = app
-        self.max_bytes = max_bytes
+        self.process = process
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].startswith(STREAMED):
             await self.app(scope, receive, send)
             return
-        cap = MAX_BATCH_BYTES if scope["path"].startswith(BATCHED) else self.max_bytes
+        is_batch = scope["path"].startswith(BATCHED)
+        cap = MAX_BATCH_BYTES if is_batch else self.process.settings.max_body_bytes
+        most_values = MAX_BATCH_VALUES if is_batch else MAX_VALUES
         announced = Headers(scope=scope).get("content-length", "")
         if announced.isdigit() and int(announced) > cap:
             refused = too_large(int(announced), cap)
             await problem_response(service_problem(refused))(scope, receive, send)
             return
-        received = 0
+        received = values = 0
+        is_known = False
 
         async def counted() -> Message:
-            nonlocal received
+            nonlocal received, values, is_known
             message = await receive()
-            received += len(message.get("body", b""))
+            piece = message.get("body", b"")
+            received += len(piece)
+            values += piece.count(b",")
             if received > cap:
                 raise HTTPException(413, too_large(received, cap).message)
+            if received > MAX_STRANGERS_BYTES and not is_known:
+                await self._require_known(scope)
+                is_known = True
+            if values > most_values:
+                raise HTTPException(
+                    413,
+                    f"The body has {values:,} values or more; at most {most_values:,} are read.",
+                )
             return message
 
         await self.app(scope, counted, send)
+
+    async def _require_known(self, scope: Scope) -> None:
+        try:
+            await anyio.to_thread.run_sync(require_known, Request(scope), self.process)
+        except Unauthenticated as error:
+            # FastAPI would answer 400 for any other exception while it reads a body.
+            raise HTTPException(401, error.message, {"WWW-Authenticate": "Bearer"}) from error
 
 
 def too_large(size: int, max_bytes: int) -> TooLarge:

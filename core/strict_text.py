@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from core.errors import BadRequest
 
 MAX_DEPTH = 30
+MAX_VALUES = 20_000  # fields and items: an agenda of 100 jobs that says everything has some 5,000
 YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
+DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 INTEGER = re.compile(r"^[-+]?[0-9]{1,30}$")
 CLOCK = re.compile(r"^[-+]?[0-9]+(:[0-5]?[0-9])+$")  # what YAML 1.1 takes for base 60
 FLOAT = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,4})?$")
@@ -86,6 +87,7 @@ def parse_json(text: str) -> SpecText:
         raise BadText(f"Not readable: {error}.") from error
     if not isinstance(value, dict):
         raise BadText("The text must be a JSON object, fields with their values.")
+    _refuse_many(_count(value))
     return SpecText(value=value, lines={})
 
 
@@ -95,25 +97,21 @@ def parse_yaml(text: str, *, quoted_clocks: bool = False) -> SpecText:
     `quoted_clocks` refuses 10:30 without quotes: other readers of the same text (YAML 1.1) take it
     for the number 630.
     """
+    if directive := DIRECTIVE.search(text):  # libyaml compares each with all before it
+        line = text.count("\n", 0, directive.start()) + 1
+        raise BadText(f"Line {line}: YAML directives (%) are not read here.")
+    reading = _YamlReading(text, quoted_clocks=quoted_clocks)
     try:
-        _refuse_events(text)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        value = reading.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         what = error.problem or error.context or "it cannot be read"
         raise BadText(f"Not YAML: {what}{where}.") from error
     except yaml.reader.ReaderError as error:
-        line = text[: error.position].count("\n") + 1
+        line = text.encode()[: error.position].count(b"\n") + 1
         raise BadText(f"Not YAML: a control character at line {line}.") from error
-    if not isinstance(root, MappingNode):
-        raise BadText("The text must be a YAML mapping, fields with their values.")
-    if quoted_clocks:
-        _refuse_bare_clocks(root)
-    lines: dict[Path, int] = {}
-    value = _build(root, (), lines)
-    assert isinstance(value, dict)
-    return SpecText(value=value, lines=lines)
+    return SpecText(value=value, lines=reading.lines)
 
 
 def flaws(
@@ -157,63 +155,94 @@ def _sentence(error: Mapping[str, Any]) -> str:
     return f"{message}."
 
 
-def _refuse_bare_clocks(node: Node) -> None:
-    if isinstance(node, ScalarNode):
-        if node.style is None and CLOCK.match(node.value):
-            raise BadText(
-                f"Line {node.start_mark.line + 1}: write {node.value} in quotes, "
-                f'"{node.value}". Without them many YAML readers take it for a number.'
-            )
-    elif isinstance(node, SequenceNode):
-        for item in node.value:
-            _refuse_bare_clocks(item)
-    elif isinstance(node, MappingNode):
-        for key, value in node.value:
-            _refuse_bare_clocks(key)
-            _refuse_bare_clocks(value)
+class _YamlReading:
+    """One YAML document as plain data, built while libyaml reads it, as far as is allowed."""
 
+    def __init__(self, text: str, *, quoted_clocks: bool) -> None:
+        self.lines: dict[Path, int] = {}
+        self._events = yaml.parse(text, Loader=yaml.CSafeLoader)
+        self._quoted_clocks = quoted_clocks
+        self._values = 0
 
-def _refuse_events(text: str) -> None:
-    """Refuse aliases, anchors, tags and depth before anything is built from them."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        line = event.start_mark.line + 1 if event.start_mark else 1
+    def document(self) -> dict[str, Json]:
+        """The mapping that the text is."""
+        self._next(yaml.StreamStartEvent)
+        value = None
+        if isinstance(self._next(), yaml.DocumentStartEvent):
+            value = self._value(self._next(), ())
+            self._next(yaml.DocumentEndEvent)
+            after = self._next()
+            if not isinstance(after, yaml.StreamEndEvent):
+                raise BadText(f"Line {_line(after)}: a second document begins; one is read.")
+        if not isinstance(value, dict):
+            raise BadText("The text must be a YAML mapping, fields with their values.")
+        return value
+
+    def _next(self, kind: type[yaml.Event] = yaml.Event) -> yaml.Event:
+        event = next(self._events)
+        assert isinstance(event, kind)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise BadText(f"Line {line}: YAML anchors and aliases (& and *) are not read here.")
+            raise BadText(
+                f"Line {_line(event)}: YAML anchors and aliases (& and *) are not read here."
+            )
         if tag := getattr(event, "tag", None):
-            raise BadText(f"Line {line}: YAML tags ({tag}) are not read here.")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise BadText(f"Line {line}: nested more than {MAX_DEPTH} levels deep.")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+            raise BadText(f"Line {_line(event)}: YAML tags ({tag}) are not read here.")
+        return event
+
+    def _value(self, event: yaml.Event, path: Path) -> Json:
+        self._values += 1
+        _refuse_many(self._values)
+        if len(path) > MAX_DEPTH:
+            raise BadText(f"Line {_line(event)}: nested more than {MAX_DEPTH} levels deep.")
+        if path:
+            self.lines.setdefault(path, _line(event))
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(path)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items: list[Json] = []
+            while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+                items.append(self._value(event, (*path, len(items))))
+            return items
+        assert isinstance(event, yaml.ScalarEvent)
+        if self._quoted_clocks:
+            _refuse_bare_clock(event)
+        return _scalar(event)
+
+    def _mapping(self, path: Path) -> dict[str, Json]:
+        built: dict[str, Json] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                raise BadText(f"Line {_line(event)}: a field's name must be plain text.")
+            if self._quoted_clocks:
+                _refuse_bare_clock(event)
+            key = str(event.value)
+            if key in built:
+                raise BadText(f"Line {_line(event)}: {key} stands here twice.", param=key)
+            self.lines[(*path, key)] = _line(event)
+            built[key] = self._value(self._next(), (*path, key))
+        return built
 
 
-def _build(node: Node, path: Path, lines: dict[Path, int]) -> Json:
-    if path:
-        lines.setdefault(path, node.start_mark.line + 1)
-    if isinstance(node, ScalarNode):
-        return _scalar(node)
-    if isinstance(node, SequenceNode):
-        return [_build(item, (*path, index), lines) for index, item in enumerate(node.value)]
-    assert isinstance(node, MappingNode)
-    built: dict[str, Json] = {}
-    for key_node, value_node in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, ScalarNode):
-            raise BadText(f"Line {line}: a field's name must be plain text.")
-        key = str(key_node.value)
-        if key in built:
-            raise BadText(f"Line {line}: {key} stands here twice.", param=key)
-        lines[(*path, key)] = line
-        built[key] = _build(value_node, (*path, key), lines)
-    return built
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
 
 
-def _scalar(node: ScalarNode) -> Json:
-    text = str(node.value)
-    if node.style is not None:  # quoted, or a block
+def _refuse_bare_clock(scalar: yaml.ScalarEvent) -> None:
+    if not scalar.style and CLOCK.match(scalar.value):
+        raise BadText(
+            f"Line {_line(scalar)}: write {scalar.value} in quotes, "
+            f'"{scalar.value}". Without them many YAML readers take it for a number.'
+        )
+
+
+def _refuse_many(values: int) -> None:
+    if values > MAX_VALUES:
+        raise BadText(f"The text has more than {MAX_VALUES:,} fields and items.")
+
+
+def _scalar(scalar: yaml.ScalarEvent) -> Json:
+    text = str(scalar.value)
+    if scalar.style:  # quoted, or a block
         return text
     if text in ("", "~", "null", "Null", "NULL"):
         return None
@@ -226,6 +255,19 @@ def _scalar(node: ScalarNode) -> Json:
     if FLOAT.match(text):
         return float(text)
     return text
+
+
+def _count(value: Json) -> int:
+    """Fields and items of it, and of what is in it."""
+    found, inside = 0, [value]
+    while inside:
+        one = inside.pop()
+        found += 1
+        if isinstance(one, dict):
+            inside.extend(one.values())
+        elif isinstance(one, list):
+            inside.extend(one)
+    return found
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter
 from starlette.datastructures import URL
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -142,6 +143,10 @@ def _answering(app: ASGIApp, page: Page) -> Callable[[Request], Awaitable[Respon
             if refused.status == 401:
                 return _to_login(viewer)
             return await refusal(viewer, refused)
+        except HTTPException as error:  # of a form longer than is read of a stranger
+            if error.status_code == 401:
+                return _to_login(viewer)
+            raise
         except TooLarge:
             return PlainTextResponse("This form is larger than 1,000,000 bytes.", status_code=413)
 

@@ -4,6 +4,7 @@ The YAML is what is sent. The form is read out of it and written back into it; w
 not know stays as it is. Pure.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,9 @@ MENDS = {
     "data_parallel_shard_degree": "Shard",
 }
 MOST_DEPTH = 20
+MOST_CHARACTERS = 100_000  # a spec has some 2,000
+MOST_EVENTS = 5000  # a spec has fewer than 500
+DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 
 
 class Unreadable(Exception):
@@ -161,8 +165,13 @@ def merged(spec: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]
 
 def read_yaml(text: str) -> dict[str, Any]:
     """What a text says. Raises Unreadable; the API reads it more strictly still."""
+    if len(text) > MOST_CHARACTERS:
+        raise Unreadable(f"A spec has no more than {MOST_CHARACTERS:,} characters.")
+    if DIRECTIVE.search(text):  # libyaml compares each with all before it
+        raise Unreadable("Directives, lines that begin with %, are not taken here.")
     try:
-        found = yaml.load(text, Loader=_Loader)  # a SafeLoader without aliases
+        _refuse_events(text)
+        found = yaml.load(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise Unreadable(f"Line {line}: {error.problem}.") from None
@@ -173,16 +182,21 @@ def read_yaml(text: str) -> dict[str, Any]:
     return {str(name): value for name, value in found.items()}
 
 
-class _Loader(yaml.SafeLoader):
-    """Without aliases, which could make a short text enormous."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(
-                problem="aliases are not taken here",
-                problem_mark=self.get_mark(),
-            )
-        return super().compose_node(parent, index)
+def _refuse_events(text: str) -> None:
+    """Refuse aliases, which could make a short text enormous, and more than any spec has."""
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        if isinstance(event, yaml.AliasEvent):
+            raise Unreadable(f"Line {line}: aliases are not taken here.")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MOST_DEPTH:
+            raise Unreadable(f"Line {line}: nested more than {MOST_DEPTH} levels deep.")
+        if count > MOST_EVENTS:
+            raise Unreadable(f"Line {line}: a spec has no more than {MOST_EVENTS:,} parts.")
 
 
 def _object(part: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any] | None:

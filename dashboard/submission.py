@@ -98,7 +98,7 @@ async def _rewritten(viewer: Viewer, sent: dict[str, str]) -> str | None:
     if not from_form and not apply:
         return None
     try:
-        spec = read_yaml(sent.get("spec", ""))
+        spec = await asyncio.to_thread(read_yaml, sent.get("spec", ""))
     except Unreadable:
         return None  # the API says why
     if from_form:
@@ -106,7 +106,7 @@ async def _rewritten(viewer: Viewer, sent: dict[str, str]) -> str | None:
         spec = spec_of(values, await _groups(viewer), spec)
     if apply:
         spec = merged(spec, _change_of(apply))
-    return spec_yaml(spec)
+    return await asyncio.to_thread(spec_yaml, spec)
 
 
 def _change_of(text: str) -> dict[str, object]:
@@ -123,7 +123,7 @@ async def _fields(viewer: Viewer, text: str) -> dict[str, object]:
         viewer.page(Lease, "/v1/leases", {"state": ["booked", "active"]}),
     )
     try:
-        values, unreadable = values_of(read_yaml(text)), ""
+        values, unreadable = values_of(await asyncio.to_thread(read_yaml, text)), ""
     except Unreadable as error:
         values, unreadable = {}, str(error)
     return {

@@ -21,10 +21,11 @@ Query = Mapping[str, str | int | list[str] | None]
 # What the API judges a browser's request by.
 FORWARDED = ("authorization", "cookie", "host", "origin", "sec-fetch-site", "user-agent")
 MAX_FORM_BYTES = 1_000_000  # as much as the API takes
+MAX_FIELDS = 2000
 
 
 class TooLarge(Exception):
-    """A form larger than MAX_FORM_BYTES."""
+    """A form larger than MAX_FORM_BYTES, or of more than MAX_FIELDS."""
 
 
 class Refused(Exception):
@@ -115,13 +116,19 @@ class Viewer:
         return dict(await self.form_fields())
 
     async def form_fields(self) -> list[tuple[str, str]]:
-        """The same, in order, with repetitions. Raises TooLarge over a million bytes."""
+        """The same, in order, with repetitions. Raises TooLarge over a million bytes, or over as
+        many fields as no form has."""
         body = b""
         async for chunk in self.request.stream():
             body += chunk
             if len(body) > MAX_FORM_BYTES:
                 raise TooLarge
-        return parse_qsl(body.decode(errors="replace"), keep_blank_values=True)
+        try:
+            return parse_qsl(
+                body.decode(errors="replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS
+            )
+        except ValueError as error:
+            raise TooLarge from error
 
     def part(self, name: str) -> str:
         """An id in the page's address, fit to stand in an address of the API."""

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from api.auth import SignedIn
 from core.strict_text import SpecText, parse
 
 EXAMPLE = {
@@ -50,9 +51,15 @@ PLAN_BODY = body_of(
 )
 
 
-async def spec_text(request: Request) -> tuple[SpecText, bytes]:
+async def whole_body(request: Request, person: SignedIn) -> bytes:
+    """The body as it came; nothing is read of who is not signed in."""
+    return await request.body()
+
+
+def spec_text(
+    request: Request, body: Annotated[bytes, Depends(whole_body)]
+) -> tuple[SpecText, bytes]:
     """The body as plain data and as it came."""
-    body = await request.body()
     return parse(body, request.headers.get("content-type", "")), body
 
 

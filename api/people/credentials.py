@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-from sqlalchemy import ColumnElement, and_, select, update
+from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import Session
 
 from core.errors import Unauthenticated
 from core.ids import Kind, new_id
 from core.tables.kinds import LinkKind, Scope, TokenKind
-from core.tables.people import Link, Token
+from core.tables.people import Link, Token, User
 
 SESSION_IDLE = timedelta(hours=12)
 # Used or not: sign in anew every 30 days (NIST SP 800-63B, 4.1.3).
@@ -27,6 +27,12 @@ def new_secret() -> str:
 def digest(secret: str) -> str:
     """What is kept of a secret."""
     return sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def in_force(now: datetime) -> ColumnElement[bool]:
+    """Whether a Token, beside its User if it has one, still opens something."""
+    has_time = or_(Token.expires_at.is_(None), Token.expires_at > now)
+    return and_(Token.revoked_at.is_(None), has_time, User.disabled.is_not(True))
 
 
 def issue_token(

@@ -47,7 +47,7 @@ BODY = {
 }
 
 
-async def document_text(request: Request) -> str:
+async def document_text(request: Request, person: StaffOnly) -> str:
     """The body as text."""
     body = await request.body()
     try:
