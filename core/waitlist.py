@@ -5,6 +5,7 @@ it cannot be sold twice), and taken up once or not at all. Whoever lets an offer
 end of the line and is not offered these hours on that node again.
 """
 
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,17 +18,20 @@ from core.errors import Conflict
 from core.ids import Kind, new_id
 from core.notices.notices import NoticeKind, notify
 from core.policy.grid import HOUR, hour_ceiling
+from core.policy.likeness import Kinds, kinds_of, refuses_all_alike
 from core.policy.verdict import Verdict
 from core.policy.waiting import lasting
 from core.rebooking import refund_rebooked
-from core.situation import BOOKABLE, Judge
+from core.situation import BOOKABLE, Judge, ref_of
 from core.tables.kinds import LeaseKind, OccupancyKind, OfferState, WaitState
 from core.tables.leases import Lease, Occupancy, Offer, Wait
 from core.tables.nodes import Node
 
 OFFER_LASTS = timedelta(minutes=10)
 MAX_EXPIRED = 3  # offers that nobody answers: then the wish is closed, for each kept a block away
-MAX_JUDGED = 3000  # blocks of one wish when it is made: some 0.3 s
+MAX_JUDGED = 3000  # blocks of one wish at a time: some 0.3 s
+STARTS = 40  # that are passed over cost as much as judging a block
+PERSON = 50  # to read what is to be known of one costs as much as judging so many blocks
 REBOOK_WITHIN = timedelta(days=7)  # after a fault has taken a lease
 IN_LINE = (Wait.priority.desc(), Wait.queued_at, Wait.id)
 
@@ -117,38 +121,143 @@ def ahead_of(session: Session, wait: Wait) -> int:
     return before.index(wait.id)
 
 
-def find(session: Session, wait: Wait, *, now: datetime, node_id: str | None = None) -> Free | None:
-    """The first block that is free, fits the wish and is allowed, on any node or on this one; None
-    if there is none."""
+@dataclass
+class Budget:
+    """How many blocks may still be judged; one is some 0.1 ms of work."""
+
+    left: int
+
+    def spend(self, blocks: int = 1) -> None:
+        """Take off what was judged."""
+        self.left -= blocks
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A search that its budget has ended, and the first block that was not looked at."""
+
+    node_name: str
+    start: datetime
+
+
+def find(
+    session: Session,
+    wait: Wait,
+    *,
+    now: datetime,
+    budget: Budget | None = None,
+    begin_at: Unfinished | None = None,
+) -> Free | Unfinished | None:
+    """The first block that is free, fits the wish and is allowed; None if there is none.
+
+    With a `budget`, Unfinished where that ends; `begin_at` goes on from there.
+    """
     query = select(Node).where(Node.state.in_(BOOKABLE)).order_by(Node.name)
     if wait.node_id is not None:
         query = query.where(Node.id == wait.node_id)
     else:
         query = query.where(Node.class_name == wait.node_class)
-    if node_id is not None:
-        query = query.where(Node.id == node_id)
+    if begin_at is not None:
+        query = query.where(Node.name >= begin_at.node_name)
     nodes = session.scalars(query).all()
+    found = _search(session, wait, nodes, budget or Budget(MAX_JUDGED), now=now, begin_at=begin_at)
+    return found if budget is not None or not isinstance(found, Unfinished) else None
+
+
+def wanted_from(
+    session: Session, lease: Lease, *, budget: Budget, now: datetime
+) -> datetime | None:
+    """When the first block begins that somebody in line could be offered if the lease were over;
+    None if no such block begins before its end. `now` if the budget does not suffice to tell."""
+    node = session.get_one(Node, lease.node_id)
+    if node.state not in BOOKABLE:
+        return None
+    found: list[datetime] = []
+    for wait in in_line(session):
+        is_for_it = wait.node_id == node.id or wait.node_class == node.class_name
+        if not is_for_it or wait.first_start >= lease.hold_end:
+            continue
+        if budget.left <= 0:
+            return now
+        free = _search(
+            session, wait, [node], budget, now=now, before=lease.hold_end, without=lease.id
+        )
+        if isinstance(free, Unfinished):
+            return now
+        if free is not None:
+            found.append(free.start)
+    return min(found, default=None)
+
+
+def _search(
+    session: Session,
+    wait: Wait,
+    nodes: Sequence[Node],
+    budget: Budget,
+    *,
+    now: datetime,
+    begin_at: Unfinished | None = None,
+    before: datetime | None = None,
+    without: str | None = None,
+) -> Free | Unfinished | None:
+    """The first block on one of the nodes, in their order, that starts `before` some moment and
+    does not mind the lease `without`."""
     passed = session.execute(
         select(Offer.node_id, Offer.hold_start, Offer.hold_end).where(Offer.wait_id == wait.id)
     ).all()
     judge = Judge(session, wait.user_id, now=now)
+    budget.spend(PERSON)
     length = wait.hours * HOUR
     judge.look_at(nodes, wait.first_start, wait.last_start + length)
+    gone = [] if without is None else [without]
+    refused: dict[Kinds, set[int]] = defaultdict(set)
     for node in nodes:
-        anchor = judge.policy_for_node(node).grid.anchor
-        start = hour_ceiling(max(wait.first_start, now), anchor)
-        while start <= wait.last_start:
+        policy, ref = judge.policy_for_node(node), ref_of(node)
+        kinds = kinds_of(policy, ref, length)
+        mine = [fact for fact in judge.own if fact.node.id == node.id]
+        if not mine and refused[kinds].issuperset(
+            map(kinds.__getitem__, _starts(judge, node, wait))
+        ):
+            continue
+        taken = [(one.start, one.end) for one in judge.holds(node.id) if one.lease_id not in gone]
+        taken += [(a, b) for node_id, a, b in passed if node_id == node.id]
+        looked_at = 0
+        for start in _free_starts(_starts(judge, node, wait), length, taken):
             end = start + length
-            taken = [(span.start, span.end) for span in judge.holds(node.id)]
-            taken += [(a, b) for node_id, a, b in passed if node_id == node.id]
-            blocking = [b for a, b in taken if a < end and b > start]
-            if blocking:
-                start = max(start + HOUR, hour_ceiling(max(blocking), anchor))
+            if before is not None and start >= before:
+                break
+            if begin_at is not None and (node.name, start) < (begin_at.node_name, begin_at.start):
                 continue
-            if judge.verdict(node, start, end).ok:
+            looked_at += 1
+            is_like_others = not judge.member.exceptions and not (
+                mine and any(fact.start <= end and fact.end >= start for fact in mine)
+            )
+            if is_like_others and kinds[start] in refused[kinds]:
+                continue
+            if budget.left <= 0:
+                return Unfinished(node.name, start)
+            budget.spend()
+            verdict = judge.verdict(node, start, end, replaces=gone)
+            if verdict.ok:
                 return Free(node.id, start, end)
-            start += HOUR
+            if is_like_others and refuses_all_alike(verdict):
+                refused[kinds].add(kinds[start])
+        budget.spend(looked_at // STARTS)
     return None
+
+
+def _free_starts(
+    starts: Iterator[datetime], length: timedelta, taken: list[tuple[datetime, datetime]]
+) -> Iterator[datetime]:
+    """Those of the ascending starts from which no taken hour is met for that long."""
+    ahead = deque(sorted(taken))
+    busy_until: datetime | None = None
+    for start in starts:
+        while ahead and ahead[0][0] < start + length:
+            _, until = ahead.popleft()
+            busy_until = until if busy_until is None else max(busy_until, until)
+        if busy_until is None or busy_until <= start:
+            yield start
 
 
 def hopeless(judge: Judge, nodes: Sequence[Node], wait: Range) -> Verdict | None:
@@ -172,18 +281,12 @@ def hopeless(judge: Judge, nodes: Sequence[Node], wait: Range) -> Verdict | None
     return nearest
 
 
-def _starts(judge: Judge, node: Node, wait: Range) -> Iterator[datetime]:
+def _starts(judge: Judge, node: Node, wait: Wait | Range) -> Iterator[datetime]:
     """The full hours to come at which the wish may start on a node."""
     start = hour_ceiling(max(wait.first_start, judge.now), judge.policy_for_node(node).grid.anchor)
     while start <= wait.last_start:
         yield start
         start += HOUR
-
-
-def is_wanted(session: Session, node_id: str, *, until: datetime, now: datetime) -> bool:
-    """Whether somebody in line could be offered hours of a node that begin before `until`."""
-    found = (find(session, wait, now=now, node_id=node_id) for wait in in_line(session))
-    return any(free is not None and free.start < until for free in found)
 
 
 def offer(session: Session, wait: Wait, free: Free, *, now: datetime) -> Offer | None:

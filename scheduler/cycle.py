@@ -6,7 +6,7 @@ a scheduler that dies, sleeps or meets another one between any two of them does 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random, SystemRandom
 
@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, load_only
 
-from core import appointments, leases, tracing
+from core import appointments, leases, tracing, waitlist
 from core.agendas.turns import Turn
 from core.attempts import Place, ask_to_stop, assign, lock
 from core.database import Database
@@ -31,6 +31,7 @@ from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.timekeeping import Timekeeper
 from core.transitions import advance, explain, note
+from core.waitlist import MAX_JUDGED, Budget
 from core.words import clock, in_words
 from scheduler import agenda_notices, handover, offers, reaper, rescue, turns, walk_ins
 from scheduler.backfill import Rules
@@ -71,6 +72,7 @@ class Scheduler:
     holiday: reaper.Holiday = field(default_factory=reaper.Holiday)
     refusals: walk_ins.Refusals = field(default_factory=walk_ins.Refusals)
     waitlist_looked_at: datetime | None = None
+    line: offers.Line = field(default_factory=offers.Line)
     agendas_looked_at: datetime | None = None
     timekeeper: Timekeeper = field(init=False)
 
@@ -237,6 +239,8 @@ def hand_over(scheduler: Scheduler, world: Snapshot) -> int:
         with scheduler.leadership.write() as session:
             appointments.claim(session, [due.id for due in planned], holder=holder, now=world.now)
     for move in moves:
+        if isinstance(move, handover.Reclaim):
+            move = wanted(scheduler, move, world.now)
         try:
             with scheduler.leadership.write() as session:
                 job_ids = handover.carry_out(session, move, world.now, holder)
@@ -277,6 +281,15 @@ def rescue_leases(scheduler: Scheduler, world: Snapshot) -> int:
     return changes
 
 
+def wanted(scheduler: Scheduler, move: handover.Reclaim, now: datetime) -> handover.Reclaim:
+    """The move, and from when on somebody waits for the hours that become free by it."""
+    budget = Budget(MAX_JUDGED)
+    with scheduler.database.read() as session:
+        lease = session.get_one(Lease, move.lease.id)
+        wanted_from = waitlist.wanted_from(session, lease, budget=budget, now=now)
+    return replace(move, wanted_from=wanted_from)
+
+
 def serve_waitlist(scheduler: Scheduler, now: datetime, *, at_once: bool) -> int:
     """Look every few seconds whether what is free can be offered to somebody who waits; at once
     where a lease has just ended. The number of changes."""
@@ -284,7 +297,8 @@ def serve_waitlist(scheduler: Scheduler, now: datetime, *, at_once: bool) -> int
     if not at_once and looked_at is not None and looked_at <= now < looked_at + WAITLIST_EVERY:
         return 0
     scheduler.waitlist_looked_at = now
-    return offers.serve(scheduler.database, scheduler.leadership, now)
+    budget = Budget(offers.ROUND)
+    return offers.serve(scheduler.database, scheduler.leadership, now, scheduler.line, budget)
 
 
 def tell_of_agendas(scheduler: Scheduler, now: datetime) -> int:

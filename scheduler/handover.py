@@ -102,6 +102,8 @@ class Reclaim:
 
     lease: LeaseSeen
     appointment: Due
+    wanted_from: datetime | None = None
+    """When the first block begins that the waitlist could offer of its hours."""
 
 
 @dataclass(frozen=True)
@@ -202,8 +204,8 @@ def carry_out(session: Session, move: Move, now: datetime, holder: str) -> list[
             _notify(session, seen, now)
         case Warn(seen, reclaim_at):
             _warn(session, seen, reclaim_at, now)
-        case Reclaim(seen):
-            return _reclaim(session, seen, now)
+        case Reclaim(seen, _, wanted_from):
+            return _reclaim(session, seen, wanted_from, now)
         case NotYet(seen, why):
             say(session, _lease(session, seen), why)
         case NeverBegan(seen):
@@ -400,7 +402,9 @@ def _warn(session: Session, seen: LeaseSeen, reclaim_at: datetime, now: datetime
     notify(session, seen.user_id, NoticeKind.LEASE_IDLE, seen.id, facts, now=now)
 
 
-def _reclaim(session: Session, seen: LeaseSeen, now: datetime) -> list[str]:
+def _reclaim(
+    session: Session, seen: LeaseSeen, wanted_from: datetime | None, now: datetime
+) -> list[str]:
     """The ids of the jobs that go on in it; what else runs there is asked to stop when it ends."""
     lease = _lease(session, seen)
     until = lease.hold_end
@@ -421,7 +425,9 @@ def _reclaim(session: Session, seen: LeaseSeen, now: datetime) -> list[str]:
         "strikes": strikes,
     }
     notify(session, lease.user_id, NoticeKind.LEASE_RECLAIMED, lease.id, facts, now=now)
-    return succession.go_on(session, lease, until=until, now=now, actor=ACTOR)
+    return succession.go_on(
+        session, lease, until=until, wanted_from=wanted_from, now=now, actor=ACTOR
+    )
 
 
 def _penalty(rule: NoShow, strikes: int) -> str:

@@ -1,19 +1,38 @@
-"""Offers of free blocks to the waitlist: made to the next in line, ended when nobody takes them."""
+"""Offers of free blocks to the waitlist: made to the next in line, ended when nobody takes them.
 
-from collections.abc import Iterator
+A wish is looked at when it is new, when hours that it could use have become free, when its owner
+may have more than before, and once an hour for the rules that go by time. A round judges so many
+blocks and no more; who is not reached is next in the round after it, in the order of the line.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 import structlog
-from sqlalchemy import select
+from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from core import waitlist
+from core.active_policies import active_policies
 from core.database import Database
 from core.errors import HourTaken
+from core.policy.document import EVER, Policy
+from core.policy.grid import HOUR, hour_floor
+from core.situation import BOOKABLE
+from core.states import LIVE_LEASE
 from core.tables.kinds import OfferState
-from core.tables.leases import Offer, Wait
+from core.tables.leases import Lease, Occupancy, Offer, Wait
+from core.tables.nodes import Node
+from core.tables.people import Grant, Membership
+from core.waitlist import Budget, Free, Unfinished
+
+ROUND = 3000  # blocks that are judged in one round: some 0.3 s
+SHARE = 600  # of them for one wish, so that a few with many starts do not hold the others up
+Span = tuple[datetime, datetime]
 
 log = structlog.get_logger()
 
@@ -25,8 +44,44 @@ class Leader(Protocol):
         """A transaction that only the leader can begin."""
 
 
-def serve(database: Database, leader: Leader, now: datetime) -> int:
-    """End overdue offers and make new ones; how many changes."""
+@dataclass(frozen=True)
+class Place:
+    """A node that takes bookings, and its hours to come that somebody holds."""
+
+    class_name: str
+    held: frozenset[Span]
+
+
+@dataclass
+class Line:
+    """What one scheduler remembers between its rounds. A new one looks at every wish anew."""
+
+    places: dict[str, Place] = field(default_factory=dict)
+    policies: Sequence[Policy] = ()
+    looked_at: dict[str, Hashable] = field(default_factory=dict)
+    """By wish what it was judged by, apart from free hours."""
+    due: dict[str, Unfinished | None] = field(default_factory=dict)
+    """Wishes to look at, the next first, and from where on."""
+
+    def note(self, session: Session, now: datetime) -> None:
+        """Find out which wishes have become due since the last round."""
+        waits = waitlist.in_line(session)
+        places, policies = _places(session, now), active_policies(session)
+        freed = {node_id: _freed(self.places.get(node_id), places[node_id]) for node_id in places}
+        if policies != self.policies:
+            self.looked_at.clear()
+        people = _what_people_have(session, {wait.user_id for wait in waits})
+        judged_by = {wait.id: (hour_floor(now), people[wait.user_id]) for wait in waits}
+        self.due = {wait_id: at for wait_id, at in self.due.items() if wait_id in judged_by}
+        for wait in waits:
+            is_news = self.looked_at.get(wait.id) != judged_by[wait.id]
+            if is_news or _can_use(wait, freed, places):
+                self.due[wait.id] = None  # from its first start on, in the place that it has
+        self.places, self.policies, self.looked_at = places, policies, dict(judged_by)
+
+
+def serve(database: Database, leader: Leader, now: datetime, line: Line, budget: Budget) -> int:
+    """End overdue offers and make new ones, as far as the budget goes; how many changes."""
     with database.read() as session:
         if not waitlist.anything_to_do(session, now):
             return 0
@@ -40,25 +95,91 @@ def serve(database: Database, leader: Leader, now: datetime) -> int:
             changes += waitlist.let_pass(session, overdue_one, OfferState.EXPIRED, now=now)
     with leader.write() as session:
         changes += waitlist.close_hopeless(session, now)
-    for wait_id, free in _wanted(database, now):
-        try:
-            with leader.write() as session:
-                made = waitlist.offer(session, session.get_one(Wait, wait_id), free, now=now)
-        except HourTaken as error:
-            log.info("offer_overtaken", wait=wait_id, why=str(error))
-            continue
-        if made is not None:
-            log.info("block_offered", wait=wait_id, offer=made.id)
-            changes += 1
-    return changes
-
-
-def _wanted(database: Database, now: datetime) -> Iterator[tuple[str, waitlist.Free]]:
-    """Who can be offered what, in order of the line; each found after the one before was held."""
     with database.read() as session:
-        ids = [wait.id for wait in waitlist.in_line(session)]
-    for wait_id in ids:
+        line.note(session, now)
+    return changes + _offer(database, leader, now, line, budget)
+
+
+def _offer(database: Database, leader: Leader, now: datetime, line: Line, budget: Budget) -> int:
+    """Offer what is found for the wishes that are due, each found after the one before was held."""
+    made = 0
+    for wait_id in list(line.due):
+        if budget.left <= 0:
+            break
+        begin_at = line.due.pop(wait_id)
+        share = Budget(min(SHARE, budget.left))
+        before = share.left
         with database.read() as session:
-            free = waitlist.find(session, session.get_one(Wait, wait_id), now=now)
-        if free is not None:
-            yield wait_id, free
+            wait = session.get_one(Wait, wait_id)
+            found = waitlist.find(session, wait, now=now, budget=share, begin_at=begin_at)
+        budget.spend(before - share.left)
+        if isinstance(found, Unfinished):
+            line.due[wait_id] = found  # behind those that wait for their turn
+        elif found is not None:
+            made += _hold(leader, wait_id, found, now, line)
+    return made
+
+
+def _hold(leader: Leader, wait_id: str, free: Free, now: datetime, line: Line) -> bool:
+    try:
+        with leader.write() as session:
+            made = waitlist.offer(session, session.get_one(Wait, wait_id), free, now=now)
+    except HourTaken as error:
+        log.info("offer_overtaken", wait=wait_id, why=str(error))
+        line.due[wait_id] = None
+        return False
+    if made is not None:
+        log.info("block_offered", wait=wait_id, offer=made.id)
+    return made is not None
+
+
+def _places(session: Session, now: datetime) -> dict[str, Place]:
+    held: dict[str, set[Span]] = defaultdict(set)
+    rows = session.execute(
+        select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end).where(
+            Occupancy.live, Occupancy.hold_end > now
+        )
+    )
+    for node_id, start, end in rows:
+        held[node_id].add((start, end))
+    nodes = session.execute(select(Node.id, Node.class_name).where(Node.state.in_(BOOKABLE)))
+    return {node_id: Place(name, frozenset(held[node_id])) for node_id, name in nodes}
+
+
+def _freed(before: Place | None, now: Place) -> Sequence[Span]:
+    """The hours of a node that somebody had and no longer has as they were."""
+    return [EVER] if before is None else sorted(before.held - now.held)
+
+
+def _can_use(wait: Wait, freed: dict[str, Sequence[Span]], places: dict[str, Place]) -> bool:
+    first, last = wait.first_start, wait.last_start + wait.hours * HOUR
+    return any(
+        a < last and b > first
+        for node_id, spans in freed.items()
+        if node_id == wait.node_id or places[node_id].class_name == wait.node_class
+        for a, b in spans
+    )
+
+
+def _what_people_have(session: Session, user_ids: set[str]) -> dict[str, Hashable]:
+    """By person a number of everything that decides how much they may take: it changes when a lease
+    of theirs ends or is refunded, an offer passes, an exception or a lab is theirs."""
+    found: dict[str, list[Hashable]] = {user_id: [] for user_id in user_ids}
+    live = case((Lease.state.in_(LIVE_LEASE), 1), else_=0)
+    counting = case((Lease.counts, 1), else_=0)
+    for query in (
+        select(Lease.user_id, func.sum(live), func.sum(counting))
+        .where(Lease.user_id.in_(user_ids))
+        .group_by(Lease.user_id),
+        select(Offer.user_id, func.count())
+        .where(Offer.state == OfferState.OPEN)
+        .group_by(Offer.user_id),
+        select(Grant.user_id, func.count(), func.count(Grant.revoked_at)).group_by(Grant.user_id),
+        select(Membership.user_id, func.count(), func.min(Membership.lab_id)).group_by(
+            Membership.user_id
+        ),
+    ):
+        for user_id, *numbers in session.execute(query):
+            if user_id in found:
+                found[user_id].append(tuple(numbers))
+    return {user_id: tuple(numbers) for user_id, numbers in found.items()}

@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core import leases, touching, waitlist
+from core import leases, touching
 from core.policy.grid import walk_in_end
 from core.rebooking import refund_rebooked
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState
@@ -32,12 +32,19 @@ def lock(session: Session, lease: Lease) -> None:
 
 
 def go_on(
-    session: Session, lease: Lease, *, until: datetime, now: datetime, actor: str
+    session: Session,
+    lease: Lease,
+    *,
+    until: datetime,
+    wanted_from: datetime | None,
+    now: datetime,
+    actor: str,
 ) -> list[str]:
     """Give the hours of a lease that has just been released to its guest; the ids of the jobs that
     go on, none if they have to stop.
 
-    `until` is when the lease would have ended. Call it with all of `lock` and the lease locked.
+    `until` is when the lease would have ended, `wanted_from` when the first block begins that the
+    waitlist could offer of its hours. Call it with all of `lock` and the lease locked.
     """
     live = _live(session, lease)
     node = session.get_one(Node, lease.node_id)
@@ -52,7 +59,7 @@ def go_on(
     if node.state is not NodeState.READY or not node.clean:
         return []
     end = min(walk_in_end(now, max(0, *left_s), lease.grace_s), until)
-    if waitlist.is_wanted(session, node.id, until=end, now=now):
+    if wanted_from is not None and wanted_from < end:
         return []
     try:
         walk_in = _succeed(session, lease, node, owners.pop(), end=end, now=now, actor=actor)

@@ -1,0 +1,68 @@
+"""Blocks that are alike: what refuses one for its length, day, quota or person refuses all. Pure.
+
+Whoever looks for a block among thousands of hours judges one of each kind, not each of them.
+"""
+
+from collections.abc import Hashable
+from datetime import datetime, timedelta
+
+from core.policy.bands import Crossing
+from core.policy.document import Policy
+from core.policy.sections import Period
+from core.policy.verdict import NodeRef, Verdict
+
+CODES = frozenset(
+    {"bad_block_length", "crosses_band", "not_eligible", "cohort_day", "churn", "too_many_open",
+     "user_cap", "lab_cap"}
+)  # fmt: skip
+
+
+class Kinds:
+    """By start the kind of a block, of one length on nodes of the same pools."""
+
+    def __init__(self, policy: Policy, length: timedelta) -> None:
+        self._known: dict[datetime, int] = {}
+        self._policy = policy
+        self._length = length
+        self._periods = {quota.period for quota in policy.quotas.values()}
+        self._numbers: dict[Hashable, int] = {}
+
+    def __getitem__(self, start: datetime) -> int:
+        kind = self._known.get(start)
+        if kind is None:
+            kind = self._numbers.setdefault(self._seen(start), len(self._numbers))
+            self._known[start] = kind
+        return kind
+
+    def _seen(self, start: datetime) -> Hashable:
+        """All that the rules behind CODES and the quotas see of a start."""
+        policy, clock = self._policy, self._policy.clock
+        place = clock.place(start, start + self._length)
+        first, last = policy.whole
+        day = clock.local_date(start)
+        return (
+            place.band,
+            place.crosses,
+            place.outside if policy.crossing is Crossing.PRORATE else None,
+            first <= start < last,
+            clock.week(start) if Period.WEEK in self._periods else None,
+            day if Period.DAY in self._periods or policy.who.cohort_key is not None else None,
+            (place.night or day) if Period.NIGHT in self._periods else None,
+        )
+
+
+def kinds_of(policy: Policy, node: NodeRef, length: timedelta) -> Kinds:
+    """What blocks of this length on that node are like.
+
+    It does not hold for people with exceptions, nor for a block that touches a lease of the same
+    person on the same node: both may be counted as one.
+    """
+    key = ("kinds", policy.pools_of(node), length)
+    return policy.memory.recall(key, policy.times, lambda: Kinds(policy, length))
+
+
+def refuses_all_alike(verdict: Verdict) -> bool:
+    """Whether the verdict's reasons hold for every block that is like the one it is about."""
+    return any(
+        reason.code in CODES or reason.code.startswith("quota_") for reason in verdict.reasons
+    )
