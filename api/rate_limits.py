@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from datetime import timedelta
 from math import ceil
 
 import redis
@@ -95,6 +96,11 @@ class RateLimits:
         """Raises RateLimited over a person's tests of how they are told."""
         self._count(f"test {user_id}", self._settings.logins_per_minute, "tests")
 
+    def are_many_failures(self, subject: str, many: int, *, within: timedelta) -> bool:
+        """Count a sign-in that failed; whether there are so many within that time by now."""
+        minutes = round(within.total_seconds() / WINDOW_S)
+        return self._standing(f"failed {subject}", many, 1, minutes=minutes).remaining == 0
+
     def close(self) -> None:
         """Close the connections to Redis."""
         self._shared.close()
@@ -105,14 +111,14 @@ class RateLimits:
             raise RateLimited(what, standing)
         return standing
 
-    def _standing(self, key: str, most: int, cost: int) -> Standing:
+    def _standing(self, key: str, most: int, cost: int, *, minutes: int = 1) -> Standing:
         if time.monotonic() >= self._away_until:
             try:
-                return self._shared.count(key, most, cost)
+                return self._shared.count(key, most, cost, minutes=minutes)
             except (redis.RedisError, OSError) as error:
                 self._away_until = time.monotonic() + AWAY_S
                 log.warning("limits_counted_apart", error=str(error))
-        return self._own.count(key, most, cost)
+        return self._own.count(key, most, cost, minutes=minutes)
 
 
 class SharedCounts:
@@ -128,9 +134,9 @@ class SharedCounts:
         )
         self._limiter = MovingWindowRateLimiter(storage)
 
-    def count(self, key: str, most: int, cost: int) -> Standing:
-        """Count `cost` more within the last minute. Raises RedisError when it does not answer."""
-        item = RateLimitItemPerMinute(most)
+    def count(self, key: str, most: int, cost: int, *, minutes: int = 1) -> Standing:
+        """Count `cost` more within the last minutes. Raises RedisError when it does not answer."""
+        item = RateLimitItemPerMinute(most, minutes)
         allowed = self._limiter.hit(item, key, cost=cost)
         reset_at, remaining = self._limiter.get_window_stats(item, key)
         return Standing(
@@ -156,19 +162,19 @@ class OwnCounts:
         self._times: dict[str, deque[float]] = {}
         self._lock = threading.Lock()
 
-    def count(self, key: str, most: int, cost: int) -> Standing:
-        """Count `cost` more within the last minute."""
-        now = time.monotonic()
+    def count(self, key: str, most: int, cost: int, *, minutes: int = 1) -> Standing:
+        """Count `cost` more within the last minutes."""
+        now, window_s = time.monotonic(), WINDOW_S * minutes
         with self._lock:
             if len(self._times) > MAX_KEYS:
                 self._forget(now)
             times = self._times.setdefault(key, deque())
-            while times and times[0] <= now - WINDOW_S:
+            while times and times[0] <= now - window_s:
                 times.popleft()
             allowed = len(times) + cost <= most
             if allowed:
                 times.extend([now] * cost)
-            reset_s = times[0] + WINDOW_S - now if times else WINDOW_S
+            reset_s = times[0] + window_s - now if times else window_s
             return Standing(
                 allowed=allowed,
                 limit=most,

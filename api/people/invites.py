@@ -14,7 +14,8 @@ from api.identity import Person
 from api.people.credentials import digest, new_secret
 from api.people.passwords import hash_password
 from api.people.people_schemas import InviteAnswer, InviteMade, InviteView, NewInvite
-from api.people.sessions import address_of, start_session
+from api.people.sessions import start_session
+from api.people.sign_ins import Watched, address_of
 from api.people.users import add_user, checked_zone, find_lab
 from api.process import ProcessDep
 from api.schemas import Page, TokenMade
@@ -114,7 +115,10 @@ def revoke_invite(invite_id: PlainText, person: SignedIn, process: ProcessDep) -
 
 
 @router.post(
-    "/accept", status_code=201, dependencies=[Public], summary="Make an account by an invitation"
+    "/accept",
+    status_code=201,
+    dependencies=[Public, Watched],
+    summary="Make an account by an invitation",
 )
 def accept_invite(
     answer: InviteAnswer, request: Request, response: Response, process: ProcessDep

@@ -14,7 +14,8 @@ from api.auth import AdminOnly, Public, set_session_cookie
 from api.people.credentials import issue_link, use_link
 from api.people.oidc_accounts import account_of
 from api.people.oidc_provider import NotVouched, Provider, Trip
-from api.people.sessions import address_of, start_session
+from api.people.sessions import start_session
+from api.people.sign_ins import Watched, address_of
 from api.people.users import find_user
 from api.process import Process, ProcessDep
 from api.schema_base import Body, View
@@ -65,7 +66,9 @@ def get_oidc(process: ProcessDep) -> OidcView:
 
 
 @router.post(
-    "/sessions/oidc/start", dependencies=[Public], summary="Begin to sign in by the provider"
+    "/sessions/oidc/start",
+    dependencies=[Public, Watched],
+    summary="Begin to sign in by the provider",
 )
 def start_oidc(request: Request, response: Response, process: ProcessDep) -> OidcStart:
     """The provider's address for this browser, which gets a cookie for ten minutes."""
@@ -88,7 +91,10 @@ def start_oidc(request: Request, response: Response, process: ProcessDep) -> Oid
 
 
 @router.post(
-    "/sessions/oidc", status_code=201, dependencies=[Public], summary="Sign in by the provider"
+    "/sessions/oidc",
+    status_code=201,
+    dependencies=[Public, Watched],
+    summary="Sign in by the provider",
 )
 def sign_in_by_oidc(
     answer: OidcAnswer,

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+import structlog
 from fastapi import APIRouter, Request, Response
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -18,6 +19,7 @@ from api.people.credentials import (
 from api.people.devices import device_of
 from api.people.passwords import hash_password, verify_password
 from api.people.people_schemas import NewPassword, SessionView
+from api.people.sign_ins import Watched, address_of
 from api.process import ProcessDep
 from api.schemas import FirstStart, LinkSignIn, Page, SignIn, TokenMade, TokenView, UserView
 from api.text_types import PlainText
@@ -29,9 +31,14 @@ from core.tables.people import Link, Token, User
 
 router = APIRouter(prefix="/v1", tags=["signing in"])
 
+log = structlog.get_logger()
+
 
 @router.post(
-    "/first-start", status_code=201, dependencies=[Public], summary="Make the first administrator"
+    "/first-start",
+    status_code=201,
+    dependencies=[Public, Watched],
+    summary="Make the first administrator",
 )
 def first_start(
     wanted: FirstStart, request: Request, response: Response, process: ProcessDep
@@ -72,10 +79,11 @@ def first_start(
     return made
 
 
-@router.post("/sessions", status_code=201, dependencies=[Public], summary="Sign in")
+@router.post("/sessions", status_code=201, dependencies=[Public, Watched], summary="Sign in")
 def sign_in(wanted: SignIn, request: Request, response: Response, process: ProcessDep) -> TokenMade:
     """With name and password. Sets the browser's cookie and answers with the same session."""
     refuse_cross_site(request, process)
+    request.state.name = wanted.name
     process.limits.count_sign_in(address_of(request), wanted.name)
     with process.read() as session:
         user = session.scalars(select(User).where(User.name == wanted.name)).one_or_none()
@@ -89,7 +97,10 @@ def sign_in(wanted: SignIn, request: Request, response: Response, process: Proce
 
 
 @router.post(
-    "/sessions/link", status_code=201, dependencies=[Public], summary="Sign in by a login link"
+    "/sessions/link",
+    status_code=201,
+    dependencies=[Public, Watched],
+    summary="Sign in by a login link",
 )
 def sign_in_by_link(
     wanted: LinkSignIn, request: Request, response: Response, process: ProcessDep
@@ -111,7 +122,7 @@ def sign_in_by_link(
 @router.post(
     "/new-password",
     status_code=201,
-    dependencies=[Public],
+    dependencies=[Public, Watched],
     summary="Set a new password by a link",
 )
 def set_password_by_link(
@@ -209,6 +220,7 @@ def start_session(
         scopes=[Scope.ALL],
         made_with=made_with,
     )
+    log.info("signed_in", name=user.name, address=address_of(request), session=token.id)
     return token_made(token, secret, user)
 
 
@@ -216,8 +228,3 @@ def token_made(token: Token, secret: str, user: User) -> TokenMade:
     """The answer that shows a secret, this once."""
     view = TokenView.model_validate(token)
     return TokenMade(**view.model_dump(), secret=secret, user=UserView.model_validate(user))
-
-
-def address_of(request: Request) -> str:
-    """Where a request comes from, as far as is known."""
-    return request.client.host if request.client else "unknown"

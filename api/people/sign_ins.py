@@ -1,0 +1,81 @@
+"""Tries to sign in: from where they come, and where it is written that they failed."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import structlog
+from fastapi import Depends, Request
+from sqlalchemy import select
+
+from api.admin import audit
+from api.process import Process, ProcessDep
+from api.rate_limits import RateLimited
+from core import read_only
+from core.clock import utc_now
+from core.errors import Forbidden, Unauthenticated
+from core.tables.people import User
+
+BURST = timedelta(hours=1)
+MANY_OF_A_NAME = 5  # failures within a burst: somebody guesses, or can't remember
+MANY_OF_AN_ADDRESS = 20  # a classroom behind one address mistypes now and then
+
+log = structlog.get_logger()
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from, as far as is known."""
+    return request.client.host if request.client else "unknown"
+
+
+def watched(request: Request, process: ProcessDep) -> Iterator[None]:
+    """Write a try that fails or is refused to the log, and the first of many to the audit log.
+
+    A handler that is told a name puts it into `request.state.name`.
+    """
+    try:
+        yield
+    except RateLimited as refusal:
+        _log("sign_in_refused", request, refusal.code)
+        raise
+    except (Unauthenticated, Forbidden) as failure:
+        _log("sign_in_failed", request, failure.code)
+        _record_burst(process, request)
+        raise
+
+
+Watched = Depends(watched)
+
+
+def _log(event: str, request: Request, why: str) -> None:
+    log.warning(event, name=_name(request), address=address_of(request), why=why)
+
+
+def _name(request: Request) -> str | None:
+    name = getattr(request.state, "name", None)
+    return name[:64] if isinstance(name, str) else None
+
+
+def _record_burst(process: Process, request: Request) -> None:
+    """One row an hour of each person, and of each address, at which too many tries have failed."""
+    name, address, now = _name(request), address_of(request), utc_now()
+    with process.read() as session:
+        user_id = session.scalar(select(User.id).where(User.name == name))
+    tries = [(address, MANY_OF_AN_ADDRESS)]
+    if user_id is not None:
+        tries.append((user_id, MANY_OF_A_NAME))
+    for subject, many in tries:
+        if not process.limits.are_many_failures(subject, many, within=BURST):
+            continue
+        with process.database.write() as session:
+            if read_only.state(session, now=now) is None:
+                audit.record_once(
+                    session,
+                    "api",
+                    "sign_in.failures",
+                    subject,
+                    within=BURST,
+                    now=now,
+                    failures=many,
+                    name=name,
+                    address=address,
+                )
