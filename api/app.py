@@ -18,7 +18,7 @@ from api.client_wheel import router as client_wheel_router
 from api.errors import add_error_handlers
 from api.files import datasets, models, storage
 from api.files.store import Store
-from api.headers import Shell, allowed_hosts
+from api.headers import BehindProxy, Shell, allowed_hosts
 from api.housekeeping import keep_house, keep_time
 from api.jobs import (
     agendas,
@@ -175,6 +175,8 @@ def create_app(settings: ApiSettings) -> FastAPI:
     app.add_middleware(prometheus.CountRequests, numbers=app.state.numbers)
     app.add_middleware(NameRequests)
     app.add_middleware(Shell, hosts=allowed_hosts(settings), is_https=process.is_https)
+    if settings.trust_proxy:
+        app.add_middleware(BehindProxy)
     return app
 
 

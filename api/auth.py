@@ -200,11 +200,23 @@ def comes_from_us(request: Request, process: Process) -> bool:
     """Whether the browser says that our own page sent this. Silence is no."""
     if request.headers.get("sec-fetch-site") == "same-origin":
         return True
-    origin = urlsplit(request.headers.get("origin", ""))
-    if not origin.netloc:
-        return False
-    ours = {request.headers.get("host", ""), urlsplit(process.url).netloc}
-    return origin.netloc in ours
+    host = request.headers.get("host", "")
+    ours = (_origin_of(process.url), _origin_of(f"{urlsplit(process.url).scheme}://{host}"))
+    origin = _origin_of(request.headers.get("origin", ""))
+    return origin is not None and origin in ours
+
+
+def _origin_of(url: str) -> tuple[str, str, int | None] | None:
+    """Scheme, host and port, one that goes without saying left out; None for what has no host."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if not parts.hostname:
+        return None
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname, None if port == default else port
 
 
 def _credential(request: Request) -> tuple[str, bool]:

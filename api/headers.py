@@ -46,6 +46,29 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+class BehindProxy:
+    """ASGI middleware: takes the caller's address and scheme from the proxy in front of us.
+
+    Of several addresses the last one is the caller's: our proxy has added it. What stands before it
+    came with the request, so anybody may have written it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            address = ",".join(headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
+            scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
+            scope = dict(scope)
+            if _is_address(address):
+                scope["client"] = (address, 0)
+            if scheme in ("http", "https"):
+                scope["scheme"] = scheme
+        await self.app(scope, receive, send)
+
+
 class Shell:
     """ASGI middleware: refuses foreign hosts and puts our headers on every answer."""
 
@@ -81,6 +104,14 @@ class Shell:
             await problem_response(problem)(scope, receive, dressed)
             return
         await self.app(scope, receive, dressed)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _host_of(scope: Scope) -> str:

@@ -56,8 +56,7 @@ def main() -> None:
         http="httptools",
         log_level="warning",
         access_log=False,
-        proxy_headers=settings.trust_proxy,
-        forwarded_allow_ips="*" if settings.trust_proxy else None,
+        proxy_headers=False,  # api/headers.py: uvicorn would take the first address, not the last
         timeout_graceful_shutdown=GOODBYE_S,
         server_header=False,
     )
@@ -81,11 +80,20 @@ class _Server(uvicorn.Server):
 
 def _require_safe(settings: ApiSettings) -> None:
     """Without TLS in front of us only this machine may reach us."""
-    if not is_loopback(settings.host) and not settings.trust_proxy:
+    if is_loopback(settings.host):
+        return
+    if not settings.trust_proxy:
         sys.exit(
             f"TRAINYARD_HOST={settings.host} would send passwords over the network in the clear. "
             "Put a proxy that ends TLS in front, then set TRAINYARD_TRUST_PROXY=true and "
             "TRAINYARD_PUBLIC_URL=https://...; or listen on 127.0.0.1."
+        )
+    if not settings.public_url.startswith("https://"):
+        sys.exit(
+            f"TRAINYARD_HOST={settings.host} with TRAINYARD_TRUST_PROXY needs the https address "
+            f"that users type; TRAINYARD_PUBLIC_URL is {settings.public_url or 'not set'}. Without "
+            "it sessions could travel in the clear, and any name would be answered to. Set it, or "
+            "listen on 127.0.0.1."
         )
 
 

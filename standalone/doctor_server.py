@@ -82,7 +82,7 @@ def about_safety(settings: ApiSettings) -> Iterator[Finding]:
     elif settings.trust_proxy and not url.startswith("https://"):
         yield finding(
             "exposure",
-            "warn",
+            "warn" if is_loopback(settings.host) else "fail",
             f"behind a proxy, but TRAINYARD_PUBLIC_URL is {url or 'not set'}",
             "Set it to the https address that users type; cookies are marked by it.",
         )

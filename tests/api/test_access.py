@@ -188,6 +188,8 @@ def test_a_cookie_reads_but_writes_only_from_our_own_pages(world: World) -> None
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
         {"Origin": "http://127.0.0.1:9999"},
+        {"Origin": "https://127.0.0.1:8471"},
+        {"Origin": "http://127.0.0.1:99999"},
     ):
         answer = browser.post("/v1/jobs", json=job_spec(), headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (403, "cross_site"), headers

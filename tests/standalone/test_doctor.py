@@ -134,7 +134,8 @@ def settings(**changes: object) -> ApiSettings:
     [
         ({}, "ok"),
         ({"host": "0.0.0.0"}, "fail"),
-        ({"host": "0.0.0.0", "trust_proxy": True}, "warn"),
+        ({"host": "0.0.0.0", "trust_proxy": True}, "fail"),
+        ({"trust_proxy": True}, "warn"),
         ({"trust_proxy": True, "public_url": "https://ty.example.org"}, "ok"),
     ],
 )
