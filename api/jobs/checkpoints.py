@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from api.auth import SignedIn
 from api.files.store import Store
 from api.jobs.job_views import find_job
+from api.jobs.reading import record_reading
 from api.process import ProcessDep
 from api.schemas import ArtifactView, CheckpointView, Page
 from api.text_types import PlainText
@@ -77,6 +78,7 @@ def download_checkpoint(
     with process.read() as session:
         job = find_job(session, job_id, person)
         checkpoint = _find_checkpoint(session, job, checkpoint_id)
+    record_reading(process, person, job, "checkpoint", checkpoint.id)
     files = [FileRef.model_validate(file) for file in checkpoint.files]
     if path is not None:
         for file in files:
@@ -123,6 +125,7 @@ def download_artifact(
         artifact = session.get(Artifact, artifact_id)
     if artifact is None or artifact.job_id != job.id:
         raise NotFound(f"{job.name} has no artifact {artifact_id!r}.")
+    record_reading(process, person, job, "artifact", artifact.id)
     return _attachment(process.store, artifact.sha256, PurePosixPath(artifact.path).name)
 
 

@@ -21,7 +21,7 @@ from api.jobs.job_views import (
 )
 from api.jobs.plan_views import plan_view
 from api.jobs.spec_body import JOB_BODY, PLAN_BODY, SpecBody
-from api.jobs.steering import refuse_final, request, stop, want
+from api.jobs.steering import audit_others, refuse_final, request, stop, want
 from api.jobs.submission import (
     check_queue,
     insert_job,
@@ -181,6 +181,7 @@ def resume_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobV
                 actor=person.id,
                 desired=Desired.RUN,
             )
+            audit_others(session, job, person, "job.resume")
         elif job.desired is Desired.PAUSE:
             job.desired = Desired.RUN  # it is still stopping: it will be queued, not paused
             note(
@@ -192,6 +193,7 @@ def resume_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobV
                 actor=person.id,
                 epoch=job.epoch,
             )
+            audit_others(session, job, person, "job.resume")
         bells.scheduler = True
         bells.jobs.add(job.id)
         session.flush()

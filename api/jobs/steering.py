@@ -51,7 +51,7 @@ def want(session: Session, bells: Bells, job: Job, desired: Desired, person: Per
             actor=person.id,
             epoch=job.epoch,
         )
-    _audit_others(session, job, person, f"job.{desired}")
+    audit_others(session, job, person, f"job.{desired}")
     bells.scheduler = True
     bells.jobs.add(job.id)
 
@@ -67,7 +67,7 @@ def stop(
     if attempt is not None:
         bells.nodes.update(node_names(session, attempt))
     if outcome is Outcome.PREEMPTED:
-        _audit_others(session, job, person, "job.requeue")
+        audit_others(session, job, person, "job.requeue")
     bells.jobs.add(job.id)
 
 
@@ -95,7 +95,7 @@ def request(
         actor=person.id,
         epoch=attempt.epoch,
     )
-    _audit_others(session, job, person, f"job.{action}")
+    audit_others(session, job, person, f"job.{action}")
     bells.nodes.update(node_names(session, attempt))
     bells.jobs.add(job.id)
 
@@ -106,6 +106,7 @@ def refuse_final(job: Job, what: str) -> None:
         raise Conflict(f"{job.name} has {job.state} and can't be {what}.", code="job_is_final")
 
 
-def _audit_others(session: Session, job: Job, person: Person, action: str) -> None:
+def audit_others(session: Session, job: Job, person: Person, action: str) -> None:
+    """Record what staff do with somebody else's job."""
     if job.user_id != person.id:
         audit.record(session, person.id, action, job.id, now=utc_now(), owner=job.user_id)

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 
 from api.auth import SignedIn
 from api.jobs.job_views import find_job
+from api.jobs.reading import record_reading
 from api.process import ProcessDep
 from api.schemas import LogsView
 from api.text_types import PlainText
@@ -56,9 +57,6 @@ def get_logs(
             page = log_store.tail(session, job.id, tail, wanted=wanted)
         else:
             page = log_store.read(session, job.id, place, wanted=wanted, limit=limit)
-        return LogsView(
-            lines=page.lines,
-            cursor=str(page.cursor),
-            has_more=page.has_more,
-            ranks=list(log_store.ranks(session, job.id)),
-        )
+        ranks = list(log_store.ranks(session, job.id))
+    record_reading(process, person, job, "logs", job.id)
+    return LogsView(lines=page.lines, cursor=str(page.cursor), has_more=page.has_more, ranks=ranks)

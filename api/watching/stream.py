@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from api.auth import SignedIn
 from api.identity import Person
 from api.jobs.job_views import find_job
+from api.jobs.reading import record_reading
 from api.process import Process, ProcessDep
 from api.text_types import PlainText
 
@@ -61,4 +62,5 @@ def event_stream(pieces: AsyncIterator[bytes]) -> StreamingResponse:
 
 def _require(process: Process, job_id: str, person: Person) -> None:
     with process.read() as session:
-        find_job(session, job_id, person)
+        job = find_job(session, job_id, person)
+    record_reading(process, person, job, "logs", job.id)

@@ -3,8 +3,15 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import update
+from starlette.testclient import TestClient
 
+from core import read_only
+from core.clock import utc_now
+from core.tables.admin import AuditEntry
 from tests.api.conftest import World
+from tests.api.shapes import job_spec, place
+from tests.api.test_files_of_jobs import put
 
 # Plain columns: once is enough.
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -40,3 +47,59 @@ def test_people_and_nodes_are_named_and_what_has_no_name_keeps_its_id(world: Wor
     named = {one["kind"]: (one["actor_name"], one["subject_name"]) for one in entries}
     assert named["node.drain"] == ("stefan", "box")
     assert named["token.make"] == ("ann", None)
+
+
+def reads(world: World, **asked: str) -> list[str]:
+    return [kind for kind in kinds(world, action="job.", **asked) if "read" in kind]
+
+
+def test_staff_who_read_what_others_jobs_left_are_in_the_log_once_an_hour(world: World) -> None:
+    job = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
+    place(world.database, job)
+    file = put(world, "sample.txt", b"To be")
+    checkpoint = {"job_id": job, "epoch": 1, "step": 200, "files": [file]}
+    assert world.node.post("/v1/node/checkpoints", json=checkpoint).status_code == 204
+    artifact = {"job_id": job, "epoch": 1, "file": file}
+    assert world.node.post("/v1/node/artifacts", json=artifact).status_code == 204
+    (kept,) = world.ann.get(f"/v1/jobs/{job}/checkpoints").json()["data"]
+    (left,) = world.ann.get(f"/v1/jobs/{job}/artifacts").json()["data"]
+    pages = [
+        f"/v1/jobs/{job}/logs",
+        f"/v1/jobs/{job}/checkpoints/{kept['id']}",
+        f"/v1/jobs/{job}/artifacts/{left['id']}",
+    ]
+
+    def read(*readers: TestClient) -> None:
+        for reader in readers:
+            assert [reader.get(page).status_code for page in pages] == [200] * 3
+
+    rows = ["job.read_artifact", "job.read_checkpoint", "job.read_logs"]
+    read(world.ann)
+    assert reads(world) == []
+    read(world.staff, world.staff)
+    assert sorted(reads(world)) == rows
+    read(world.admin)
+    assert sorted(reads(world, actor="ada")) == rows
+    with world.database.write() as session:
+        session.execute(update(AuditEntry).values(at=utc_now() - timedelta(minutes=61)))
+    read(world.staff)
+    assert sorted(reads(world, actor="stefan")) == sorted(rows * 2)
+
+
+def test_while_nothing_may_be_changed_staff_still_read(world: World) -> None:
+    job = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
+    with world.database.write() as session:
+        read_only.begin(session, "A backup runs.", now=utc_now(), lasts=timedelta(minutes=5))
+    assert world.staff.get(f"/v1/jobs/{job}/logs").status_code == 200
+    assert reads(world) == []
+
+
+def test_staff_who_watch_or_resume_anothers_job_are_in_the_log(world: World) -> None:
+    job = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
+    for who, rows in ((world.ann, 0), (world.staff, 1)):
+        assert who.post(f"/v1/jobs/{job}/pause").status_code == 200
+        assert who.post(f"/v1/jobs/{job}/resume").status_code == 200
+        assert len(kinds(world, action="job.resume", subject=job)) == rows
+    world.ann.post(f"/v1/jobs/{job}/cancel")
+    assert world.staff.get(f"/v1/jobs/{job}/stream").status_code == 200  # it ends at once
+    assert kinds(world, action="job.read_logs") == ["job.read_logs"]

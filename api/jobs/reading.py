@@ -1,0 +1,30 @@
+"""Who reads what others' jobs left: staff may, and the audit log says that they did."""
+
+from datetime import timedelta
+
+from api.admin import audit
+from api.identity import Person
+from api.process import Process
+from core import read_only
+from core.clock import utc_now
+from core.tables.jobs import Job
+
+ONCE_IN = timedelta(hours=1)  # a page that is open asks every few seconds
+
+
+def record_reading(process: Process, person: Person, job: Job, what: str, subject: str) -> None:
+    """Record that `person` reads `what` of somebody else's job: one row an hour of each subject.
+
+    While nothing may be changed they read all the same, without a row.
+    """
+    if person.id == job.user_id:
+        return
+    now, action = utc_now(), f"job.read_{what}"
+    with process.read() as session:
+        if audit.is_recorded(session, person.id, action, subject, since=now - ONCE_IN):
+            return
+    with process.database.write() as session:
+        if read_only.state(session, now=now) is None:
+            audit.record_once(
+                session, person.id, action, subject, within=ONCE_IN, now=now, owner=job.user_id
+            )
