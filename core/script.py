@@ -51,8 +51,8 @@ class Script(SpecPart):
     left_out: Annotated[
         tuple[Annotated[str, Field(max_length=400)], ...], Field(max_length=MAX_LEFT_OUT)
     ] = ()
-    """Paths that an ignore file kept out of the archive, a folder's with `/` at its end: named
-    again where the script fails because it can't find one."""
+    """Paths that an ignore file kept out of the archive, a folder's with `/` at its end; `./` where
+    the entry was packed alone. Named again where the script fails because it can't find one."""
 
 
 class ScriptPlan(BaseModel):

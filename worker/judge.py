@@ -65,6 +65,8 @@ class RankError:
     """The ranks that it waited for, by what the ranks found out together."""
     why: str = ""
     """Which collective they never entered, in a sentence without its end; empty where none was."""
+    remedy: str = ""
+    """What its owner can do about it, in a sentence; empty where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -265,9 +267,10 @@ def _blamed(culprit: RankEvidence, evidence: Evidence) -> Verdict:
             sentence = f"{sentence.rstrip('.')}. {advice}"
         return Verdict(outcome, sentence, culprit.rank, None, code)
     ended = "failed" if code is None else f"failed with exit code {code}"
-    return Verdict(
-        outcome, f"{who} {ended}{_where(evidence)}{said or '.'}", culprit.rank, None, code
-    )
+    sentence = f"{who} {ended}{_where(evidence)}{said or '.'}"
+    if error is not None and error.remedy:
+        sentence = f"{sentence.rstrip('.')}. {error.remedy}"
+    return Verdict(outcome, sentence, culprit.rank, None, code)
 
 
 def _outcome_of(culprit: RankEvidence, evidence: Evidence) -> Outcome:

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from core.code_archive import BadArchive, unpack
 from core.messages import Order, Secrets
-from core.script import Script
+from core.script import Script, ScriptLauncher
 from core.states import Outcome
 from strategies.run_directory import json_bytes
 from worker.attempts import Attempt
 from worker.environments import CannotBuild, build, requirements_of
 from worker.inventory import gpu_device_numbers
 from worker.sandbox import Found
-from worker.script_launch import RANK, search_path
+from worker.script_launch import ALONE, RANK, search_path
 from worker.script_run import ENVIRONMENT, Limits, ScriptFolders, ScriptRun
 
 
@@ -75,7 +75,7 @@ def script_run(
         unpack(archive, folders.code)
     except BadArchive as error:
         raise CannotStart(Outcome.START_FAILED, f"The code is refused: {error}.") from error
-    _place_sdk(folders)
+    _place_sdk(folders, script.launcher)
     environment = None
     if script.requirements is not None:
         environment = _environment(
@@ -106,7 +106,7 @@ def _gpus(order: Order) -> tuple[int, ...]:
     return gpu_device_numbers(order.slots or range(order.plan.ranks_per_node))
 
 
-def _place_sdk(folders: ScriptFolders) -> None:
+def _place_sdk(folders: ScriptFolders, launcher: ScriptLauncher) -> None:
     """The one file of ours that a script may import."""
     package = folders.sdk / "trainyard"
     package.mkdir(parents=True)
@@ -115,7 +115,7 @@ def _place_sdk(folders: ScriptFolders) -> None:
     assert found is not None
     assert found.submodule_search_locations is not None
     shutil.copyfile(Path(found.submodule_search_locations[0]) / "run.py", package / "run.py")
-    folders.rank.write_text(RANK)
+    folders.rank.write_text(ALONE if launcher == "python" else RANK)
     folders.rank.chmod(0o755)
 
 

@@ -28,7 +28,7 @@ from strategies.run_directory import (
 )
 from worker.attempts import Attempt, Start, read_model
 from worker.gang_network import INTERFACE, Seat, address_of, fork_relay
-from worker.judge import RankError, RankEvidence, codes_in_report
+from worker.judge import RankEvidence, codes_in_report
 from worker.launch import MASTER, PASSED_PREFIXES, in_child
 from worker.process_tree import MARK, descendants
 from worker.resource_limits import ResourceLimits
@@ -37,6 +37,7 @@ from worker.sandbox_users import SandboxUser, take_user
 from worker.script_metrics import ScriptMetrics
 from worker.script_output import MAX_FILES, ScriptOutput
 from worker.script_run import ENVIRONMENT, ScriptFolders, ScriptRun
+from worker.tracebacks import traceback_error
 
 PORT = 29_500  # of a network that nobody else is in
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -47,11 +48,12 @@ export LOCAL_RANK="${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID
 export WORLD_SIZE="${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-1}}}"
 exec "$@" >>"/job/logs/$RANK.out" 2>>"/job/logs/$RANK.err"
 """
+ALONE = """#!/bin/sh
+# The one rank of `python`: a program that finds RANK would wait for others.
+exec "$@" >>/job/logs/0.out 2>>/job/logs/0.err
+"""
 CANNOT_START = 126
 NO_SANDBOX = re.compile(r"^(bwrap: .*|unshare: .*|The sandbox can't be built: .*)$", re.MULTILINE)
-TRACEBACK = re.compile(
-    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*?(\w[\w.]*)(?:: (.*))?$", re.MULTILINE
-)
 MEASURE_EVERY_S = 2.0
 # Open MPI: several ranks on few cores, no daemon on another machine, user 0 of a namespace.
 MPI = {
@@ -232,11 +234,11 @@ class ScriptLauncher:
             "OMP_NUM_THREADS": str(self.start_order.threads),
             "GLOO_SOCKET_IFNAME": interface,
             "NCCL_SOCKET_IFNAME": interface,
-            "MASTER_ADDR": self.master,
-            "MASTER_PORT": str(PORT),
             "TRAINYARD_RUN": "/job/run",
             "TRAINYARD_OUTPUT": "/job/output",
         }
+        if self.run.script.launcher != "python":
+            own |= {"MASTER_ADDR": self.master, "MASTER_PORT": str(PORT)}
         if self.run.script.launcher == "mpirun":
             own |= MPI
         if self.run.resume_from is not None:
@@ -359,7 +361,8 @@ class ScriptLauncher:
         code = self.code()
         found = []
         for rank in self.start_order.global_ranks:
-            error = traceback_error(self.attempt.rank_logs(rank) / "stderr.log")
+            log = self.attempt.rank_logs(rank) / "stderr.log"
+            error = traceback_error(log, self.run.script.left_out)
             own = 0 if code == 0 else codes.get(rank)
             if own is None and not codes and (error is not None or self.start_order.ranks == 1):
                 own = code
@@ -400,8 +403,9 @@ class ScriptLauncher:
             checkpoint, left_out = self.output.conclude(step=step)
         if left_out:
             say(
-                f"{len(left_out)} file(s) of the output are not kept, because of their names or "
-                f"because there are more than {MAX_FILES:,}: {', '.join(left_out[:5])}"
+                "Not kept of the output, because of their names or because there are more than "
+                f"{MAX_FILES:,} files: {', '.join(left_out[:5])}"
+                f"{f' and {len(left_out) - 5:,} more' if len(left_out) > 5 else ''}"
             )
         finished = self.exit_code == 0 and not stopped and not self.breach
         if finished or stopped:
@@ -439,21 +443,6 @@ def hand_over(folders: Iterable[Path], uid: int | None) -> None:
                 path.chmod(0o755)
             if uid is not None:
                 os.chown(path, uid, uid)
-
-
-def traceback_error(log: Path) -> RankError | None:
-    """The last exception in a rank's output: its type, its message, when it was written."""
-    try:
-        with log.open("rb") as file:
-            written_ns = os.fstat(file.fileno()).st_mtime_ns
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 64_000))
-            text = file.read(64_000).decode(errors="replace")
-    except OSError:
-        return None
-    found = list(TRACEBACK.finditer(text))
-    if not found:
-        return None
-    return RankError(found[-1][1], found[-1][2] or "", written_ns)
 
 
 def disk_use(folders: list[Path]) -> tuple[int, int]:

@@ -22,11 +22,11 @@ from worker.judge import Evidence, RankEvidence, judge
 from worker.masking import Masks
 from worker.sandbox import folders_above, gpu_devices
 from worker.script_files import open_plain, plain_files
-from worker.script_launch import traceback_error
 from worker.script_metrics import ScriptMetrics
 from worker.script_output import ScriptOutput
 from worker.script_run import ScriptFolders
 from worker.spool import read_piece
+from worker.tracebacks import remedy_for, traceback_error
 
 # ------------------------------------------------------------------------------------ environments
 
@@ -244,6 +244,76 @@ def test_the_last_exception_of_a_rank_is_found_in_its_output(tmp_path: Path) -> 
     assert (error.type, error.message) == ("ValueError", "learning rate is 7")
     log.write_text("no such thing\n")
     assert traceback_error(log) is None
+
+
+TOLD = [
+    (
+        "under torchrun",
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/job/code/train.py", line 3, in <module>\n'
+        "[rank1]:     main()\n[rank1]: ValueError: learning rate is 7\n"
+        "[rank1]:[W1122 ProcessGroup.cpp:1] Warning: destroy_process_group() was not called\n",
+        ("ValueError", "learning rate is 7"),
+    ),
+    (
+        "a chain, without a message",
+        "Traceback (most recent call last):\n  File 'x', line 1\nKeyError: 'a'\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\n  File 'x', line 2\nAssertionError\n",
+        ("AssertionError", ""),
+    ),
+    (
+        "the program can't be read",
+        '  File "/job/code/train.py", line 1\n    def f(:\n          ^\n'
+        "SyntaxError: invalid syntax\n",
+        ("SyntaxError", "invalid syntax"),
+    ),
+    (
+        "of a DataLoader's worker",
+        "Traceback (most recent call last):\n  File 'x', line 2\n"
+        "OSError: Caught OSError in DataLoader worker process 0.\n"
+        "Original Traceback (most recent call last):\n  File 'y', line 2\nOSError: disk\n\n",
+        ("OSError", "disk"),
+    ),
+    (
+        "and one that ended nothing",
+        "Traceback (most recent call last):\n  File 'x', line 2\nValueError: mine\n"
+        "Exception ignored in: <function Pool.__del__ at 0x7f>\n"
+        "Traceback (most recent call last):\n  File 'y', line 2\nTypeError: theirs\n",
+        ("ValueError", "mine"),
+    ),
+]
+
+
+def test_the_exception_that_ended_a_rank_is_told_from_what_is_around_it(tmp_path: Path) -> None:
+    log = tmp_path / "stderr.log"
+    for what, text, expected in TOLD:
+        log.write_text(text)
+        error = traceback_error(log)
+        assert error is not None, what
+        assert (error.type, error.message) == expected, what
+
+
+REMEDIES = [
+    ("[Errno 2] No such file or directory: 'data/x/train.bin'", "--include data/x."),
+    ("[Errno 2] No such file or directory: '/job/code/data/x/train.bin'", "--include data/x."),
+    ("[Errno 2] No such file or directory: './data'", "--include data."),
+    ("out.txt not found.", "--include out.txt."),
+    ("[Errno 2] No such file or directory: 'runs/1/a.bin'", "--include runs/1."),
+    ("[Errno 2] No such file or directory: 'other.txt'", ""),
+    ("[Errno 2] No such file or directory: '/etc/data/x'", ""),
+    ("[Errno 2] No such file or directory: '../data/x'", ""),
+    ("learning rate is 7", ""),
+]
+
+
+def test_a_path_that_was_left_out_is_named_when_it_is_missed() -> None:
+    left_out = ["data/", "out.txt", "runs/1/a.bin"]
+    for message, ending in REMEDIES:
+        remedy = remedy_for(message, left_out)
+        assert remedy.endswith(ending), (message, remedy)
+        assert bool(remedy) == bool(ending)
+    assert "--folder" in remedy_for("[Errno 2] No such file or directory: 'a.txt'", ["./"])
 
 
 def test_exit_codes_of_scripts_mean_nothing_and_memory_errors_are_told_apart(

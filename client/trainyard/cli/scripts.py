@@ -29,6 +29,7 @@ secrets_app = typer.Typer(no_args_is_help=True, help="Values that only your own 
 SHOWN = 10  # paths of what is sent
 SHOWN_LEFT_OUT = 5  # paths for each reason
 ASKED_ABOVE = 50  # files, on a terminal
+REST = "./"  # of what was left out: all that lies beside a program that was packed alone
 MOST_REMEMBERED = 100  # core.script.MAX_LEFT_OUT
 Name = Annotated[str, typer.Argument(help="Also the variable that scripts find it in.")]
 
@@ -94,8 +95,9 @@ def script_job(
         "secrets": list(options.secrets),
         "requirements": options.requirements,
     }
-    if packed.ignored:
-        job["left_out"] = list(packed.ignored[:MOST_REMEMBERED])
+    left_out = [*([REST] if alone else []), *packed.ignored]
+    if left_out:
+        job["left_out"] = left_out[:MOST_REMEMBERED]
     return job
 
 
