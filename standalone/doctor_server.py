@@ -33,6 +33,7 @@ from core.tables.files import StoredFile
 from core.tables.nodes import Node
 from core.tables.processes import Leadership
 from core.timekeeping import database_time
+from standalone.doctor_code import about_code
 from trainyard.doctor import Examiner, Finding
 
 finding = Examiner("server")
@@ -135,6 +136,8 @@ def about_database(settings: ApiSettings) -> Iterator[Finding]:
         )
         if revision == newest_revision():
             yield from _about_life(database)
+            with database.read() as session:
+                yield from about_code(finding, session)
     except SQLAlchemyError as error:
         yield finding(
             "database",

@@ -15,7 +15,10 @@ from core.database import Database
 from core.schema import newest_revision
 from core.settings import ApiSettings
 from core.tables.files import StoredFile
+from core.tables.kinds import Role
+from core.tables.people import User
 from core.tables.processes import Leadership
+from core.tables.scripts import CodeArchive
 from standalone import doctor_node, doctor_server
 from standalone.doctor_server import about_folder, about_port, about_safety
 from tests.running import own_port
@@ -110,6 +113,38 @@ def test_files_that_only_the_disk_or_only_the_database_knows_are_told(
         "fail",
         "1 of 1 files that the database names are not in the store",
     )
+
+
+def test_archives_of_code_that_hold_what_is_private_are_told_with_their_owner(
+    server: Database,
+) -> None:
+    now = utc_now()
+    assert by_name(doctor_server.examine())["code"].level == "ok"
+    held = {
+        "a" * 64: ["train.py", "lib/net.py"],
+        "b" * 64: [".aws/credentials", ".ssh/id_rsa", "deploy.key", "lib/.env", "train.py"],
+    }
+    with server.write() as session:
+        session.add(User(id="user_ada", name="ada", role=Role.USER, created_at=now))
+        session.add_all(StoredFile(sha256=sha256, size=4, created_at=now) for sha256 in held)
+        session.flush()
+        session.add_all(
+            CodeArchive(
+                user_id="user_ada",
+                sha256=sha256,
+                size=4,
+                unpacked_size=4,
+                paths=paths,
+                created_at=now,
+            )
+            for sha256, paths in held.items()
+        )
+    [found] = [one for one in doctor_server.examine() if one.what == "code"]
+    assert (found.level, found.found) == (
+        "warn",
+        "ada's archive bbbbbbbbbbbb holds .aws/credentials, .ssh/id_rsa, deploy.key and 1 more",
+    )
+    assert "trainyard archives delete bbbbbbbbbbbb" in found.todo
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
