@@ -66,12 +66,15 @@ def take(
     terms: Terms = PLAIN,
     together: str | None = None,
 ) -> Lease:
-    """Take `node` from `start` to `end` for one user: a booked lease, or an active walk-in.
+    """Take `node` from `start`, or from now on if that has passed, to `end` for one user: a booked
+    lease, or an active walk-in.
 
     Raises HourTaken, with nothing written, if the node is held at any moment of it.
     """
     lock_nodes(session, [node.id])
-    require_free(session, node, start, end)
+    # Somebody may have had the beginning of the hour that runs.
+    held_from = now if start < now < end else start
+    require_free(session, node, held_from, end)
     lease = Lease(
         id=new_id(Kind.LEASE),
         user_id=user_id,
@@ -95,11 +98,11 @@ def take(
     )
     with _holding(session, node.name):
         enter(session, lease, now=now, reason_code=str(kind), message=message, actor=actor)
-        session.add(_row(lease))
+        session.add(_row(lease, start=held_from))
         session.flush()
         appointments.make(session, lease, terms.timetable, terms.no_show)
     if terms.is_charged:
-        _pass_charge_on(session, lease, start=start)
+        _pass_charge_on(session, lease, start=held_from)
     return lease
 
 

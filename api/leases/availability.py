@@ -74,7 +74,7 @@ def availability(
     for at in starts:
         taken = []
         for node in nodes:
-            why = _why_not(node, held[node.id], at) or why_refused.get((node.id, at))
+            why = _why_not(node, held[node.id], at, now) or why_refused.get((node.id, at))
             if why is not None:
                 taken.append(TakenView(node=node.name, why=why))
         busy = {one.node for one in taken}
@@ -109,13 +109,15 @@ def _held(
     return held
 
 
-def _why_not(node: Node, held: Sequence[Held], at: datetime) -> str | None:
-    return next(_whys(node, held, at), None)
+def _why_not(node: Node, held: Sequence[Held], at: datetime, now: datetime) -> str | None:
+    # Of the hour that runs, what is over is nobody's any more.
+    since = now if at <= now < at + HOUR else at
+    return next(_whys(node, held, since, at + HOUR), None)
 
 
-def _whys(node: Node, held: Sequence[Held], at: datetime) -> Iterator[str]:
+def _whys(node: Node, held: Sequence[Held], since: datetime, until: datetime) -> Iterator[str]:
     if node.state not in BOOKABLE:
         yield str(node.state)
     for one in held:
-        if one.start < at + HOUR and one.end > at:
+        if one.start < until and one.end > since:
             yield one.why

@@ -96,7 +96,7 @@ def _cut_up(judge: Judge, wish: Wish, node: Node, start: datetime) -> tuple[int,
     """What it costs to take a node from then on; a node that is not free costs most."""
     end, anchor = start + wish.length, judge.policy_for_node(node).grid.anchor
     held = [(span.start, span.end) for span in judge.holds(node.id)]
-    if any(a < end and b > start for a, b in held):
+    if any(a < end and b > max(start, judge.now) for a, b in held):
         return 3, timedelta.max
     return cut_up(start, end, held, first=hour_ceiling(judge.now, anchor))
 
@@ -180,7 +180,9 @@ def _at(judge: Judge, wish: Wish, start: datetime, replaces: Sequence[str]) -> C
 def _enough_free(judge: Judge, wish: Wish, start: datetime) -> bool:
     end = start + wish.length
     free = sum(
-        not any(span.start < end and span.end > start for span in judge.holds(node.id))
+        not any(
+            span.start < end and span.end > max(start, judge.now) for span in judge.holds(node.id)
+        )
         for node in wish.nodes
     )
     return free >= wish.count

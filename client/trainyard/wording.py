@@ -100,3 +100,23 @@ def as_moment(text: str, *, now: datetime) -> datetime:
     if at <= local:
         at = datetime.combine(local.date() + timedelta(days=1), parsed.time()).astimezone()
     return at
+
+
+def as_start(text: str, *, now: datetime) -> datetime:
+    """When something shall begin: as `as_moment`, but a clock time that has passed is never taken
+    for tomorrow's. Within the hour before `now` it is today's, for that hour still runs.
+
+    Raises ValueError; PastStart if the hour is over.
+    """
+    moment = as_moment(text, now=now)
+    midnight = now.astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    today = as_moment(text, now=midnight - timedelta(seconds=1))
+    if today == moment:
+        return moment
+    if today <= now - timedelta(hours=1):
+        raise PastStart(f"{text} is over today; for tomorrow write '{moment:%Y-%m-%d %H:%M}'")
+    return today
+
+
+class PastStart(ValueError):
+    """A clock time whose hour is over today."""

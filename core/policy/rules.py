@@ -238,7 +238,8 @@ def _node(asked: Asked) -> Iterator[Finding]:
     if not asked.situation.node_available:
         yield _refusal("node_down", "node", f"{name} takes no leases now.")
     for span in asked.holds:
-        if span.start < asked.end and span.end > asked.start:
+        # Of the hour that runs, what is over is nobody's any more.
+        if span.start < asked.end and span.end > max(asked.start, asked.now):
             yield _refusal(
                 "node_taken",
                 "start",

@@ -12,12 +12,13 @@ from sqlalchemy import func, select
 from core import leases
 from core.clock import utc_now
 from core.database import Database
-from core.policy.grid import HOUR, hour_ceiling
+from core.policy.grid import HOUR, hour_ceiling, hour_floor
 from core.states import LeaseState
 from core.tables.jobs import Job
-from core.tables.kinds import AppointmentState
+from core.tables.kinds import AppointmentState, LeaseKind
 from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.nodes import Node
+from core.tables.people import User
 from core.transitions import advance
 from tests.api.conftest import World, client, enrol
 from tests.api.shapes import heartbeat, job_spec
@@ -312,6 +313,39 @@ def test_hours_given_back_early_are_free_from_the_next_one_43(world: World) -> N
     end = datetime.fromisoformat(answer["hold_end"])
     assert end in (hour_ceiling(utc_now()), hour_ceiling(utc_now()) + HOUR)
     assert world.bob.post("/v1/leases", json=block(start=end.isoformat())).status_code == 201
+
+
+def test_the_running_hour_can_be_booked_when_walk_ins_in_it_have_ended(world: World) -> None:
+    now = utc_now()
+    running = hour_floor(now)
+    if now < running + timedelta(seconds=2) or now > running + timedelta(minutes=59, seconds=30):
+        pytest.skip("the hour is about to turn, and with it what runs")
+    with world.database.write() as session:
+        box = session.scalars(select(Node).where(Node.name == "box")).one()
+        ann = session.scalars(select(User).where(User.name == "ann")).one()
+        walk_in = leases.take(
+            session, user_id=ann.id, node=box, kind=LeaseKind.WALK_IN, start=running,
+            end=running + HOUR, grace_s=300, now=running, actor="t", message="Walked in.",
+        )  # fmt: skip
+    wanted = block(start=running.isoformat(), hours=1)
+    assert world.bob.post("/v1/leases", json=wanted).json()["code"] == "node_taken"
+    assert world.bob.post("/v1/leases/verdict", json=wanted).json()["ok"] is False
+    with world.database.write() as session:
+        walk_in = session.get_one(Lease, walk_in.id)
+        leases.end(session, walk_in, at=now, now=now, message="Done.", actor="t")
+    free = world.bob.get("/v1/leases/availability", params={"start": running.isoformat()})
+    assert free.json()["hours"][0]["nodes"] == ["box"]
+    assert world.bob.post("/v1/leases/verdict", json=wanted).json()["ok"] is True
+    booked = world.bob.post("/v1/leases", json=wanted)
+    assert booked.status_code == 201, booked.text
+    assert datetime.fromisoformat(booked.json()["hold_start"]) == running
+    (_, _, ended), (_, begun, end) = live_holds(world.database)
+    assert (ended, end) == (now, running + HOUR)
+    assert begun >= now
+    with world.database.read() as session:  # and each is charged for its own
+        assert session.get_one(Lease, walk_in.id).charged_end == now
+    earlier = block(start=(running - HOUR).isoformat(), hours=1)
+    assert world.bob.post("/v1/leases", json=earlier).json()["code"] == "in_the_past"
 
 
 @pytest.mark.parametrize("node", [None, "box"])

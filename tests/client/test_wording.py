@@ -6,7 +6,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from trainyard.wording import as_moment, clock_time, duration, moment, number, size, sparkline
+from trainyard.wording import (
+    PastStart,
+    as_moment,
+    as_start,
+    clock_time,
+    duration,
+    moment,
+    number,
+    size,
+    sparkline,
+)
 
 AT = datetime(2026, 11, 21, 13, 5, 9, tzinfo=UTC)
 
@@ -93,3 +103,13 @@ def test_a_sparkline_falls_with_its_values() -> None:
     assert sparkline([1]) == ""
     assert sparkline([1, None, float("nan"), float("inf"), 2]) == "▁█"
     assert len(sparkline([float(i) for i in range(1000)], width=24)) == 24
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_start_that_has_passed_is_of_the_hour_that_runs_or_refused_never_tomorrow() -> None:
+    assert as_start("15:00", now=AT) == datetime(2026, 11, 21, 14, tzinfo=UTC)
+    assert as_start("14:00", now=AT) == datetime(2026, 11, 21, 13, tzinfo=UTC)  # it is 14:05
+    assert as_start("13:06", now=AT) == datetime(2026, 11, 21, 12, 6, tzinfo=UTC)
+    with pytest.raises(PastStart, match="13:00 is over today; for tomorrow write '2026-11-22 13"):
+        as_start("13:00", now=AT)
+    assert as_start("2026-11-20 13:00", now=AT) == datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -19,7 +19,7 @@ from trainyard.cli.output import (
 from trainyard.cli.session import connect
 from trainyard.lease_views import BlockVerdict
 from trainyard.views import Lease
-from trainyard.wording import as_moment, moment
+from trainyard.wording import PastStart, as_moment, as_start, moment
 
 app = typer.Typer(no_args_is_help=True, help="Hours on a node that are yours alone.")
 app.add_typer(waitlist.app, name="waitlist")
@@ -28,7 +28,7 @@ app.add_typer(calendars.app, name="calendar")
 Start = Annotated[
     str,
     typer.Argument(
-        help="14:00, '2026-11-22 14:00' (your zone) or RFC 3339; a day, 2026-11-22, for any time."
+        help="14:00 today, '2026-11-22 14:00' (your zone) or RFC 3339; a day, 2026-11-22: any time."
     ),
 ]
 Hours = Annotated[int, typer.Argument(min=1, help="How many whole hours.")]
@@ -244,7 +244,13 @@ def start_of(text: str) -> datetime | date:
     try:
         return date.fromisoformat(text.strip())
     except ValueError:
-        return _moment(text)
+        pass
+    try:
+        return as_start(text, now=datetime.now().astimezone())
+    except PastStart as error:
+        raise typer.BadParameter(f"{error}.") from error
+    except ValueError as error:
+        raise _no_time(text) from error
 
 
 def last_start_of(until: str | None, start: str) -> datetime | None:
@@ -261,9 +267,13 @@ def _moment(text: str, *, on: datetime | None = None) -> datetime:
     try:
         return as_moment(text, now=on or datetime.now().astimezone())
     except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
-        ) from error
+        raise _no_time(text) from error
+
+
+def _no_time(text: str) -> typer.BadParameter:
+    return typer.BadParameter(
+        f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+    )
 
 
 def _where(node_class: str | None, nodes: list[str] | None) -> list[str]:

@@ -14,7 +14,7 @@ from trainyard.cli.output import (
     state_text,
 )
 from trainyard.cli.session import connect
-from trainyard.wording import as_moment, moment
+from trainyard.wording import PastStart, as_moment, as_start, moment
 
 app = typer.Typer(no_args_is_help=True, help="Wait for hours that are not free.")
 
@@ -116,13 +116,23 @@ def _start(text: str) -> datetime | date:
     try:
         return date.fromisoformat(text.strip())
     except ValueError:
-        return _moment(text)
+        pass
+    try:
+        return as_start(text, now=datetime.now().astimezone())
+    except PastStart as error:
+        raise typer.BadParameter(f"{error}.") from error
+    except ValueError as error:
+        raise _no_time(text) from error
 
 
 def _moment(text: str) -> datetime:
     try:
         return as_moment(text, now=datetime.now().astimezone())
     except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
-        ) from error
+        raise _no_time(text) from error
+
+
+def _no_time(text: str) -> typer.BadParameter:
+    return typer.BadParameter(
+        f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+    )
