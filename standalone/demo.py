@@ -142,8 +142,8 @@ def _leave_a_way_in(
     console.print(link.url, soft_wrap=True, markup=False, highlight=False)
     if up is None:
         return
-    console.print(f"Ctrl-C stops everything; `trainyard up{data.option}` goes on with it.")
     with suppress(KeyboardInterrupt):
+        console.print(f"Ctrl-C stops everything; `trainyard up{data.option}` goes on with it.")
         up.wait()
     console.print()
 

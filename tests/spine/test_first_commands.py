@@ -22,7 +22,8 @@ import yaml
 from tests.running import Running, wait_for
 from tests.spine.jobs import spec
 
-pytestmark = pytest.mark.gloo
+# Platforms start four times, and torch with them.
+pytestmark = [pytest.mark.gloo, pytest.mark.slow, pytest.mark.timeout(400)]
 
 DEMO = (
     "import sys; from pathlib import Path; from standalone import demo;"
@@ -73,9 +74,14 @@ class Terminal:
         """End the program as Ctrl-C does, and kill it where that does not."""
         try:
             self.program.send_signal(signal.SIGINT)
-            self.program.wait(WITHIN_S)
+            wait_for(
+                lambda: self.program.poll() is not None,
+                what=f"the end of: {self.shown}",
+                within_s=WITHIN_S,
+            )
         finally:
             self.program.kill()
+            self.program.wait()
             self._reader.join(10)
             os.close(self._ours)
 
@@ -146,7 +152,6 @@ def others_may_read(path: Path, root: Path) -> bool:
     return all(step.stat().st_mode & 0o077 for step in way[: way.index(root) + 1])
 
 
-@pytest.mark.slow
 def test_a_demo_without_a_terminal_says_how_to_get_in(folder: Path, demo: list[str]) -> None:
     ran = subprocess.run(demo, capture_output=True, text=True, timeout=WITHIN_S)
     assert ran.returncode == 0, ran.stdout + ran.stderr
