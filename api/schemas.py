@@ -71,7 +71,7 @@ from api.schema_base import (
 )
 from core.messages import Inventory, Telemetry
 from core.node_names import NodeName
-from core.spec import AnyJobSpec, AnyPlan
+from core.spec import AnyJobSpec, AnyPlan, UnreadPlan
 from core.states import AttemptState, Desired, JobState, NodeState, Outcome
 from strategies.catalog import ResultClass
 from strategies.hardware import Hardware
@@ -147,8 +147,9 @@ class JobView(View):
     reason_code: str
     reason: str
     predicted_start: Moment | None
-    spec: AnyJobSpec
-    plan: AnyPlan
+    spec: AnyJobSpec | dict[str, Any] = Field(union_mode="left_to_right")
+    """As it is stored where this version of the platform can't read it; `reason` says so then."""
+    plan: AnyPlan | UnreadPlan
     lease: str | None
     """The booked lease that its owner named."""
     cloned_from: str | None

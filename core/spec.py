@@ -6,7 +6,14 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+)
 
 from core.script import Script, ScriptPlan
 from strategies.planning.planner import Plan
@@ -109,6 +116,20 @@ AnyJobSpec = JobSpec | ScriptJobSpec
 AnyPlan = Plan | ScriptPlan
 
 
+class UnreadPlan(BaseModel):
+    """Stands where a job's plan can't be read by this version of the platform."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    strategy: Literal["unknown"] = "unknown"
+    device: Literal["unknown"] = "unknown"
+    world_size: int = 0
+    nodes: int = 0
+    ranks_per_node: int = 0
+    problems: list[str] = []
+    warnings: list[str] = []
+
+
 def read_job_spec(document: Mapping[str, object]) -> AnyJobSpec:
     """The spec in a job's row, or in a request. ValidationError names the fields that are wrong."""
     return (ScriptJobSpec if "script" in document else JobSpec).model_validate(document)
@@ -118,3 +139,19 @@ def read_plan(document: Mapping[str, object]) -> AnyPlan:
     """The plan in a job's row."""
     kind = ScriptPlan if document.get("strategy") == "script" else Plan
     return kind.model_validate(document)
+
+
+def stored_spec(document: object) -> AnyJobSpec | None:
+    """The spec in a job's row; None where this version can't read it, as another one wrote it."""
+    try:
+        return read_job_spec(document) if isinstance(document, Mapping) else None
+    except ValidationError:
+        return None
+
+
+def stored_plan(document: object) -> AnyPlan | None:
+    """The plan in a job's row; None where this version can't read it."""
+    try:
+        return read_plan(document) if isinstance(document, Mapping) else None
+    except ValidationError:
+        return None

@@ -28,6 +28,7 @@ from dashboard.sentences import (
 from dashboard.viewer import Refused, Viewer
 from trainyard.views import Artifact, Attempt, Checkpoint, Event, Job, JobLayout
 
+WITHOUT_PLAN = ("script", "unknown")  # of a script, or of a row that the API can't read
 ACTIONS = ("cancel", "pause", "resume", "requeue", "profile", "snapshot")
 EVENT_PAGE, EVENT_PAGES = 200, 5  # 1,000 events are more than a job has in weeks
 
@@ -92,7 +93,7 @@ def _job_context(job: Job) -> dict[str, object]:
         "job": job,
         "now": datetime.now(UTC),
         "layout": layout_words(job),
-        "is_script": "script" in job.spec,
+        "is_script": job.plan.strategy in WITHOUT_PLAN,
         "batch": batch_words(job),
         "certificate_sentence": certificate_sentence(job),
         "certificate_family": certificate_family(job.certificate),

@@ -72,8 +72,9 @@ def certificate_sentence(job: Job) -> str:
         return (
             f"{found.strategy} promises no curve, so the first {steps} are shown without verdict."
         )
-    asked = (job.spec.get("verify") or {}).get("steps")
-    if asked is None:
+    verify = job.spec.get("verify")
+    asked = verify.get("steps") if isinstance(verify, dict) else None
+    if not isinstance(asked, int):
         return ""
     if job.state not in FINAL and job.step < asked:
         return f"Known after step {asked:,}: one rank trains these steps alone first."

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.script import plan_script
-from core.spec import AnyJobSpec, ScriptJobSpec, read_job_spec, read_plan
+from core.spec import AnyJobSpec, ScriptJobSpec, stored_plan, stored_spec
 from core.tables.base import Document
 from core.tables.jobs import Job
 from strategies.hardware import Hardware
@@ -125,10 +124,8 @@ class Fitting:
 
 
 def _read(spec_document: Document, plan_document: Document) -> tuple[Need, AnyJobSpec | None]:
-    try:
-        spec = read_job_spec(spec_document)
-        planned = read_plan(plan_document)
-    except ValidationError:  # of an older or newer version: its owner is told
+    spec, planned = stored_spec(spec_document), stored_plan(plan_document)
+    if spec is None or planned is None:  # of an older or newer version: its owner is told
         return UNREADABLE, None
     saves = spec.resources.checkpointable
     need = Need(

@@ -7,12 +7,12 @@ from fastapi import APIRouter, Query
 from api.auth import SignedIn
 from api.errors import InvalidRequest
 from api.jobs.job_curves import curve_of
-from api.jobs.job_views import find_job
+from api.jobs.job_views import find_job, require_read
 from api.process import ProcessDep
 from api.schemas import ComparisonView, ProblemItem
 from api.text_types import PlainText
 from core.errors import BadRequest, Conflict
-from core.spec import AnyJobSpec, JobSpec, ScriptJobSpec, read_job_spec
+from core.spec import AnyJobSpec, JobSpec, ScriptJobSpec
 from core.tables.jobs import Job
 from strategies.planning.planner import Plan
 from strategies.spec import Precision, Strategy
@@ -89,7 +89,7 @@ def _differing(one: AnyJobSpec, other: AnyJobSpec) -> dict[str, tuple[object, ob
 
 def _spec(job: Job) -> AnyJobSpec:
     """The spec; its dataset by id, because one text may have been named in two ways."""
-    spec = read_job_spec(job.spec)
+    spec, _ = require_read(job)
     if job.dataset_id is None or not isinstance(spec, JobSpec):
         return spec
     data = spec.data.model_copy(update={"dataset": job.dataset_id})
@@ -97,7 +97,7 @@ def _spec(job: Job) -> AnyJobSpec:
 
 
 def _promise(job: Job) -> Promise:
-    spec = read_job_spec(job.spec)
-    if isinstance(spec, ScriptJobSpec):
+    spec, plan = require_read(job)
+    if isinstance(spec, ScriptJobSpec) or not isinstance(plan, Plan):
         return SCRIPT_PROMISE
-    return promise_of(spec, Plan.model_validate(job.plan))
+    return promise_of(spec, plan)

@@ -8,7 +8,7 @@ from api.jobs.job_views import find_job
 from api.process import ProcessDep
 from api.schema_base import View
 from api.text_types import PlainText
-from core.spec import JobSpec
+from core.spec import JobSpec, stored_plan, stored_spec
 from core.tables.jobs import Attempt, Part
 from core.tables.nodes import Node
 from strategies.planning.planner import Plan
@@ -40,11 +40,8 @@ def get_layout(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Layo
             .where(Attempt.job_id == job.id, Attempt.epoch == job.epoch)
             .order_by(Part.position)
         ).all()
-    if job.code_sha256 is not None:  # only the script knows what its ranks do
+    spec, plan = stored_spec(job.spec), stored_plan(job.plan)
+    if not isinstance(spec, JobSpec) or not isinstance(plan, Plan):
+        # Only a script knows what its ranks do; or this version can't read the row.
         return LayoutView(seats=[], timeline=[], nodes=list(nodes))
-    plan = Plan.model_validate(job.plan)
-    return LayoutView(
-        seats=seats(plan),
-        timeline=time_slots(JobSpec.model_validate(job.spec), plan),
-        nodes=list(nodes),
-    )
+    return LayoutView(seats=seats(plan), timeline=time_slots(spec, plan), nodes=list(nodes))

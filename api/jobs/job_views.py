@@ -8,11 +8,13 @@ from sqlalchemy.orm import Session
 
 from api.identity import Person
 from api.schemas import AttemptView, JobView, PlaceView, PreflightCheck, PreflightView
-from core.errors import NotFound
+from core.errors import Conflict, NotFound
 from core.messages import ExitRecord
 from core.policy.grid import usable_end
+from core.spec import AnyJobSpec, AnyPlan, UnreadPlan, stored_plan, stored_spec
 from core.states import LIVE_ATTEMPT
 from core.tables.agendas import AgendaJob
+from core.tables.base import Document
 from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, Job, Part, StudyJob
 from core.tables.leases import Lease
@@ -20,6 +22,8 @@ from core.tables.nodes import Node
 from core.tables.people import User
 from core.touching import stopped_with
 from strategies.trust.preflight_report import Report
+
+UNREAD = "This version of the platform can't read its spec or plan, which another version wrote."
 
 
 def jobs_with_context() -> Select[Job, str, str, str, Attempt, str, Lease]:
@@ -96,6 +100,8 @@ def _job_view(
     lease: Lease | None,
     places: Sequence[PlaceView],
 ) -> JobView:
+    spec, plan = stored_spec(job.spec), stored_plan(job.plan)
+    is_read = spec is not None and plan is not None
     return JobView.model_validate(
         {
             "id": job.id,
@@ -104,10 +110,10 @@ def _job_view(
             "state": job.state,
             "desired": job.desired,
             "reason_code": job.reason_code,
-            "reason": job.reason,
+            "reason": job.reason if is_read else _with_unread(job.reason),
             "predicted_start": job.predicted_start,
-            "spec": job.spec,
-            "plan": job.plan,
+            "spec": spec or spec_document(job),
+            "plan": plan if is_read else UnreadPlan(),
             "lease": job.lease_id,
             "cloned_from": job.cloned_from,
             "study": study,
@@ -129,6 +135,23 @@ def _job_view(
             "finished_at": job.finished_at,
         }
     )
+
+
+def spec_document(job: Job) -> Document:
+    """A job's spec as it is stored; empty where that is no spec at all."""
+    return job.spec if isinstance(job.spec, dict) else {}
+
+
+def require_read(job: Job) -> tuple[AnyJobSpec, AnyPlan]:
+    """A job's spec and plan. Conflict where this version of the platform can't read them."""
+    spec, plan = stored_spec(job.spec), stored_plan(job.plan)
+    if spec is None or plan is None:
+        raise Conflict(f"{job.name}: {UNREAD}", code="unread_spec")
+    return spec, plan
+
+
+def _with_unread(reason: str) -> str:
+    return reason if "can't read its" in reason else f"{reason} {UNREAD}"
 
 
 def find_job(session: Session, job_id: str, person: Person) -> Job:

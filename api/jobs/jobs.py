@@ -18,6 +18,7 @@ from api.jobs.job_views import (
     job_views,
     jobs_with_context,
     show_job,
+    spec_document,
 )
 from api.jobs.plan_views import plan_view
 from api.jobs.spec_body import JOB_BODY, PLAN_BODY, SpecBody
@@ -243,7 +244,7 @@ def clone_job(
     with process.read() as session:
         original = find_job(session, job_id, person)
     changes: dict[str, Json] = overrides or {}
-    old = dict(original.spec)
+    old = dict(spec_document(original))
     for field in ("lease", "leases"):
         old.pop(field, None)  # its hours are the old job's; name one to use one
     merged = overridden(old, changes)

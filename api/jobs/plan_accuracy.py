@@ -14,7 +14,7 @@ from api.jobs.plan_cache import PlanCache
 from api.process import ProcessDep
 from api.schemas import AccuracyView
 from core.database import Database
-from core.spec import JobSpec
+from core.spec import JobSpec, stored_plan, stored_spec
 from core.states import JobState
 from core.tables.jobs import Job
 from strategies.planning.accuracy import AccuracyRow, learned, table, weighed
@@ -49,12 +49,11 @@ def accuracy_table(session: Session) -> list[AccuracyRow]:
         .limit(RUNS)
     )
     runs = (
-        weighed(
-            Plan.model_validate(plan),
-            JobSpec.model_validate(spec).model.name,
-            Result.model_validate(result).peak_gib,
+        weighed(plan, spec.model.name, Result.model_validate(result).peak_gib)
+        for spec, plan, result in (
+            (stored_spec(row.spec), stored_plan(row.plan), row.result) for row in rows
         )
-        for spec, plan, result in rows
+        if isinstance(spec, JobSpec) and isinstance(plan, Plan)
     )
     return table(run for run in runs if run is not None)
 

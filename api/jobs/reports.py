@@ -223,13 +223,19 @@ def _report_job(session: Session, job: Job, person: Person, now: datetime) -> Re
         ],
         artifacts=[ArtifactView.model_validate(row) for row in artifacts],
         curves=_curves(session, job),
-        gpu_hours=view.plan.world_size * _hours(attempts, now),
+        gpu_hours=_gpu_hours(attempts, now),
     )
 
 
-def _hours(attempts: list[AttemptView], now: datetime) -> float:
-    spans = [(one.ended_at or now) - one.started_at for one in attempts if one.started_at]
-    return round(sum(span.total_seconds() for span in spans) / 3600, 6)
+def _gpu_hours(attempts: list[AttemptView], now: datetime) -> float:
+    """Hours of every slot that an attempt had, from its start to its end."""
+    seconds = [
+        ((one.ended_at or now) - one.started_at).total_seconds()
+        * sum(len(place.slots) for place in one.nodes)
+        for one in attempts
+        if one.started_at
+    ]
+    return round(sum(seconds) / 3600, 6)
 
 
 def _curves(session: Session, job: Job) -> list[Series]:

@@ -17,6 +17,7 @@ from api.files.storage_use import require_room
 from api.idempotency import IdempotencyKey, fingerprint, once
 from api.identity import Person
 from api.jobs.job_curves import curve_of, looks_of, step_times_of
+from api.jobs.job_views import UNREAD
 from api.jobs.spec_body import JOB_BODY, SpecBody
 from api.jobs.steering import want
 from api.jobs.study_submission import Variant, asked_for, plan_study
@@ -30,7 +31,7 @@ from core.clock import utc_now
 from core.errors import NotFound
 from core.ids import Kind, new_id
 from core.jobs_in_order import jobs_in_order
-from core.spec import JobSpec
+from core.spec import JobSpec, stored_plan, stored_spec
 from core.states import TERMINAL_JOB, Desired, JobState
 from core.tables.jobs import Job, Study, StudyJob
 from core.tables.people import User
@@ -130,8 +131,12 @@ def get_study(study_id: PlainText, person: SignedIn, process: ProcessDep) -> Stu
     with process.read() as session:
         study, owner = _find(session, study_id, person)
         jobs = jobs_in_order(session, StudyJob.study_id, [study.id])[study.id]
-        points = measure(study.kind, [_run(session, job) for job in jobs])
+        unread = next((job for job in jobs if not (_spec(job) and _plan(job))), None)
+        runs = [] if unread else [_run(session, job) for job in jobs]
     view = _study_view(study, owner, jobs)
+    if unread:
+        return StudyReport(**dict(view), summary=f"{unread.name}: {UNREAD}", points=[])
+    points = measure(study.kind, runs)
     return StudyReport(**dict(view), summary=summary(study.kind, points), points=points)
 
 
@@ -211,16 +216,26 @@ def _study_view(study: Study, owner: str, jobs: Sequence[Job]) -> StudyView:
 
 
 def _job_view(study: Study, job: Job) -> StudyJobView:
-    plan = Plan.model_validate(job.plan)
+    spec, plan = _spec(job), _plan(job)
     return StudyJobView(
         job=job.id,
-        label=label_of(study.kind, JobSpec.model_validate(job.spec), plan),
-        ranks=plan.world_size,
+        label=label_of(study.kind, spec, plan) if spec and plan else "unknown",
+        ranks=plan.world_size if plan else 0,
         state=job.state,
         reason=job.reason,
         step=job.last_step,
         steps=job.steps,
     )
+
+
+def _spec(job: Job) -> JobSpec | None:
+    spec = stored_spec(job.spec)
+    return spec if isinstance(spec, JobSpec) else None
+
+
+def _plan(job: Job) -> Plan | None:
+    plan = stored_plan(job.plan)
+    return plan if isinstance(plan, Plan) else None
 
 
 def _run(session: Session, job: Job) -> Run:

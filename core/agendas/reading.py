@@ -15,7 +15,7 @@ from core import touching
 from core.agendas.agenda import Item, Outlook, outlook, place_of
 from core.jobs_in_order import jobs_in_order
 from core.policy.grid import usable_end
-from core.spec import AnyPlan, read_job_spec, read_plan
+from core.spec import AnyPlan, stored_plan, stored_spec
 from core.states import LIVE_ATTEMPT, TERMINAL_JOB, JobState, LeaseState
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Attempt, Job, Part
@@ -186,16 +186,17 @@ def _on_nodes(
     found = []
     for job, item in zip(jobs, items, strict=True):
         nodes = has[job.id] or {index[node_of[one]] for one in _named(job) if one in node_of}
-        wanted = len(nodes) or min(read_job_spec(job.spec).resources.nodes, len(index))
+        spec = stored_spec(job.spec)
+        wanted = len(nodes) or min(spec.resources.nodes if spec else 1, len(index))
         found.append(replace(item, num_nodes=wanted, nodes=tuple(sorted(nodes)) or None))
     return found
 
 
 def _named(job: Job) -> tuple[str, ...]:
     """The leases that a job waits for. A single one may have been swapped for another since."""
-    named = read_job_spec(job.spec).named_leases
-    if len(named) > 1:
-        return named
+    spec = stored_spec(job.spec)
+    if spec is not None and len(spec.named_leases) > 1:
+        return spec.named_leases
     return (job.lease_id,) if job.lease_id else ()
 
 
@@ -221,13 +222,13 @@ def _items(session: Session, jobs: Sequence[Job], *, now: datetime) -> dict[str,
 def _item(
     job: Job, begun_at: datetime | None, running_since: datetime | None, *, now: datetime
 ) -> Item:
-    plan = read_plan(job.plan)
+    plan = stored_plan(job.plan)
     runs_s = (now - running_since).total_seconds() if running_since else 0.0
     return Item(
         name=job.name,
-        slots=plan.ranks_per_node,
+        slots=plan.ranks_per_node if plan else 1,
         budget_s=job.wall_time_s,
-        expected_s=expected_s(plan),
+        expected_s=expected_s(plan) if plan else None,
         state=job.state,
         reason_code=job.reason_code,
         started_at=begun_at,
