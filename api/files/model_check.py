@@ -28,7 +28,9 @@ from strategies.spec import ModelSpec
 BLOCK = 512  # bytes; a tar archive's unit
 MAX_FILES = 300
 MAX_OTHER_BYTES = 64 << 20  # of a file that is no weights: tokenizers have some 10 MB
-MAX_HEADER_BYTES = 100 << 20  # safetensors' own limit
+MAX_HEADER_BYTES = 4 << 20  # of 126 layers with nine tensors each it has 140 KB
+MAX_TENSORS = 50_000  # 1,024 layers, the most that are trained here, have 37,000 as GPTQ keeps them
+LONGEST_TENSOR_NAME = 200
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 NAMES_TOLD = 3
 
@@ -123,8 +125,10 @@ class ModelCheck:
             except UnsupportedModel as error:
                 raise wrong("unsupported_model", str(error)) from error
             self.config_text = member.content.decode()
-        elif member.header is not None:
-            self.weights |= set(member.header)
+        else:
+            self.weights |= member.tensors
+            if len(self.weights) > MAX_TENSORS:
+                raise wrong("too_many", f"There are more than {MAX_TENSORS:,} tensors.")
 
     def finish(self) -> ModelSpec:
         """That was all: the network. BadRequest where something is missing."""
@@ -168,7 +172,9 @@ class _Member:
     def __init__(self, name: str, size: int, file: IncomingFile, *, is_weights: bool) -> None:
         self.name, self.size, self.missing, self.file = name, size, size, file
         self.content = bytearray()  # of a small file; of weights, their header
-        self.header: dict[str, object] | None = None
+        self.tensors: frozenset[str] = frozenset()
+        """Names in the header of weights; longer ones are of no model that is known here."""
+        self._header_read = False
         self._is_weights = is_weights
 
     @property
@@ -182,10 +188,10 @@ class _Member:
         self.missing -= len(piece)
         if not self._is_weights:
             self.content += piece
-        elif self.header is None:
+        elif not self._header_read:
             self.content += piece
             self._read_header()
-        if self.is_complete and self._is_weights and self.header is None:
+        if self.is_complete and self._is_weights and not self._header_read:
             raise self._torn()
         return len(piece)
 
@@ -194,8 +200,14 @@ class _Member:
         if len(self.content) < 8:
             return
         length = int.from_bytes(self.content[:8], "little")
-        if length > min(MAX_HEADER_BYTES, self.size - 8):
+        if length > self.size - 8:
             raise self._torn()
+        if length > MAX_HEADER_BYTES:
+            raise wrong(
+                "too_large",
+                f"The header of {self.name} has {length:,} bytes; at most {MAX_HEADER_BYTES:,} "
+                "are read.",
+            )
         if len(self.content) < 8 + length:
             return
         try:
@@ -207,7 +219,8 @@ class _Member:
             raise self._torn() from None
         if not whole:
             raise self._torn()
-        self.header = header
+        self.tensors = frozenset(name for name in header if len(name) <= LONGEST_TENSOR_NAME)
+        self._header_read = True
         self.content.clear()
 
     def _torn(self) -> BadRequest:

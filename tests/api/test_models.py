@@ -4,6 +4,8 @@ import io
 import json
 import struct
 import tarfile
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,3 +243,65 @@ def test_an_archive_is_read_the_same_however_it_is_cut(
 
     assert run([bytes(body)]) == run([bytes(body[:cut]), bytes(body[cut:])])
     assert not list(store.incoming.iterdir())
+
+
+def with_header(size: int) -> dict[str, bytes]:
+    """A whole model whose weights have a header of so many bytes, filled up with blanks."""
+    whole = files()
+    weights_file = whole["model.safetensors"]
+    (length,) = struct.unpack("<Q", weights_file[:8])
+    text = weights_file[8 : 8 + length].ljust(size)
+    whole["model.safetensors"] = struct.pack("<Q", size) + text + weights_file[8 + length :]
+    return whole
+
+
+@on_sqlite
+def test_a_header_larger_than_models_have_is_refused_by_its_size(world: World) -> None:
+    fits = world.ann.post("/v1/models?name=fits", content=tar(with_header(4 << 20)))
+    assert fits.status_code == 201, fits.text
+    refused = world.ann.post("/v1/models?name=more", content=tar(with_header((4 << 20) + 1)))
+    assert (refused.status_code, refused.json()["code"]) == (422, "too_large")
+    assert "4,194,305 bytes; at most 4,194,304" in refused.json()["detail"]
+
+
+def feed(check: ModelCheck, body: bytes) -> None:
+    for start in range(0, len(body), 1 << 20):
+        check.feed(body[start : start + (1 << 20)])
+
+
+def test_a_huge_header_is_not_kept_in_memory(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.create()
+    body = tar(with_header(84 << 20))
+    check = ModelCheck(store.incoming_file)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ServiceError, match="at most 4,194,304 are read"):
+            feed(check, body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        check.close()
+    assert peak < 16 << 20
+
+
+def in_two_parts(num_tensors: int) -> bytes:
+    return tar(
+        {
+            f"model-0000{part}-of-00002.safetensors": safetensors(
+                [f"t{n}" for n in range(part, num_tensors + 1, 2)]
+            )
+            for part in (1, 2)
+        }
+    )
+
+
+def test_no_more_tensors_are_remembered_than_a_model_has(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.create()
+    check, another = ModelCheck(store.incoming_file), ModelCheck(store.incoming_file)
+    check.feed(in_two_parts(50_000))
+    with pytest.raises(ServiceError, match="more than 50,000 tensors"):
+        another.feed(in_two_parts(50_001))
+    check.close()
+    another.close()
