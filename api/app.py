@@ -54,6 +54,7 @@ from api.rate_limits import RateLimits
 from api.request_ids import NameRequests
 from api.scripts import code_archives, node_secrets, user_secrets
 from api.watching import changes, logs, metrics, stream
+from api.watching.audience import Audience
 from api.watching.hub import Hub
 from api.watching.lists import Lists
 from core.database import Database
@@ -125,6 +126,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         plans=PlanCache(),
         hub=Hub(database, settings.redis_url),
         lists=Lists(database),
+        audience=Audience(database),
         timekeeper=Timekeeper(database),
         provider=Provider(settings) if settings.oidc_issuer else None,
     )
@@ -136,6 +138,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         chores = [
             asyncio.create_task(keep_house(process)),
             asyncio.create_task(keep_time(process)),
+            asyncio.create_task(process.audience.look_after()),
             asyncio.create_task(keep_learning(database, process.plans)),
         ]
         yield

@@ -29,6 +29,7 @@ from api.jobs.plan_cache import PlanCache
 from api.people.oidc_provider import Provider
 from api.rate_limits import RateLimits
 from api.scripts.secret_box import SecretBox
+from api.watching.audience import Audience
 from api.watching.hub import Hub
 from api.watching.lists import Lists
 from core import read_only
@@ -55,6 +56,7 @@ class Process:
     plans: PlanCache
     hub: Hub
     lists: Lists
+    audience: Audience
     timekeeper: Timekeeper
     provider: Provider | None = None
     """With which people sign in, beside passwords and links."""

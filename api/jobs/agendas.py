@@ -187,7 +187,8 @@ async def stream_agenda(
     read = partial(get_agenda, agenda_id, person, process)
     agenda = await anyio.to_thread.run_sync(read)
     job_ids = [line.job for line in agenda.jobs if line.job is not None]
-    return event_stream(process.hub.stream_document("agenda", job_ids, read))
+    pieces = process.hub.stream_document("agenda", agenda.id, job_ids, read)
+    return event_stream(pieces, person, process)
 
 
 @router.post("/{agenda_id}/cancel", summary="Cancel the rest of an agenda")

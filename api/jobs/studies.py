@@ -154,7 +154,8 @@ async def stream_study(
     read = partial(get_study, study_id, person, process)
     study = await anyio.to_thread.run_sync(read)
     job_ids = [one.job for one in study.jobs]
-    return event_stream(process.hub.stream_document("study", job_ids, read))
+    pieces = process.hub.stream_document("study", study.id, job_ids, read)
+    return event_stream(pieces, person, process)
 
 
 @router.post("/{study_id}/cancel", summary="Cancel a study's jobs")

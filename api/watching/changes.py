@@ -42,4 +42,5 @@ async def stream_changes(
         words = process.lists.words()
         return Changes(words={name: words[name] for name in lists})
 
-    return event_stream(process.hub.stream_document("changes", [EVERY_JOB], read))
+    pieces = process.hub.stream_document("changes", " ".join(lists), [EVERY_JOB], read)
+    return event_stream(pieces, person, process)

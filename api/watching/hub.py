@@ -3,14 +3,16 @@
 A Redis message (`live.<job id>`) wakes the job's feed, and so does a second of silence: with Redis
 away everything goes on, a second later. A feed keeps its last batches; a viewer who is too slow for
 them, or who comes back after a break, reads what is missing from the database and then joins again.
-Nothing is queued per viewer. A document about several jobs, such as an agenda, is read for each of
-its viewers when one of the jobs is woken, and every other second: what is late changes by itself.
+Nothing is queued per viewer. A document about several jobs, such as an agenda, is read when one of
+the jobs is woken, and every other second: what is late changes by itself. All who watch it see one
+reading, at most a second old.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -58,6 +60,7 @@ class Hub:
         self._database = database
         self._redis_url = redis_url
         self._feeds: dict[str, Feed] = {}
+        self._readings: dict[tuple[str, str], _Reading] = {}
         self._ears: dict[str, set[asyncio.Event]] = defaultdict(set)
         """By job; set when it is woken."""
         self._is_closing = False
@@ -141,18 +144,19 @@ class Hub:
                 yield PING
 
     async def stream_document(
-        self, kind: str, job_ids: Collection[str], read: Callable[[], Document]
+        self, kind: str, name: str, job_ids: Collection[str], read: Callable[[], Document]
     ) -> AsyncIterator[bytes]:
         """The server-sent events of a document about some jobs: `kind` with it whenever it reads
-        differently, and `end` once it is final. `read` is called in a thread."""
+        differently, and `end` once it is final. `read` is called in a thread, for all who watch
+        what is of this kind and name: who may see it was asked before."""
         yield RETRY
         ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
         shown = ""
-        with self._listening(job_ids) as heard:
+        with self._listening(job_ids) as heard, self._sharing(kind, name) as reading:
             while not self._is_closing and asyncio.get_running_loop().time() < ends_at:
                 heard.clear()
                 try:
-                    document = await anyio.to_thread.run_sync(read, limiter=self._limiter)
+                    document = await reading.take(read, self._limiter)
                 except SQLAlchemyError as error:
                     log.warning("document_not_read", kind=kind, error=str(error))
                     return  # the viewer comes back
@@ -184,6 +188,17 @@ class Hub:
                 self._ears[job_id].discard(heard)
                 if not self._ears[job_id]:
                     del self._ears[job_id]
+
+    @contextmanager
+    def _sharing(self, kind: str, name: str) -> Iterator["_Reading"]:
+        reading = self._readings.setdefault((kind, name), _Reading())
+        reading.num_viewers += 1
+        try:
+            yield reading
+        finally:
+            reading.num_viewers -= 1
+            if not reading.num_viewers:
+                del self._readings[kind, name]
 
     async def _listen(self) -> None:
         is_away = False
@@ -221,6 +236,25 @@ class Hub:
                 feed.wake()
             for heard in self._ears.get(job_id, ()):
                 heard.set()
+
+
+@dataclass
+class _Reading:
+    """A document as it was read last, for all who watch it."""
+
+    num_viewers: int = 0
+    _document: Document | None = None
+    _begun_at: float = 0.0
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def take(self, read: Callable[[], Document], limiter: anyio.CapacityLimiter) -> Document:
+        """The document, read anew if it was read more than a second ago."""
+        async with self._turn:
+            now = asyncio.get_running_loop().time()
+            if self._document is None or now - self._begun_at >= DOCUMENT_REST_S:
+                self._document = await anyio.to_thread.run_sync(read, limiter=limiter)
+                self._begun_at = now
+            return self._document
 
 
 async def _told(changed: asyncio.Event, timeout_s: float) -> bool:

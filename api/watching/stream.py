@@ -13,6 +13,7 @@ from api.jobs.job_views import find_job
 from api.jobs.reading import record_reading
 from api.process import Process, ProcessDep
 from api.text_types import PlainText
+from api.watching.audience import EventStream
 
 router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
 
@@ -48,16 +49,14 @@ async def stream_job(
 ) -> StreamingResponse:
     """Follow a job live."""
     await anyio.to_thread.run_sync(_require, process, job_id, person)
-    return event_stream(process.hub.stream(job_id, last_event_id or ""))
+    return event_stream(process.hub.stream(job_id, last_event_id or ""), person, process)
 
 
-def event_stream(pieces: AsyncIterator[bytes]) -> StreamingResponse:
-    """Server-sent events, which no proxy is to keep back."""
-    return StreamingResponse(
-        pieces,
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
-    )
+def event_stream(
+    pieces: AsyncIterator[bytes], person: Person, process: Process
+) -> StreamingResponse:
+    """Server-sent events for as long as the person may watch. Raises TooManyStreams."""
+    return EventStream(pieces, process.audience, process.audience.seat(person))
 
 
 def _require(process: Process, job_id: str, person: Person) -> None:

@@ -87,7 +87,7 @@ def test_a_page_hears_of_its_lists_as_soon_as_this_process_writes(
         hub.start()
         told = []
         async with asyncio.timeout(DEADLINE_S):
-            async for piece in hub.stream_document("changes", [EVERY_JOB], lambda: number):
+            async for piece in hub.stream_document("changes", "jobs", [EVERY_JOB], lambda: number):
                 told.append(piece)
                 if len(told) == 2:
                     number.said = 1

@@ -296,7 +296,9 @@ def test_a_document_is_sent_whenever_it_reads_differently_and_at_its_end(
         hub.start()
         told = []
         async with asyncio.timeout(DEADLINE_S):
-            async for piece in hub.stream_document("paper", ["job_a", "job_b"], lambda: paper):
+            async for piece in hub.stream_document(
+                "paper", "one", ["job_a", "job_b"], lambda: paper
+            ):
                 told.append(piece)
                 assert hub.num_viewers == (0 if len(told) == 1 else 1)
                 match len(told):
@@ -324,9 +326,34 @@ def test_closing_the_hub_ends_the_streams_of_documents(world: World) -> None:
         hub = Hub(world.database, world.process.settings.redis_url)
         hub.start()
         async with asyncio.timeout(DEADLINE_S):
-            async for piece in hub.stream_document("paper", ["job_a"], Paper):
+            async for piece in hub.stream_document("paper", "one", ["job_a"], Paper):
                 if piece.startswith(b"event: "):
                     hub.close_soon()
+        await hub.close()
+
+    asyncio.run(scene())
+
+
+def test_a_document_is_read_once_for_all_who_watch_it(world: World) -> None:
+    num_reads = 0
+
+    def read() -> Paper:
+        nonlocal num_reads
+        num_reads += 1
+        return Paper(is_final=True)
+
+    async def watch(hub: Hub, name: str) -> list[bytes]:
+        return [piece async for piece in hub.stream_document("paper", name, ["job_a"], read)]
+
+    async def scene() -> None:
+        hub = Hub(world.database, world.process.settings.redis_url)
+        hub.start()
+        async with asyncio.timeout(DEADLINE_S):
+            told = await asyncio.gather(*(watch(hub, "one") for _ in range(50)))
+            assert {pieces[-1] for pieces in told} == {b'event: end\ndata: "one"\n\n'}
+            assert num_reads == 1
+            await watch(hub, "two")
+            assert num_reads == 2
         await hub.close()
 
     asyncio.run(scene())

@@ -1,0 +1,134 @@
+"""Who watches streams of this process: so many a person, and no longer than they may.
+
+A stream outlives the request that opened it. Every few seconds one query asks for all of them which
+credentials are still in force; a stream whose credential has ended, or whose person has another
+role now, ends.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import anyio
+import structlog
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Send
+from starlette.types import Scope as Request
+
+from api.identity import Person
+from api.people.credentials import in_force
+from core.clock import utc_now
+from core.database import Database
+from core.errors import TooMany
+from core.tables.kinds import Role, Scope
+from core.tables.people import Token, User
+
+MOST_STREAMS = 40  # of one person in one process: twenty tabs, each of a job and of a list
+LOOK_S = 3.0
+
+log = structlog.get_logger()
+
+
+class TooManyStreams(TooMany):
+    """One person watches too much at once."""
+
+    code = "too_many_streams"
+    retry_after_s = 5
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"You watch {MOST_STREAMS} things at once, the most that one person may. Close a tab "
+            "or a `trainyard watch`, and try again."
+        )
+
+
+@dataclass(eq=False)
+class Seat:
+    """One open stream, and whose it is."""
+
+    person: Person
+    stay: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    """Cancelled where the stream must end."""
+
+
+class Audience:
+    """All who watch. Its methods belong to the running loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._seats: set[Seat] = set()
+
+    @property
+    def num_seats(self) -> int:
+        """Open streams."""
+        return len(self._seats)
+
+    def seat(self, person: Person) -> Seat:
+        """A place for one more stream; leave it at the end. Raises TooManyStreams."""
+        if sum(one.person.id == person.id for one in self._seats) >= MOST_STREAMS:
+            raise TooManyStreams
+        seat = Seat(person)
+        self._seats.add(seat)
+        return seat
+
+    def leave(self, seat: Seat) -> None:
+        """One stream less."""
+        self._seats.discard(seat)
+
+    async def look_after(self) -> None:
+        """End the streams of those who may not watch any more, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.look()
+            except SQLAlchemyError as error:
+                log.warning("audience_not_read", error=str(error))
+
+    async def look(self) -> None:
+        """End the streams of those who may not watch any more."""
+        seats = list(self._seats)
+        tokens = {seat.person.token_id for seat in seats}
+        if not tokens:
+            return
+        roles = await anyio.to_thread.run_sync(self._roles, tokens)
+        for seat in seats:
+            role = roles.get(seat.person.token_id)
+            is_demoted = Scope.ALL in seat.person.scopes and role is not seat.person.role
+            if role is None or is_demoted:
+                seat.stay.cancel()
+
+    def _roles(self, token_ids: set[str]) -> dict[str, Role]:
+        """Role of the person by token, of those tokens that are still in force."""
+        query = (
+            select(Token.id, User.role)
+            .join(User, User.id == Token.user_id)
+            .where(Token.id.in_(token_ids), in_force(utc_now()))
+        )
+        with self._database.read() as session:
+            return {token_id: role for token_id, role in session.execute(query)}
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events, which no proxy is to keep back, to one seat."""
+
+    def __init__(self, pieces: AsyncIterator[bytes], audience: Audience, seat: Seat) -> None:
+        super().__init__(
+            pieces,
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+        )
+        self._audience, self._seat = audience, seat
+
+    async def __call__(self, scope: Request, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._audience.leave(self._seat)
+
+    async def stream_response(self, send: Send) -> None:
+        with self._seat.stay:
+            await super().stream_response(send)
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
