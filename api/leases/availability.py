@@ -9,10 +9,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.identity import Person
-from api.leases.lease_schemas import AvailabilityView, FreeHour, TakenView
+from api.leases.lease_schemas import AvailabilityView, FreeHour, LengthsView, TakenView
 from core.errors import BadRequest
 from core.policy.grid import HOUR, hour_floor
-from core.situation import BOOKABLE, Judge
+from core.policy.verdict import Reason
+from core.situation import BOOKABLE, Judge, ref_of
 from core.states import NodeState
 from core.tables.kinds import OccupancyKind
 from core.tables.leases import Lease, Occupancy
@@ -24,7 +25,9 @@ WORDS = {
     OccupancyKind.MAINTENANCE: "maintenance",
     OccupancyKind.DOWN: "down",
 }
-MAX_JUDGED = 5000  # verdicts in one answer: half a second
+MAX_JUDGED = 5000  # node-hours in one answer: half a second
+BAD_LENGTH = "bad_block_length"
+LONGER_MAY_DO = frozenset({BAD_LENGTH, "leaves_gap"})
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,13 @@ def availability(
     start: datetime,
     hours: int,
     block_hours: int | None,
+    any_length: bool,
     now: datetime,
 ) -> AvailabilityView:
-    """The free nodes of every hour; with `block_hours` those on which such a block may start."""
+    """The free nodes of every hour; those on which a block of `block_hours`, or of any allowed
+    length, may start, where that is asked."""
+    if block_hours is not None and any_length:
+        raise BadRequest("block_hours: ask for one length or for any.", param="block_hours")
     query = select(Node).where(Node.state != NodeState.RETIRED).order_by(Node.name)
     if node_class is not None:
         query = query.where(Node.class_name == node_class)
@@ -56,31 +63,46 @@ def availability(
     first = hour_floor(start, anchor)
     starts = [first + number * HOUR for number in range(hours)]
     held = _held(session, person, nodes, first, first + hours * HOUR)
-    why_refused = {}
-    if block_hours is not None:
+    allowed = {node.id: judge.policy_for_node(node).lengths(ref_of(node)) for node in nodes}
+    asked = allowed if any_length else dict.fromkeys(allowed, (block_hours,) if block_hours else ())
+    if any(asked.values()):
         if len(nodes) * hours > MAX_JUDGED:
             raise BadRequest(
                 f"hours: {len(nodes)} nodes x {hours} hours are too many to judge at once; ask for "
                 f"{max(1, MAX_JUDGED // max(1, len(nodes)))} hours at most, or for a class.",
                 param="hours",
             )
-        judge.look_at(nodes, first, first + (hours + block_hours) * HOUR)
-        for node in nodes:
-            for at in starts:
-                verdict = judge.verdict(node, at, at + block_hours * HOUR)
-                if not verdict.ok:
-                    why_refused[node.id, at] = verdict.reasons[0].code
+        longest = max(max(lengths) for lengths in asked.values())
+        judge.look_at(nodes, first, first + (hours + longest) * HOUR)
     shown = []
     for at in starts:
         taken = []
         for node in nodes:
-            why = _why_not(node, held[node.id], at, now) or why_refused.get((node.id, at))
+            why = _why_not(node, held[node.id], at, now)
             if why is not None:
                 taken.append(TakenView(node=node.name, why=why))
+            elif broken := _broken(judge, node, at, asked[node.id]):
+                taken.append(TakenView(node=node.name, why=broken.code, message=broken.message))
         busy = {one.node for one in taken}
         free = [node.name for node in nodes if node.name not in busy]
         shown.append(FreeHour(start=at, free=len(free), nodes=free, taken=taken))
-    return AvailabilityView(node_class=node_class, nodes=len(nodes), hours=shown)
+    lengths = [LengthsView(node=node.name, hours=list(allowed[node.id])) for node in nodes]
+    return AvailabilityView(node_class=node_class, nodes=len(nodes), hours=shown, lengths=lengths)
+
+
+def _broken(judge: Judge, node: Node, at: datetime, lengths: Sequence[int]) -> Reason | None:
+    """The first rule that a block from `at` on breaks whichever of these lengths, ascending, it
+    has; None if one of them is granted. It is told of the shortest whose length is right."""
+    found: Reason | None = None
+    for hours in lengths:
+        verdict = judge.verdict(node, at, at + hours * HOUR)
+        if verdict.ok:
+            return None
+        if found is None or found.code == BAD_LENGTH:
+            found = verdict.reasons[0]
+        if not LONGER_MAY_DO & {reason.code for reason in verdict.reasons}:
+            break
+    return found
 
 
 def _held(

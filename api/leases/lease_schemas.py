@@ -165,7 +165,9 @@ class TakenView(View):
     node: str
     why: str
     """`leased`, `yours`, `offered`, `maintenance`, `down`, or the node's state; with `block_hours`
-    the code of the first rule that a block from this hour on would break."""
+    or `any_length` the code of the first rule that a block from this hour on would break."""
+    message: str = ""
+    """What that rule says."""
 
 
 class FreeHour(View):
@@ -178,6 +180,14 @@ class FreeHour(View):
     taken: list[TakenView]
 
 
+class LengthsView(View):
+    """How long a block on a node may be for you, in hours, at one time of day or another."""
+
+    node: str
+    hours: list[int]
+    """Ascending."""
+
+
 class AvailabilityView(View):
     """Which nodes of a class are free, hour by hour."""
 
@@ -185,6 +195,7 @@ class AvailabilityView(View):
     """None: of every class."""
     nodes: int
     hours: list[FreeHour]
+    lengths: list[LengthsView]
 
 
 class ForecastDayView(View):

@@ -107,6 +107,9 @@ def availability(
         int | None,
         Query(ge=1, le=168, description="Ask where a block of so many hours may start for you."),
     ] = None,
+    any_length: Annotated[
+        bool, Query(description="Ask where a block of some allowed length may start for you.")
+    ] = False,
 ) -> AvailabilityView:
     """For every hour from `start` on, the nodes that could be booked for it, and why not others."""
     start = moment_of(start, None, param="start")
@@ -118,6 +121,7 @@ def availability(
             start=start,
             hours=hours,
             block_hours=block_hours,
+            any_length=any_length,
             now=utc_now(),
         )
 

@@ -102,6 +102,8 @@ class Taken(View):
 
     node: str
     why: str
+    message: str = ""
+    """What the rule says that a block from this hour on would break."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +117,21 @@ class FreeHour(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lengths(View):
+    """How long a block on a node may be, in hours, at one time of day or another."""
+
+    node: str
+    hours: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Availability(View):
     """Which nodes of a class (None: of every class) are free, hour by hour."""
 
     node_class: str | None
     nodes: int
     hours: tuple[FreeHour, ...]
+    lengths: tuple[Lengths, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

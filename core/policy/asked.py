@@ -110,8 +110,7 @@ class Asked:
     @cached_property
     def pool_hours(self) -> tuple[int, ...]:
         """Block lengths by day, ascending."""
-        listed = {hours for name in self.pools for hours in self.policy.pools[name].hours}
-        return tuple(sorted(listed)) or tuple(range(1, self.policy.grid.max_block_hours + 1))
+        return self.policy.pool_hours(self.request.node)
 
     @cached_property
     def block_hours(self) -> tuple[int, ...]:

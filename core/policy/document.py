@@ -118,6 +118,20 @@ class Policy(Document):
             self._pools_by_node[node] = known
         return known
 
+    def pool_hours(self, node: NodeRef) -> tuple[int, ...]:
+        """Block lengths on the node where no band lists its own, ascending."""
+        listed = {hours for name in self.pools_of(node) for hours in self.pools[name].hours}
+        return tuple(sorted(listed)) or tuple(range(1, self.grid.max_block_hours + 1))
+
+    def lengths(self, node: NodeRef) -> tuple[int, ...]:
+        """Block lengths on the node at one time of day or another, ascending."""
+        bands = self.bands.values()
+        listed = {hours for band in bands for hours in band.hours}
+        is_all_day = any(band.complement_of is not None for band in bands)
+        if not is_all_day or not all(band.hours for band in bands):
+            listed.update(self.pool_hours(node))
+        return tuple(sorted(listed))
+
     def covers(self, pool_name: str, node: NodeRef) -> bool:
         """Whether the node belongs to the pool."""
         pool = self.pools[pool_name]

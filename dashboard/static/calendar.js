@@ -10,7 +10,6 @@ const GRACE_MS = 5 * 60_000; // what a block's end keeps for cleaning up; the ve
 const DAYS = 7;
 const MOST_JUDGED = 5000; // node-hours that the API judges at once
 const STATES = new Set(["draining", "maintenance", "dirty", "quarantined", "retired"]);
-const HELD = new Set(["leased", "yours", "offered", "maintenance", "down"]);
 const WORDS = { leased: "taken", yours: "yours", offered: "offered to somebody", maintenance: "maintenance", down: "down" };
 
 const allNodes = JSON.parse(document.getElementById("calendar-nodes").textContent);
@@ -29,13 +28,14 @@ let shownDay = midnight(new Date());
 let pick = null; // {node, start, hours}
 let verdict = null;
 let taken = new Map(); // hour -> node -> why
-let refused = new Map(); // the same for a block of the chosen length, of the shown day
+let refused = new Map(); // hour -> node -> what no block of any length may do there, of the shown day
+let lengths = new Map(); // node -> hours that a block on it may have
+let wanted = 0; // hours that were chosen for blocks, wherever they are allowed
 let leases = [];
 let jobs = [];
 let waits = [];
 let shapes = []; // how the rules divide the week: {nodes, bands, windows}
 let upkeep = []; // maintenance to come, for staff
-let refusedFor = 0; // hours of the block that `refused` is about
 let key = "";
 
 const nodes = () => {
@@ -59,6 +59,11 @@ function whys(answer) {
   return new Map(answer.hours.map((hour) => [Date.parse(hour.start), new Map(hour.taken.map((one) => [one.node, one.why]))]));
 }
 
+// The rules' sentences, where nobody holds the hour.
+function sentences(answer) {
+  return new Map(answer.hours.map((hour) => [Date.parse(hour.start), new Map(hour.taken.filter((one) => one.message).map((one) => [one.node, one.message]))]));
+}
+
 async function readWeek() {
   const hours = days().flatMap(hoursOf);
   const open = "state=booked&state=active&state=ending&limit=200";
@@ -74,6 +79,7 @@ async function readWeek() {
   upkeep = kept.data.filter((one) => !one.cancelled_at && one.occurrences.some((each) => each.held && Date.parse(each.end) > Date.now()));
   waits = wished.data.filter((one) => one.user === viewer.name && ["waiting", "offered"].includes(one.state));
   taken = whys(free);
+  lengths = new Map(free.lengths.map((one) => [one.node, one.hours]));
   leases = held.data.map((lease) => ({ ...lease, from: Date.parse(lease.hold_start), to: Date.parse(lease.hold_end), stop: Date.parse(lease.usable_end), mine: lease.user === viewer.name }));
   jobs = open_.data;
 }
@@ -117,13 +123,11 @@ function forecastDays(one) {
   return list;
 }
 
-// Where a block of the chosen length may not start, by the rules.
+// Where no block may start, by the rules, however long it is.
 async function readDay() {
   const hours = hoursOf(shownDay);
   if (allNodes.length * hours.length > MOST_JUDGED) return;
-  const length = Number(find("book-hours").value) || 1;
-  refusedFor = length;
-  refused = whys(await api("GET", `/v1/leases/availability?start=${encodeURIComponent(iso(hours[0]))}&hours=${hours.length}&block_hours=${length}`));
+  refused = sentences(await api("GET", `/v1/leases/availability?start=${encodeURIComponent(iso(hours[0]))}&hours=${hours.length}&any_length=true`));
 }
 
 async function look() {
@@ -273,10 +277,10 @@ function dayLane(node, hours) {
       return;
     }
     const why = refused.get(at)?.get(node.name);
-    if (why && !HELD.has(why)) lane.append(make("i", { class: "closed", title: why.replaceAll("_", " ") }, { s: index, e: index + 1 }));
+    if (why) lane.append(make("i", { class: "closed" }, { s: index, e: index + 1 }));
     const picked = pick && pick.node === node.name && at >= pick.start && at < pick.start + pick.hours * HOUR_MS;
     const edge = picked ? `${at === pick.start ? " first" : ""}${at === pick.start + (pick.hours - 1) * HOUR_MS ? " last" : ""}` : "";
-    lane.append(make("button", { type: "button", class: `cell${picked ? ` pick${edge}` : ""}`, "data-cell": `${node.name} ${at}`, "data-at": at, "aria-pressed": String(Boolean(picked)), "aria-label": `${node.name}, ${day(new Date(at))}, ${hourLabel(at, hours)}${why && !HELD.has(why) ? `, ${why.replaceAll("_", " ")}` : ", free"}` }, { s: index }));
+    lane.append(make("button", { type: "button", class: `cell${picked ? ` pick${edge}` : ""}`, "data-cell": `${node.name} ${at}`, "data-at": at, "aria-pressed": String(Boolean(picked)), "aria-label": `${node.name}, ${day(new Date(at))}, ${hourLabel(at, hours)}, ${why ?? "free"}`, ...(why ? { title: why } : {}) }, { s: index }));
   });
   for (const bar of held) lane.append(dayBar(bar, hours));
   const line = nowLine(hours);
@@ -417,6 +421,16 @@ function draw() {
   drawMine();
 }
 
+// ---- lengths ------------------------------------------------------------------------------------
+const lengthsOf = (node) => lengths.get(node) ?? [1];
+const lengthFor = (node) => (lengthsOf(node).includes(wanted) ? wanted : lengthsOf(node)[0]);
+
+// What the rules allow on the node; and what was dragged over, so that the verdict can say why not.
+function offerLengths(node, hours) {
+  const offered = [...new Set([...lengthsOf(node), hours])].sort((a, b) => a - b);
+  find("book-hours").replaceChildren(...offered.map((one) => new Option(`${one} h`, one, false, one === hours)));
+}
+
 // ---- the verdict --------------------------------------------------------------------------------
 let judging = 0;
 
@@ -431,7 +445,7 @@ function say(place, state, headline, sentences) {
 function choose(node, start, hours) {
   pick = { node, start, hours };
   key = crypto.randomUUID();
-  find("book-hours").value = hours;
+  offerLengths(node, hours);
   find("book-hint").hidden = true;
   find("book-form").hidden = false;
   const of = allNodes.find((one) => one.name === node);
@@ -447,7 +461,6 @@ function choose(node, start, hours) {
   }
   drawDay();
   judge();
-  if (hours !== refusedFor) readDay().then(drawDay, () => {});
 }
 
 const block = () => ({ node: pick.node, start: iso(pick.start), hours: pick.hours });
@@ -480,7 +493,7 @@ function tell(found) {
     say(find("verdict"), "bad", first ? first.message : "It can't be booked", more.map((one) => one.message));
   }
   find("book-now").disabled = !found.ok;
-  find("wait-now").hidden = found.ok || pick.start <= Date.now();
+  find("wait-now").hidden = !found.can_wait;
   find("swap-now").disabled = false; // a swap is judged without the lease that goes
   const left = node?.left ?? [];
   find("left-card").hidden = !left.length;
@@ -634,7 +647,7 @@ dayGrid.addEventListener("click", (event) => {
   const cell = event.target.closest(".cell");
   if (!cell) return;
   if (pick && event.detail && pick.node === nodeOf(cell) && pick.hours > 1 && Number(cell.dataset.at) >= pick.start && Number(cell.dataset.at) < pick.start + pick.hours * HOUR_MS) return; // the end of a drag
-  choose(nodeOf(cell), Number(cell.dataset.at), Math.max(1, Number(find("book-hours").value) || 1));
+  choose(nodeOf(cell), Number(cell.dataset.at), lengthFor(nodeOf(cell)));
 });
 
 dayGrid.addEventListener("keydown", (event) => {
@@ -644,9 +657,9 @@ dayGrid.addEventListener("keydown", (event) => {
   const at = Number(cell.dataset.at);
   const node = nodeOf(cell);
   if (event.shiftKey && (event.key === "ArrowLeft" || event.key === "ArrowRight")) {
-    const by = event.key === "ArrowRight" ? 1 : -1;
-    const hours = pick && pick.node === node && pick.start === at ? pick.hours + by : 1 + Math.max(0, by);
-    if (hours >= 1) choose(node, at, hours);
+    const before = pick && pick.node === node && pick.start === at ? pick.hours : lengthFor(node);
+    const hours = event.key === "ArrowRight" ? lengthsOf(node).find((one) => one > before) : lengthsOf(node).findLast((one) => one < before);
+    if (hours) choose(node, at, hours);
     return;
   }
   const lanes = [...dayGrid.querySelectorAll("[data-lane]")];
@@ -679,14 +692,9 @@ for (const button of document.querySelectorAll("[data-week]")) {
 }
 document.querySelector("[data-week='-1']").disabled = true;
 find("class")?.addEventListener("change", draw);
-let typing = 0;
-find("book-hours").addEventListener("input", () => {
-  const hours = Math.floor(Number(find("book-hours").value));
-  if (!pick || !(hours >= 1 && hours <= 168)) return;
-  clearTimeout(typing);
-  typing = setTimeout(() => {
-    choose(pick.node, pick.start, hours);
-  }, 150);
+find("book-hours").addEventListener("change", (event) => {
+  wanted = Number(event.target.value);
+  choose(pick.node, pick.start, wanted);
 });
 readWindows().catch(() => {}); // the verdict says it anyway
 readForecast().catch(() => {});

@@ -23,6 +23,26 @@ def test_an_applied_policy_judges_bookings_until_it_is_withdrawn(world: World) -
     assert book(world, more=10, hours=4)["status"] == 201
 
 
+def test_availability_judges_every_length_that_the_rules_allow(world: World) -> None:
+    """Blocks have two hours or three; one hour before a lease, and within it, none fits."""
+    asked = {"start": next_hour(), "hours": 6, "any_length": True}
+
+    def seen(**more: object) -> tuple[list[str], list[int]]:
+        view = world.bob.get("/v1/leases/availability", params={**asked, **more}).json()
+        whys = [[one["why"] for one in hour["taken"]] for hour in view["hours"]]
+        [lengths] = view["lengths"]
+        return [why[0] if why else "" for why in whys], lengths["hours"]
+
+    assert seen()[1] == list(range(1, 13)), "without rules, whatever the default allows"
+    post(world, document(hours="[2, 3]"))
+    assert book(world, more=3, hours=2)["status"] == 201
+    assert seen() == (["", "", "node_taken", "leased", "leased", ""], [2, 3])
+    alone = seen(any_length=False, block_hours=1)[0]
+    assert alone == [*["bad_block_length"] * 3, "leased", "leased", "bad_block_length"]
+    both = world.bob.get("/v1/leases/availability", params={**asked, "block_hours": 2})
+    assert both.status_code == 422
+
+
 def test_windows_hold_as_they_are_now(world: World) -> None:
     post(world, document())
     [window] = world.staff.get("/v1/windows").json()["data"]

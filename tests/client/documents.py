@@ -765,9 +765,10 @@ AVAILABILITY: Json = {
             "start": NOW,
             "free": 1,
             "nodes": ["this-machine"],
-            "taken": [{"node": "other", "why": "leased"}],
+            "taken": [{"node": "other", "why": "leased", "message": ""}],
         }
     ],
+    "lengths": [{"node": "this-machine", "hours": [2, 3]}],
 }
 FORECAST: Json = {
     "policy": "course-unit-4",

@@ -38,7 +38,6 @@ async () => {
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
   document.querySelectorAll("[data-day]")[3].click();
   await wait(1200);
-  document.querySelector("[data-book-hours]").value = 3;
   [...document.querySelectorAll("[data-lane=east-01] .cell")][14].click();
 }
 """

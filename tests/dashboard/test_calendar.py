@@ -99,3 +99,41 @@ def test_who_is_no_staff_keeps_nothing_for_maintenance(stage: Stage, chrome: Chr
         page.locator("[data-day-grid] [data-lane]").first.wait_for()
         assert page.locator("[data-upkeep-plan]").count() == 0
         assert page.locator("[data-upkeep]").count() == 0
+
+
+def test_what_an_allowed_length_can_start_is_free_and_the_lengths_are_a_choice(
+    stage: Stage, chrome: Chrome
+) -> None:
+    """Blocks have two or three hours on the north nodes, three on the east ones; none has one."""
+    for page in opened(stage, chrome, "student-04"):
+        on_day(page, 5)
+        for node in ("east-01", "north-01"):
+            lane = page.locator(f"[data-lane={node}]")
+            assert lane.locator(".closed").count() < 6, f"{node} looks taken"
+        cells = page.locator("[data-lane=north-01] .cell")
+        cells.nth(12).click()
+        offered = page.locator("[data-book-hours] option").all_inner_texts()
+        assert offered == ["2 h", "3 h"]
+        assert page.input_value("[data-book-hours]") == "2"
+        page.locator("[data-book-now]:not([disabled])", has_text="Book 2 h").wait_for()
+        page.select_option("[data-book-hours]", "3")
+        page.locator("[data-book-now]", has_text="Book 3 h").wait_for()
+        page.locator("[data-lane=east-01] .cell").nth(12).click()
+        assert page.locator("[data-book-hours] option").all_inner_texts() == ["3 h"]
+
+
+def test_hatched_hours_say_why(stage: Stage, chrome: Chrome) -> None:
+    """Behind the end of the window nothing can start, of any length."""
+    for page in opened(stage, chrome, "student-04"):
+        on_day(page, 3)
+        days = page.locator("[data-week-grid] [data-day]")
+        first = days.first.get_attribute("data-day")
+        page.click("[data-week='1']")
+        page.locator(f"[data-week-grid] [data-day='{first}']").wait_for(state="detached")
+        days.nth(4).click()
+        shut = page.locator("[data-lane=north-01] .cell[title]").first
+        shut.wait_for()
+        assert "must lie between" in str(shut.get_attribute("title"))
+        shut.click()
+        page.locator("[data-verdict] [data-state=bad]", has_text="must lie between").wait_for()
+        assert page.locator("[data-wait-now]").is_hidden(), "waiting gives no other window"
