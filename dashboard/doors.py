@@ -33,8 +33,8 @@ FIRST_START = Door(
     api="/v1/first-start",
     title="First start",
     heading="Welcome to Trainyard",
-    welcome="Nobody has an account here yet. This link makes the first one, an administrator, and "
-    "then stops working.",
+    welcome="This link makes the first account here, an administrator, and works once. Where there "
+    "are accounts already it is used up: sign in, or ask an administrator.",
     failed="No account was made",
     whence="printed when the platform was started",
     button="Make the account and sign in",

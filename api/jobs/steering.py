@@ -103,7 +103,8 @@ def request(
 def refuse_final(job: Job, what: str) -> None:
     """Raises Conflict for a job that has ended."""
     if job.state in TERMINAL_JOB:
-        raise Conflict(f"{job.name} has {job.state} and can't be {what}.", code="job_is_final")
+        ended = "has been cancelled" if job.state is JobState.CANCELLED else f"has {job.state}"
+        raise Conflict(f"{job.name} {ended} and can't be {what}.", code="job_is_final")
 
 
 def audit_others(session: Session, job: Job, person: Person, action: str) -> None:

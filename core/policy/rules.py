@@ -168,7 +168,8 @@ def _who(asked: Asked) -> Iterator[Finding]:
     days = who.cohorts.get(cohort or "")
     weekday = DAYS[asked.policy.clock.local_date(asked.start).weekday()]
     if days is None:
-        message = f"Your {who.cohort_key} is not known here, and it decides your days; ask staff."
+        help_ = "an administrator can set it" if member.is_staff else "ask staff"
+        message = f"Your {who.cohort_key} is not known here, and it decides your days; {help_}."
         yield Finding(Reason("cohort_day", "start", message), refuses=who.cohorts_enforced)
     elif weekday not in days:
         yield Finding(

@@ -88,7 +88,10 @@ def test_opening_a_login_link_uses_nothing_up(api: FakeApi, page: TestClient) ->
 def test_the_first_start_link_makes_an_administrator_and_signs_in(
     api: FakeApi, page: TestClient
 ) -> None:
-    assert 'value="ty_first"' in page.get("/first-start?secret=ty_first").text
+    text = page.get("/first-start?secret=ty_first").text
+    assert 'value="ty_first"' in text
+    assert "Where there are accounts already it is used up" in text
+    assert "The first-start link makes the first one" in page.get("/login").text
     api.put("/v1/first-start", MADE, method="POST")
     api.cookies[("POST", "/v1/first-start")] = SESSION
     fields = {"secret": "ty_first", "name": "ada", "password": "correct horse battery"}

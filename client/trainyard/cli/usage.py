@@ -105,7 +105,7 @@ def _table(found: Usage) -> None:
             for period, row in [*((row.period, row) for row in found.rows), *totals]
         ),
         right=["booked", "used", "useful"],
-        empty="Nothing was booked or used.",
+        empty="No hour that has begun was booked or used; hours booked for later count then.",
     )
 
 

@@ -366,6 +366,10 @@ def test_33_a_day_of_the_other_cohort_is_a_warning_or_a_refusal() -> None:
     assert codes(ask(LONG, saturday, 3, rules=enforced)) == []
     nobody_knows = replace(ANN, attributes={})
     assert codes(ask(LONG, saturday, 3, rules=enforced, member=nobody_knows)) == ["cohort_day"]
+    for is_staff, helps in ((False, "ask staff."), (True, "an administrator can set it.")):
+        member = replace(nobody_knows, is_staff=is_staff)
+        told = ask(LONG, saturday, 3, rules=enforced, member=member).reasons[0].message
+        assert told.endswith(helps), "staff are not sent to staff"
 
 
 def test_34_who_is_not_in_the_group_may_not_book_and_staff_may() -> None:
