@@ -88,7 +88,12 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def rank_environment(attempt: Attempt, start: Start) -> dict[str, str]:
     """What both launchers add."""
-    environment = {MARK: str(attempt.path), "OMP_NUM_THREADS": str(start.threads)}
+    environment = {
+        MARK: str(attempt.path),
+        "OMP_NUM_THREADS": str(start.threads),
+        # Above all levels: torch's profiler prints a line whenever it starts or stops.
+        "KINETO_LOG_LEVEL": "6",
+    }
     if start.gpus:
         environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts them
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, start.gpus))
