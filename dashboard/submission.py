@@ -58,7 +58,11 @@ async def form(viewer: Viewer) -> Response:
     text = examples.get(chosen, next(iter(examples.values())))
     clone = viewer.query("clone")
     if clone:
-        text = _text_of(await viewer.get(Job, f"/v1/jobs/{quote(clone, safe='')}"))
+        job = await viewer.get(Job, f"/v1/jobs/{quote(clone, safe='')}")
+        if "script" in job.spec:
+            context = {"me": await viewer.me(), "section": "jobs", "job": job}
+            return render("clone_program.html", context)
+        text = _text_of(job)
     return await _page(viewer, text, chosen=chosen if chosen in examples else "", clone=clone)
 
 

@@ -567,3 +567,9 @@ def test_a_scripts_page_shows_what_it_runs(api: FakeApi, page: TestClient) -> No
     assert "train.py" in text
     assert "--lr &lt;b&gt;1&lt;/b&gt;" in text
     assert f"/v1/jobs/{shown.id}/code" in text
+    # The form knows recipes only, and says so rather than show one that is empty.
+    text = page.get(f"/jobs/new?clone={shown.id}").text
+    assert "A program is submitted by the command line" in text
+    assert f"trainyard clone {shown.id}" in text
+    assert "trainyard submit --script train.py --launcher torchrun --ranks 2" in text
+    assert "data-spec" not in text
