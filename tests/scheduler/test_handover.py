@@ -172,7 +172,7 @@ def test_a_job_is_not_started_in_the_last_minute_of_its_lease(world: World) -> N
 def test_jobs_in_a_lease_that_is_given_back_are_asked_to_stop(world: World) -> None:
     node_id = world.node()
     lease_id = world.book(node_id, at(10), 4)
-    world.cycle()
+    world.cycle(after_s=5)
     job_id = world.job(lease=lease_id, wall="3h")
     assert world.cycle() == [job_id]
     world.runs(job_id)
