@@ -88,7 +88,8 @@ def signed_in(
     if last_used_at is None or now - last_used_at > TOUCH_EVERY:
         changes: dict[str, object] = {"last_used_at": now}
         if is_session:
-            changes["expires_at"] = min(now + SESSION_IDLE, created_at + SESSION_LONGEST)
+            last = (created_at + SESSION_LONGEST, maker_ends_at or now + SESSION_IDLE)
+            changes["expires_at"] = min(now + SESSION_IDLE, *last)
         with process.database.write() as session:
             if read_only.state(session, now=now) is None:
                 session.execute(update(Token).where(Token.id == token_id).values(**changes))

@@ -49,7 +49,8 @@ def issue_token(
 ) -> tuple[Token, str]:
     """A new token of a person or of a node, and its secret. Raises Unauthenticated if the token
     that it is `made_with` has ended meanwhile."""
-    _require_live(session, made_with, now=now)
+    maker_ends_at = _require_live(session, made_with, now=now)
+    ends = [moment for moment in (maker_ends_at, now + lifetime if lifetime else None) if moment]
     secret = new_secret()
     token = Token(
         id=new_id(Kind.TOKEN),
@@ -61,7 +62,7 @@ def issue_token(
         made_with=made_with,
         sha256=digest(secret),
         created_at=now,
-        expires_at=now + lifetime if lifetime else None,
+        expires_at=min(ends, default=None),
         last_used_at=None,
         revoked_at=None,
     )
@@ -150,11 +151,13 @@ def sign_out_everywhere(
     )
 
 
-def _require_live(session: Session, token_id: str | None, *, now: datetime) -> None:
-    """Raises Unauthenticated if this token has ended. It is locked: its end waits for what is made
-    with it, and finds it."""
+def _require_live(session: Session, token_id: str | None, *, now: datetime) -> datetime | None:
+    """When this token ends. Raises Unauthenticated if it has.
+
+    It is locked: its end waits for what is made with it, and finds it.
+    """
     if token_id is None:
-        return
+        return None
     revoked_at, expires_at = session.execute(
         select(Token.revoked_at, Token.expires_at)
         .where(Token.id == token_id)
@@ -164,3 +167,4 @@ def _require_live(session: Session, token_id: str | None, *, now: datetime) -> N
         raise Unauthenticated(
             "The token that this was made with has ended. Ask for a new one.", code="expired"
         )
+    return expires_at

@@ -209,7 +209,12 @@ def test_what_a_token_made_ends_when_it_is_revoked(world: World) -> None:
 
 def test_what_a_token_made_ends_when_it_expires(world: World) -> None:
     parent = token(world, world.ann, "all", days=1)
+    with world.database.write() as session:
+        soon = utc_now() + timedelta(hours=1)
+        session.execute(update(Token).where(Token.name == "t").values(expires_at=soon))
     opened = session_by_link(world, parent)
+    (shown,) = opened.get("/v1/sessions").json()["data"]
+    assert datetime.fromisoformat(shown["expires_at"]) == soon
     late = opened.post("/v1/tokens", json={"name": "t", "scopes": ["all"], "expires_in_days": 2})
     assert (late.status_code, late.json()["param"]) == (403, "expires_in_days")
     assert works(opened) == [True]
