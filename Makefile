@@ -34,11 +34,11 @@ check: $(INSTALLED)  ## Lint, types, import contracts
 	$(BIN)/lint-imports
 
 test: $(INSTALLED)  ## Every test, on SQLite and PostgreSQL, with a real Valkey
-	@$(BIN)/python -m tests.chromium
+	@$(BIN)/python -m tests.install
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
 
 test-all: $(INSTALLED)  ## The tests of `make test` and the long ones
-	@$(BIN)/python -m tests.chromium
+	@$(BIN)/python -m tests.install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 chaos: $(INSTALLED)  ## Break a whole platform 50 times, count what was lost (ROUNDS=1000 SEED=7)
@@ -59,7 +59,7 @@ bench-scheduler: $(INSTALLED)  ## Replay traces (TRACES=folder) under four rules
 	$(BIN)/python -m benchmarks.scheduling $(TRACES)
 
 screenshots: $(INSTALLED)  ## Take the pictures of README and docs anew (docs/images)
-	@$(BIN)/python -m tests.chromium
+	@$(BIN)/python -m tests.install
 	$(BIN)/python -m tests.dashboard.pictures
 
 compose-try:  ## Try docker-compose.yml from build to a trained job; needs a container engine

@@ -65,7 +65,7 @@ def main() -> None:
     wanted = set(sys.argv[1:])
     found = chromium.find()
     if found is None:
-        raise SystemExit("No Chromium was found: `python -m tests.chromium` installs one.")
+        raise SystemExit("No Chromium was found: `python -m tests.install` installs one.")
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     TARGET.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, stages.raised(Path(folder)) as stage:
