@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,14 +61,22 @@ def machine() -> Machine:
     told = Path("/proc/meminfo").read_text()
     kib = {name: int(number) for name, number in re.findall(r"^(\w+):\s+(\d+) kB$", told, re.M)}
     found = Machine(1024 * kib["MemTotal"], 1024 * kib["MemAvailable"])
-    for group in own_groups("memory"):
+    for group in limiting_groups(found.total):
         limit = read_number(group, "memory.max", "memory.limit_in_bytes")
-        used = read_number(group, "memory.current", "memory.usage_in_bytes")
-        if limit is None or used is None or limit >= found.total:
-            continue
-        left = limit - used + cached_bytes(group)
-        found = Machine(min(found.total, limit), min(found.available, left))
+        if limit is not None:
+            left = limit - used_bytes(group)
+            found = Machine(min(found.total, limit), min(found.available, left))
     return found
+
+
+@cache
+def limiting_groups(total: int) -> list[Path]:
+    """The cgroups around this process that leave it less than `total`."""
+    limits = {
+        group: read_number(group, "memory.max", "memory.limit_in_bytes")
+        for group in own_groups("memory")
+    }
+    return [group for group, limit in limits.items() if limit is not None and limit < total]
 
 
 def own_groups(controller: str) -> list[Path]:
@@ -93,12 +102,13 @@ def read_number(group: Path, *names: str) -> int | None:
     return None
 
 
-def cached_bytes(group: Path) -> int:
-    """Of files, which the kernel takes back when memory is wanted."""
+def used_bytes(group: Path) -> int:
+    """What the cgroup holds, without files, which the kernel takes back when memory is wanted."""
+    used = read_number(group, "memory.current", "memory.usage_in_bytes") or 0
     with contextlib.suppress(OSError):
         found = re.findall(r"^(?:in)?active_file (\d+)$", (group / "memory.stat").read_text(), re.M)
-        return sum(map(int, found))
-    return 0
+        return max(0, used - sum(map(int, found)))
+    return used
 
 
 def kills_in(group: Path) -> int:
@@ -163,16 +173,18 @@ class MemoryWatch:
     def look(self) -> None:
         """Measure; see whether it must end."""
         here = machine()
-        used = self._used()
-        self.most_bytes = max(self.most_bytes, used)
         left = here.available - here.margin // 2
         if self.group is None:
+            used = resident_bytes(self.processes(), more_than=self.bound_bytes)
+            self.exceeded |= used > self.bound_bytes
             left = min(left, self.bound_bytes - used)
         else:
+            used = read_number(self.group, "memory.peak", "memory.max_usage_in_bytes") or 0
             self.exceeded |= kills_in(self.group) > 0
-        self.exceeded |= self.group is None and used > self.bound_bytes
-        # Whoever uses next to nothing did not fill the machine.
-        self.exceeded |= here.is_full() and used > here.margin
+        self.most_bytes = max(self.most_bytes, used)
+        if here.is_full():  # whoever uses next to nothing did not fill it
+            now = used if self.group is None else used_bytes(self.group)
+            self.exceeded |= now > here.margin
         self.pause_s = max(SHORTEST_PAUSE_S, min(LONGEST_PAUSE_S, left / FILLED_PER_S))
 
     def use(self) -> MemoryUse | None:
@@ -182,11 +194,3 @@ class MemoryWatch:
     def others_were_killed(self) -> bool:
         """Whether the kernel has killed for want of memory around here meanwhile."""
         return kills_around() > self.kills_before
-
-    def _used(self) -> int:
-        if self.group is None:
-            return resident_bytes(self.processes(), more_than=self.bound_bytes)
-        most = read_number(self.group, "memory.peak", "memory.max_usage_in_bytes") or 0
-        self.most_bytes = max(self.most_bytes, most)
-        now = read_number(self.group, "memory.current", "memory.usage_in_bytes") or 0
-        return max(0, now - cached_bytes(self.group))
