@@ -35,6 +35,7 @@ from strategies.spec import (
     Offload,
     OptimizerName,
     Strategy,
+    TrainingSpec,
     TrainSpec,
 )
 from strategies.stages import layers_of, rank_of, schedule_of, stages_per_rank
@@ -54,6 +55,13 @@ AVERAGES_PER_WEIGHT = {
     OptimizerName.LARS: 1,
     OptimizerName.SGD: 1,
 }
+
+
+def averages_per_weight(training: TrainingSpec) -> int:
+    """Numbers that the optimizer keeps for each trained weight; SGD without momentum none."""
+    if training.optimizer is OptimizerName.SGD and training.beta1 == 0:
+        return 0
+    return AVERAGES_PER_WEIGHT[training.optimizer]
 
 
 class MemoryTerm(BaseModel):
@@ -95,7 +103,7 @@ def states_held(asked: Asked, held: int, shards: int) -> States:
     but not a CPU; what is offloaded to files leaves both.
     """
     part, strategy = -(-held // shards), asked.strategy
-    averages = AVERAGES_PER_WEIGHT[asked.spec.training.optimizer] * part
+    averages = averages_per_weight(asked.spec.training) * part
     parallelism = asked.spec.parallelism
     on_gpu = asked.hardware.device == "cuda"
     here = (Offload.NONE,) if on_gpu else (Offload.NONE, Offload.CPU)
@@ -249,7 +257,7 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
             terms.append(term("opened", 2 * largest * size, False, numbers))
     eight_bit = spec.training.optimizer is OptimizerName.ADAMW_8BIT
     average = 1 + 4 / ADAM_8BIT_BLOCK if eight_bit else size
-    averages = AVERAGES_PER_WEIGHT[spec.training.optimizer]
+    averages = averages_per_weight(spec.training)
     terms += [
         term("weights", states.weights * size, exact, f"{states.weights:,} x {size} bytes"),
         term("gradients", states.gradients * size, exact, "one per weight, or its buckets"),
@@ -345,7 +353,7 @@ def offloaded(asked: Asked, *, to: Offload) -> Iterator[MemoryTerm]:
     parallelism = asked.spec.parallelism
     numbers = -(-count_trained(asked.spec) // asked.layout.shard) * asked.ranks_per_node
     if parallelism.offload_optimizer is to:
-        averages = AVERAGES_PER_WEIGHT[asked.spec.training.optimizer]
+        averages = averages_per_weight(asked.spec.training)
         source = f"{averages} averages, a weight and a gradient for each of {numbers:,} numbers"
         yield estimate("optimizer", (averages + 2) * numbers * FLOAT32_BYTES, source)
     if parallelism.offload_parameters is to:

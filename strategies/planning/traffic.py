@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from strategies.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.layout import AXES
 from strategies.planning.activations import bytes_between_stages, tokens
-from strategies.planning.memory import AVERAGES_PER_WEIGHT, frozen_weight_bytes
+from strategies.planning.memory import averages_per_weight, frozen_weight_bytes
 from strategies.rules.problem import Asked
 from strategies.shapes import count_trained, heads, kv_heads, vocabulary_size
 from strategies.spec import ActivationCheckpointing, GradientCompression, Strategy
@@ -125,10 +125,10 @@ def data_parallel(asked: Asked, shares: Shares) -> Iterator[Traffic]:
 
 def replicas(asked: Asked, axes: tuple[str, ...], whole_sum: int) -> Traffic:
     """Ranks that hold the same weights, or would: `whole_sum` bytes add up all their gradients."""
-    parallelism, optimizer = asked.spec.parallelism, asked.spec.training.optimizer
+    parallelism = asked.spec.parallelism
     every = parallelism.average_every_steps
     if every is not None:
-        states = 1 + AVERAGES_PER_WEIGHT[optimizer]
+        states = 1 + averages_per_weight(asked.spec.training)
         what = f"weights and optimizer state averaged, every {every} steps"
         return along(asked, axes, states * whole_sum // every, overlaps=False, what=what)
     what = "gradients summed, once"

@@ -12,6 +12,7 @@ from strategies.hardware import Hardware
 from strategies.init import build_model
 from strategies.loss import token_loss_sum
 from strategies.planning.activations import kept_by_layer, logit_bytes
+from strategies.planning.gpus import known_node
 from strategies.planning.memory import GIB
 from strategies.planning.planner import Plan, plan, resolve
 from strategies.shapes import count_parameters
@@ -183,3 +184,24 @@ def test_what_is_offloaded_is_told_of_the_host() -> None:
     assert by_name["weights"] == pytest.approx(4 * found.parameters, rel=1e-3)
     on_cpu = plan(make_spec(parallelism=both), nodes=1, ranks_per_node=4, hardware=HARDWARE)
     assert on_cpu.host_memory == []
+
+
+def test_sgd_without_momentum_keeps_nothing_so_13_billion_fit_on_one_80_gb_gpu() -> None:
+    def on_a100(momentum: float) -> Plan:
+        spec = spec_of_model(
+            "llama-2-13b",
+            precision="pure_bfloat16",
+            activation_checkpointing="full",
+            training__optimizer="sgd",
+            training__beta1=momentum,
+            training__micro_batch_size=1,
+        )
+        return plan(spec, nodes=1, ranks_per_node=1, hardware=known_node("a100-80gb", gpus=1))
+
+    with_momentum, without = on_a100(0.9), on_a100(0.0)
+    gib = {term.name: term.gib for term in without.memory}
+    assert gib["optimizer"] == 0
+    assert without.fits
+    assert not with_momentum.fits
+    kept = with_momentum.needed_gib - without.needed_gib
+    assert kept == pytest.approx(with_momentum.parameters * 2 / GIB)

@@ -59,6 +59,13 @@ QUICK = [
 ]
 LONG = [
     one("gpt, sgd, 4 micro-batches", GPT, training__optimizer="sgd", **IN_FOUR),
+    one(
+        "gpt, sgd without momentum, 4 micro-batches",
+        GPT,
+        training__optimizer="sgd",
+        training__beta1=0.0,
+        **IN_FOUR,
+    ),
     one("llama, 4 micro-batches", LLAMA, **IN_FOUR),
     one("gpt, selective checkpointing", GPT, activation_checkpointing="selective"),
     one("llama, selective checkpointing", LLAMA, activation_checkpointing="selective"),
