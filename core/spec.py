@@ -13,16 +13,19 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    ValidationInfo,
+    field_validator,
 )
 
 from core.script import Script, ScriptPlan
-from strategies.planning.planner import Plan
+from strategies.planning.planner import DOES_NOT_FIT, Plan
 from strategies.spec import SpecPart, TrainSpec
 
 # Starts with a letter or digit; no markup, no control characters, nothing a shell would read.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,62}$"
 UNIT_S = {"s": 1, "min": 60, "h": 3600}
 MAX_WALL_TIME_S = 14 * 24 * 3600
+MAX_OUT_OF_MEMORY_S = 30 * 60  # to see it fail, or the plan proved wrong, a few steps are enough
 
 
 class Launcher(StrEnum):
@@ -80,6 +83,19 @@ class Resources(BaseModel):
     checkpointable: bool | None = None
     """It may be stopped with a checkpoint and go on later. Then it may start in a gap in front of
     a lease that is shorter than its wall time. None: recipes are, scripts are not."""
+    may_run_out_of_memory: bool = False
+    """Run it although its plan says that it does not fit, for at most 30 minutes of wall time."""
+
+    @field_validator("may_run_out_of_memory")
+    @classmethod
+    def _is_short(cls, allowed: bool, info: ValidationInfo) -> bool:
+        wall_time_s = info.data.get("wall_time", 0)
+        if allowed and wall_time_s > MAX_OUT_OF_MEMORY_S:
+            raise ValueError(
+                f"a job that may run out of memory has a wall_time of at most "
+                f"{format_duration(MAX_OUT_OF_MEMORY_S)}, not {format_duration(wall_time_s)}"
+            )
+        return allowed
 
 
 LeaseId = Annotated[str, Field(pattern=r"^lease_[0-9a-z]{26}$")]
@@ -133,6 +149,14 @@ class UnreadPlan(BaseModel):
 def read_job_spec(document: Mapping[str, object]) -> AnyJobSpec:
     """The spec in a job's row, or in a request. ValidationError names the fields that are wrong."""
     return (ScriptJobSpec if "script" in document else JobSpec).model_validate(document)
+
+
+def may_start(spec: AnyJobSpec, plan: AnyPlan) -> bool:
+    """Whether nothing stands in the way; or memory alone, and the job is to show just that."""
+    if plan.runnable:
+        return True
+    only_memory = all(problem.code == DOES_NOT_FIT for problem in plan.problems)
+    return only_memory and spec.resources.may_run_out_of_memory
 
 
 def read_plan(document: Mapping[str, object]) -> AnyPlan:

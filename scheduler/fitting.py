@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.script import plan_script
-from core.spec import AnyJobSpec, ScriptJobSpec, stored_plan, stored_spec
+from core.spec import AnyJobSpec, ScriptJobSpec, may_start, stored_plan, stored_spec
 from core.tables.base import Document
 from core.tables.jobs import Job
 from strategies.hardware import Hardware
@@ -115,12 +115,13 @@ class Fitting:
                 ranks_per_node=spec.resources.ranks_per_node,
                 hardware=hardware,
             ).runnable
-        return plan(
+        made = plan(
             spec,
             nodes=spec.resources.nodes,
             ranks_per_node=spec.resources.ranks_per_node,
             hardware=hardware,
-        ).runnable
+        )
+        return may_start(spec, made)
 
 
 def _read(spec_document: Document, plan_document: Document) -> tuple[Need, AnyJobSpec | None]:

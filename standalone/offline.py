@@ -11,7 +11,7 @@ from api.errors import validation_items
 from api.jobs.plan_views import class_plan
 from api.schemas import PlanView
 from core.errors import BadRequest
-from core.spec import JobSpec
+from core.spec import JobSpec, may_start
 from core.strict_text import Json, parse_yaml
 from strategies.hardware import Hardware
 from strategies.planning.gpus import known_node
@@ -59,7 +59,7 @@ def plan_offline(
         reason = f"It cannot run: {made.problems[0].param}: {made.problems[0].message}."
     answer = PlanView(
         plans=[class_plan(spec, made, node_class=name, ready_nodes=nodes)],
-        chosen=name if made.runnable else None,
+        chosen=name if may_start(spec, made) else None,
         predicted_start=None,
         predicted_finish=None,
         lease_end=None,

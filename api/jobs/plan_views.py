@@ -66,11 +66,10 @@ def _verdict(planned: Planned) -> str:
         return "No node is enrolled yet, so nothing can be planned."
     chosen = planned.chosen
     if chosen is None:
-        problem = planned.plans[0].plan.problems[0]
+        problem = planned.nearest.plan.problems[0]
         return f"It cannot run: {problem.param}: {problem.message}."
-    if not chosen.offer.ready_nodes:
-        return f"It fits on {chosen.offer.name}, but no node of that class is ready now."
-    return _fit(chosen)
+    ready = "" if chosen.offer.ready_nodes else " No node of that class is ready now."
+    return f"{_fit(chosen)}{ready}"
 
 
 def _steps(spec: AnyJobSpec) -> int:
@@ -80,6 +79,12 @@ def _steps(spec: AnyJobSpec) -> int:
 def _fit(chosen: ClassPlanned) -> str:
     if isinstance(chosen.plan, ScriptPlan):
         return f"It can run on {chosen.offer.name}; what it needs there, only the script knows."
+    if not chosen.plan.fits:
+        return (
+            f"It does not fit on {chosen.offer.name}, and runs there all the same, as it may run "
+            f"out of memory: {chosen.plan.needed_gib:.2f} of {chosen.plan.capacity_gib:.2f} GiB "
+            "per rank."
+        )
     return (
         f"It fits on {chosen.offer.name}: {chosen.plan.needed_gib:.2f} of "
         f"{chosen.plan.capacity_gib:.2f} GiB per rank."

@@ -17,7 +17,15 @@ from core import tracing
 from core.errors import BadRequest, TooMany
 from core.ids import Kind, new_id
 from core.policy.grid import usable_end
-from core.spec import AnyJobSpec, JobSpec, ScriptJobSpec, read_job_spec
+from core.spec import (
+    MAX_OUT_OF_MEMORY_S,
+    AnyJobSpec,
+    JobSpec,
+    ScriptJobSpec,
+    format_duration,
+    may_start,
+    read_job_spec,
+)
 from core.states import LIVE_JOB, WAITING_JOB, Desired, JobState, LeaseState
 from core.strict_text import Json, SpecText
 from core.tables.files import Dataset, Model
@@ -50,8 +58,22 @@ class Planned:
 
     @property
     def chosen(self) -> ClassPlanned | None:
-        """The smallest class on which it can run."""
-        return next((each for each in self.plans if each.plan.runnable), None)
+        """The smallest class on which it can run; else one where it may run out of memory."""
+        fitting = (each for each in self.plans if each.plan.runnable)
+        allowed = (each for each in self.plans if may_start(self.spec, each.plan))
+        return next(fitting, next(allowed, None))
+
+    @property
+    def nearest(self) -> ClassPlanned:
+        """The class that lacks least: ranks, then what the fewest problems name, then memory."""
+        asked = self.spec.resources.ranks_per_node
+
+        def lacks(each: ClassPlanned) -> tuple[int, int, float]:
+            plan = each.plan
+            ranks = max(0, asked - each.offer.hardware.slots)
+            return ranks, len(plan.problems), -plan.capacity_gib if isinstance(plan, Plan) else 0.0
+
+        return min(self.plans, key=lacks)
 
 
 def read_spec(text: SpecText) -> AnyJobSpec:
@@ -129,8 +151,7 @@ def require_runnable(planned: Planned) -> ClassPlanned:
         )
     if planned.chosen is not None:
         return planned.chosen
-    # The class that comes closest: the fewest problems, then the largest.
-    best = min(planned.plans, key=_distance)
+    best = planned.nearest
     plan = best.plan
     items = [
         ProblemItem(param=p.param, code=p.code, message=f"{p.param}: {p.message}")
@@ -141,14 +162,11 @@ def require_runnable(planned: Planned) -> ClassPlanned:
             items,
             code="does_not_fit",
             detail=f"The job needs {plan.needed_gib:.2f} GiB per rank; the largest class here, "
-            f"{best.offer.name}, has {plan.capacity_gib:.2f} GiB for each. {items[0].message}.",
+            f"{best.offer.name}, has {plan.capacity_gib:.2f} GiB for each. {items[0].message}. "
+            "resources.may_run_out_of_memory runs it all the same, for at most "
+            f"{format_duration(MAX_OUT_OF_MEMORY_S)}.",
         )
     raise InvalidRequest(items, code="cannot_run")
-
-
-def _distance(planned: ClassPlanned) -> tuple[int, float]:
-    plan = planned.plan
-    return len(plan.problems), -plan.capacity_gib if isinstance(plan, Plan) else 0.0
 
 
 def insert_job(

@@ -4,7 +4,7 @@ Pure: the same spec, ranks and hardware always give the same plan.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -32,6 +32,7 @@ from strategies.shapes import count_trained, parameters_of, tokens_per_sample
 from strategies.spec import AUTO, ModelName, ParallelismSpec, Strategy, TrainSpec
 
 DOES_NOT_FIT = "does_not_fit"
+MOST_REMEDIES = 3  # in a sentence; the plan's table has them all
 TRIED_BY_AUTO = (Strategy.FSDP, Strategy.HSDP, Strategy.TENSOR, Strategy.PIPELINE)
 USABLE_SHARE = 0.9  # the rest is for fragmentation and for whatever else the machine runs
 
@@ -138,7 +139,15 @@ def plan(
         alone = one_rank_fits(spec, found.micro_batch_size, spec.verify.steps, hardware, learned)
         changes["problems"] = [*found.problems, *alone]
     if not found.fits:
-        changes["advice"] = advise(asked, try_out, needed_gib=found.needed_gib, step_s=found.step_s)
+        advice = advise(asked, try_out, needed_gib=found.needed_gib, step_s=found.step_s)
+        remedy = remedy_of(found, advice, spec)
+        changes["advice"] = advice
+        changes["problems"] = [
+            problem.model_copy(update={"message": f"{problem.message}; {remedy}"})
+            if problem in found.problems and problem.code == DOES_NOT_FIT
+            else problem
+            for problem in changes.get("problems", found.problems)
+        ]
     return found.model_copy(update=changes)
 
 
@@ -194,7 +203,7 @@ def plan_of(asked: Asked, learned: Learned = NOTHING_LEARNED) -> Plan:
     problems = [problem for rule in rules.ALL for problem in rule(asked)]
     fits = needed_gib <= capacity_gib
     if not fits:
-        problems.append(too_big(spec, terms, needed_gib, capacity_gib, hardware, ranks_sharing))
+        problems.append(too_big(terms, needed_gib, capacity_gib, hardware, ranks_sharing))
     return Plan(
         strategy=asked.strategy,
         layout=layout,
@@ -376,28 +385,35 @@ def one_rank_fits(
 
 
 def too_big(
-    spec: TrainSpec,
     terms: list[MemoryTerm],
     needed_gib: float,
     capacity_gib: float,
     hardware: Hardware,
     ranks_sharing: int,
 ) -> Problem:
-    largest = max(terms, key=lambda term: term.gib)
+    """That it does not fit; `remedy_of` says what to do."""
     table = ", ".join(f"{term.name} {term.gib:.2f}" for term in terms)
     owner = "a GPU" if hardware.device == "cuda" else f"a host shared by {ranks_sharing} ranks"
-    state_bound = largest.name in ("weights", "gradients", "optimizer")
     return Problem(
         code=DOES_NOT_FIT,
-        param="model.width" if state_bound else "training.micro_batch_size",
+        param="model.width" if is_state_bound(terms) else "training.micro_batch_size",
         message=f"needs {needed_gib:.2f} GiB per rank ({table}), but {owner} of class "
-        f"{hardware.class_name} ({hardware.memory_gib:.2f} GiB) leaves {capacity_gib:.2f} GiB; "
-        + (
-            "take a smaller model"
-            if state_bound
-            else "take a smaller micro_batch_size"
-            if spec.data.sequence_length is None
-            else "take a smaller micro_batch_size or sequence_length "
-            f"(now {spec.data.sequence_length})"
-        ),
+        f"{hardware.class_name} ({hardware.memory_gib:.2f} GiB) leaves {capacity_gib:.2f} GiB",
     )
+
+
+def is_state_bound(terms: list[MemoryTerm]) -> bool:
+    """Whether it is the model that is too large, rather than what is computed with."""
+    return max(terms, key=lambda term: term.gib).name in ("weights", "gradients", "optimizer")
+
+
+def remedy_of(found: Plan, advice: Sequence[Advice], spec: TrainSpec) -> str:
+    """What to do about a plan that does not fit: what was found to make it fit, else a guess."""
+    fitting = [f"{one.title} ({one.needed_gib:.2f} GiB)" for one in advice if one.fits]
+    if fitting:
+        return f"what would make it fit: {'; '.join(fitting[:MOST_REMEDIES])}"
+    if is_state_bound(found.memory):
+        return "take a smaller model"
+    if spec.data.sequence_length is None:
+        return "take a smaller micro_batch_size"
+    return f"take a smaller micro_batch_size or sequence_length (now {spec.data.sequence_length})"

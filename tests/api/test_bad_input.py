@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from core.settings import ApiSettings
 from core.tables.jobs import Job
-from tests.api.conftest import World, running_world
+from tests.api.conftest import World, enrol, running_world
 from tests.api.shapes import job_spec
 
 # The same on every database: once is enough.
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 JSON = {"Content-Type": "application/json"}
 HUGE = {"width": 65_536, "heads": 64, "layers": 96}
+WIDE = {"width": 2560, "layers": 16, "heads": 8}
 
 BAD_SPECS: list[tuple[str, dict[str, Any], str, str]] = [
     ("unknown field", {"colour": "red"}, "colour", "not known"),
@@ -104,6 +105,45 @@ def test_what_does_not_fit_says_how_much_is_needed_and_how_much_there_is(world: 
     assert problem["code"] == "does_not_fit"
     assert "cpu2" in problem["detail"]
     assert "7.20 GiB" in problem["detail"]  # nine tenths of 16 GiB, shared by two ranks
+
+
+def test_a_refusal_carries_what_the_plan_found_to_make_it_fit(world: World) -> None:
+    spec = job_spec(model=WIDE)
+    [plan] = world.ann.post("/v1/jobs/plan", json={"spec": spec}).json()["plans"]
+    found = next(advice for advice in plan["plan"]["advice"] if advice["fits"])
+    refused = world.ann.post("/v1/jobs", json=spec).json()
+    assert refused["code"] == "does_not_fit"
+    assert f"what would make it fit: {found['title']}" in refused["detail"]
+    assert "smaller model" not in refused["detail"]
+
+
+def test_a_refusal_names_the_class_that_comes_nearest(world: World) -> None:
+    enrol(world.app, world.database, "large", slots=6, cores=6, memory_gib=64.0)
+    split = {"strategy": "ddp", "data_parallel_replicate_degree": 8}
+    spec = job_spec(resources={"ranks_per_node": 8}, parallelism=split)
+    for problem in (
+        world.ann.post("/v1/jobs", json=spec).json()["detail"],
+        world.ann.post("/v1/jobs/plan", json={"spec": spec}).json()["reason"],
+    ):
+        assert "has 1 to 6 to give" in problem
+
+
+def test_what_does_not_fit_runs_anyway_for_a_short_while_if_that_is_wanted(world: World) -> None:
+    def asking(wall_time: str) -> dict[str, Any]:
+        resources = {"wall_time": wall_time, "may_run_out_of_memory": True}
+        return job_spec(model=HUGE, resources=resources)
+
+    refused = world.ann.post("/v1/jobs", json=job_spec(model=HUGE)).json()
+    assert "resources.may_run_out_of_memory" in refused["detail"]
+    too_long = world.ann.post("/v1/jobs", json=asking("1801s")).json()
+    assert too_long["param"] == "resources.may_run_out_of_memory"
+    assert "at most 30min, not 30min 1s" in too_long["detail"]
+    planned = world.ann.post("/v1/jobs/plan", json={"spec": asking("30min")}).json()
+    assert planned["chosen"] == "cpu2"
+    assert "does not fit on cpu2, and runs there all the same" in planned["reason"]
+    assert world.ann.post("/v1/jobs", json=asking("30min")).status_code == 201
+    wrong = asking("30min") | {"parallelism": {"strategy": "tensor", "tensor_parallel_degree": 7}}
+    assert world.ann.post("/v1/jobs", json=wrong).json()["code"] == "cannot_run"
 
 
 def test_without_a_node_a_job_is_told_to_wait_for_one(settings: ApiSettings) -> None:
