@@ -28,8 +28,9 @@ const isLive = () => !FINAL.has(job.state);
 const wasOver = !isLive(); // then what the server has drawn is the last of it
 
 // ---- charts -----------------------------------------------------------------------------------
-// A recipe says beforehand how far it goes, how fast counts and what it may hold; a program does not.
-const recipe = job.spec.training ? { ...job.plan, maxGradNorm: job.spec.training.max_grad_norm } : null;
+// A recipe says beforehand how far it goes, how fast counts and what it may hold; a program, or a job
+// that this version can't read, does not.
+const recipe = job.spec.training && job.plan.needed_gib !== undefined ? { ...job.plan, maxGradNorm: job.spec.training.max_grad_norm } : null;
 const unit = recipe?.unit ?? "tokens";
 const limits = recipe ? {
   grad: [{ at: recipe.maxGradNorm, name: `max_grad_norm ${recipe.maxGradNorm}` }],

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from core.clock import utc_now
 from core.states import JobState, Outcome
+from core.tables.jobs import Job
 from tests import chromium
 from tests.dashboard import stage as stages
 from tests.dashboard.conftest import Chrome, opened
@@ -52,6 +53,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             for kind in KINDS:
                 for state in OUTCOMES:
                     add(stage, session, kind, state)
+            add(stage, session, "recipe", JobState.PAUSED, name="of-a-newer-version")
+            unread = session.get_one(Job, stage.jobs["of-a-newer-version"])
+            unread.spec = {**unread.spec, "newer": 1}
+            unread.plan = {**unread.plan, "newer": 1}
         yield stage
 
 
@@ -61,7 +66,7 @@ def page(stage: Stage, chrome: Chrome) -> Iterator[Page]:
     yield from opened(stage, chrome, "ada")
 
 
-def add(stage: Stage, session: Session, kind: str, state: JobState) -> None:
+def add(stage: Stage, session: Session, kind: str, state: JobState, *, name: str = "") -> None:
     """A job that was never started, or one with a try: lines of its ranks, one step of a recipe."""
     now = utc_now()
     is_over = state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
@@ -73,7 +78,7 @@ def add(stage: Stage, session: Session, kind: str, state: JobState) -> None:
         state=state,
         reason=f"It is {state}.",
         finished_at=now if is_over else None,
-        spec={"name": f"{kind}-{state}"},
+        spec={"name": name or f"{kind}-{state}"},
     )
     if state is JobState.QUEUED:
         return
@@ -118,6 +123,14 @@ def test_the_page_is_whole(stage: Stage, page: Page, kind: str, state: JobState)
     if kind != "program":
         page.locator("[data-chart=loss] canvas").wait_for()
         page.locator("[data-chart=parts] canvas").wait_for()
+
+
+def test_the_page_of_a_job_that_this_version_cannot_read_has_its_lines(
+    stage: Stage, page: Page
+) -> None:
+    page.goto(f"/jobs/{stage.jobs['of-a-newer-version']}")
+    page.locator("[data-log] li", has_text="rank 1 of of-a-newer-version says hello").wait_for()
+    page.locator("[data-chart=loss] canvas").wait_for()
 
 
 COLOURED = """
