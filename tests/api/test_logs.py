@@ -1,5 +1,6 @@
 """Logs: every byte once, lines whole, by rank, attempt and search."""
 
+import tracemalloc
 from typing import Any
 
 from hypothesis import given, settings
@@ -130,6 +131,20 @@ def test_a_line_that_never_ends_is_broken(world: World) -> None:
     lines = texts(page(world, job_id))
     assert len(lines) == 1
     assert LONGEST_LINE <= len(lines[0]) <= 2 * LONGEST_LINE
+
+
+def test_one_line_costs_the_memory_of_few_chunks(world: World) -> None:
+    job_id = running_job(world)
+    out = Output(world, job_id)
+    for _ in range(64):
+        out.say(("x" * 1023 + "\n") * 128)
+    tracemalloc.start()
+    try:
+        assert len(page(world, job_id, limit=1)["lines"]) == 1
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 << 20, "of 8 MiB"
 
 
 def test_a_wrong_cursor_is_refused(world: World) -> None:
