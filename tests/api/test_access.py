@@ -80,6 +80,8 @@ EXPECTED = {
         "POST /v1/new-password",
         "POST /v1/node/enrol",
         "GET /healthz",
+        "GET /v1/client",
+        "GET /client/{filename}",
         "GET /v1/leases/calendar.ics",
         "GET /readyz",
         "GET /metrics",
