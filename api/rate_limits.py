@@ -22,6 +22,7 @@ from core.settings import ApiSettings
 
 WINDOW_S = 60.0
 MAX_KEYS = 10_000  # then keys that have been quiet for a window are forgotten
+PLANS_A_MINUTE = 300  # a hand that types makes some 100; a plan costs up to 30 ms
 AT_LARGE = 10  # sign-ins of an address, and of a name from all addresses: so many times one's own
 ANSWERS_WITHIN_S = 0.25
 AWAY_S = 5.0  # how long a Redis that did not answer is not asked again
@@ -75,6 +76,10 @@ class RateLimits:
         """Raises RateLimited over the person's submissions a minute; then none is counted."""
         most = self._settings.submissions_per_minute
         return self._count(f"submit {user_id}", most, "submissions", cost=jobs)
+
+    def count_plan(self, user_id: str) -> None:
+        """Raises RateLimited over a person's plans a minute: a page asks for one as one types."""
+        self._count(f"plan {user_id}", PLANS_A_MINUTE, "plans")
 
     def count_sign_in(self, address: str, name: str | None = None) -> None:
         """Raises RateLimited over the sign-ins a minute, from one address or of one name.

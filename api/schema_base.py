@@ -1,13 +1,25 @@
 """What all shapes of the public API have in common."""
 
+import re
 from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 Item = TypeVar("Item")
-# A moment with its offset; naive times are refused.
-Moment = Annotated[AwareDatetime, PlainSerializer(datetime.isoformat, return_type=str)]
+NUMBER = re.compile(r"\s*[-+]?[0-9.]+(e[-+]?[0-9]+)?\s*", re.IGNORECASE)
+
+
+def _written_out(value: object) -> object:
+    """Refuse a bare number, which pydantic takes for seconds since 1970."""
+    if isinstance(value, int | float) or (isinstance(value, str) and NUMBER.fullmatch(value)):
+        raise ValueError("write the time as RFC 3339, such as 2026-12-01T14:00:00+01:00")
+    return value
+
+
+# A moment with its offset; naive times and bare numbers are refused.
+AskedMoment = Annotated[AwareDatetime, BeforeValidator(_written_out)]
+Moment = Annotated[AskedMoment, PlainSerializer(datetime.isoformat, return_type=str)]
 
 
 class Body(BaseModel):

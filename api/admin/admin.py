@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime
 from sqlalchemy import CompoundSelect, Row, literal, select, union_all, update
 from sqlalchemy.orm import Session
 
@@ -19,6 +18,7 @@ from api.nodes import enrolment
 from api.nodes.node_schemas import InTheWayView
 from api.nodes.nodes import show_node
 from api.process import ProcessDep
+from api.schema_base import AskedMoment
 from api.schemas import AuditView, EnrolmentView, NewEnrolment, NodeView, Page, ProblemItem
 from api.text_types import Limit, PlainText
 from core.clock import utc_now
@@ -125,8 +125,8 @@ def list_audit(
     subject: Annotated[PlainText | None, Query(description="Id or name of what it was about.")] = (
         None
     ),
-    since: Annotated[AwareDatetime | None, Query(description="With its offset.")] = None,
-    until: Annotated[AwareDatetime | None, Query(description="With its offset.")] = None,
+    since: Annotated[AskedMoment | None, Query(description="With its offset.")] = None,
+    until: Annotated[AskedMoment | None, Query(description="With its offset.")] = None,
 ) -> Page[AuditView]:
     """Who did what, the newest first."""
     query = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit + 1)

@@ -93,6 +93,7 @@ def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
     The body is `{"spec": {...}}`, or the job itself, as JSON or YAML.
     """
     text = _unwrapped(body[0])
+    process.limits.count_plan(person.id)
     spec = read_spec(text)
     with process.read() as session:
         planned = plan_job(session, process.plans, spec, user_id=person.id)

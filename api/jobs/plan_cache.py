@@ -18,7 +18,7 @@ from strategies.hardware import Hardware
 from strategies.planning.planner import NOTHING_LEARNED, Learned, Plan, plan
 from strategies.spec import TrainSpec
 
-CAPACITY = 10_000
+CAPACITY = 2_000  # of some 14 KiB each
 USED_STATES = (NodeState.PENDING, NodeState.READY, NodeState.DRAINING, NodeState.MAINTENANCE)
 READY_NODES = func.count(Node.id).filter(Node.state == NodeState.READY)
 CLASSES = (  # built once, as each submission asks it

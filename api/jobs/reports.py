@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from fastapi import APIRouter, Response
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
 from api.auth import SignedIn
@@ -96,9 +96,8 @@ def list_reports(
         .limit(limit + 1)
     )
     with process.read() as session:
-        last = session.get(Report, after) if after else None
-        if last is not None:
-            query = query.where(Report.made_at < last.made_at)
+        if after:
+            query = query.where(_is_after(session, after, person))
         rows = session.execute(query).all()
     lines = [
         ReportLine(sha256=hash_, title=title, user=name, made_at=made_at)
@@ -129,6 +128,15 @@ def get_report(sha256: PlainText, person: SignedIn, process: ProcessDep) -> Resp
     if report is None or not (report.user_id == person.id or person.is_staff):
         raise NotFound(f"There is no report with the hash {sha256!r}.")
     return _answer(report, 200)
+
+
+def _is_after(session: Session, sha256: str, person: Person) -> ColumnElement[bool]:
+    """What comes after a report in the list; of those made at one moment, by their hashes."""
+    last = session.get(Report, sha256)
+    if last is None or last.user_id != person.id:
+        raise BadRequest(f"{sha256!r} is not the hash of a report of yours.", param="after")
+    same_moment = and_(Report.made_at == last.made_at, Report.sha256 > last.sha256)
+    return or_(Report.made_at < last.made_at, same_moment)
 
 
 def canonical(content: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
 from api.admin import audit
@@ -26,6 +25,7 @@ from api.leases.lease_schemas import (
 from api.leases.lease_views import lease_views, leases_with_context, show_lease
 from api.owners import Whose, of_whom
 from api.process import ProcessDep
+from api.schema_base import AskedMoment
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
 from core.clock import utc_now
@@ -100,7 +100,7 @@ def judge_block(wanted: Block, person: SignedIn, process: ProcessDep) -> Verdict
 def availability(
     person: SignedIn,
     process: ProcessDep,
-    start: Annotated[AwareDatetime, Query(description="RFC 3339, with its offset.")],
+    start: Annotated[AskedMoment, Query(description="RFC 3339, with its offset.")],
     hours: Annotated[int, Query(ge=1, le=MAX_HOURS_SHOWN)] = 24,
     node_class: Annotated[PlainText | None, Query(description="Default: every class.")] = None,
     block_hours: Annotated[

@@ -25,8 +25,10 @@ Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 
 @router.head("/{sha256}", summary="Is this file in the store?")
 def head_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> Response:
-    """200 with its size, or 404."""
-    size = _stored_size(process, sha256)
+    """200 with its size, or 404; always 404 while the node has no attempt to bring files of."""
+    with process.read() as session:
+        may_bring = _has_files_to_bring(session, node)
+    size = _stored_size(process, sha256) if may_bring else None
     if size is None or not process.store.has(sha256):
         raise NotFound(f"{sha256} is not in the store.")
     return Response(headers={"Content-Length": str(size)})
@@ -79,14 +81,14 @@ def _stored_size(process: Process, sha256: str) -> int | None:
 def _may_bring(process: Process, node: NodeIdentity, sha256: str) -> bool:
     """Whether the file is here already. Conflict if the node has no attempt to bring files of."""
     with process.read() as session:
-        has_attempt = session.scalar(
-            select(Part.attempt_id)
-            .where(Part.node_id == node.id, Part.files_kept.is_(False))
-            .limit(1)
-        )
-        if has_attempt is None:
+        if not _has_files_to_bring(session, node):
             raise Conflict(f"{node.name} has no attempt whose files are still to be kept.")
     return _stored_size(process, sha256) is not None and process.store.has(sha256)
+
+
+def _has_files_to_bring(session: Session, node: NodeIdentity) -> bool:
+    query = select(Part.attempt_id).where(Part.node_id == node.id, Part.files_kept.is_(False))
+    return session.scalar(query.limit(1)) is not None
 
 
 def _keep(process: Process, incoming: storage.IncomingFile, sha256: str) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query, Response
-from pydantic import AwareDatetime
 from sqlalchemy import ColumnElement, and_, func, or_, select, true
 from sqlalchemy.orm import Session
 
@@ -19,6 +18,7 @@ from api.identity import Person
 from api.people.usage_schemas import By, UsageRow, UsageView
 from api.people.users import checked_zone
 from api.process import ProcessDep
+from api.schema_base import AskedMoment
 from api.text_types import PlainText
 from core.clock import utc_now
 from core.errors import BadRequest
@@ -60,8 +60,8 @@ def get_usage(
     process: ProcessDep,
     by: Annotated[By, Query(description="Whose hours are added up.")] = By.USER,
     per: Annotated[Per, Query(description="Cut into days or weeks.")] = Per.WEEK,
-    start: Annotated[AwareDatetime | None, Query(description="Default: 28 days ago.")] = None,
-    end: Annotated[AwareDatetime | None, Query(description="Default: now.")] = None,
+    start: Annotated[AskedMoment | None, Query(description="Default: 28 days ago.")] = None,
+    end: Annotated[AskedMoment | None, Query(description="Default: now.")] = None,
     zone: Annotated[PlainText | None, Query(description="Default: your own.")] = None,
     format: Annotated[Literal["json", "csv"], Query()] = "json",
 ) -> UsageView | Response:

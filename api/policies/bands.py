@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime
 from sqlalchemy import select
 
 from api.auth import SignedIn
 from api.policies.policy_schemas import BandsView, SpanView
 from api.process import ProcessDep
+from api.schema_base import AskedMoment
 from api.schemas import Page
 from core.active_policies import active_policies
 from core.policy.document import Policy, Window, policy_for
@@ -31,7 +31,7 @@ MAX_HOURS = 24 * 31
 def list_bands(
     person: SignedIn,
     process: ProcessDep,
-    start: AwareDatetime,
+    start: AskedMoment,
     hours: Annotated[int, Query(ge=1, le=MAX_HOURS)] = 168,
 ) -> Page[BandsView]:
     """Nights and other bands, and windows, as far as they lie in these hours, for each group of

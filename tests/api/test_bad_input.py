@@ -216,3 +216,20 @@ def test_where_nothing_is_a_browser_gets_a_page_and_a_script_a_problem(world: Wo
     for path, headers in (("/nothing", {}), ("/v1/nothing", browser)):
         answer = world.ann.get(path, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("number", ["0.5", "1764600000", "-3", "1e9"])
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        ("/v1/bands", "start"),
+        ("/v1/leases/availability", "start"),
+        ("/v1/usage", "end"),
+        ("/v1/admin/audit", "until"),
+    ],
+)
+def test_a_bare_number_is_no_time(world: World, path: str, param: str, number: str) -> None:
+    answer = world.staff.get(path, params={param: number})
+    assert answer.status_code == 422
+    [problem] = [one for one in answer.json()["errors"] if one["param"] == param]
+    assert "RFC 3339" in problem["message"]

@@ -1,5 +1,6 @@
 """Datasets: checked while they stream, kept by content, or refused with the line."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -118,6 +119,10 @@ def test_a_node_brings_files_whole_and_fetches_only_what_it_needs(world: World) 
     sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     path = f"/v1/node/files/{sha256}"
     assert world.node.put(path, content=b"abc").status_code == 409  # it has no attempt
+    assert upload(world, b"xyz").status_code == 201
+    others = hashlib.sha256(b"xyz").hexdigest()  # nor is it told what others have uploaded
+    assert world.process.store.has(others)
+    assert world.node.head(f"/v1/node/files/{others}").status_code == 404
     job = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
     place(world.database, job)
     assert world.node.head(path).status_code == 404

@@ -156,3 +156,16 @@ def test_keys_that_are_quiet_are_forgotten() -> None:
         counts.count(f"name {number}", 0, 1)
     assert counts.count("one more", 1, 1).allowed
     assert len(counts._times) == 1
+
+
+def test_plans_are_counted_by_person(strict: ApiSettings, valkey_url: str) -> None:
+    forget(valkey_url)
+    with running_world(strict) as world:
+        for _ in range(rate_limits.PLANS_A_MINUTE):
+            world.process.limits.count_plan("user_quick")
+        world.process.limits.count_plan("user_other")
+        with pytest.raises(RateLimited, match="At most 300 plans a minute"):
+            world.process.limits.count_plan("user_quick")
+        assert world.ann.post("/v1/jobs/plan", json=job_spec()).status_code == 200
+        world.process.limits.close()
+    forget(valkey_url)

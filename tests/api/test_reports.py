@@ -5,7 +5,10 @@ import json
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
+from core.clock import utc_now
+from core.tables.files import Report
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
 
@@ -108,3 +111,19 @@ def test_reports_come_page_by_page(world: World, trained: str) -> None:
     )
     rest = world.ann.get(f"/v1/reports?limit=2&after={made[1]}").json()
     assert ([line["sha256"] for line in rest["data"]], rest["has_more"]) == ([made[0]], False)
+
+
+def test_reports_of_one_moment_are_all_listed(world: World, trained: str) -> None:
+    made = {written(world, jobs=[trained], title=title)["sha256"] for title in "abc"}
+    with world.database.write() as session:
+        session.execute(update(Report).values(made_at=utc_now()))
+    found, after = [], None
+    while True:
+        page = world.ann.get("/v1/reports", params={"limit": 1, "after": after}).json()
+        found += [line["sha256"] for line in page["data"]]
+        if not page["has_more"]:
+            break
+        after = found[-1]
+    assert (len(found), set(found)) == (3, made)
+    wrong = world.ann.get("/v1/reports", params={"after": "0" * 64})
+    assert (wrong.status_code, wrong.json()["param"]) == (422, "after")
