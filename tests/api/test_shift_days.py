@@ -97,6 +97,7 @@ def test_a_day_view_has_as_many_columns_as_the_day_has_hours_24(
             start=midnight.astimezone(UTC),
             hours=length,
             block_hours=None,
+            any_length=False,
             now=world.now,
         )
     shown = [hour.start.astimezone(NEW_YORK) for hour in view.hours]
