@@ -177,8 +177,18 @@ def call_operation(operation: Any, caller: TestClient, known: dict[str, str], ex
     return sent
 
 
+LONG = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
 @pytest.mark.parametrize(
-    "times", [1, pytest.param(5, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+    ("database_url", "times"),
+    [
+        ("sqlite", 1),
+        pytest.param("sqlite", 5, marks=LONG),
+        pytest.param("postgresql", 1, marks=LONG),
+        pytest.param("postgresql", 5, marks=LONG),
+    ],
+    indirect=["database_url"],
 )
 def test_no_generated_request_ends_in_a_server_error(world: World, times: int) -> None:
     """On PostgreSQL fewer: what is wrong with a request is found on the way to either."""
