@@ -35,7 +35,7 @@ check: $(INSTALLED)  ## Lint, types, import contracts
 
 test: $(INSTALLED)  ## Every test, on SQLite and PostgreSQL, with a real Valkey
 	@$(BIN)/python -m tests.install
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 test-all: $(INSTALLED)  ## The tests of `make test` and the long ones
 	@$(BIN)/python -m tests.install
