@@ -24,7 +24,7 @@ ENDLESS = {
     "training__schedule": "constant",
     "parallelism__strategy": "ddp",
 }
-PATIENT_S = 15.0  # a third of it once steps follow each other
+PATIENT_S = 6.0  # a third of it once steps follow each other
 
 
 def at(group: str, *kinds: str, first: int = 55) -> Position:
