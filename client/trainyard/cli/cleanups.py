@@ -10,7 +10,8 @@ from trainyard.cleanup_views import Cleanup
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import AsJson, note, print_json, print_json_list, print_table, say
 from trainyard.cli.session import connect
-from trainyard.wording import as_moment, moment
+from trainyard.cli.times import moment_of
+from trainyard.wording import moment
 
 app = typer.Typer(no_args_is_help=True, help="Find leases that are wrong, and remove them.")
 CleanupId = Annotated[str, typer.Argument(metavar="CLEANUP")]
@@ -55,8 +56,8 @@ def preview(
             lab=lab,
             node=node,
             tag=tag,
-            starts_from=_moment(since),
-            starts_before=_moment(before),
+            starts_from=_optional(since),
+            starts_before=_optional(before),
             include_active=include_active,
         )
     if as_json:
@@ -168,15 +169,8 @@ def force_release(
         say(f"{lease_id} ends. Look at its node, then `trainyard admin resume NODE`.")
 
 
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return as_moment(text, now=datetime.now().astimezone())
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
-        ) from error
+def _optional(text: str | None) -> datetime | None:
+    return None if text is None else moment_of(text)
 
 
 def _show(cleanup: Cleanup) -> None:

@@ -1,6 +1,6 @@
 """`trainyard leases`."""
 
-from datetime import date, datetime
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -17,9 +17,10 @@ from trainyard.cli.output import (
     state_text,
 )
 from trainyard.cli.session import connect
+from trainyard.cli.times import moment_of, start_of
 from trainyard.lease_views import BlockVerdict
 from trainyard.views import Lease
-from trainyard.wording import PastStart, as_moment, as_start, moment
+from trainyard.wording import moment
 
 app = typer.Typer(no_args_is_help=True, help="Hours on a node that are yours alone.")
 app.add_typer(waitlist.app, name="waitlist")
@@ -217,7 +218,7 @@ def availability(
 ) -> None:
     """Which nodes are free in which hour, and why the others are not."""
     now = datetime.now().astimezone()
-    first = _moment(start) if start else now
+    first = moment_of(start) if start else now
     with connect() as client:
         shown = client.leases.availability(first, hours, node_class=node_class, block_hours=block)
     if as_json:
@@ -239,20 +240,6 @@ def availability(
     )
 
 
-def start_of(text: str) -> datetime | date:
-    """A moment, or a day for any time on it."""
-    try:
-        return date.fromisoformat(text.strip())
-    except ValueError:
-        pass
-    try:
-        return as_start(text, now=datetime.now().astimezone())
-    except PastStart as error:
-        raise typer.BadParameter(f"{error}.") from error
-    except ValueError as error:
-        raise _no_time(text) from error
-
-
 def last_start_of(until: str | None, start: str) -> datetime | None:
     """The end of a range of starts."""
     if until is None:
@@ -260,20 +247,7 @@ def last_start_of(until: str | None, start: str) -> datetime | None:
     first = start_of(start)
     if not isinstance(first, datetime):
         raise typer.BadParameter("--until goes with a first start, not with a day")
-    return _moment(until, on=first)
-
-
-def _moment(text: str, *, on: datetime | None = None) -> datetime:
-    try:
-        return as_moment(text, now=on or datetime.now().astimezone())
-    except ValueError as error:
-        raise _no_time(text) from error
-
-
-def _no_time(text: str) -> typer.BadParameter:
-    return typer.BadParameter(
-        f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
-    )
+    return moment_of(until, now=first)
 
 
 def _where(node_class: str | None, nodes: list[str] | None) -> list[str]:

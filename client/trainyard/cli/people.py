@@ -16,8 +16,9 @@ from trainyard.cli.output import (
     say,
 )
 from trainyard.cli.session import connect
+from trainyard.cli.times import moment_of
 from trainyard.people_views import Import, Lab
-from trainyard.wording import as_moment, moment, number
+from trainyard.wording import moment, number
 
 LabName = Annotated[str, typer.Argument(metavar="LAB", help="Name or id.")]
 UserName = Annotated[str, typer.Argument(metavar="USER", help="Name or id.")]
@@ -165,10 +166,10 @@ def add_grant(
 ) -> None:
     """Let one person do more than a rule allows, for a while."""
     now = datetime.now().astimezone()
-    starts_at = now if since is None else _moment(since, now)
+    starts_at = now if since is None else moment_of(since, now=now)
     with connect() as client:
         grant = client.people.grant(
-            user, rule, extra=extra, starts_at=starts_at, ends_at=_moment(until, now), why=why
+            user, rule, extra=extra, starts_at=starts_at, ends_at=moment_of(until, now=now), why=why
         )
     if as_json:
         print_json(grant.raw)
@@ -321,15 +322,6 @@ def _attributes(given: list[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r} is not NAME=TEXT", param_hint="--attribute")
         pairs[name.strip()] = value.strip()
     return pairs
-
-
-def _moment(text: str, now: datetime) -> datetime:
-    try:
-        return as_moment(text, now=now)
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
-        ) from error
 
 
 def _write_links(done: Import, path: Path) -> None:

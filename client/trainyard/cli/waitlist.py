@@ -1,6 +1,5 @@
 """`trainyard leases waitlist`."""
 
-from datetime import date, datetime
 from typing import Annotated
 
 import typer
@@ -14,7 +13,8 @@ from trainyard.cli.output import (
     state_text,
 )
 from trainyard.cli.session import connect
-from trainyard.wording import PastStart, as_moment, as_start, moment
+from trainyard.cli.times import moment_of, start_of
+from trainyard.wording import moment
 
 app = typer.Typer(no_args_is_help=True, help="Wait for hours that are not free.")
 
@@ -67,9 +67,9 @@ def join(
         raise typer.BadParameter("give either --class or --node")
     with connect() as client:
         wait = client.waitlist.join(
-            _start(first_start),
+            start_of(first_start),
             hours,
-            last_start=_moment(last_start) if last_start else None,
+            last_start=moment_of(last_start) if last_start else None,
             node_class=node_class,
             node=node,
         )
@@ -110,29 +110,3 @@ def leave(wait_id: WaitId, as_json: AsJson = False) -> None:
         print_json({"id": wait_id, "left": True})
     else:
         say(f"{wait_id} is off the waitlist.")
-
-
-def _start(text: str) -> datetime | date:
-    try:
-        return date.fromisoformat(text.strip())
-    except ValueError:
-        pass
-    try:
-        return as_start(text, now=datetime.now().astimezone())
-    except PastStart as error:
-        raise typer.BadParameter(f"{error}.") from error
-    except ValueError as error:
-        raise _no_time(text) from error
-
-
-def _moment(text: str) -> datetime:
-    try:
-        return as_moment(text, now=datetime.now().astimezone())
-    except ValueError as error:
-        raise _no_time(text) from error
-
-
-def _no_time(text: str) -> typer.BadParameter:
-    return typer.BadParameter(
-        f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
-    )

@@ -1,0 +1,35 @@
+"""Times as people write them on the command line."""
+
+from datetime import date, datetime
+
+import typer
+
+from trainyard.wording import PastStart, as_moment, as_start
+
+
+def start_of(text: str) -> datetime | date:
+    """A moment at which something begins, or a day for any time on it. BadParameter for others."""
+    try:
+        return date.fromisoformat(text.strip())
+    except ValueError:
+        pass
+    try:
+        return as_start(text, now=datetime.now().astimezone())
+    except PastStart as error:
+        raise typer.BadParameter(f"{error}.") from error
+    except ValueError as error:
+        raise _no_time(text) from error
+
+
+def moment_of(text: str, *, now: datetime | None = None) -> datetime:
+    """A moment; a clock time is the next one after `now`. BadParameter for anything else."""
+    try:
+        return as_moment(text, now=now or datetime.now().astimezone())
+    except ValueError as error:
+        raise _no_time(text) from error
+
+
+def _no_time(text: str) -> typer.BadParameter:
+    return typer.BadParameter(
+        f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+    )
