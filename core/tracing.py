@@ -20,7 +20,7 @@ PREFIX = "trainyard."
 HEADER = "traceparent"  # W3C Trace Context
 FLUSH_WITHIN_MS = 3000
 
-INSTALL = "in Trainyard's repository: pip install -c constraints.txt ./client '.[tracing]'"
+INSTALL = "In Trainyard's repository: pip install -c constraints.txt ./client '.[tracing]'"
 
 log = structlog.get_logger()
 _provider: "TracerProvider | None" = None

@@ -295,7 +295,7 @@ def _about_traces() -> Finding:
             "traces",
             "fail",
             "OTEL_EXPORTER_OTLP_ENDPOINT is set, and no traces are sent",
-            "In Trainyard's repository: pip install -c constraints.txt ./client '.[tracing]'",
+            tracing.INSTALL,
         )
     return finding("traces", "ok", "sent as OpenTelemetry's variables say")
 

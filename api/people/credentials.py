@@ -29,10 +29,15 @@ def digest(secret: str) -> str:
     return sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
+def has_not_ended(now: datetime) -> ColumnElement[bool]:
+    """Whether a Token is neither revoked nor expired."""
+    has_time = or_(Token.expires_at.is_(None), Token.expires_at > now)
+    return and_(Token.revoked_at.is_(None), has_time)
+
+
 def in_force(now: datetime) -> ColumnElement[bool]:
     """Whether a Token, beside its User if it has one, still opens something."""
-    has_time = or_(Token.expires_at.is_(None), Token.expires_at > now)
-    return and_(Token.revoked_at.is_(None), has_time, User.disabled.is_not(True))
+    return and_(has_not_ended(now), User.disabled.is_not(True))
 
 
 def issue_token(

@@ -10,7 +10,7 @@ from api.admin import audit
 from api.auth import SignedIn
 from api.idempotency import IdempotencyKey, fingerprint, made_before, remember
 from api.identity import Person
-from api.people.credentials import issue_token, revoke
+from api.people.credentials import has_not_ended, issue_token, revoke
 from api.people.sessions import token_made
 from api.process import ProcessDep
 from api.schemas import NewToken, Page, TokenMade, TokenView
@@ -122,8 +122,7 @@ def _require_room(session: Session, person: Person, *, now: datetime) -> None:
         .where(
             Token.user_id == person.id,
             Token.kind == TokenKind.API,
-            Token.revoked_at.is_(None),
-            Token.expires_at.is_(None) | (Token.expires_at > now),
+            has_not_ended(now),
         )
     )
     if held is not None and held >= MAX_TOKENS:

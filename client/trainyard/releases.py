@@ -5,15 +5,15 @@ from contextlib import closing
 from trainyard import config
 from trainyard.connection import Connection, Patience, client_version
 from trainyard.decoding import decode
-from trainyard.errors import NotFound
+from trainyard.errors import TrainyardError
 from trainyard.operation_views import ClientRelease
 
 
 def other_release(url: str, *, patience: Patience | None = None) -> ClientRelease | None:
-    """The release that the server at `url` carries; None if this is it, or if it carries none."""
+    """The release that the server at `url` carries; None if this is it, or if it tells of none."""
     with closing(Connection(config.Access(url, None), patience=patience)) as connection:
         try:
             carried = decode(ClientRelease, connection.get("/v1/client"))
-        except NotFound:
+        except TrainyardError:  # it is told beside something that has been done already
             return None
     return None if carried.version == client_version() else carried

@@ -5,7 +5,7 @@ import stat
 
 from typer.testing import CliRunner
 
-from tests.client.fake_server import FakeServer, as_json, refused
+from tests.client.fake_server import Answer, FakeServer, as_json, refused
 from tests.client.scripted import Run, everything
 from trainyard.cli.app import app
 from trainyard.config import config_path, read
@@ -97,3 +97,6 @@ def test_login_says_when_the_server_carries_another_client(server: FakeServer) -
     same = {**release, "version": client_version(), "command": command}
     server.answer("GET /v1/client", as_json(same))
     assert "carries" not in runner.invoke(app, ["login", server.url, "--token", "ty_mine"]).stderr
+
+    server.answer("GET /v1/client", Answer(500, b"<html>", "text/html"))
+    assert runner.invoke(app, ["login", server.url, "--token", "ty_mine"]).exit_code == 0
