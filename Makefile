@@ -26,12 +26,13 @@ demo: $(INSTALLED)  ## Start the platform, train a small GPT through all of it, 
 up: $(INSTALLED)  ## Start the platform on this machine and leave it running
 	@$(BIN)/trainyard up
 
-check: $(INSTALLED)  ## Lint, types, import contracts
+check: $(INSTALLED)  ## Lint, types, import contracts, first words of docstrings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy -p trainyard
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.language
 
 test: $(INSTALLED)  ## Every test, on SQLite and PostgreSQL, with a real Valkey
 	@$(BIN)/python -m tests.install
