@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.course import simulate
+from benchmarks.term import simulate
 from tests.core.policy.asking import policy
 
 LINE = "gaps: {mode: soft, never_leave_hours: [1]}"

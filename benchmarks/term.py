@@ -1,6 +1,6 @@
 """How many of 191 students get their quota on seven nodes, with gaps off, soft and hard.
 
-Invented students, the course's own rules: `python -m benchmarks.course` asks evaluate() for every
+Invented students, the course's own rules: `python -m benchmarks.term` asks evaluate() for every
 block. They come late (Beta 5, 2 over the windows); 60 % want the long block, 40 % two short ones.
 Each takes the first of twelve daytime starts within five days that the rules let pass, else looks
 through all hours to the deadline, else tries the other alternative. 15 % cancel in time and come
