@@ -108,6 +108,7 @@ def make_world(*, jobs: int, nodes: int, seed: int = 1) -> Snapshot:
     waiting = [
         Waiting(
             id=f"job_{number:05}",
+            name=f"job_{number:05}",
             user_id="user",
             epoch=0,
             lease_ids=(),

@@ -102,7 +102,7 @@ def join_after_fault(session: Session, lease: Lease, *, now: datetime) -> Wait:
         hours=hours,
         now=now,
         priority=True,
-        reason=f"Served first: a fault of {node.name} has taken {lease.id}.",
+        reason=f"Served first: a fault of {node.name} has taken the lease.",
     )
 
 
@@ -371,7 +371,7 @@ def accept(
     refund_rebooked(session, lease, now=now)
     made.state, made.lease_id = OfferState.ACCEPTED, lease.id
     wait = session.get_one(Wait, made.wait_id)
-    _move(session, wait, WaitState.OFFERED, WaitState.SERVED, reason=f"Became {lease.id}.")
+    _move(session, wait, WaitState.OFFERED, WaitState.SERVED, reason=f"Booked on {node.name}.")
     return lease, verdict
 
 

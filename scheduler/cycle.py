@@ -195,7 +195,7 @@ def call_off(scheduler: Scheduler, job: Waiting, turn: Turn, now: datetime) -> N
     with scheduler.leadership.write() as session:
         done = turns.call_off(session, job.id, turn, epoch=job.epoch, now=now, actor=ACTOR)
     if done:
-        log.info("job_called_off", job=job.id, agenda=turn.agenda_id)
+        log.info("job_called_off", job=job.id, agenda=turn.agenda)
         scheduler.dispatcher.tell_viewers([job.id])
 
 
@@ -378,8 +378,8 @@ def preempt(scheduler: Scheduler, job: Waiting, clearing: Clearing, world: Snaps
                 end = min(end, cut_hold_end(clearing.cut_at, grace_s))
             walk_ins.granted(session, row.user_id, nodes, end=end, now=now, replaces=held)
             message = (
-                f"Preempted: {job.id} needs {node_names(clearing.nodes)}, which is within the "
-                f"share of {clearing.lab} and was only borrowed."
+                f"Preempted: a job of {clearing.lab} needs {node_names(clearing.nodes)}, which is "
+                "within that lab's share and was only borrowed."
             )
             for job_id in sorted(victims):
                 victim = session.get_one(Job, job_id)
@@ -450,7 +450,7 @@ def walk_in(
         grace_s=scheduler.policy.grid.grace_s,
         now=now,
         actor=ACTOR,
-        message=f"Walk-in for {row.id}, to {until} {how}.{lent}",
+        message=f"Walk-in for {row.name}, to {until} {how}.{lent}",
     )
     for lease in taken:
         refund_rebooked(session, lease, now=now)

@@ -326,8 +326,7 @@ def _booked(lease: LeaseSeen, begin: Due, world: Snapshot) -> Iterator[Move]:
     if not node.usable:
         why = f"{node.name} {unavailable(node, world.now)}."
     elif before is not None or world.attempts_on(node.id):
-        name = before.id if before else world.attempts_on(node.id)[0].job_id
-        why = f"{node.name} is still being cleared after {name}."
+        why = f"{node.name} is still being cleared."
     elif not node.clean:
         why = f"{node.name} {unavailable(node, world.now)}."
     if why is None:
@@ -451,7 +450,7 @@ def _stop(session: Session, seen: LeaseSeen, message: str, now: datetime) -> lis
             actor=ACTOR,
         )
     following = leases.pass_jobs_on(session, lease)
-    goes_on = f"goes on in {following}" if following else "back to the queue"
+    goes_on = "goes on in the next lease" if following else "back to the queue"
     stopped = stop_jobs(
         session,
         lease,
@@ -472,7 +471,7 @@ def _recall(session: Session, seen: LeaseSeen, now: datetime) -> list[str]:
 def _give_up(session: Session, seen: LeaseSeen, now: datetime) -> None:
     node = session.get_one(Node, seen.node_id)
     heard = "has not said that it is clean" if node.clean is False else "has not been heard since"
-    message = f"The lease {seen.id} ended at {clock(seen.hold_end, now)} and {node.name} {heard}."
+    message = f"The lease ended at {clock(seen.hold_end, now)} and {node.name} {heard}."
     leases.end(
         session, _lease(session, seen), at=seen.hold_end, now=now, message=message, actor=ACTOR
     )

@@ -69,17 +69,15 @@ def reason_for(job: Waiting, decision: Decision, world: Snapshot, need: Need) ->
         case AfterLease():
             return _after_lease(job, decision, world)
         case Clearing():
-            return _clearing(decision, world.now)
+            return _clearing(job, decision, world)
         case Later(slot, room_now_s, sooner, gap_from_min):
             reason = _later(job, slot, room_now_s, world, need)
             more = _soft_fit(gap_from_min) + _advice(sooner, world.now)
             reason = reason._replace(message=reason.message + more)
             if not job.lease_ids:
                 return reason
-            over = "Lease" if len(job.lease_ids) == 1 else "One of the leases"
-            return reason._replace(
-                message=f"{over} {', '.join(job.lease_ids)} is over. {reason.message}"
-            )
+            over = "Its lease" if len(job.lease_ids) == 1 else "One of its leases"
+            return reason._replace(message=f"{over} is over. {reason.message}")
         case _:
             raise AssertionError(f"{decision} starts now")
 
@@ -133,7 +131,7 @@ def _not_its_turn(decision: NotItsTurn, now: datetime) -> Reason:
     until = f", until {clock(start, now)} at the latest" if start else ""
     return Reason(
         "agenda_order",
-        f"Waits for its turn in {turn.agenda_id}, after {in_words(turn.ahead)}{until}.",
+        f"Waits for its turn in {turn.agenda}, after {in_words(turn.ahead_names)}{until}.",
         start,
     )
 
@@ -145,49 +143,51 @@ def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
         start = clock(lease.hold_start, now)
         return Reason(
             "lease_not_begun",
-            f"Waits for {lease.id} on {node.name}, which begins at {start}.",
+            f"Waits for its lease on {node.name}, which begins at {start}.",
             lease.hold_start,
         )
     if decision.ahead is not None:
         ends = rounded_up(decision.predicted_start, now) if decision.predicted_start else None
-        ahead = decision.ahead.job_id
         if decision.ahead.guest:
             return Reason(
                 "lease_lent",
-                f"Starts on {node.name} as soon as {ahead} has left it, saved. It was let in "
-                f"because nobody had come to {lease.id}.",
+                f"Starts on {node.name} as soon as the guest there has left it, saved. It was let "
+                "in because nobody had come to the lease.",
                 ends,
             )
         until = f", until {clock(ends, now)} at the latest" if ends else ""
-        return Reason("lease_busy", f"Waits for {ahead} in {lease.id} on {node.name}{until}.", ends)
+        ahead = _called([decision.ahead.job_id], job, world)
+        return Reason("lease_busy", f"Waits for {ahead} in its lease on {node.name}{until}.", ends)
     if not node.usable:
         return Reason(
             "lease_node_unavailable",
-            f"Waits for {node.name} of {lease.id}: {unavailable(node, now)}.",
+            f"Waits for {node.name} of its lease: {unavailable(node, now)}.",
         )
     if lease.state is LeaseState.BOOKED or not world.tidy(lease):
         return Reason(
             "lease_node_not_clean",
-            f"Waits until {node.name} of {lease.id} is free and clean; that takes seconds.",
+            f"Waits until {node.name} of its lease is free and clean; that takes seconds.",
         )
     if node.class_name not in job.classes:
         return Reason(
             "lease_does_not_fit",
-            f"Does not fit {node.name} ({node.class_name}) of {lease.id}. Clone the job with a "
+            f"Does not fit {node.name} ({node.class_name}) of its lease. Clone the job with a "
             "smaller model or fewer ranks, or without the lease.",
         )
     if now > lease.usable_end - timedelta(minutes=1):
         return Reason(
             "lease_ends",
-            f"{lease.id} ends at {clock(lease.usable_end, now)}: too late to start in it. Joins "
-            "the queue then.",
+            f"Its lease on {node.name} ends at {clock(lease.usable_end, now)}: too late to start "
+            "in it. Joins the queue then.",
         )
-    return Reason("lease_busy", f"Waits for an earlier job in {lease.id} on {node.name}.")
+    return Reason("lease_busy", f"Waits for an earlier job in its lease on {node.name}.")
 
 
-def _clearing(decision: Clearing, now: datetime) -> Reason:
+def _clearing(job: Waiting, decision: Clearing, world: Snapshot) -> Reason:
+    now = world.now
     leave = "leaves" if len(decision.leaving) == 1 else "leave"
-    left = f"{in_words(decision.leaving)} {leave} it" if decision.leaving else "it is clean"
+    leaving = _called(decision.leaving, job, world) if decision.leaving else ""
+    left = f"{leaving} {leave} it" if leaving else "it is clean"
     goes_on = (
         " A lease ends it before its wall time is over; it goes on later, from its checkpoint."
     )
@@ -221,20 +221,28 @@ def _later(
             start,
         )
     if blocker.waiting:
-        message = f"{where} at the latest, after {blocker.job_id}, which is before it in the queue."
+        ahead = _called([blocker.job_id or ""], job, world)
+        message = f"{where} at the latest, after {ahead}, which is before it in the queue."
         return Reason("queue", message, start)
     if blocker.job_id is not None:
-        message = (
-            f"{where} at the latest, when {blocker.job_id} has ended; sooner if it ends early."
-        )
+        ahead = _called([blocker.job_id], job, world)
+        message = f"{where} at the latest, when {ahead} has ended; sooner if it ends early."
         return Reason("node_busy", message, start)
     if blocker.lease_id is not None:
         needed = format_duration(job.wall_left_s)
-        message = (
-            f"{where}, when {blocker.lease_id} has ended: no gap before that has its {needed}."
-        )
+        message = f"{where}, when a lease there has ended: no gap before that has its {needed}."
         return Reason("node_leased", message, start)
     return Reason("node_held", f"{where}, when its maintenance is over.", start)
+
+
+def _called(job_ids: Sequence[str], reader: Waiting, world: Snapshot) -> str:
+    """Jobs in words for the owner of another: their own by name, other people's by number."""
+    seen = [world.jobs.get(job_id) for job_id in job_ids]
+    own = [one.name for one in seen if one is not None and one.user_id == reader.user_id]
+    others = len(seen) - len(own)
+    if others:
+        own.append("another person's job" if others == 1 else f"{others} other people's jobs")
+    return in_words(own)
 
 
 def _soft_fit(gap_from_min: int | None) -> str:

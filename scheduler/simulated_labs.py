@@ -211,6 +211,7 @@ def as_waiting(number: int, job: TracedJob, wall_left_s: float, *, may_be_cut: b
     submitted = datetime.fromtimestamp(job.submitted_s, UTC)
     return Waiting(
         id=str(number),
+        name=str(number),
         user_id=_user(job),
         epoch=0,
         lease_ids=(),

@@ -7,6 +7,8 @@ writes it down.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
+from typing import NamedTuple
 
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
@@ -117,6 +119,7 @@ class AttemptSeen:
     gang: bool = False
     """It has several nodes."""
     user_id: str = ""
+    job_name: str = ""
     guest: bool = False
     """It runs in somebody else's lease, until that one's owner comes."""
 
@@ -135,6 +138,7 @@ class Waiting:
     """A queued job."""
 
     id: str
+    name: str
     user_id: str
     epoch: int
     lease_ids: tuple[str, ...]
@@ -175,6 +179,13 @@ class Hold:
     kind: OccupancyKind = OccupancyKind.LEASE
 
 
+class JobNamed(NamedTuple):
+    """What a job is called, and by whom."""
+
+    name: str
+    user_id: str
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Everything a cycle decides from."""
@@ -200,6 +211,12 @@ class Snapshot:
     """Ids of the jobs in walk-ins that can be stopped with a checkpoint, if so."""
     used: frozenset[str] = frozenset()
     """Ids of the leases in which a job of their owner has run."""
+
+    @cached_property
+    def jobs(self) -> Mapping[str, JobNamed]:
+        """The jobs that wait or run, by id."""
+        running = {one.job_id: JobNamed(one.job_name, one.user_id) for one in self.attempts}
+        return running | {job.id: JobNamed(job.name, job.user_id) for job in self.waiting}
 
     def scheduling_of(self, node_id: str) -> Scheduling:
         """How the queue uses a node."""
@@ -406,6 +423,7 @@ def _attempts(session: Session, leases: Mapping[str, LeaseSeen]) -> list[Attempt
             Attempt.started_at,
             Attempt.rendezvous.is_not(None).label("gang"),
             Job.user_id,
+            Job.name.label("job_name"),
             (Job.user_id != Lease.user_id).label("guest"),
             Job.wall_time_s,
             Job.used_s,
@@ -486,6 +504,7 @@ def _waiting(
     rows = session.execute(
         select(
             Job.id,
+            Job.name,
             Job.user_id,
             Job.epoch,
             Job.lease_id,
@@ -509,6 +528,7 @@ def _waiting(
         waiting.append(
             Waiting(
                 id=row.id,
+                name=row.name,
                 user_id=row.user_id,
                 epoch=row.epoch,
                 lease_ids=_leases_of(row.lease_id, need),

@@ -62,12 +62,12 @@ def go_on(
     if wanted_from is not None and wanted_from < end:
         return []
     try:
-        walk_in = _succeed(session, lease, node, owners.pop(), end=end, now=now, actor=actor)
+        _succeed(session, lease, node, owners.pop(), end=end, now=now, actor=actor)
     except walk_ins.Refused:
         return []
     message = (
-        f"Goes on on {node.name} in {walk_in.id}, to {clock(end, now)} at most: nobody has come to "
-        f"{lease.id}, and nobody waits for its hours."
+        f"Goes on on {node.name} in a walk-in of its own, to {clock(end, now)} at most: nobody has "
+        "come to the lease it was a guest in, and nobody waits for its hours."
     )
     job_ids = [job.id for job, _ in live]
     for job_id in job_ids:
@@ -100,7 +100,7 @@ def _succeed(
             grace_s=lease.grace_s,
             now=now,
             actor=actor,
-            message=f"Walk-in for what ran as a guest in {lease.id}, to {clock(end, now)} at most.",
+            message=f"Walk-in for what ran there as a guest, to {clock(end, now)} at most.",
             terms=terms,
         )
         touching.pass_attempts_on(session, lease, walk_in)

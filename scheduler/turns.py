@@ -24,9 +24,11 @@ def read_turns(session: Session) -> dict[str, Turn]:
     rows = session.execute(
         select(
             Agenda.id,
+            Agenda.name.label("agenda"),
             Agenda.side_by_side,
             Agenda.on_failure,
             Job.id.label("job_id"),
+            Job.name,
             Job.state,
             Job.reason_code,
             Job.wall_time_s,
@@ -38,12 +40,18 @@ def read_turns(session: Session) -> dict[str, Turn]:
         .order_by(Agenda.id, AgendaJob.position)
     )
     found: dict[str, Turn] = {}
-    for agenda_id, group in groupby(rows, key=lambda row: row.id):
+    for _, group in groupby(rows, key=lambda row: row.id):
         members = list(group)
         found |= turns(
-            agenda_id,
+            members[0].agenda,
             [
-                Member(row.job_id, row.state, row.reason_code, row.wall_time_s - row.used_s)
+                Member(
+                    row.job_id,
+                    row.name,
+                    row.state,
+                    row.reason_code,
+                    row.wall_time_s - row.used_s,
+                )
                 for row in members
             ],
             side_by_side=members[0].side_by_side,
@@ -67,7 +75,7 @@ def call_off(
             JobState.CANCELLED,
             now=now,
             reason_code="agenda_stopped",
-            message=f"Not run: {turn.called_off_by} of {turn.agenda_id} has failed, and the agenda "
+            message=f"Not run: {turn.called_off_by} of {turn.agenda} has failed, and the agenda "
             "says on_failure: stop. Clone it to run it all the same.",
             actor=actor,
             desired=Desired.CANCEL,

@@ -25,7 +25,7 @@ from core.clock import utc_now
 from core.errors import Conflict, NotFound
 from core.states import LIVE_ATTEMPT, LIVE_LEASE, LeaseState, NodeState
 from core.tables.admin import AuditEntry
-from core.tables.jobs import Attempt, Part
+from core.tables.jobs import Attempt, Job, Part
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import Token, User
@@ -103,7 +103,7 @@ def list_in_the_way(node_id: PlainText, person: StaffOnly, process: ProcessDep) 
         return InTheWayView(
             node=node.name,
             state=node.state,
-            jobs=_running_on(session, node),
+            jobs=[job for job, *_ in _running_on(session, node)],
             leases=lease_views(session, _open_on(session, node)),
         )
 
@@ -213,9 +213,12 @@ def _require_unused(session: Session, node: Node) -> None:
     jobs, open_leases = _running_on(session, node), _open_on(session, node)
     if not jobs and not open_leases:
         return
-    items = [ProblemItem(param=job, code="running", message=f"{job} runs on it.") for job in jobs]
+    items = [
+        ProblemItem(param=job, code="running", message=f"{name} of {user} runs on it.")
+        for job, name, user in jobs
+    ]
     for lease, user, *_ in open_leases:
-        sentence = f"{lease.id} of {user}, from {lease.hold_start.isoformat()}, is {lease.state}."
+        sentence = f"The lease of {user} from {lease.hold_start.isoformat()} is {lease.state}."
         items.append(ProblemItem(param=lease.id, code=str(lease.state), message=sentence))
     raise InTheWay(
         f"{node.name} has {len(jobs)} running jobs and {len(open_leases)} open leases. Drain it "
@@ -224,20 +227,20 @@ def _require_unused(session: Session, node: Node) -> None:
     )
 
 
-def _running_on(session: Session, node: Node) -> list[str]:
-    """Ids of the jobs that have processes on it, or are about to."""
-    return list(
-        session.scalars(
-            select(Attempt.job_id)
-            .join(Part, Part.attempt_id == Attempt.id)
-            .where(
-                Part.node_id == node.id,
-                Part.ended_at.is_(None),
-                Attempt.state.in_(LIVE_ATTEMPT),
-            )
-            .order_by(Attempt.job_id)
+def _running_on(session: Session, node: Node) -> Sequence[Row[str, str, str]]:
+    """Id, name and owner of the jobs that have processes on it, or are about to."""
+    return session.execute(
+        select(Job.id, Job.name, User.name)
+        .join(Attempt, Attempt.job_id == Job.id)
+        .join(Part, Part.attempt_id == Attempt.id)
+        .join(User, User.id == Job.user_id)
+        .where(
+            Part.node_id == node.id,
+            Part.ended_at.is_(None),
+            Attempt.state.in_(LIVE_ATTEMPT),
         )
-    )
+        .order_by(Job.id)
+    ).all()
 
 
 def _open_on(session: Session, node: Node) -> Sequence[Row[Lease, str, str, str]]:

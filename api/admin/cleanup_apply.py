@@ -169,7 +169,7 @@ def force_release(
             NodeState.QUARANTINED,
             now=now,
             reason_code="force_release",
-            message=f"Put aside by {person.name}, who ended {lease.id} on it. Look at it, then "
+            message=f"Put aside by {person.name}, who ended a lease on it. Look at it, then "
             "resume it.",
             actor=person.id,
         )

@@ -213,7 +213,7 @@ def cancel_agenda(agenda_id: PlainText, person: SignedIn, process: ProcessDep) -
 def _require_free(session: Session, leases: Sequence[str]) -> None:
     """Raises Conflict where another agenda of a lease is not over: their times would mix."""
     other = session.execute(
-        select(Agenda.id, Agenda.lease_id)
+        select(Agenda.id, Agenda.name)
         .join(AgendaJob, AgendaJob.agenda_id == Agenda.id)
         .join(Job, Job.id == AgendaJob.job_id)
         .where(Agenda.lease_id.in_(leases), Job.state.not_in(TERMINAL_JOB))
@@ -221,7 +221,7 @@ def _require_free(session: Session, leases: Sequence[str]) -> None:
     ).first()
     if other is not None:
         raise Conflict(
-            f"{other.lease_id} has {other.id}, which is not over. Cancel what is left of it first: "
+            f"The lease has {other.name}, which is not over. Cancel what is left of it first: "
             f"trainyard agenda cancel {other.id}.",
             code="lease_has_agenda",
             param="lease",

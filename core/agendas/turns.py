@@ -12,6 +12,7 @@ class Member:
     """A job of an agenda, as the scheduler looks at it."""
 
     job_id: str
+    name: str
     state: JobState
     reason_code: str
     left_s: float
@@ -22,17 +23,19 @@ class Member:
 class Turn:
     """Where a job that waits stands in its agenda."""
 
-    agenda_id: str
+    agenda: str
+    """Its name."""
     ahead: tuple[str, ...]
-    """Jobs that it waits for; none: it is its turn."""
+    """Ids of the jobs that it waits for; none: it is its turn."""
+    ahead_names: tuple[str, ...] = ()
     waiting_ahead_s: float = 0.0
     """How long those of them take that wait too, with the hand-over after each, at the latest."""
     called_off_by: str | None = None
-    """The failed job because of which it is not to run at all."""
+    """Name of the failed job because of which it is not to run at all."""
 
 
 def turns(
-    agenda_id: str, members: Sequence[Member], *, side_by_side: bool, on_failure: OnFailure
+    agenda: str, members: Sequence[Member], *, side_by_side: bool, on_failure: OnFailure
 ) -> dict[str, Turn]:
     """The turn of each job that is queued, by its id.
 
@@ -42,8 +45,8 @@ def turns(
     """
     failed = None
     if on_failure is OnFailure.STOP:
-        standings = ((m.job_id, standing_of(m.state, m.reason_code)) for m in members)
-        failed = next((job_id for job_id, how in standings if how is Standing.FAILED), None)
+        standings = ((m.name, standing_of(m.state, m.reason_code)) for m in members)
+        failed = next((name for name, how in standings if how is Standing.FAILED), None)
     found = {}
     for index, member in enumerate(members):
         if member.state is not JobState.QUEUED:
@@ -54,8 +57,9 @@ def turns(
         is_turn = side_by_side and not waiting
         ahead = [] if is_turn else before if side_by_side else before + behind
         found[member.job_id] = Turn(
-            agenda_id=agenda_id,
+            agenda=agenda,
             ahead=tuple(m.job_id for m in ahead),
+            ahead_names=tuple(m.name for m in ahead),
             waiting_ahead_s=sum(m.left_s + HANDOVER.total_seconds() for m in waiting),
             called_off_by=failed,
         )

@@ -166,6 +166,8 @@ def test_what_is_in_the_way_of_retiring_is_listed(world: World) -> None:
         job,
         *(lease["id"] for lease in found["leases"]),
     }
+    assert refused["errors"][0]["message"] == "gpt-ddp of bob runs on it."
+    assert refused["errors"][2]["message"].startswith("The lease of ann from 20")
     assert world.ann.get("/v1/admin/nodes/box/in-the-way").status_code == 403
 
 

@@ -27,7 +27,8 @@ def agenda(world: World, lease: str, walls: list[str], **changes: Any) -> list[s
     """Jobs of an agenda; `ranks` is of each of them. Or it is of those in `jobs`."""
     ranks = changes.pop("ranks", 2)
     jobs = changes.pop("jobs", None) or [
-        world.job(wall=wall, lease=lease, ranks=ranks) for wall in walls
+        world.job(wall=wall, lease=lease, ranks=ranks, name=f"part-{number}")
+        for number, wall in enumerate(walls, start=1)
     ]
     fields: dict[str, Any] = {"side_by_side": False, "on_failure": OnFailure.GO_ON, **changes}
     with world.database.write() as session:
@@ -77,10 +78,10 @@ def test_a_job_starts_when_the_one_before_it_has_ended(world: World) -> None:
     world.cycle()
     waiting, last = world.get_job(two), world.get_job(three)
     assert waiting.reason == (
-        f"Waits for its turn in agenda_1, after {one}, until 12:21 UTC at the latest."
+        "Waits for its turn in lab, after part-1, until 12:21 UTC at the latest."
     )
     assert (waiting.predicted_start, last.predicted_start) == (at(12, 21), at(12, 52))
-    assert f"after {one} and {two}, until 12:52 UTC" in last.reason
+    assert "after part-1 and part-2, until 12:52 UTC" in last.reason
     finish(world, one)
     assert world.cycle() == [two]
     assert world.lease_of(two).id == lease
@@ -137,7 +138,7 @@ def test_a_failure_calls_off_what_has_not_begun_where_that_was_asked_for(world: 
     off = world.get_job(jobs[2])
     assert off.reason_code == "agenda_stopped"
     assert off.finished_at == world.now
-    assert jobs[0] in off.reason
+    assert off.reason.startswith("Not run: part-1 of lab has failed")
 
 
 def test_a_used_up_wall_time_is_no_failure(world: World) -> None:
@@ -240,7 +241,7 @@ def test_who_becomes_late_is_told_once_by_whichever_scheduler(world: World) -> N
     assert kind == NoticeKind.AGENDA_LATE
     assert "lab (agenda_1) fitted into its lease, and does not any more. Over by 6min" in message
     assert f"trainyard leases extend {lease} 1" in message
-    assert "cancel what can be left out of tiny and tiny" in message
+    assert "cancel what can be left out of part-1 and part-2" in message
 
 
 def test_who_did_not_fit_from_the_beginning_is_not_told_that_it_is_late(world: World) -> None:
@@ -271,7 +272,7 @@ def test_of_each_job_that_its_wall_time_cuts_the_owner_is_told_once(world: World
         look(world, world.now + timedelta(minutes=1))
     first, second = told(world)
     assert first[0] == second[0] == NoticeKind.AGENDA_CUT
-    assert f"tiny ({one}) of lab (agenda_1) was cut: its wall time was used up." in first[1]
+    assert f"part-1 ({one}) of lab (agenda_1) was cut: its wall time was used up." in first[1]
     assert f"({two})" in second[1]
 
 
@@ -291,7 +292,7 @@ def test_of_what_the_end_of_the_lease_leaves_over_the_owner_is_told_once(world: 
     ((kind, message),) = told(world)
     assert kind == NoticeKind.AGENDA_CUT
     assert "its lease is over since 12:55 UTC" in message
-    assert "and tiny had not ended, tiny had not begun. They go on, saved" in message
+    assert "and part-1 had not ended, part-2 had not begun. They go on, saved" in message
 
 
 def test_jobs_of_no_agenda_are_not_touched(world: World) -> None:

@@ -116,6 +116,7 @@ def node(number: int) -> NodeSeen:
 def waiting(job_id: str, user: str, num_nodes: int = 1, *, wall_s: int = 1200) -> Waiting:
     return Waiting(
         id=job_id,
+        name=job_id,
         user_id=user,
         epoch=0,
         lease_ids=(),
@@ -490,13 +491,13 @@ def test_a_borrowed_job_is_saved_stopped_whole_and_queued_again(world: World) ->
     job, attempt = world.get_job(gang), world.attempt(gang)
     assert (job.state, attempt.stop_reason) == (JobState.STOPPING, Outcome.PREEMPTED)
     assert job.reason == (
-        f"Preempted: {claim} needs north-00, which is within the share of vision and was only "
+        "Preempted: a job of vision needs north-00, which is within that lab's share and was only "
         "borrowed."
     )
     assert world.bells.nodes == ["north-00", "north-01"]
     told = world.get_job(claim)
     assert told.reason_code == "share_taken_back"
-    assert f"Starts on north-00 as soon as {gang} leaves it" in told.reason
+    assert "Starts on north-00 as soon as another person's job leaves it" in told.reason
     assert world.cycle(after_s=5) == []  # and nobody is stopped twice, or instead
     world.exits(gang, Outcome.PREEMPTED)
     assert world.cycle(after_s=5) == [claim]  # before the one that left, which came earlier
@@ -506,7 +507,7 @@ def test_a_borrowed_job_is_saved_stopped_whole_and_queued_again(world: World) ->
         last = session.scalars(
             select(Event.message).where(Event.subject == gang, Event.to_state == "queued")
         ).all()[-1]
-    assert last.startswith(f"Queued again. Preempted: {claim} needs north-00")
+    assert last.startswith("Queued again. Preempted: a job of vision needs north-00")
     assert "is borrowed" not in world.lease_of(claim).reason
     world.runs(claim)
     world.now += 10 * MINUTE

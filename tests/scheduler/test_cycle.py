@@ -38,22 +38,26 @@ def test_a_job_submitted_at_10_57_trains_at_10_57_and_holds_its_node_to_the_full
 
 def test_a_second_job_waits_and_is_told_for_what_and_until_when(world: World) -> None:
     world.node()
-    first = world.job(wall="20min")
+    world.job(wall="20min", name="warm-up")
     world.cycle()
-    second, third = world.job(wall="30min"), world.job(wall="5min", user="bob")
+    second = world.job(wall="30min", name="secret")
+    third = world.job(wall="5min", user="bob")
     assert world.cycle() == []
     job = world.get_job(second)
     assert job.reason_code == "node_busy"
     # 10:57 + 20 min of wall time + 1 min to be cleared
     assert job.predicted_start == at(11, 18)
     assert job.reason == (
-        f"Starts at 11:18 UTC on north-01 at the latest, when {first} has ended; sooner if it "
-        "ends early."
+        "Starts at 11:18 UTC on north-01 at the latest, when warm-up has ended; sooner if "
+        "it ends early."
     )
     job = world.get_job(third)
     assert job.reason_code == "queue"
     assert job.predicted_start == at(11, 49)
-    assert second in job.reason
+    assert job.reason == (
+        "Starts at 11:49 UTC on north-01 at the latest, after another person's job, which is "
+        "before it in the queue."
+    )
 
 
 def test_the_next_job_starts_when_the_first_has_ended_and_the_node_is_clean(world: World) -> None:
@@ -260,11 +264,12 @@ def test_the_end_of_a_lease_saves_its_job_and_queues_it_with_its_old_place(world
 def test_a_job_in_a_booked_lease_waits_for_it_and_starts_when_it_begins(world: World) -> None:
     node_id = world.node()
     lease_id = world.book(node_id, at(12), 2)
-    first, second = world.job(lease=lease_id, wall="30min"), world.job(lease=lease_id)
+    first = world.job(lease=lease_id, wall="30min", name="warm-up")
+    second = world.job(lease=lease_id)
     assert world.cycle() == []
     job = world.get_job(first)
     assert (job.reason_code, job.predicted_start) == ("lease_not_begun", at(12))
-    assert job.reason == f"Waits for {lease_id} on north-01, which begins at 12:00 UTC."
+    assert job.reason == "Waits for its lease on north-01, which begins at 12:00 UTC."
     world.now = at(12)
     world.report()
     assert world.cycle() == [first]
@@ -273,7 +278,7 @@ def test_a_job_in_a_booked_lease_waits_for_it_and_starts_when_it_begins(world: W
     world.cycle()
     job = world.get_job(second)
     assert job.reason_code == "lease_busy"
-    assert job.reason.startswith(f"Waits for {first} in {lease_id} on north-01")
+    assert job.reason.startswith("Waits for warm-up in its lease on north-01")
     assert job.predicted_start == at(12, 30)
     world.now = at(12, 10)
     world.exits(first)

@@ -48,6 +48,7 @@ def job(
 ) -> Waiting:
     return Waiting(
         id=f"job_{number:03}",
+        name=f"job_{number:03}",
         user_id="user_of_it",
         epoch=0,
         lease_ids=(),

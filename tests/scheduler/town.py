@@ -6,6 +6,7 @@ the owner's hours are over.
 """
 
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter, defaultdict
@@ -61,6 +62,7 @@ BACKFILLED_AFTER = timedelta(minutes=10)
 SLOTS = {hardware.class_name: hardware.slots for hardware in (CPU2, CPU8)}
 USERS = ("ada", "bob")
 JOBS, LEASES, WISHES = 12, 8, 2  # at a time
+ID_OF_SOMETHING = re.compile(r"\b(job|lease|agenda|wait|offer)_[0-9a-z]{20,}")
 LATELY = timedelta(hours=12)  # what is older has been looked at often enough
 NEW_YORK = ZoneInfo("America/New_York")
 LONG = ("n-0", "n-1")
@@ -477,6 +479,7 @@ class Town:
         self.what_is_to_happen_belongs_to_the_lease_as_it_is()
         self.a_job_is_alive_exactly_with_one_live_attempt_of_its_epoch()
         self.no_machine_runs_more_than_it_has_and_no_training_runs_twice()
+        self.no_sentence_names_anything_by_its_id()
 
     def no_node_is_held_twice(self) -> None:
         with self.database.read() as session:
@@ -501,6 +504,12 @@ class Town:
         assert max(taken.values(), default=0) <= 1
         users = {(part.node_id, part.user_id) for part in live}
         assert len(users) == len({part.node_id for part in live}), "two users share a node"
+
+    def no_sentence_names_anything_by_its_id(self) -> None:
+        with self.database.read() as session:
+            columns = (Job.reason, Lease.reason, Node.reason, Wait.reason)
+            said = [text for column in columns for text in session.scalars(select(column))]
+        assert not [text for text in said if ID_OF_SOMETHING.search(text)]
 
     def no_hour_of_a_node_is_charged_twice(self, *, since: datetime) -> None:
         """Walk-ins are not charged here: who gave the hours back still is."""

@@ -421,7 +421,9 @@ def ahead(
 ) -> dict[str, tuple[str, ...] | str]:
     """By job (1, 2, ...), those it waits for; or the failed one because of which it is not to
     run."""
-    members = [Member(str(i), state, code, 600.0) for i, state in enumerate(states, start=1)]
+    members = [
+        Member(str(i), str(i), state, code, 600.0) for i, state in enumerate(states, start=1)
+    ]
     found = turns("agenda_1", members, side_by_side=side_by_side, on_failure=on_failure)
     return {job: turn.called_off_by or turn.ahead for job, turn in found.items()}
 
@@ -455,7 +457,7 @@ def test_a_failure_calls_the_rest_off_where_that_was_asked_for() -> None:
 def test_somebody_who_waits_always_has_the_turn_or_waits_for_one_who_runs(
     states: list[JobState], side_by_side: bool
 ) -> None:
-    members = [Member(str(i), state, "", 60.0) for i, state in enumerate(states)]
+    members = [Member(str(i), str(i), state, "", 60.0) for i, state in enumerate(states)]
     found = turns("a", members, side_by_side=side_by_side, on_failure=OnFailure.GO_ON)
     runs = {m.job_id for m in members if m.state in (J.STARTING, J.RUNNING, J.STOPPING)}
     if found:
