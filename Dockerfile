@@ -4,7 +4,7 @@ FROM python:3.12-slim AS platform
 # A new volume takes over whom its folder in the image belongs to.
 RUN useradd --create-home --uid 10001 trainyard && install -d -o trainyard -m 700 /data /node
 WORKDIR /opt/trainyard
-COPY constraints.txt pyproject.toml README.md ./
+COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY client client
 COPY strategies strategies
 COPY core core

@@ -91,7 +91,7 @@ def client_wheel() -> Wheel:
         if path.is_file() and "__pycache__" not in path.parts
     }
     information = _information(installed.version)
-    for name in ("METADATA", "entry_points.txt"):
+    for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
         files[f"{information}/{name}"] = (installed.read_text(name) or "").encode()
     files[f"{information}/WHEEL"] = TAGS.encode()
     return Wheel(installed.version, files)

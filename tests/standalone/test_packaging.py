@@ -42,6 +42,14 @@ def test_nothing_tells_people_to_install_us_from_an_index() -> None:
     assert len(told.stdout.split()) > 500
 
 
+def test_both_distributions_name_and_carry_their_licence() -> None:
+    for project, folder in ((PLATFORM, ROOT), (CLIENT, ROOT / "client")):
+        assert project["license"] == "Apache-2.0"
+        assert project["license-files"] == ["LICENSE"]
+        assert (folder / "LICENSE").read_text().split()[:2] == ["Apache", "License"]
+    assert (ROOT / "LICENSE").read_bytes() == (ROOT / "client" / "LICENSE").read_bytes()
+
+
 @pytest.fixture(scope="module")
 def platform_wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Names of the files in the platform's wheel."""
@@ -69,3 +77,4 @@ def test_an_installed_copy_has_every_example_policy_agenda_and_page(
     )
     assert "examples/policies/course.yaml" in platform_wheel
     assert set(told.stdout.split()) <= set(platform_wheel)
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in platform_wheel)
