@@ -94,6 +94,12 @@ async def bundle(viewer: Viewer) -> Response:
     return Response(answer.content, media_type="application/json", headers=headers)
 
 
+async def delete(viewer: Viewer) -> Response:
+    """Remove one of one's own from the server."""
+    await viewer.call("DELETE", f"/v1/reports/{viewer.part('sha256')}")
+    return redirect("/reports")
+
+
 def _told(part: ReportJob) -> Told:
     series = {one.key: one for one in part.curves}
     return Told(

@@ -76,6 +76,7 @@ PAGES: list[tuple[str, str, Page]] = [
     ("POST", "/reports", reports.make),
     ("GET", "/reports/{sha256}", reports.show),
     ("GET", "/reports/{sha256}/bundle", reports.bundle),
+    ("POST", "/reports/{sha256}/delete", reports.delete),
     ("GET", "/nodes", nodes.show),
     ("GET", "/nodes/rows", nodes.rows),
     ("POST", "/nodes/{node_id}/{action:str}", nodes.act),

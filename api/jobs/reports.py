@@ -10,9 +10,10 @@ from hashlib import sha256
 from typing import Any
 
 from fastapi import APIRouter, Response
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
+from api.admin import audit
 from api.auth import SignedIn
 from api.identity import Person
 from api.jobs.job_views import attempt_views, find_job, show_job
@@ -42,7 +43,8 @@ from api.watching.downsample import newest_of_each_step
 from api.watching.metric_store import Points
 from api.watching.metrics import series_view
 from core.clock import utc_now
-from core.errors import BadRequest, NotFound
+from core.errors import BadRequest, Conflict, NotFound
+from core.situation import lock_user
 from core.tables.files import Artifact, Checkpoint, Report
 from core.tables.jobs import Attempt, Event, Job, Part
 from core.tables.leases import Lease
@@ -53,6 +55,7 @@ router = APIRouter(prefix="/v1/reports", tags=["reports"])
 CURVES = ("loss", "eval_loss", "grad_norm", "tokens_per_s", "max_active_gib", "lr")
 RESOLUTION = 300
 MOST_EVENTS = 1000
+MAX_REPORTS = 200  # of one person; each may hold the curves of 20 jobs
 
 
 @router.post("", status_code=201, response_model=ReportView, summary="Write a report")
@@ -65,6 +68,7 @@ def make_report(body: NewReport, person: SignedIn, process: ProcessDep) -> Respo
         raise BadRequest("Name jobs in `jobs`, or one lease in `lease`.", param="jobs")
     now = utc_now()
     with process.read() as session:
+        _require_room(session, person)
         lease, jobs = _subject(session, body, person)
         content = ReportContent(
             title=body.title or _title(jobs, lease),
@@ -79,6 +83,8 @@ def make_report(body: NewReport, person: SignedIn, process: ProcessDep) -> Respo
         sha256=digest(text), user_id=person.id, title=content.title, content=text, made_at=now
     )
     with process.write() as (session, _):
+        lock_user(session, person.id)
+        _require_room(session, person)
         session.add(report)
     return _answer(report, 201)
 
@@ -91,7 +97,7 @@ def list_reports(
     query = (
         select(Report.sha256, Report.title, User.name, Report.made_at)
         .join(User, User.id == Report.user_id)
-        .where(Report.user_id == person.id)
+        .where(Report.user_id == person.id, Report.deleted_at.is_(None))
         .order_by(Report.made_at.desc(), Report.sha256)
         .limit(limit + 1)
     )
@@ -127,7 +133,38 @@ def get_report(sha256: PlainText, person: SignedIn, process: ProcessDep) -> Resp
         report = session.get(Report, sha256)
     if report is None or not (report.user_id == person.id or person.is_staff):
         raise NotFound(f"There is no report with the hash {sha256!r}.")
+    if report.deleted_at is not None:
+        raise NotFound(f"This report was deleted on {report.deleted_at:%Y-%m-%d}.")
     return _answer(report, 200)
+
+
+@router.delete("/{sha256}", status_code=204, summary="Delete a report")
+def delete_report(sha256: PlainText, person: SignedIn, process: ProcessDep) -> Response:
+    """One of your own. What it said is gone from here; its hash stays, so whoever was handed a copy
+    can still have it checked."""
+    now = utc_now()
+    with process.write() as (session, _):
+        report = session.get(Report, sha256, with_for_update={"key_share": True})
+        if report is None or report.user_id != person.id:
+            raise NotFound(f"You have no report with the hash {sha256!r}.")
+        if report.deleted_at is None:
+            report.title, report.content, report.deleted_at = "", "", now
+            audit.record(session, person.id, "report.delete", sha256, now=now)
+    return Response(status_code=204)
+
+
+def _require_room(session: Session, person: Person) -> None:
+    kept = session.scalar(
+        select(func.count())
+        .select_from(Report)
+        .where(Report.user_id == person.id, Report.deleted_at.is_(None))
+    )
+    if kept is not None and kept >= MAX_REPORTS:
+        raise Conflict(
+            f"You have {kept} reports; at most {MAX_REPORTS} are kept. Delete one that you no "
+            "longer need.",
+            code="too_many_reports",
+        )
 
 
 def _is_after(session: Session, sha256: str, person: Person) -> ColumnElement[bool]:

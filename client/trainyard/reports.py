@@ -31,6 +31,10 @@ class Reports:
         """The report with this hash."""
         return decode(Report, self._connection.get(f"/v1/reports/{segment(sha256)}"))
 
+    def delete(self, sha256: str) -> None:
+        """Delete one of your own. Copies of it can still be checked."""
+        self._connection.delete(f"/v1/reports/{segment(sha256)}")
+
     def document(self, sha256: str) -> str:
         """The same as JSON text: what is handed in and checked."""
         return self._connection.text(f"/v1/reports/{segment(sha256)}")

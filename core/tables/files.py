@@ -108,7 +108,11 @@ class Artifact(Base):
 
 
 class Report(Base):
-    """What was said about some jobs at one moment; never changed, named by its own hash."""
+    """What was said about some jobs at one moment; never changed, named by its own hash.
+
+    Of one that its owner has deleted the hash stays, and nothing else that it said: what was handed
+    in can still be checked.
+    """
 
     __tablename__ = "reports"
     __table_args__ = (Index("ix_reports_user_id_made_at", "user_id", "made_at"),)
@@ -118,5 +122,7 @@ class Report(Base):
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
     title: Mapped[str]
     content: Mapped[str]
-    """`api.jobs.report_schemas.ReportContent` as canonical JSON: sorted keys, no spaces, UTF-8."""
+    """`api.jobs.report_schemas.ReportContent` as canonical JSON: sorted keys, no spaces, UTF-8.
+    Empty once it is deleted."""
     made_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None] = mapped_column(default=None)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from api.jobs.reports import MAX_REPORTS
 from core.clock import utc_now
 from core.tables.files import Report
 from tests.api.conftest import World
@@ -70,6 +71,48 @@ def test_whoever_holds_a_report_can_have_it_checked(world: World, trained: str) 
         "/v1/reports/check", json={**report, "sha256": changed["sha256"]}
     ).json()
     assert (forged["intact"], forged["known"], forged["made_by"]) == (True, False, None)
+
+
+def test_a_deleted_report_is_gone_and_a_copy_of_it_can_still_be_checked(
+    world: World, trained: str
+) -> None:
+    report = written(world, jobs=[trained], title="Homework 4")
+    address = f"/v1/reports/{report['sha256']}"
+    assert world.bob.delete(address).status_code == 404
+    assert world.staff.delete(address).status_code == 404
+    assert world.ann.delete(address).status_code == 204
+    assert world.ann.delete(address).status_code == 204
+    gone = world.ann.get(address)
+    assert (gone.status_code, "was deleted on" in gone.json()["detail"]) == (404, True)
+    assert world.ann.get("/v1/reports").json()["data"] == []
+    with world.database.read() as session:
+        assert session.get_one(Report, report["sha256"]).content == ""
+    checked = world.staff.post("/v1/reports/check", json=report).json()
+    assert (checked["intact"], checked["known"], checked["made_by"]) == (True, True, "ann")
+    [entry] = world.staff.get("/v1/admin/audit?action=report.delete").json()["data"]
+    assert (entry["actor_name"], entry["subject"]) == ("ann", report["sha256"])
+
+
+def test_nobody_keeps_more_reports_than_the_limit(world: World) -> None:
+    job_id = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
+    first = written(world, jobs=[job_id])
+    with world.database.write() as session:
+        mine = session.get_one(Report, first["sha256"])
+        for number in range(MAX_REPORTS - 1):
+            session.add(
+                Report(
+                    sha256=f"{number:064x}",
+                    user_id=mine.user_id,
+                    title="",
+                    content="{}",
+                    made_at=mine.made_at,
+                )
+            )
+    refused = world.ann.post("/v1/reports", json={"jobs": [job_id]})
+    assert (refused.status_code, refused.json()["code"]) == (409, "too_many_reports")
+    assert f"You have {MAX_REPORTS} reports" in refused.json()["detail"]
+    assert world.ann.delete(f"/v1/reports/{first['sha256']}").status_code == 204
+    written(world, jobs=[job_id])
 
 
 def test_it_stays_as_it_was_told_when_the_job_goes_on(world: World) -> None:

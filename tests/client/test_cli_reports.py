@@ -51,6 +51,13 @@ def test_the_json_of_a_lease_is_saved_and_checked(
     assert json.loads(sent.body) == d.REPORT
 
 
+def test_one_is_deleted_by_its_hash(server: FakeServer, run: Run) -> None:
+    server.answer(f"DELETE /v1/reports/{SHA256}", Answer(204, b""))
+    shown = run("reports", "delete", SHA256)
+    assert (shown.exit_code, shown.stdout.strip()) == (0, f"Deleted {SHA256}.")
+    assert len(server.of(f"DELETE /v1/reports/{SHA256}")) == 1
+
+
 @pytest.mark.parametrize("wrong", [{"intact": False}, {"known": False}])
 def test_what_is_not_genuine_exits_with_1(
     server: FakeServer, run: Run, tmp_path: Path, wrong: dict[str, Any]

@@ -109,3 +109,12 @@ def test_the_list_names_each_by_its_hash(api: FakeApi, page: TestClient) -> None
     text = page.get("/reports").text
     assert f'href="/reports/{SHA}"' in text
     assert "<script>alert" not in text
+
+
+def test_a_report_is_deleted_from_the_list(api: FakeApi, page: TestClient) -> None:
+    line = ReportLine(sha256=SHA, title="Homework", user="ada", made_at=NOW)
+    api.put("/v1/reports", [line])
+    assert f'action="/reports/{SHA}/delete"' in page.get("/reports").text
+    api.put(f"/v1/reports/{SHA}", None, method="DELETE")
+    answer = page.post(f"/reports/{SHA}/delete", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/reports")

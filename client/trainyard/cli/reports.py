@@ -68,6 +68,20 @@ def list_reports(
     )
 
 
+@app.command("delete")
+def delete(
+    sha256: Annotated[str, typer.Argument(metavar="SHA-256", help="As `reports list` shows it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Delete one of your own. Copies of it can still be checked."""
+    with connect() as client:
+        client.reports.delete(sha256)
+    if as_json:
+        print_json({"report": sha256, "deleted": True})
+    else:
+        say(f"Deleted {sha256}.")
+
+
 @app.command("check")
 def check(
     file: Annotated[Path, typer.Argument(help="The JSON of a report, as it was handed in.")],
