@@ -11,114 +11,197 @@ from enum import StrEnum
 from typing import Any
 
 
-class JobState(StrEnum):
-    """What a job is doing, as its owner sees it."""
+class Explained(StrEnum):
+    """A closed set of words, each defined with its meaning."""
 
-    QUEUED = "queued"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    PAUSED = "paused"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
+    _value_: str
+    meaning: str
+    """A sentence or two: when a thing is in this state, or when this word is used."""
 
-
-class AttemptState(StrEnum):
-    """Where one try at running a job stands on its node."""
-
-    ASSIGNED = "assigned"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    EXITED = "exited"
+    def __new__(cls, word: str, meaning: str = "") -> "Explained":
+        """Make the member `word`; `meaning` is printed in the documentation."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.meaning = meaning
+        return member
 
 
-class LeaseState(StrEnum):
-    """Where the exclusive use of a node stands."""
+class JobState(Explained):
+    """State of a job, as its owner sees it."""
 
-    BOOKED = "booked"
-    ACTIVE = "active"
-    ENDING = "ending"
-    ENDED = "ended"
-    CANCELLED = "cancelled"
-
-
-class NodeState(StrEnum):
-    """What an administrator, or a failed clean check, has made of a node."""
-
-    PENDING = "pending"
-    READY = "ready"
-    DRAINING = "draining"
-    MAINTENANCE = "maintenance"
-    DIRTY = "dirty"
-    QUARANTINED = "quarantined"
-    RETIRED = "retired"
+    QUEUED = "queued", "Waits for a lease and a node. Its reason says what it waits for."
+    STARTING = "starting", "Has an attempt on its nodes that has not made its first step."
+    RUNNING = "running", "Trains: its attempt has made a step."
+    STOPPING = "stopping", "Was asked to stop; its ranks save a checkpoint and end."
+    PAUSED = "paused", "Keeps its checkpoints and waits until its owner resumes it."
+    SUCCEEDED = "succeeded", "Finished its steps, and its last checkpoint is in the store."
+    FAILED = "failed", "Ended without a result and is not tried again by itself."
+    CANCELLED = "cancelled", "Was given up by its owner, by staff, or by its agenda."
 
 
-class Outcome(StrEnum):
-    """Why an attempt exited."""
+class AttemptState(Explained):
+    """State of one try at running a job on its nodes."""
 
-    SUCCEEDED = "succeeded"
-    USER_ERROR = "user_error"
-    DIVERGED = "diverged"
-    OUT_OF_MEMORY = "out_of_memory"
-    BAD_DATA = "bad_data"
-    BAD_CHECKPOINT = "bad_checkpoint"
-    START_FAILED = "start_failed"
-    STALLED = "stalled"
-    KILLED = "killed"
-    TIME_LIMIT = "time_limit"
-    NODE_LOST = "node_lost"
-    SHIM_LOST = "shim_lost"
-    PREEMPTED = "preempted"
-    LEASE_ENDED = "lease_ended"
-    PAUSED = "paused"
-    CANCELLED = "cancelled"
+    ASSIGNED = "assigned", "Has nodes and slots; not all of its nodes have taken it up."
+    STARTING = "starting", "Every node has taken it up and prepares its ranks."
+    RUNNING = "running", "Has made a step."
+    STOPPING = "stopping", "Was asked to stop; its ranks save a checkpoint and end."
+    EXITED = "exited", "Is over on every node. Its outcome says why."
 
 
-class Desired(StrEnum):
-    """What the owner wants of a job."""
+class LeaseState(Explained):
+    """State of the exclusive use of a node for some hours."""
 
-    RUN = "run"
-    PAUSE = "pause"
-    CANCEL = "cancel"
+    BOOKED = "booked", "Holds hours that have not begun, or whose node is not ready yet."
+    ACTIVE = "active", "The node is its owner's: jobs may start in it."
+    ENDING = "ending", "Nothing starts in it any more; its jobs save and stop, the node is cleaned."
+    ENDED = "ended", "Is over; its hours and its node are free."
+    CANCELLED = "cancelled", "Was given back or taken back before it began."
+
+
+class NodeState(Explained):
+    """State of a node, set by an administrator, by the node's clean check, or by both."""
+
+    PENDING = "pending", "Enrolled, but never heard from."
+    READY = "ready", "Takes leases and jobs."
+    DRAINING = "draining", "Takes no new lease; what runs on it goes on to its end."
+    MAINTENANCE = "maintenance", "Out of service for staff, with nothing running on it."
+    DIRTY = "dirty", (
+        "A lease on it ended without proof that its processes and files are gone. It takes no "
+        "lease until it reports itself clean."
+    )
+    QUARANTINED = "quarantined", "Taken out of service by staff at once, because it is not trusted."
+    RETIRED = "retired", "Gone for good; its token is revoked."
+
+
+class Outcome(Explained):
+    """The reason why an attempt exited."""
+
+    SUCCEEDED = "succeeded", "The training finished its steps, or the program ended with 0."
+    USER_ERROR = "user_error", (
+        "The program failed by an exception, an exit code or a crash of its own, or did what it "
+        "may not."
+    )
+    DIVERGED = "diverged", "The loss became NaN or infinite, or left the bound that was set for it."
+    OUT_OF_MEMORY = "out_of_memory", "A GPU or the machine had no more memory for it."
+    BAD_DATA = "bad_data", "The dataset or the tokenizer can't be used as the spec asks."
+    BAD_CHECKPOINT = "bad_checkpoint", "The checkpoint to start from is damaged or does not fit."
+    START_FAILED = "start_failed", (
+        "The node could not start it: the disk, the store, a port, the preflight or the equipment "
+        "failed, or no node took it up in time."
+    )
+    STALLED = "stalled", "A rank stopped answering its peers, made no step, or did not end."
+    KILLED = "killed", "Something other than Trainyard killed a rank or its launcher."
+    TIME_LIMIT = "time_limit", "Its wall time was used up."
+    NODE_LOST = "node_lost", "The node was restarted under it, or was given up."
+    SHIM_LOST = "shim_lost", "The process that watched over it on the node is gone."
+    PREEMPTED = "preempted", "The platform, or its owner, took its nodes away; it goes on later."
+    LEASE_ENDED = "lease_ended", "Its lease was over; it goes on in the next one."
+    PAUSED = "paused", "Its owner or staff paused it."
+    CANCELLED = "cancelled", "Its owner or staff cancelled it."
+
+
+class Desired(Explained):
+    """The owner's wish for a job."""
+
+    RUN = "run", "Run it until it has finished."
+    PAUSE = "pause", "Stop it with a checkpoint and keep it."
+    CANCEL = "cancel", "Stop it for good."
 
 
 J, A, L, N = JobState, AttemptState, LeaseState, NodeState
 
-JOB_EDGES: dict[JobState, tuple[JobState, ...]] = {
-    J.QUEUED: (J.STARTING, J.PAUSED, J.CANCELLED),
-    J.PAUSED: (J.QUEUED, J.CANCELLED),
-    J.STARTING: (J.RUNNING, J.STOPPING, J.QUEUED, J.FAILED),
-    J.RUNNING: (J.STOPPING, J.SUCCEEDED, J.FAILED, J.QUEUED),
-    J.STOPPING: (J.QUEUED, J.PAUSED, J.CANCELLED, J.FAILED, J.SUCCEEDED),
-    J.SUCCEEDED: (),
-    J.FAILED: (),
-    J.CANCELLED: (),
+# State -> next state -> the event that leads there.
+JOB_EDGES: dict[JobState, dict[JobState, str]] = {
+    J.QUEUED: {
+        J.STARTING: "the scheduler assigns an attempt to nodes",
+        J.PAUSED: "its owner pauses it, or it was stopped too often before a first checkpoint",
+        J.CANCELLED: "its owner, staff or its agenda cancels it",
+    },
+    J.PAUSED: {
+        J.QUEUED: "its owner resumes it; it joins the end of the queue",
+        J.CANCELLED: "its owner or staff cancels it",
+    },
+    J.STARTING: {
+        J.RUNNING: "the first step is reported",
+        J.STOPPING: "it is asked to stop, or it has ended on one of its nodes",
+        J.QUEUED: "the attempt exited and is retried",
+        J.FAILED: "the attempt exited and is not retried",
+    },
+    J.RUNNING: {
+        J.STOPPING: "it is asked to stop, or it has failed on one of its nodes",
+        J.SUCCEEDED: "the attempt exited with `succeeded`",
+        J.FAILED: "the attempt exited and is not retried",
+        J.QUEUED: "the attempt exited and is retried",
+    },
+    J.STOPPING: {
+        J.QUEUED: "the attempt exited; the job goes on later",
+        J.PAUSED: "the attempt exited; its owner wants a pause",
+        J.CANCELLED: "the attempt exited; its owner wants no more",
+        J.FAILED: "the attempt exited and is not retried, or its wall time is used up",
+        J.SUCCEEDED: "the attempt finished before it was told to stop",
+    },
+    J.SUCCEEDED: {},
+    J.FAILED: {},
+    J.CANCELLED: {},
 }
-ATTEMPT_EDGES: dict[AttemptState, tuple[AttemptState, ...]] = {
-    A.ASSIGNED: (A.STARTING, A.STOPPING, A.EXITED),
-    A.STARTING: (A.RUNNING, A.STOPPING, A.EXITED),
-    A.RUNNING: (A.STOPPING, A.EXITED),
-    A.STOPPING: (A.EXITED,),
-    A.EXITED: (),
+ATTEMPT_EDGES: dict[AttemptState, dict[AttemptState, str]] = {
+    A.ASSIGNED: {
+        A.STARTING: "every node has taken it up",
+        A.STOPPING: "its job is asked to stop",
+        A.EXITED: "it ended, or no node took it up in time",
+    },
+    A.STARTING: {
+        A.RUNNING: "the first step is reported",
+        A.STOPPING: "its job is asked to stop, or it has ended on one of its nodes",
+        A.EXITED: "it ended on every node",
+    },
+    A.RUNNING: {
+        A.STOPPING: "its job is asked to stop, or it has failed on one of its nodes",
+        A.EXITED: "it ended on every node",
+    },
+    A.STOPPING: {A.EXITED: "it ended on every node"},
+    A.EXITED: {},
 }
-LEASE_EDGES: dict[LeaseState, tuple[LeaseState, ...]] = {
-    L.BOOKED: (L.ACTIVE, L.CANCELLED),
-    L.ACTIVE: (L.ENDING,),
-    L.ENDING: (L.ENDED,),
-    L.ENDED: (),
-    L.CANCELLED: (),
+LEASE_EDGES: dict[LeaseState, dict[LeaseState, str]] = {
+    L.BOOKED: {
+        L.ACTIVE: "its time has come and its node is ready and clean",
+        L.CANCELLED: "its owner gives it back, or staff, a fault or a clean-up takes it",
+    },
+    L.ACTIVE: {L.ENDING: "its usable end has come, or it is given or taken back"},
+    L.ENDING: {L.ENDED: "its node reports itself clean, or its hold is over"},
+    L.ENDED: {},
+    L.CANCELLED: {},
 }
-NODE_EDGES: dict[NodeState, tuple[NodeState, ...]] = {
-    N.PENDING: (N.READY, N.RETIRED),
-    N.READY: (N.DRAINING, N.DIRTY, N.QUARANTINED, N.RETIRED),
-    N.DRAINING: (N.READY, N.MAINTENANCE, N.DIRTY, N.QUARANTINED, N.RETIRED),
-    N.MAINTENANCE: (N.READY, N.RETIRED),
-    N.DIRTY: (N.READY, N.QUARANTINED, N.RETIRED),
-    N.QUARANTINED: (N.READY, N.RETIRED),
-    N.RETIRED: (),
+NODE_EDGES: dict[NodeState, dict[NodeState, str]] = {
+    N.PENDING: {N.READY: "the first heartbeat arrives", N.RETIRED: "an administrator retires it"},
+    N.READY: {
+        N.DRAINING: "staff drain it",
+        N.DIRTY: "a lease ended without proof that the node is clean",
+        N.QUARANTINED: "staff take it out of service",
+        N.RETIRED: "an administrator retires it",
+    },
+    N.DRAINING: {
+        N.READY: "staff put it back to work",
+        N.MAINTENANCE: "nothing runs on it any more",
+        N.DIRTY: "a lease ended without proof that the node is clean",
+        N.QUARANTINED: "staff take it out of service",
+        N.RETIRED: "an administrator retires it",
+    },
+    N.MAINTENANCE: {
+        N.READY: "staff put it back to work",
+        N.RETIRED: "an administrator retires it",
+    },
+    N.DIRTY: {
+        N.READY: "it reports itself clean, or staff put it back to work",
+        N.QUARANTINED: "staff take it out of service",
+        N.RETIRED: "an administrator retires it",
+    },
+    N.QUARANTINED: {
+        N.READY: "staff put it back to work",
+        N.RETIRED: "an administrator retires it",
+    },
+    N.RETIRED: {},
 }
 
 LIVE_JOB = (J.STARTING, J.RUNNING, J.STOPPING)  # an attempt of it is on a node, or about to be
@@ -140,13 +223,13 @@ INFRASTRUCTURE = (
 MAX_INFRASTRUCTURE_FAILURES = 3
 
 
-def sources(edges: Mapping[Any, tuple[Any, ...]], target: StrEnum) -> tuple[StrEnum, ...]:
-    """The states from which an edge leads to `target`."""
+def sources(edges: Mapping[Any, Mapping[Any, str]], target: StrEnum) -> tuple[StrEnum, ...]:
+    """Return the states from which an edge leads to `target`."""
     return tuple(state for state, targets in edges.items() if target in targets)
 
 
 def job_after(outcome: Outcome, desired: Desired, infrastructure_failures: int) -> JobState:
-    """What becomes of a job whose attempt exited with `outcome`.
+    """Return the next state of a job whose attempt exited with `outcome`.
 
     `infrastructure_failures` counts the earlier ones of this job. A wish to cancel or to pause wins
     over a retry, never over a finished training.
@@ -162,7 +245,7 @@ def job_after(outcome: Outcome, desired: Desired, infrastructure_failures: int) 
 
 
 def as_markdown() -> str:
-    """The tables of `docs/states.md`."""
+    """Render `docs/states.md`: meanings, edges with their events, and outcomes."""
     lines = ["# States", "", "Printed by `python -m core.states`; a test compares the two.", ""]
     for name, edges in (
         ("Job", JOB_EDGES),
@@ -170,12 +253,17 @@ def as_markdown() -> str:
         ("Lease", LEASE_EDGES),
         ("Node", NODE_EDGES),
     ):
-        lines += [f"## {name}", "", "| state | goes to |", "|---|---|"]
+        lines += [f"## {name}", "", "| state | meaning |", "|---|---|"]
+        lines += [f"| `{state}` | {state.meaning} |" for state in edges]
+        lines += ["", "| from | to | when |", "|---|---|---|"]
         for state, targets in edges.items():
-            lines.append(f"| `{state}` | {', '.join(f'`{t}`' for t in targets) or '(final)'} |")
-        lines.append("")
-    lines += ["## What an attempt's outcome makes of its job", ""]
-    lines += ["| outcome | next state of the job |", "|---|---|"]
+            lines += [f"| `{state}` | `{target}` | {when} |" for target, when in targets.items()]
+        final = ", ".join(f"`{state}`" for state, targets in edges.items() if not targets)
+        lines += ["", f"Final: {final}.", ""]
+    lines += ["## The wish of a job's owner", "", "| wish | meaning |", "|---|---|"]
+    lines += [f"| `{desired}` | {desired.meaning} |" for desired in Desired]
+    lines += ["", "## Outcomes of an attempt", "", "| outcome | meaning | next state of the job |"]
+    lines += ["|---|---|---|"]
     for outcome in Outcome:
         first = job_after(outcome, Desired.RUN, 0)
         last = job_after(outcome, Desired.RUN, MAX_INFRASTRUCTURE_FAILURES)
@@ -184,7 +272,7 @@ def as_markdown() -> str:
             if first is last
             else (f"`{first}`, after {MAX_INFRASTRUCTURE_FAILURES} such failures `{last}`")
         )
-        lines.append(f"| `{outcome}` | {after} |")
+        lines.append(f"| `{outcome}` | {outcome.meaning} | {after} |")
     return "\n".join(lines) + "\n"
 
 

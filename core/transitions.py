@@ -21,7 +21,7 @@ from core.tables.nodes import Node
 
 Stateful = Job | Attempt | Lease | Node
 
-EDGES: dict[type[Stateful], Mapping[Any, tuple[Any, ...]]] = {
+EDGES: dict[type[Stateful], Mapping[Any, Mapping[Any, str]]] = {
     Job: JOB_EDGES,
     Attempt: ATTEMPT_EDGES,
     Lease: LEASE_EDGES,

@@ -71,7 +71,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("edges", "expected", "before", "after"), PAIRS)
 def test_every_pair_of_states_has_an_edge_or_none_as_designed(
-    edges: dict[StrEnum, tuple[StrEnum, ...]],
+    edges: dict[StrEnum, dict[StrEnum, str]],
     expected: dict[str, str],
     before: StrEnum,
     after: StrEnum,
