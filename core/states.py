@@ -66,10 +66,7 @@ class NodeState(Explained):
     READY = "ready", "Takes leases and jobs."
     DRAINING = "draining", "Takes no new lease; what runs on it goes on to its end."
     MAINTENANCE = "maintenance", "Out of service for staff, with nothing running on it."
-    DIRTY = "dirty", (
-        "A lease on it ended without proof that its processes and files are gone. It takes no "
-        "lease until it reports itself clean."
-    )
+    DIRTY = "dirty", "Has not proved itself clean after a lease; takes none until it does."
     QUARANTINED = "quarantined", "Taken out of service by staff at once, because it is not trusted."
     RETIRED = "retired", "Gone for good; its token is revoked."
 
@@ -78,17 +75,14 @@ class Outcome(Explained):
     """The reason why an attempt exited."""
 
     SUCCEEDED = "succeeded", "The training finished its steps, or the program ended with 0."
-    USER_ERROR = "user_error", (
-        "The program failed by an exception, an exit code or a crash of its own, or did what it "
-        "may not."
-    )
+    USER_ERROR = "user_error", "The program failed or crashed by itself, or broke a limit."
     DIVERGED = "diverged", "The loss became NaN or infinite, or left the bound that was set for it."
     OUT_OF_MEMORY = "out_of_memory", "A GPU or the machine had no more memory for it."
     BAD_DATA = "bad_data", "The dataset or the tokenizer can't be used as the spec asks."
     BAD_CHECKPOINT = "bad_checkpoint", "The checkpoint to start from is damaged or does not fit."
-    START_FAILED = "start_failed", (
-        "The node could not start it: the disk, the store, a port, the preflight or the equipment "
-        "failed, or no node took it up in time."
+    START_FAILED = (
+        "start_failed",
+        "Disk, store, port, preflight or equipment failed, or no node came.",
     )
     STALLED = "stalled", "A rank stopped answering its peers, made no step, or did not end."
     KILLED = "killed", "Something other than Trainyard killed a rank or its launcher."
