@@ -7,12 +7,14 @@ from datetime import datetime
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
+from dashboard.said_once import forget, redirect_saying, said_to
 from dashboard.viewer import Refused, Viewer
 from trainyard.decoding import decode
 from trainyard.people_views import Session
 from trainyard.views import Link, NewToken, Token
 
 ANSWERED = (400, 403, 409, 422, 429)
+PAGE = "/account"
 SCOPES = {
     "read": "look at what is yours",
     "jobs": "submit and steer jobs, upload and delete files",
@@ -35,7 +37,7 @@ async def show(viewer: Viewer) -> Response:
 
 
 async def make_token(viewer: Viewer) -> Response:
-    """A fresh token; its secret is in this one answer and nowhere else."""
+    """A fresh token; the page that follows shows its secret once."""
     sent = await viewer.form_fields()
     fields = dict(sent)
     days = fields.get("expires_in_days", "")
@@ -50,25 +52,28 @@ async def make_token(viewer: Viewer) -> Response:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused=refused, name=body["name"], scopes=body["scopes"])
-    return await _page(viewer, made=decode(NewToken, answer.json()))
+    made = decode(NewToken, answer.json())
+    return redirect_saying(viewer, PAGE, token=made.name, secret=made.secret)
 
 
 async def make_link(viewer: Viewer) -> Response:
     """A link that signs the viewer in elsewhere, once."""
     answer = await viewer.call("POST", "/v1/me/login-link")
-    return await _page(viewer, link=decode(Link, answer.json()))
+    link = decode(Link, answer.json())
+    ends = link.expires_at.isoformat()
+    return redirect_saying(viewer, PAGE, link=link.url, link_ends=ends)
 
 
 async def revoke_token(viewer: Viewer) -> Response:
     """The token stops working at once."""
     await viewer.call("DELETE", f"/v1/tokens/{viewer.part('token_id')}")
-    return redirect("/account")
+    return redirect(PAGE)
 
 
 async def end_session(viewer: Viewer) -> Response:
     """Whoever uses it is signed out at once."""
     await viewer.call("DELETE", f"/v1/sessions/{viewer.part('session_id')}")
-    return redirect("/account")
+    return redirect(PAGE)
 
 
 async def set_zone(viewer: Viewer) -> Response:
@@ -86,7 +91,7 @@ async def choose(viewer: Viewer) -> Response:
 
 
 async def set_webhook(viewer: Viewer) -> Response:
-    """Where signed notices are posted; the secret that signs them is in this one answer."""
+    """Where signed notices are posted; the page that follows shows the secret once."""
     url = (await viewer.form()).get("url", "").strip()
     try:
         answer = await viewer.call("PUT", "/v1/me/webhook", json={"url": url})
@@ -94,19 +99,19 @@ async def set_webhook(viewer: Viewer) -> Response:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused=refused)
-    return await _page(viewer, hook_secret=str(answer.json()["secret"]))
+    return redirect_saying(viewer, PAGE, hook_secret=str(answer.json()["secret"]))
 
 
 async def forget_webhook(viewer: Viewer) -> Response:
     """Nothing is posted any more."""
     await viewer.call("DELETE", "/v1/me/webhook")
-    return redirect("/account")
+    return redirect(PAGE)
 
 
 async def revoke_feed(viewer: Viewer) -> Response:
     """The address of a calendar feed answers no more."""
     await viewer.call("DELETE", f"/v1/calendars/{viewer.part('feed_id')}")
-    return redirect("/account")
+    return redirect(PAGE)
 
 
 async def send_test(viewer: Viewer) -> Response:
@@ -125,19 +130,15 @@ async def _changed(
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused=refused)
-    return await _page(viewer, done=done)
+    return redirect_saying(viewer, PAGE, done=done)
 
 
 async def _page(
     viewer: Viewer,
     *,
-    made: NewToken | None = None,
-    link: Link | None = None,
     refused: Refused | None = None,
     name: object = "",
     scopes: object = ("read",),
-    hook_secret: str = "",
-    done: str = "",
 ) -> Response:
     me, (tokens, _), (sessions, _), choices, notices, feeds = await asyncio.gather(
         viewer.me(),
@@ -148,6 +149,7 @@ async def _page(
         viewer.call("GET", "/v1/calendars"),
     )
     client = await viewer.call("GET", "/v1/client")
+    said = said_to(viewer) if refused is None else {}
     context = {
         "me": me,
         "section": "account",
@@ -155,8 +157,8 @@ async def _page(
         "sessions": sessions,
         "scopes": SCOPES,
         "chosen": scopes,
-        "made": made,
-        "link": link,
+        "said": said,
+        "link_ends": datetime.fromisoformat(said["link_ends"]) if "link_ends" in said else None,
         "refused": refused,
         "name": name,
         "choices": choices.json(),
@@ -169,9 +171,8 @@ async def _page(
             for one in feeds.json()["data"]
         ],
         "client": client.json(),
-        "hook_secret": hook_secret,
-        "done": done,
         "channels": CHANNELS,
         "families": NOTICE_FAMILY,
     }
-    return render("account.html", context, status=refused.status if refused else 200)
+    response = render("account.html", context, status=refused.status if refused else 200)
+    return response if refused else forget(viewer, response)

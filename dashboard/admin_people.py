@@ -5,6 +5,7 @@ import asyncio
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
+from dashboard.said_once import forget, redirect_saying, said_to
 from dashboard.viewer import Refused, Viewer
 from trainyard.decoding import decode
 from trainyard.people_views import Invite, Lab, NewInvite
@@ -12,6 +13,7 @@ from trainyard.views import Link, User
 
 ANSWERED = (400, 403, 404, 409, 422)
 LIMIT = 50
+PAGE = "/admin/people"
 
 
 async def show(viewer: Viewer) -> Response:
@@ -29,7 +31,8 @@ async def invite(viewer: Viewer) -> Response:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused=refused)
-    return await _page(viewer, made=decode(NewInvite, answer.json()).url, made_for="An invitation")
+    made = decode(NewInvite, answer.json()).url
+    return redirect_saying(viewer, PAGE, made=made, made_for="An invitation")
 
 
 async def act(viewer: Viewer) -> Response:
@@ -44,7 +47,7 @@ async def act(viewer: Viewer) -> Response:
         if action == "password":
             answer = await viewer.call("POST", f"/v1/users/{user_id}/password-link")
             link = decode(Link, answer.json())
-            return await _page(viewer, made=link.url, made_for="A link to set a password")
+            return redirect_saying(viewer, PAGE, made=link.url, made_for="A link to set a password")
         if action not in changes:
             return Response("There is no such action.", status_code=404, media_type="text/plain")
         await viewer.call("PATCH", f"/v1/users/{user_id}", json=changes[action])
@@ -52,12 +55,10 @@ async def act(viewer: Viewer) -> Response:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused=refused)
-    return redirect("/admin/people")
+    return redirect(PAGE)
 
 
-async def _page(
-    viewer: Viewer, *, refused: Refused | None = None, made: str = "", made_for: str = ""
-) -> Response:
+async def _page(viewer: Viewer, *, refused: Refused | None = None) -> Response:
     after = viewer.query("after")
     me, (users, has_more), (labs, _), (invites, _) = await asyncio.gather(
         viewer.me(),
@@ -78,7 +79,7 @@ async def _page(
         },
         "invites": [invite for invite in invites if invite.state == "open"],
         "refused": refused,
-        "made": made,
-        "made_for": made_for,
+        "said": {} if refused else said_to(viewer),
     }
-    return render("admin_people.html", context, status=refused.status if refused else 200)
+    response = render("admin_people.html", context, status=refused.status if refused else 200)
+    return response if refused else forget(viewer, response)

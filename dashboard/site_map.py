@@ -1,6 +1,6 @@
 """Every address of the dashboard and what answers it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from urllib.parse import quote
 
 from fastapi import APIRouter
@@ -117,12 +117,33 @@ PAGES: list[tuple[str, str, Page]] = [
 
 def create(app: ASGIApp) -> APIRouter:
     """The dashboard's routes. They ask `app`, in process, what the viewer's session may know."""
-    routes = [
-        Route(path, _answering(app, page), methods=[method], include_in_schema=False)
-        for method, path, page in PAGES
-    ]
+    pages = {path for method, path, _ in PAGES if method == "GET"}
+    routes = []
+    for method, path, page in PAGES:
+        answer = _answering(app, page)
+        routes.append(Route(path, answer, methods=[method], include_in_schema=False))
+        if steps := _steps_to_a_page(path, pages):
+            back = _going_back(steps)
+            routes.append(Route(path, back, methods=["GET"], include_in_schema=False))
     static = Route("/static/{path:path}", static_files.answer, include_in_schema=False)
     return APIRouter(routes=[*routes, static])
+
+
+def _steps_to_a_page(path: str, pages: Collection[str]) -> int:
+    """How many parts of a form's address are left out for the page that it stands on."""
+    steps = 0
+    while path and path not in pages:
+        path, steps = path.rpartition("/")[0], steps + 1
+    return steps if path else 0
+
+
+def _going_back(steps: int) -> Callable[[Request], Awaitable[Response]]:
+    """Whoever opens the address of a form again comes to the page that the form stands on."""
+
+    async def answer(request: Request) -> Response:
+        return redirect(request.url.path.rsplit("/", steps)[0])
+
+    return answer
 
 
 def nothing_here(app: ASGIApp) -> Callable[[Request], Awaitable[Response]]:

@@ -69,7 +69,7 @@ def browser_of(api: FakeApi) -> Iterator[Callable[..., TestClient]]:
         )
         client.headers.update({"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:8471"})
         if cookie:
-            client.headers["cookie"] = cookie
+            client.cookies.set(*cookie.split("=", 1))
         opened.append(client)
         return client
 

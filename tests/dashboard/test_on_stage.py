@@ -607,6 +607,8 @@ def test_people_are_invited_and_change_how_they_are_told(stage: Stage, page: Pag
     page.fill("#email", "new@example.org")
     page.click("text=Make a link")
     assert "/invite" in page.input_value("[aria-label='The link']")
+    page.reload()
+    assert page.locator("[aria-label='The link']").count() == 0  # nor is another one made
     assert page.locator("td, th", has_text="new@example.org").count() == 1
     page.goto("/account")
     page.select_option("#every", "digest")

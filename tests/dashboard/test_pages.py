@@ -325,7 +325,7 @@ def test_a_job_of_nobody_is_a_page_that_says_so(api: FakeApi, page: TestClient) 
 
 @pytest.mark.parametrize("job_id", ["%2e%2e%2fme", "a%3fb", "%00", "..%2f..%2fnodes"])
 def test_an_id_cannot_name_another_address(api: FakeApi, page: TestClient, job_id: str) -> None:
-    assert page.get(f"/jobs/{job_id}").status_code in (404, 405)
+    assert page.get(f"/jobs/{job_id}").status_code in (303, 404, 405)
     asked = {call.path for call in api.calls} - {"/v1/me"}
     assert all(path.startswith("/v1/jobs/") for path in asked)
 
@@ -521,8 +521,10 @@ def test_a_new_token_is_shown_once(full: FakeApi, page: TestClient) -> None:
     full.put("/v1/tokens", made, method="POST")
     form = {"name": "laptop", "scope": ["read", "jobs"], "expires_in_days": "30"}
     answer = page.post("/account/tokens", data=form)
-    assert "ty_only_now" in answer.text
-    assert answer.headers["cache-control"] == "no-store"
+    assert (answer.status_code, answer.headers["location"]) == (303, "/account")
+    shown = page.get("/account")
+    assert "ty_only_now" in shown.text
+    assert shown.headers["cache-control"] == "no-store"
     sent = b'{"name":"laptop","scopes":["read","jobs"],"expires_in_days":30}'
     assert full.sent("POST", "/v1/tokens").body == sent
     assert "ty_only_now" not in page.get("/account").text
@@ -531,7 +533,38 @@ def test_a_new_token_is_shown_once(full: FakeApi, page: TestClient) -> None:
 def test_a_link_for_another_device_is_shown_to_its_owner(full: FakeApi, page: TestClient) -> None:
     made = LinkView(url="http://x/login?link=ty_once", secret="ty_once", expires_at=NOW)
     full.put("/v1/me/login-link", made, method="POST")
-    assert 'value="http://x/login?link=ty_once"' in page.post("/account/login-link").text
+    assert page.post("/account/login-link").headers["location"] == "/account"
+    assert 'value="http://x/login?link=ty_once"' in page.get("/account").text
+    assert "ty_once" not in page.get("/account").text
+
+
+def test_nobody_else_puts_words_onto_a_page(full: FakeApi, page: TestClient) -> None:
+    full.put("/v1/me/notifications/test", None, method="POST")
+    page.post("/account/notifications/test", data={"channel": "mail"})
+    text = page.cookies["trainyard_said"].partition(".")[0].strip('"')
+    assert "A test is on its way" in page.get("/account").text
+    page.cookies.set("trainyard_said", f"{text}.forged", path="/account")
+    assert "A test is on its way" not in page.get("/account").text
+
+
+@pytest.mark.parametrize(
+    ("form", "stands_on"),
+    [
+        ("/account/tokens", "/account"),
+        ("/account/notifications/test", "/account"),
+        ("/admin/people/invite", "/admin/people"),
+        ("/admin/people/user_1/disable", "/admin/people"),
+        ("/jobs/cancel", "/jobs"),
+        ("/jobs/job_1/pause", "/jobs/job_1"),
+        ("/nodes/box/drain", "/nodes"),
+        ("/leases/lease_1/cancel", "/leases"),
+    ],
+)
+def test_the_address_of_a_form_opens_the_page_that_it_stands_on(
+    page: TestClient, form: str, stands_on: str
+) -> None:
+    answer = page.get(form)
+    assert (answer.status_code, answer.headers["location"]) == (303, stands_on)
 
 
 def test_a_database_that_is_away_is_a_page_that_says_so(api: FakeApi, page: TestClient) -> None:
