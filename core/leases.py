@@ -9,17 +9,18 @@ leases.
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core import appointments
+from core import appointments, charges
 from core.appointments import NoShow
 from core.errors import HourTaken
 from core.ids import Kind, new_id
+from core.policy.bands import whole_hours
 from core.policy.grid import HOUR, Timetable
 from core.settlement import NO_SHOW, Settlement
 from core.states import TERMINAL_JOB, LeaseState
@@ -45,7 +46,7 @@ class Terms:
     policy_version: int | None = None
     verdict: Document | None = None
     is_charged: bool = True
-    """Its owner pays for its hours, so nobody else does."""
+    """It counts against quotas; a walk-in need not."""
 
 
 PLAIN = Terms()
@@ -93,6 +94,7 @@ def take(
         policy_id=terms.policy_id,
         policy_version=terms.policy_version,
         verdict=terms.verdict,
+        counts=terms.is_charged,
         began_at=now if kind is LeaseKind.WALK_IN else None,
         created_at=now,
     )
@@ -101,8 +103,7 @@ def take(
         session.add(_row(lease, start=held_from))
         session.flush()
         appointments.make(session, lease, terms.timetable, terms.no_show)
-    if terms.is_charged:
-        _pass_charge_on(session, lease, start=held_from)
+    _charge_anew(session, lease, now=now)
     return lease
 
 
@@ -139,7 +140,7 @@ def extend(
     with _holding(session, node.name):
         _hold_until(session, lease, end)
     lease.hold_end = end
-    _pass_charge_on(session, lease, start=before)
+    _charge_anew(session, lease, now=now)
     appointments.follow(session, lease, end_before=before, now=now)
     note(session, lease.id, "extended", now=now, message=message, actor=actor)
 
@@ -168,10 +169,11 @@ def release(
         message=settlement.message,
         actor=actor,
         hold_end=end,
-        **_settled(settlement),
+        **_settled(lease, settlement, now=now),
     ):
         return False
     _hold_until(session, lease, end)
+    _charge_anew(session, lease, now=now)
     appointments.void(session, lease.id)
     lease.generation += 1
     session.flush()
@@ -236,13 +238,11 @@ def end(
         actor=actor,
         ended_at=now,
         settled_as=lease.settled_as or "used",
-        # A walk-in that ends early leaves its hours to the next one, which is charged for them.
-        charged_end=min(at, lease.hold_end)
-        if lease.kind is LeaseKind.WALK_IN
-        else lease.charged_end,
+        **_left_over(lease, at, now=now),
     ):
         return False
     _give_back(session, lease, at)
+    _charge_anew(session, lease, now=now)
     appointments.void(session, lease.id)
     return True
 
@@ -261,6 +261,8 @@ def cancel(
     Without a `settlement` it is refunded.
     """
     settled = settlement or Settlement(counts=False, settled_as="cancelled", message=message)
+    if settled.counts:
+        settled = replace(settled, forfeited_end=lease.hold_end)
     if not advance(
         session,
         lease,
@@ -271,10 +273,11 @@ def cancel(
         actor=actor,
         cancelled_at=now,
         generation=lease.generation + 1,
-        **_settled(settled),
+        **_settled(lease, settled, now=now),
     ):
         return False
     _give_back(session, lease, lease.hold_start)
+    _charge_anew(session, lease, now=now)
     appointments.void(session, lease.id)
     return True
 
@@ -288,11 +291,14 @@ def cancelled_by(session: Session, lease: Lease) -> str:
 
 
 def refund(session: Session, lease: Lease, *, why: str, message: str, now: datetime) -> None:
-    """Let a lease no longer count against quotas, whatever its state; `why` is a reason code."""
-    if not lease.counts:
+    """Let a lease no longer count against quotas, whatever its state and whatever others do;
+    `why` is a reason code."""
+    if not lease.counts and lease.forfeited_end is None:
         return
     lease.counts, lease.settled_as, lease.refund_if_rebooked = False, why, False
+    lease.forfeited_end = None
     session.flush()
+    _charge_anew(session, lease, now=now)
     note(session, lease.id, "refunded", now=now, message=message, actor="", reason_code=why)
 
 
@@ -424,25 +430,115 @@ def _holding(session: Session, node_name: str) -> Iterator[None]:
         raise HourTaken(f"{node_name} has just been taken.", param="start") from error
 
 
-def _pass_charge_on(session: Session, lease: Lease, *, start: datetime) -> None:
-    """Who gave hours back and is still charged for them is so only up to `start`, from which on
-    `lease` has them: no hour is billed twice."""
-    given_back = session.scalars(
+def _charge_anew(session: Session, lease: Lease, *, now: datetime) -> None:
+    """Find out anew who is charged for forfeited hours of `lease`: itself, or others before it.
+
+    Call it after every change of what a lease holds, forfeits, or counts for.
+    """
+    session.flush()
+    forfeiters = _forfeiters(session, lease)
+    if not forfeiters:
+        return
+    found = charges.of(
+        _claims(
+            session,
+            _billed_node(lease),
+            min(one.hold_start for one in forfeiters),
+            max(one.forfeited_end or one.hold_end for one in forfeiters),
+        )
+    )
+    for one in forfeiters:
+        _charge(session, one, found[one.id], now=now)
+    session.flush()
+
+
+def _forfeiters(session: Session, lease: Lease) -> list[Lease]:
+    """Lock and read who has forfeited hours of a lease before it, and itself if it has.
+
+    The last to forfeit comes first: nobody who locks one of them then waits for an earlier one
+    that waits for this one.
+    """
+    others = (
         select(Lease)
         .where(
-            Lease.node_id == lease.node_id,
+            _is_billed_for(_billed_node(lease)),
             Lease.id != lease.id,
-            Lease.counts,
-            Lease.hold_start < lease.hold_end,
-            func.coalesce(Lease.charged_end, Lease.hold_end) > start,
+            Lease.forfeited_end > lease.hold_start,
+            Lease.hold_start < (lease.forfeited_end or lease.hold_end),
         )
-        .order_by(Lease.id)
+        .order_by(Lease.forfeited_at.desc(), Lease.id.desc())
         .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
     )
-    for other in given_back:
-        other.charged_end = max(start, other.hold_start)
-        if other.refund_if_rebooked and other.cancelled_at is None:
-            other.refund_if_rebooked, other.settled_as = False, "rebooked"
+    if lease.forfeited_at is not None:
+        others = others.where(Lease.forfeited_at <= lease.forfeited_at)
+    own = [] if lease.forfeited_end is None else [lease]
+    return own + list(session.scalars(others))
+
+
+def _claims(session: Session, node_id: str, start: datetime, end: datetime) -> list[charges.Claim]:
+    """The leases that are billed for hours of a node from `start` to `end`."""
+    rows = session.execute(
+        select(Lease.id, Lease.hold_start, func.coalesce(Lease.forfeited_end, Lease.hold_end))
+        .add_columns(Occupancy.hold_end, Lease.forfeited_end, Lease.forfeited_at)
+        .outerjoin(
+            Occupancy,
+            and_(
+                Occupancy.lease_id == Lease.id,
+                Occupancy.kind == OccupancyKind.LEASE,
+                Occupancy.live,
+            ),
+        )
+        .where(
+            _is_billed_for(node_id),
+            or_(Lease.counts, Lease.forfeited_end.is_not(None)),
+            Lease.hold_start < end,
+            func.coalesce(Lease.forfeited_end, Lease.hold_end) > start,
+        )
+    )
+    return [
+        charges.Claim(
+            lease_id,
+            hold_start,
+            held_until=held_until or hold_start,
+            forfeited_until=until if forfeited_end else None,
+            forfeited_at=forfeited_at,
+        )
+        for lease_id, hold_start, until, held_until, forfeited_end, forfeited_at in rows
+    ]
+
+
+def _charge(session: Session, lease: Lease, charge: charges.Charge, *, now: datetime) -> None:
+    """Write down what a lease that has forfeited hours is charged for now."""
+    before = (lease.counts, lease.charged_end, lease.charged_s)
+    lease.charged_end, lease.charged_s = charge.end, int(charge.length.total_seconds())
+    if lease.refund_if_rebooked:
+        lease.counts = bool(charge.length)
+        given_back = "released" if lease.cancelled_at is None else "late_cancel"
+        lease.settled_as = "rebooked" if charge.is_passed_on else given_back
+    after = (lease.counts, lease.charged_end, lease.charged_s)
+    if before == after or None in before:
+        return  # what it costs to give it back is told with that
+    if not lease.counts:
+        kind, message = "refunded", "Refunded: others have booked its hours."
+    else:
+        hours = whole_hours(charge.length)
+        kind, message = "charged", f"It counts for {hours} h now: others have what is left."
+        if charge.is_whole:
+            message = f"It counts for {hours} h again: nobody else has any of it."
+    note(session, lease.id, kind, now=now, message=message, actor="", reason_code=lease.settled_as)
+
+
+def _billed_node(lease: Lease) -> str:
+    """Quotas look at the node that it was booked on, wherever a fault has moved it."""
+    return lease.booked_node_id or lease.node_id
+
+
+def _is_billed_for(node_id: str) -> ColumnElement[bool]:
+    return or_(
+        and_(Lease.booked_node_id.is_(None), Lease.node_id == node_id),
+        Lease.booked_node_id == node_id,
+    )
 
 
 def _row(lease: Lease, *, node_id: str | None = None, start: datetime | None = None) -> Occupancy:
@@ -479,10 +575,26 @@ def _give_back(session: Session, lease: Lease, at: datetime) -> None:
     )
 
 
-def _settled(settlement: Settlement) -> dict[str, object]:
+def _settled(lease: Lease, settlement: Settlement, *, now: datetime) -> dict[str, object]:
+    if settlement.counts and not lease.counts:
+        return {}  # a fault has taken it: whatever its owner does with it is free of charge
     return {
         "counts": settlement.counts,
         "settled_as": settlement.settled_as,
-        "charged_end": settlement.charged_end,
+        "forfeited_end": settlement.forfeited_end,
+        "forfeited_at": now if settlement.forfeited_end else None,
         "refund_if_rebooked": settlement.refund_if_rebooked,
+    }
+
+
+def _left_over(lease: Lease, at: datetime, *, now: datetime) -> dict[str, object]:
+    """Who pays for what is left of a lease that ends `at` some moment of its hold: nobody, of a
+    walk-in; else its owner, unless others have it."""
+    if lease.kind is LeaseKind.WALK_IN:
+        return {"charged_end": min(at, lease.hold_end)}
+    if not lease.counts or at >= lease.hold_end:
+        return {}
+    return {
+        "forfeited_end": lease.forfeited_end or lease.hold_end,
+        "forfeited_at": lease.forfeited_at or now,
     }

@@ -21,9 +21,10 @@ class Settlement:
     settled_as: str
     """A reason code."""
     message: str
-    charged_end: datetime | None = None
-    """If it is charged to a later moment than its hold lasts."""
+    forfeited_end: datetime | None = None
+    """It is charged for its hours up to here that nobody else has."""
     refund_if_rebooked: bool = False
+    """It counts no longer while others have all of it."""
 
 
 def of_cancel(start: datetime, *, now: datetime, rules: Cancel, by: str) -> Settlement:
@@ -56,7 +57,7 @@ def of_release(hold_end: datetime, *, freed_from: datetime, rules: Cancel, by: s
         True,
         "released",
         f"{message} It counts up to {_clock(hold_end)}{unless}.",
-        charged_end=hold_end,
+        forfeited_end=hold_end,
         refund_if_rebooked=rules.early_release.refund_if_rebooked,
     )
 
@@ -67,7 +68,7 @@ def of_no_show(hold_end: datetime, *, node_name: str) -> Settlement:
         f"Taken back: nothing had run in the lease on {node_name}. It counts, apart from hours for "
         "which others are charged."
     )
-    return Settlement(True, NO_SHOW, message, charged_end=hold_end)
+    return Settlement(True, NO_SHOW, message, forfeited_end=hold_end)
 
 
 def of_staff_delete(*, rule: str | None, rules: Cancel, why: str) -> Settlement:

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Row, Select, and_, bindparam, func, literal, or_, select
+from sqlalchemy import Row, Select, and_, bindparam, func, literal, null, or_, select
 from sqlalchemy.orm import Session
 
 from core.active_policies import active_policies
@@ -74,7 +74,8 @@ BOOKERS = MEMBERS.where(User.disabled.is_(False), User.role == Role.USER)
 LEASES = (
     select(Lease.id, Lease.user_id, Lease.lab_id, Lease.kind, Lease.state, Lease.counts)
     .add_columns(Lease.hold_start, func.coalesce(Lease.charged_end, Lease.hold_end).label("end"))
-    .add_columns(Lease.created_at, Node.id.label("node_id"), Node.name, Node.class_name)
+    .add_columns(Lease.charged_s, Lease.created_at)
+    .add_columns(Node.id.label("node_id"), Node.name, Node.class_name)
     .join(Node, Node.id == func.coalesce(Lease.booked_node_id, Lease.node_id))
     .where(
         Lease.hold_end > bindparam("since"),
@@ -92,7 +93,8 @@ LAB = (  # the one that a person's leases are counted for
 OFFERED = (
     select(Offer.id, Offer.user_id, LAB.c.lab_id, literal("booked").label("kind"))
     .add_columns(literal(LeaseState.BOOKED).label("state"), literal(True).label("counts"))
-    .add_columns(Offer.hold_start, Offer.hold_end.label("end"), Offer.created_at)
+    .add_columns(Offer.hold_start, Offer.hold_end.label("end"))
+    .add_columns(null().label("charged_s"), Offer.created_at)
     .add_columns(Node.id.label("node_id"), Node.name, Node.class_name)
     .join(Node, Node.id == Offer.node_id)
     .outerjoin(LAB, LAB.c.user_id == Offer.user_id)
@@ -348,6 +350,7 @@ def _facts(
             state=row.state,
             counts=row.counts,
             created_at=row.created_at,
+            charged_s=row.charged_s,
         )
         for row in session.execute(query, values)
     )

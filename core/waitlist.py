@@ -21,7 +21,6 @@ from core.policy.grid import HOUR, hour_ceiling
 from core.policy.likeness import Kinds, kinds_of, refuses_all_alike
 from core.policy.verdict import Verdict
 from core.policy.waiting import lasting
-from core.rebooking import refund_rebooked
 from core.situation import BOOKABLE, Judge, ref_of
 from core.tables.kinds import LeaseKind, OccupancyKind, OfferState, WaitState
 from core.tables.leases import Lease, Occupancy, Offer, Wait
@@ -368,7 +367,6 @@ def accept(
         message=f"Booked on {node.name}, from the waitlist.",
         terms=judge.terms(node, verdict),
     )
-    refund_rebooked(session, lease, now=now)
     made.state, made.lease_id = OfferState.ACCEPTED, lease.id
     wait = session.get_one(Wait, made.wait_id)
     _move(session, wait, WaitState.OFFERED, WaitState.SERVED, reason=f"Booked on {node.name}.")

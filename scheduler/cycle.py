@@ -23,7 +23,6 @@ from core.errors import HourTaken
 from core.messages import Rendezvous
 from core.policy.document import DEFAULT, Policy
 from core.policy.grid import walk_in_end
-from core.rebooking import refund_rebooked
 from core.states import LIVE_ATTEMPT, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind, OccupancyKind
@@ -452,8 +451,6 @@ def walk_in(
         actor=ACTOR,
         message=f"Walk-in for {row.name}, to {until} {how}.{lent}",
     )
-    for lease in taken:
-        refund_rebooked(session, lease, now=now)
     lease_on = {lease.node_id: lease for lease in taken}
     return [
         Place(nodes[node_id], lease_on[node_id], placement.slots) for node_id in placement.node_ids

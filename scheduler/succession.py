@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 
 from core import leases, touching
 from core.policy.grid import walk_in_end
-from core.rebooking import refund_rebooked
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind
@@ -104,7 +103,6 @@ def _succeed(
             terms=terms,
         )
         touching.pass_attempts_on(session, lease, walk_in)
-    refund_rebooked(session, walk_in, now=now)
     return walk_in
 
 

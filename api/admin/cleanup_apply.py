@@ -138,7 +138,9 @@ def _do(
         )
     else:
         force_release(session, lease, person, bells, now=now, message=message)
-        lease.counts, lease.settled_as = settlement.counts, settlement.settled_as
+        lease.settled_as = settlement.settled_as
+        if not settlement.counts:
+            leases.refund(session, lease, why=settlement.settled_as, message=message, now=now)
     row.result = RowResult.REMOVED
     row.refund_hours = found.refund_hours
     session.flush()
@@ -264,6 +266,7 @@ def _restore(
         policy_version=old.policy_version,
         verdict=old.verdict,
     )
+    message = f"Restored by {person.name}: the clean-up was undone."
     try:
         new = leases.take(
             session,
@@ -275,14 +278,15 @@ def _restore(
             grace_s=old.grace_s,
             now=now,
             actor=person.id,
-            message=f"Restored by {person.name}: the clean-up was undone.",
+            message=message,
             terms=terms,
         )
     except HourTaken as error:
         row.result, row.outcome = RowResult.LOST, error.message
         return
     new.tags = old.tags
-    old.counts, old.settled_as = False, "restored"
+    leases.refund(session, old, why="restored", message=message, now=now)
+    old.settled_as = "restored"
     leases.follow(session, old.id, new.id)
     row.result, row.restored_as = RowResult.RESTORED, new.id
     session.flush()

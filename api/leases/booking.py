@@ -31,7 +31,6 @@ from core.leases import Terms
 from core.policy.grid import hold_end
 from core.policy.verdict import RequestKind, Verdict
 from core.policy.waiting import lasting
-from core.rebooking import refund_rebooked
 from core.settlement import Settlement
 from core.situation import BOOKABLE, Judge, lock_user, rules_for
 from core.states import LeaseState
@@ -84,8 +83,6 @@ def book(
             taken = _take(session, person, judge, choice)
         except HourTaken:
             continue  # somebody was faster: look again
-        for lease in taken:
-            refund_rebooked(session, lease, now=now)
         return taken[0].together or taken[0].id
     raise HourTaken(f"{wish.what} has just been taken. Try again.", param="start")
 

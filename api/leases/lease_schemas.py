@@ -98,6 +98,8 @@ class LeaseView(View):
     """The first of the leases that were booked with it."""
     counts: bool
     """Against quotas; false once it is refunded."""
+    charged_hours: int
+    """That it counts for now. Of what was given back too late only those that nobody else has."""
     settled_as: str
     """Why it counts or does not, once it is over: `late_cancel`, `node_fault`, ..."""
     charge: ChargeView | None

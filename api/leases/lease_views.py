@@ -1,7 +1,7 @@
 """Leases and verdicts as the API shows them."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Session
@@ -9,10 +9,12 @@ from sqlalchemy.orm import Session
 from api.identity import Person
 from api.leases.lease_schemas import ChargeView, LeaseView, LeftView, NodeVerdict, ReasonView
 from core.errors import NotFound
+from core.policy.bands import whole_hours
 from core.policy.grid import usable_end
 from core.policy.verdict import Reason, Verdict
 from core.states import LIVE_ATTEMPT
 from core.tables.jobs import Attempt, Job, Part
+from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import User
@@ -78,6 +80,7 @@ def _lease_view(lease: Lease, user: str, node: str, node_class: str, jobs: list[
         jobs=jobs,
         together=lease.together,
         counts=lease.counts,
+        charged_hours=_charged_hours(lease),
         settled_as=lease.settled_as,
         charge=ChargeView.model_validate(charge) if charge else None,
         policy=lease.policy_id,
@@ -86,6 +89,17 @@ def _lease_view(lease: Lease, user: str, node: str, node_class: str, jobs: list[
         unusable_s=lease.unusable_s,
         created_at=lease.created_at,
     )
+
+
+def _charged_hours(lease: Lease) -> int:
+    if not lease.counts:
+        return 0
+    if lease.charged_s is not None:
+        return max(1, whole_hours(timedelta(seconds=lease.charged_s)))
+    end = lease.charged_end or lease.hold_end
+    if lease.kind is LeaseKind.WALK_IN:
+        end = usable_end(end, lease.grace_s)
+    return max(1, whole_hours(end - lease.hold_start))
 
 
 def node_verdict(node: Node, start: datetime, end: datetime, verdict: Verdict) -> NodeVerdict:

@@ -35,6 +35,8 @@ class Lease(View):
     """The first of the leases that were booked with it."""
     counts: bool
     """Against quotas; False once it is refunded."""
+    charged_hours: int
+    """That it counts for now: of hours given back too late only those that nobody else has."""
     settled_as: str
     """Why it counts or does not, once it is over."""
     charge: Charge | None

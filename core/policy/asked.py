@@ -222,6 +222,8 @@ class Asked:
 
     def fact_hours(self, fact: LeaseFact) -> int:
         """Whole hours that a lease counts for."""
+        if fact.charged_s is not None:
+            return max(1, whole_hours(timedelta(seconds=fact.charged_s)))
         grace_s = self.policy.grid.grace_s
         end = usable_end(fact.end, grace_s) if fact.kind == WALK_IN else fact.end
         return max(1, whole_hours(end - fact.start))

@@ -119,13 +119,16 @@ class LeaseFact:
     node: NodeRef
     start: datetime
     end: datetime
-    """Of the hold, as charged: an early release that is charged as a block keeps its end."""
+    """Of the hold, or up to where it is charged for it without a break: a block that was given
+    back early keeps its end as long as nobody else has hours of it."""
     kind: str
     """`booked` or `walk_in`."""
     state: LeaseState
     counts: bool
     """Live, finished, cancelled too late, not shown up for, or deleted for a violation."""
     created_at: datetime
+    charged_s: int | None = None
+    """For how long it is charged, if not from start to end."""
 
 
 @dataclass(frozen=True)

@@ -68,15 +68,20 @@ class Lease(Base):
     tags: Mapped[list[str]] = mapped_column(JSON, default=list)
     """Names that staff gave it, such as a project's, to find it by in a clean-up."""
     counts: Mapped[bool] = mapped_column(default=True, server_default=true())
-    """Against quotas. False: refunded."""
+    """Against quotas. False: refunded, or a walk-in that is not charged."""
     settled_as: Mapped[str] = mapped_column(default="", server_default="")
     """Why it counts or does not, once that is known: `late_cancel`, `node_fault`, ..."""
     charged_end: Mapped[datetime | None]
-    """What quotas count to, if not to the end of the hold: given back, but charged as a block, or
-    up to where somebody else has taken the hours."""
+    """What it is charged to without a break, if not to the end of the hold: a walk-in to where it
+    ended; hours that were forfeited up to where others have them."""
+    charged_s: Mapped[int | None]
+    """For how long it is charged, if it has forfeited hours: with those after others' too."""
+    forfeited_end: Mapped[datetime | None] = mapped_column(index=True)
+    """Given back too late to be free of charge: it is charged for its hours up to here that nobody
+    else has, or had and counts for, or has forfeited after it."""
+    forfeited_at: Mapped[datetime | None]
     refund_if_rebooked: Mapped[bool] = mapped_column(default=False, server_default=false())
-    """Cancelled: it counts no longer once others have booked all its hours. Given back while it
-    ran: it counts up to where others take it up."""
+    """It counts no longer while others have all that it is charged for."""
     unusable_s: Mapped[int] = mapped_column(default=0, server_default="0")
     """How long its node could not be used in it."""
     began_at: Mapped[datetime | None]

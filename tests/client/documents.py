@@ -488,6 +488,7 @@ LEASE: Json = {
     "jobs": [],
     "together": None,
     "counts": True,
+    "charged_hours": 3,
     "settled_as": "",
     "charge": {"quota": "main", "hours": 2},
     "policy": "default",

@@ -53,4 +53,4 @@ def test_hours_are_free_from_the_next_one_that_leaves_room_for_cleaning_43_44(
         assert settled.message.endswith("No whole hour is left of it.")
         assert not settled.refund_if_rebooked
     else:
-        assert (settled.charged_end, settled.refund_if_rebooked) == (SIX, True)
+        assert (settled.forfeited_end, settled.refund_if_rebooked) == (SIX, True)

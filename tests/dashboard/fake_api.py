@@ -187,6 +187,7 @@ def lease(**changes: Any) -> LeaseView:
         "jobs": [],
         "together": None,
         "counts": True,
+        "charged_hours": 3,
         "settled_as": "",
         "charge": None,
         "policy": "default",

@@ -449,12 +449,18 @@ def test_a_walk_in_on_the_rest_of_a_block_is_charged_and_its_owner_no_longer(wor
     job_id = world.job(user="bob", wall="20min")
     assert go(world, at(11, 25)) == [job_id]
     lease = world.get_lease(lease_id)
-    assert (lease.charged_end, lease.settled_as, lease.counts) == (at(11, 25), "rebooked", True)
+    assert (lease.charged_end, lease.charged_s) == (
+        at(11, 25),
+        25 * 60 + 2 * 3600,
+    )  # without 35 min
     world.exits(job_id)
     go(world, at(11, 40))
     assert world.lease_of(job_id).charged_end == at(11, 40)
-    booked = world.book(node_id, at(12), 1, user="bob")
+    assert world.get_lease(lease_id).charged_s == 45 * 60 + 2 * 3600  # 15 min were enough for it
+    booked = world.book(node_id, at(12), 2, user="bob")
     assert world.get_lease(booked).counts
+    lease = world.get_lease(lease_id)
+    assert (lease.counts, lease.settled_as, lease.charged_s) == (True, "released", 45 * 60)
 
 
 def test_a_walk_in_that_is_not_charged_leaves_the_charge_where_it_is(world: World) -> None:

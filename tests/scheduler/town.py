@@ -703,7 +703,10 @@ class Town:
         blocks: dict[tuple[bool, date], list[tuple[str, int]]] = defaultdict(list)
         for row in rows:
             name = self.name_of[row.booked_node_id or row.node_id]
-            hours = -(-((row.charged_end or row.hold_end) - row.hold_start) // HOUR)
+            length = (row.charged_end or row.hold_end) - row.hold_start
+            if row.charged_s is not None:
+                length = timedelta(seconds=row.charged_s)
+            hours = max(1, -(-length // HOUR))
             blocks[period_of(row)].append((name, hours))
         is_night, _ = key = period_of(granted)
         mine = blocks[key]
