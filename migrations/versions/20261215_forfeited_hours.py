@@ -5,8 +5,8 @@ from alembic import op
 
 from core.database import UtcDateTime
 
-revision = "20261214_forfeited_hours"
-down_revision = "20261213_made_with"
+revision = "20261215_forfeited_hours"
+down_revision = "20261214_report_deleted_at"
 
 
 def upgrade() -> None:
