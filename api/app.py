@@ -53,7 +53,7 @@ from api.process import Process
 from api.rate_limits import RateLimits
 from api.request_ids import NameRequests
 from api.scripts import code_archives, node_secrets, user_secrets
-from api.watching import changes, logs, metrics, stream
+from api.watching import calendar, changes, logs, metrics, stream
 from api.watching.audience import Audience
 from api.watching.hub import Hub
 from api.watching.lists import Lists
@@ -82,6 +82,7 @@ ROUTERS = (
     calendars.feed_router,
     calendars.router,
     forecast.router,
+    calendar.router,
     leases.router,
     maintenance.router,
     waitlist.router,

@@ -6,7 +6,7 @@ An answer never waits for Redis; with Redis down nothing piles up, because equal
 import threading
 from dataclasses import dataclass, field
 
-from core.doorbell import Doorbell
+from core.doorbell import Doorbell, Topic
 
 
 @dataclass
@@ -18,15 +18,18 @@ class Bells:
     """Names."""
     jobs: set[str] = field(default_factory=set)
     """Ids of jobs with new rows."""
+    topics: set[Topic] = field(default_factory=set)
+    """What was written about that everybody is shown; `Process.write` sees to it."""
 
     def merge(self, other: "Bells") -> None:
         """Add the bells of `other`."""
         self.scheduler = self.scheduler or other.scheduler
         self.nodes |= other.nodes
         self.jobs |= other.jobs
+        self.topics |= other.topics
 
     def __bool__(self) -> bool:
-        return self.scheduler or bool(self.nodes) or bool(self.jobs)
+        return self.scheduler or bool(self.nodes or self.jobs or self.topics)
 
 
 class Ringer:
@@ -69,3 +72,5 @@ class Ringer:
                 self._doorbell.ring_scheduler()
             for job_id in bells.jobs:
                 self._doorbell.ring_live(job_id, {})
+            for topic in bells.topics:
+                self._doorbell.ring_topic(topic)

@@ -37,6 +37,7 @@ from core.clock import utc_now
 from core.database import Database
 from core.settings import ApiSettings
 from core.timekeeping import Timekeeper
+from core.topics import topics_of
 
 Answer = TypeVar("Answer")
 DEADLOCKS = ("40P01", "40001")  # deadlock, serialization failure: nothing was written
@@ -75,7 +76,8 @@ class Process:
         with self.turns, self.database.write() as session:
             read_only.refuse(session, now=utc_now())
             yield session, bells
-        self.hub.wake_soon(bells.jobs)
+        bells.topics |= topics_of(session)
+        self.hub.wake_soon(bells.jobs, bells.topics)
         self.ringer.ring(bells)
 
     def transact(self, work: Callable[[Session, Bells], Answer]) -> Answer:

@@ -6,6 +6,7 @@ milliseconds and is only logged: whoever should have heard it polls anyway.
 
 import json
 from collections.abc import Mapping
+from enum import StrEnum
 
 import redis
 import structlog
@@ -20,6 +21,15 @@ LOOK = "worker.tasks.look"
 """The one Celery task; it takes no arguments and sets an event."""
 
 log = structlog.get_logger()
+
+
+class Topic(StrEnum):
+    """What everybody is shown; also the Redis channel that is rung when it may read differently."""
+
+    CALENDAR = "calendar"
+    """Who holds which node when, who waits for it, and the jobs in leases."""
+    RULES = "rules"
+    """What people may book."""
 
 
 def queue_of(node_name: str) -> str:
@@ -72,6 +82,10 @@ class Doorbell:
     def ring_live(self, job_id: str, news: Mapping[str, object]) -> None:
         """There are new rows about this job; `news` is a hint of what kind."""
         self._publish(LIVE + job_id, json.dumps(news))
+
+    def ring_topic(self, topic: Topic) -> None:
+        """It may read differently now."""
+        self._publish(topic, "")
 
     def _publish(self, channel: str, message: str) -> None:
         try:

@@ -14,10 +14,12 @@ from sqlalchemy import ColumnElement, CursorResult, insert, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from core.doorbell import Topic
 from core.states import ATTEMPT_EDGES, JOB_EDGES, LEASE_EDGES, NODE_EDGES, JobState, sources
 from core.tables.jobs import Attempt, Event, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
+from core.topics import mark
 
 Stateful = Job | Attempt | Lease | Node
 
@@ -60,6 +62,8 @@ def advance(
         return False
     for name, value in values.items():
         set_committed_value(row, name, value)
+    if not isinstance(row, Attempt):
+        mark(session, Topic.CALENDAR)  # it shows the nodes, and the jobs in one's leases
     _append(session, row, before, to, now, reason_code, message, actor)
     return True
 

@@ -110,6 +110,7 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
         world = read_world(scheduler, now)
     if serve_waitlist(scheduler, now, at_once=moved > 0):  # an offer holds its hours
         world = read_world(scheduler, now)
+    scheduler.dispatcher.tell_everybody(scheduler.leadership.take_written())
     started: list[str] = []
     waiting: list[Told] = []
     ready = hold_back(scheduler, world)
@@ -134,6 +135,7 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
             need = scheduler.fitting.need_of(job.id)
             waiting.append(Told(job, reason_for(job, decision, world, need)))
     scheduler.dispatcher.tell_viewers(started)
+    scheduler.dispatcher.tell_everybody(scheduler.leadership.take_written())
     scheduler.dispatcher.ring_again(world)
     tell(scheduler, waiting)  # 8. why the others wait: their owners see this sentence
     tell_of_agendas(scheduler, now)  # 9. whose agenda will not end in time

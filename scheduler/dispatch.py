@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
+from core.doorbell import Topic
 from core.states import AttemptState
 from scheduler.snapshot import Snapshot
 
@@ -22,6 +23,9 @@ class Bell(Protocol):
 
     def ring_live(self, job_id: str, news: dict[str, object]) -> None:
         """There is news of a job."""
+
+    def ring_topic(self, topic: Topic) -> None:
+        """It may read differently."""
 
 
 class Dispatcher:
@@ -57,6 +61,11 @@ class Dispatcher:
         wanted = sorted(set(job_ids))
         for job_id in wanted if len(wanted) <= MANY else []:
             self._ring(partial(self._bell.ring_live, job_id, {"kind": "job"}))
+
+    def tell_everybody(self, topics: Iterable[Topic]) -> None:
+        """Wake the streams that show these to all."""
+        for topic in topics:
+            self._ring(partial(self._bell.ring_topic, topic))
 
     def _ring(self, ring: Callable[[], None]) -> None:
         begun = self._monotonic()

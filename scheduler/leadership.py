@@ -18,7 +18,9 @@ from sqlalchemy.orm import Session
 
 from core.clock import utc_now
 from core.database import Database
+from core.doorbell import Topic
 from core.tables.processes import Leadership as LeadershipRow
+from core.topics import topics_of
 
 NAME = "scheduler"
 MARGIN_S = 1.0
@@ -60,6 +62,7 @@ class Leadership:
         self.term: int | None = None
         self.leader_since: datetime | None = None
         """When this process began its present term."""
+        self._written: set[Topic] = set()
         self._database = database
         self._ttl_s = ttl_s
         self._renew_s = renew_s
@@ -93,6 +96,12 @@ class Leadership:
         with self._database.write() as session:
             self.require(session)
             yield session
+        self._written |= topics_of(session)
+
+    def take_written(self) -> set[Topic]:
+        """What was written about since this was asked last."""
+        written, self._written = self._written, set()
+        return written
 
     def require(self, session: Session) -> None:
         """Hold the row until this transaction ends; LeadershipLost if the term is not ours."""

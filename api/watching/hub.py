@@ -5,7 +5,7 @@ away everything goes on, a second later. A feed keeps its last batches; a viewer
 them, or who comes back after a break, reads what is missing from the database and then joins again.
 Nothing is queued per viewer. A document about several jobs, such as an agenda, is read when one of
 the jobs is woken, and every other second: what is late changes by itself. All who watch it see one
-reading, at most a second old.
+reading, at most a second old. Calendars are told from one board, which the topics wake.
 """
 
 import asyncio
@@ -22,10 +22,12 @@ import structlog
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.identity import Person
+from api.watching.board import Board
 from api.watching.feed import Feed
 from api.watching.news import Position, first_position, message, read_news
 from core.database import Database
-from core.doorbell import LIVE
+from core.doorbell import LIVE, Topic
 
 AWAY_S = 1.0  # between two tries to reach Redis
 PING_S = 15.0
@@ -59,6 +61,7 @@ class Hub:
     def __init__(self, database: Database, redis_url: str) -> None:
         self._database = database
         self._redis_url = redis_url
+        self._board = Board(database)
         self._feeds: dict[str, Feed] = {}
         self._readings: dict[tuple[str, str], _Reading] = {}
         self._ears: dict[str, set[asyncio.Event]] = defaultdict(set)
@@ -85,14 +88,15 @@ class Hub:
             self._listener.cancel()
             with suppress(asyncio.CancelledError):
                 await self._listener
-        for feed in list(self._feeds.values()):
-            feed.stop()
+        for reader in (self._board, *self._feeds.values()):
+            reader.stop()
 
     @property
     def num_viewers(self) -> int:
         """Open streams."""
         listening = {id(heard) for ears in self._ears.values() for heard in ears}
-        return sum(feed.num_viewers for feed in self._feeds.values()) + len(listening)
+        readers = (self._board, *self._feeds.values())
+        return sum(reader.num_viewers for reader in readers) + len(listening)
 
     async def stream(self, job_id: str, last_event_id: str) -> AsyncIterator[bytes]:
         """The server-sent events of a job, from a position or from the start, until its end."""
@@ -105,10 +109,8 @@ class Hub:
                 yield piece
         finally:
             feed.leave()
-            if feed.num_viewers == 0:
-                feed.stop()
-                if self._feeds.get(job_id) is feed:
-                    del self._feeds[job_id]
+            if feed.num_viewers == 0 and self._feeds.get(job_id) is feed:
+                del self._feeds[job_id]
 
     async def _follow(self, feed: Feed, since: Position | None) -> AsyncIterator[bytes]:
         yield RETRY
@@ -143,6 +145,33 @@ class Hub:
             elif not await _told(changed, PING_S):
                 yield PING
 
+    async def stream_calendar(self, person: Person, last_event_id: str) -> AsyncIterator[bytes]:
+        """The server-sent events of a calendar: all that holds nodes, or what came since a version,
+        and then every change."""
+        yield RETRY
+        ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
+        board = self._board
+        board.join()
+        try:
+            try:
+                await board.begin()
+            except SQLAlchemyError as error:
+                log.warning("calendar_not_read", error=str(error))
+                return  # the viewer comes back
+            place = board.number_of(last_event_id)
+            if place is None:
+                yield board.whole(person, is_return=bool(last_event_id))
+                place = board.number
+            while not self._is_closing and asyncio.get_running_loop().time() < ends_at:
+                changed = board.changed
+                payload, place = board.since(place, person), board.number
+                if payload:
+                    yield payload
+                elif not await _told(changed, PING_S):
+                    yield PING
+        finally:
+            board.leave()
+
     async def stream_document(
         self, kind: str, name: str, job_ids: Collection[str], read: Callable[[], Document]
     ) -> AsyncIterator[bytes]:
@@ -168,13 +197,14 @@ class Hub:
                 await asyncio.sleep(DOCUMENT_REST_S)
                 await _told(heard, DOCUMENT_POLL_S - DOCUMENT_REST_S)
 
-    def wake_soon(self, job_ids: Collection[str]) -> None:
-        """Wake the streams of jobs that this process wrote about itself, and those that show every
-        job, whatever it wrote; from any thread."""
+    def wake_soon(self, job_ids: Collection[str], topics: Collection[Topic] = ()) -> None:
+        """Wake the streams of jobs and topics that this process wrote about itself, and those that
+        show every job, whatever it wrote; from any thread."""
         written = (*job_ids, EVERY_JOB)
         watched = [one for one in written if one in self._feeds or one in self._ears]
-        if watched and self._loop is not None and not self._loop.is_closed():
+        if (watched or topics) and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake_all, watched)
+            self._loop.call_soon_threadsafe(self._board.ring, topics)
 
     @contextmanager
     def _listening(self, job_ids: Collection[str]) -> Iterator[asyncio.Event]:
@@ -209,12 +239,16 @@ class Hub:
             try:
                 async with client, client.pubsub() as channel:
                     await channel.psubscribe(f"{LIVE}*")
+                    await channel.subscribe(*Topic)
                     if is_away:
                         log.info("live_doorbell_back")
                     is_away = False
                     async for heard in channel.listen():
-                        name = heard.get("channel") or b""
-                        self._wake_all({name.decode("utf-8", "replace").removeprefix(LIVE)})
+                        name = (heard.get("channel") or b"").decode("utf-8", "replace")
+                        if topics := [topic for topic in Topic if topic == name]:
+                            self._board.ring(topics)
+                        else:
+                            self._wake_all({name.removeprefix(LIVE)})
             except (RedisError, OSError) as error:
                 if not is_away:
                     log.warning("live_doorbell_away", error=str(error))
@@ -223,8 +257,8 @@ class Hub:
 
     def _end_streams(self) -> None:
         self._is_closing = True
-        for feed in self._feeds.values():
-            feed.tell()
+        for reader in (self._board, *self._feeds.values()):
+            reader.tell()
         for ears in self._ears.values():
             for heard in ears:
                 heard.set()

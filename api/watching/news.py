@@ -79,7 +79,7 @@ class News:
     """The job is final and nothing more can come."""
 
 
-def message(event: str, data: str, position: Position | None = None) -> bytes:
+def message(event: str, data: str, position: Position | str | None = None) -> bytes:
     """One server-sent event. `data` is JSON, so it has no line ends."""
     place = f"id: {position}\n" if position is not None else ""
     return f"event: {event}\n{place}data: {data}\n\n".encode()

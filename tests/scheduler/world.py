@@ -11,6 +11,7 @@ from core import attempts, leases
 from core.active_policies import fingerprint
 from core.appointments import NoShow
 from core.database import Database
+from core.doorbell import Topic
 from core.gang_exit import PartEnd
 from core.ids import Kind, new_id
 from core.leases import Terms
@@ -49,12 +50,16 @@ class Bells:
 
     nodes: list[str] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
 
     def ring_node(self, node_name: str) -> None:
         self.nodes.append(node_name)
 
     def ring_live(self, job_id: str, news: dict[str, object]) -> None:
         self.jobs.append(job_id)
+
+    def ring_topic(self, topic: Topic) -> None:
+        self.topics.append(topic)
 
 
 class World:

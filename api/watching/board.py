@@ -1,0 +1,199 @@
+"""What all open calendars of this process are told: read, compared and encoded once per change.
+
+A version is `{board}-{number}`; other processes number theirs otherwise. The last changes are kept,
+so that a viewer holds nothing but the number of the last one it was sent.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import anyio
+
+from api.identity import Person
+from api.watching.holds import (
+    Calendar,
+    NodeHolds,
+    Rules,
+    as_json,
+    changed_nodes,
+    changed_people,
+    read_calendar,
+    read_rules,
+)
+from api.watching.news import message
+from api.watching.reader import Reader
+from core.clock import utc_now
+from core.database import Database
+from core.doorbell import Topic
+
+POLL_S = 2.0
+REST_S = 0.2  # between two readings: at most five changes a second
+CHANGES = 300  # kept: a minute of the busiest hour
+
+Telling = tuple[str, str]
+"""Kind of a message, and its JSON."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is told under one number."""
+
+    version: str
+    holds: dict[bool, str]
+    """By whether it is for staff, as JSON; empty if no node reads differently."""
+    owners: frozenset[str]
+    """Ids of the users of whom something changed."""
+    is_of_rules: bool
+    """For everybody."""
+    ruled: frozenset[str]
+    """Ids of the users for whom other rules hold, or an exception."""
+
+    def for_(self, person: Person) -> Iterator[Telling]:
+        """What of it this person is told."""
+        said = f'{{"version":"{self.version}"}}'
+        if person.id in self.owners:
+            yield "own", said
+        if self.is_of_rules or person.id in self.ruled:
+            yield "rules", said
+        if self.holds:
+            yield "holds", self.holds[person.is_staff]
+
+
+class Board(Reader):
+    """The calendar as it stands, and how it came to be so."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(POLL_S, REST_S)
+        self._database = database
+        self._limiter = anyio.CapacityLimiter(1)
+        self._name = secrets.token_hex(4)
+        self._number = 0
+        self._calendar: Calendar | None = None
+        self._rules: Rules | None = None
+        self._changes: deque[Change] = deque(maxlen=CHANGES)
+        self._whole = cache(self._write_whole)
+        self._due: set[Topic] = set()
+        self._all_read_at = float("-inf")
+
+    def __str__(self) -> str:
+        return "calendar"
+
+    @property
+    def number(self) -> int:
+        """Of the last change."""
+        return self._number
+
+    def ring(self, topics: Collection[Topic]) -> None:
+        """These may read differently."""
+        if topics:
+            self._due.update(topics)
+            self.wake()
+
+    def stop(self) -> None:
+        """Read no more; what is known is old from now on."""
+        super().stop()
+        self._all_read_at = float("-inf")
+
+    async def begin(self) -> None:
+        """Let what is told be no older than a poll, for a viewer who has joined."""
+        async with self._reading:
+            if self._all_read_at == float("-inf"):
+                await self._read(set(Topic))
+
+    async def refresh(self) -> None:
+        """Read what was rung for, and everything every other second."""
+        async with self._reading:
+            due, self._due = self._due, set()
+            is_time = asyncio.get_running_loop().time() >= self._all_read_at + POLL_S
+            await self._read(set(Topic) if is_time else due)
+
+    def number_of(self, version: str) -> int | None:
+        """Of the change with this version; None if it is not one of this board's."""
+        name, _, number = version.partition("-")
+        if name != self._name or not number.isdecimal() or int(number) > self._number:
+            return None
+        return int(number)
+
+    def whole(self, person: Person, *, is_return: bool) -> bytes:
+        """All that holds nodes. Who was here before and cannot be told what came since is told that
+        everything may have changed."""
+        version = f"{self._name}-{self._number}"
+        said = f'{{"version":"{version}"}}'
+        missed = [("own", said), ("rules", said)] if is_return else []
+        return _written([*missed, ("holds", self._whole(person.is_staff))], version)
+
+    def since(self, number: int, person: Person) -> bytes:
+        """What this person is told of what came after that change; empty if it is nothing."""
+        if number < self._number - len(self._changes):
+            return self.whole(person, is_return=True)
+        if number == self._number:
+            return b""
+        missed = list(self._changes)[number - self._number :]
+        tellings = [telling for change in missed for telling in change.for_(person)]
+        return _written(tellings, missed[-1].version)
+
+    async def _read(self, topics: Collection[Topic]) -> None:
+        begun_at = asyncio.get_running_loop().time()
+        calendar, rules = await anyio.to_thread.run_sync(
+            self._ask, Topic.CALENDAR in topics, Topic.RULES in topics, limiter=self._limiter
+        )
+        if set(topics) == set(Topic):
+            self._all_read_at = begun_at
+        self._take(calendar or self._calendar, rules or self._rules)
+
+    def _ask(self, calendar: bool, rules: bool) -> tuple[Calendar | None, Rules | None]:
+        now = utc_now()
+        with self._database.read() as session:
+            return (
+                read_calendar(session, now) if calendar else None,
+                read_rules(session, now) if rules else None,
+            )
+
+    def _take(self, calendar: Calendar | None, rules: Rules | None) -> None:
+        assert calendar is not None
+        assert rules is not None
+        before, ruled_before = self._calendar, self._rules
+        self._calendar, self._rules = calendar, rules
+        if before is None or ruled_before is None:
+            return
+        nodes = changed_nodes(before, calendar)
+        owners = changed_people(before.own, calendar.own)
+        is_of_rules = ruled_before.general != rules.general
+        ruled = changed_people(ruled_before.of_person, rules.of_person)
+        if not (nodes or owners or is_of_rules or ruled):
+            return
+        self._number += 1
+        version = f"{self._name}-{self._number}"
+        holds = {
+            for_staff: _holds(version, nodes, is_whole=False, for_staff=for_staff)
+            for for_staff in ((False, True) if nodes else ())
+        }
+        self._changes.append(Change(version, holds, owners, is_of_rules, ruled))
+        self._whole.cache_clear()
+        self.tell()
+
+    def _write_whole(self, for_staff: bool) -> str:
+        assert self._calendar is not None
+        nodes = list(self._calendar.nodes.values())
+        version = f"{self._name}-{self._number}"
+        return _holds(version, nodes, is_whole=True, for_staff=for_staff)
+
+
+def _holds(version: str, nodes: list[NodeHolds], *, is_whole: bool, for_staff: bool) -> str:
+    whole = "true" if is_whole else "false"
+    shown = as_json(nodes, for_staff=for_staff)
+    return f'{{"version":"{version}","whole":{whole},"nodes":{shown}}}'
+
+
+def _written(tellings: list[Telling], version: str) -> bytes:
+    """As server-sent events. Only the last has the version as its id: who is cut off before it has
+    not heard all of it."""
+    last = len(tellings) - 1
+    return b"".join(
+        message(kind, said, version if at == last else None)
+        for at, (kind, said) in enumerate(tellings)
+    )

@@ -1,0 +1,70 @@
+"""What is read again whenever it may have changed: once for all who watch it, in one task."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from contextlib import suppress
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+log = structlog.get_logger()
+
+
+class Reader(ABC):
+    """Reads while somebody watches: when it is woken, and after `poll_s` of silence."""
+
+    is_over = False
+    """Nothing can change any more."""
+
+    def __init__(self, poll_s: float, rest_s: float) -> None:
+        """`rest_s` lies between two readings: it bundles what comes in bursts."""
+        self.num_viewers = 0
+        self.changed = asyncio.Event()
+        """Set when there is something new, and replaced by a fresh one."""
+        self._poll_s, self._rest_s = poll_s, rest_s
+        self._wake = asyncio.Event()
+        self._reading = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    async def refresh(self) -> None:
+        """Read what is new and tell all viewers."""
+
+    def join(self) -> None:
+        """One more viewer."""
+        self.num_viewers += 1
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    def leave(self) -> None:
+        """One viewer less."""
+        self.num_viewers -= 1
+        if self.num_viewers == 0:
+            self.stop()
+
+    def stop(self) -> None:
+        """Read no more."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def wake(self) -> None:
+        """There may be something new."""
+        self._wake.set()
+
+    def tell(self) -> None:
+        """Wake all viewers."""
+        told, self.changed = self.changed, asyncio.Event()
+        told.set()
+
+    async def _run(self) -> None:
+        while not self.is_over:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_s):
+                    await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.refresh()
+            except SQLAlchemyError as error:
+                log.warning("not_read", what=str(self), error=str(error))
+            await asyncio.sleep(self._rest_s)
