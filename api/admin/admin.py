@@ -5,7 +5,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, HTTPException, Query
+from pydantic import BeforeValidator
 from sqlalchemy import CompoundSelect, Row, literal, select, union_all, update
 from sqlalchemy.orm import Session
 
@@ -44,6 +45,15 @@ class NodeAct(StrEnum):
     RETIRE = "retire"
 
 
+def _is_no_page(named: str) -> str:
+    """What is read at this address and not done: 405, as everywhere else."""
+    if named == "in-the-way":
+        raise HTTPException(405, headers={"Allow": "GET"})
+    return named
+
+
+Act = Annotated[NodeAct, BeforeValidator(_is_no_page)]
+
 TARGETS = {
     NodeAct.DRAIN: (NodeState.DRAINING, "Takes no new work, at the request of {name}."),
     NodeAct.MAINTENANCE: (NodeState.MAINTENANCE, "Out of service: {name} works on it."),
@@ -72,9 +82,7 @@ def create_enrolment(wanted: NewEnrolment, person: StaffOnly, process: ProcessDe
 
 
 @router.post("/nodes/{node_id}/{act}", summary="Drain, maintain, resume, quarantine, retire")
-def act_on_node(
-    node_id: PlainText, act: NodeAct, person: StaffOnly, process: ProcessDep
-) -> NodeView:
+def act_on_node(node_id: PlainText, act: Act, person: StaffOnly, process: ProcessDep) -> NodeView:
     """Change what a node is used for. What runs on a draining node runs to its end.
 
     `maintenance` drains a node that is in use; it is in maintenance once nothing runs on it.

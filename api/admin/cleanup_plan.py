@@ -232,7 +232,8 @@ class _Faults:
                 yield Fault(Wrong.ORPHAN, "user_deactivated", f"{user.name} is deactivated.")
             if node.state is NodeState.RETIRED:
                 yield Fault(Wrong.ORPHAN, "node_retired", f"{node.name} is retired.")
-        if lease.kind is LeaseKind.BOOKED and wrong & {Wrong.EXPIRED_WINDOW, Wrong.UNFIT}:
+        broken = Wrong.EXPIRED_WINDOW in wrong or Wrong.UNFIT in wrong
+        if lease.kind is LeaseKind.BOOKED and broken:
             for reason in self._reasons(lease, node, frozenset()):
                 if reason.code == "outside_window":
                     if Wrong.EXPIRED_WINDOW in wrong:

@@ -32,7 +32,7 @@ class Wrong(StrEnum):
 class Selector(Body):
     """What to look for; without `wrong`, everything that the other fields name."""
 
-    wrong: Annotated[set[Wrong], Field(default_factory=set)]
+    wrong: Annotated[list[Wrong], Field(default_factory=list)]
     user: PlainText | None = None
     """Name or id, as for the next two."""
     lab: PlainText | None = None
@@ -57,7 +57,7 @@ class ApplyCleanup(Body):
     """Which preview is meant."""
 
     hash: str = Field(pattern=r"^[0-9a-f]{64}$")
-    leave: Annotated[set[PlainText], Field(default_factory=set, max_length=1000)]
+    leave: Annotated[list[PlainText], Field(default_factory=list, max_length=1000)]
     """Ids of leases in it that are to stay all the same."""
 
 

@@ -382,7 +382,7 @@ def test_a_row_may_be_left_out_and_each_owner_is_told_once(world: World) -> None
     first, second, left = (lease_of(world, "ann", hours) for hours in (2, 4, 6))
     bobs = lease_of(world, "bob", 8)
     plan = preview(world)
-    done = apply(world, plan, leave=[left])
+    done = apply(world, plan, leave=[left, left])
     assert {row["lease"]: row["result"] for row in done["rows"]} == {
         first: "removed", second: "removed", left: "skipped", bobs: "removed",
     }  # fmt: skip

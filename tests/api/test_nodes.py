@@ -169,6 +169,10 @@ def test_what_is_in_the_way_of_retiring_is_listed(world: World) -> None:
     assert refused["errors"][0]["message"] == "gpt-ddp of bob runs on it."
     assert refused["errors"][2]["message"].startswith("The lease of ann from 20")
     assert world.ann.get("/v1/admin/nodes/box/in-the-way").status_code == 403
+    not_done = world.staff.post("/v1/admin/nodes/box/in-the-way")
+    assert (not_done.status_code, not_done.headers["allow"]) == (405, "GET")
+    assert not_done.json()["detail"] == "POST does not work here; GET does."
+    assert world.staff.post("/v1/admin/nodes/box/polish").status_code == 422
 
 
 def test_staff_drain_quarantine_and_retire(world: World) -> None:
