@@ -37,6 +37,7 @@ from core.tables.scripts import Secret
 from standalone.backup_keys import KEYS, back_up_keys, restore_keys, unopened, verify_keys
 from standalone.dump import Dumped, count_on, dump_table, load_table, tables_of
 from strategies.run_directory import fsync_directory, sha256_of, write_atomically
+from strategies.words import counted
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -186,8 +187,9 @@ def _tell_of_secrets(database: Database, keys: Path, say: Say) -> None:
         lost = unopened(keys, _sealed(session.connection()))
     if lost:
         say(
-            f"{lost:,} secret(s) of users can't be opened: no key of theirs is here. Put the old "
-            f"platform's {KEYS} at {keys} before the API starts, or their owners set them again."
+            f"{counted(lost, 'secret')} of users can't be opened: no key of theirs is here. Put "
+            f"the old platform's {KEYS} at {keys} before the API starts, or their owners set them "
+            "again."
         )
 
 

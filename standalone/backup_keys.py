@@ -7,6 +7,7 @@ from pathlib import Path
 from api.scripts.secret_box import SecretBox
 from core.errors import Unavailable
 from strategies.run_directory import sha256_of
+from strategies.words import counted
 
 KEYS = "secrets.key"
 
@@ -28,13 +29,13 @@ def back_up_keys(keys: Path, folder: Path, *, sealed: list[bytes], say: Say) -> 
         if not sealed:
             return None
         raise WrongKeys(
-            f"The database has {len(sealed):,} secret(s) of users, and {keys}, which opens them, "
-            "is missing. Is TRAINYARD_SECRETS_KEY right?"
+            f"The database has {counted(len(sealed), 'secret')} of users, and {keys}, which opens "
+            "them, is missing. Is TRAINYARD_SECRETS_KEY right?"
         )
     _copy_private(keys, saved)
     lost = unopened(saved, sealed)
     if lost:
-        say(f"{lost:,} of {len(sealed):,} secret(s) of users are opened by no key in {keys}.")
+        say(f"Of users' secrets {lost:,} of {len(sealed):,} are opened by no key in {keys}.")
     say(f"{KEYS} is in it: whoever can read the folder can open users' secrets.")
     return sha256_of(saved)
 

@@ -21,6 +21,7 @@ from core.tables.nodes import Node
 from standalone import valkey
 from standalone.data_directory import DataDirectory
 from standalone.processes import FIRST_PORT, Processes, describe, interrupt_on_signals, listen
+from strategies.words import counted
 
 LOCAL_NODE = "this-machine"
 SAVE_DEADLINE_S = 90.0  # for the jobs to save and stop after Ctrl-C
@@ -107,7 +108,7 @@ def _save_jobs(database: Database, data: DataDirectory, processes: Processes, sa
                 )
     if not live:
         return
-    say(f"Saving {len(live)} running job(s) ...")
+    say(f"Saving {counted(len(live), 'running job')} ...")
     bell.ring_node(LOCAL_NODE)
     deadline = time.monotonic() + SAVE_DEADLINE_S
     while time.monotonic() < deadline:

@@ -1,5 +1,7 @@
 """The check of docstrings tells a named subject from an implied one."""
 
+import ast
+import re
 import subprocess
 import sys
 
@@ -102,3 +104,27 @@ def test_the_finished_folders_obey() -> None:
         [sys.executable, "-m", "tests.language"], cwd=REPOSITORY, capture_output=True, text=True
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_no_sentence_leaves_it_to_its_reader_whether_it_is_one_or_several() -> None:
+    undecided = re.compile(r"[a-z]\(e?s\)")
+    folders = (
+        "api",
+        "client",
+        "core",
+        "dashboard",
+        "scheduler",
+        "standalone",
+        "strategies",
+        "worker",
+    )
+    for path in (path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")):
+        source = path.read_text()
+        if not undecided.search(source):
+            continue
+        said = [
+            node.value
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        assert not [text for text in said if undecided.search(text)], path

@@ -20,6 +20,8 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from strategies.words import counted
+
 NOT_FOUND = re.compile(r"No matching distribution found for ([^\s;]+)")
 CONFLICT = re.compile(r"The conflict is caused by:\s*(.+?)(?:\n\n|\Z)", re.DOTALL)
 OUR_PATH = "trainyard_node.pth"
@@ -97,7 +99,7 @@ def build(
         fcntl.flock(lock, fcntl.LOCK_EX)  # two attempts at once: the second finds it built
         if (folder / COMPLETE).exists():
             os.utime(folder)  # it is used: the node's cache gives up what was not for longest
-            say(f"The environment of {len(requirements)} requirement(s) is here already.")
+            say(f"The environment of {counted(len(requirements), 'requirement')} is here already.")
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         say(f"Building the environment: {', '.join(requirements)}")

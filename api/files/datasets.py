@@ -29,6 +29,7 @@ from core.tables.base import Document
 from core.tables.files import Dataset
 from strategies.data import digits
 from strategies.data.built_in import BUILT_IN, DIGITS, DatasetFormat, prepare
+from strategies.words import counted
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
@@ -202,8 +203,8 @@ def _sentence(images: DatasetImages) -> str:
     tests = f", and {images.tests:,} for tests" if images.tests else ""
     height, width, channels = images.image_shape
     return (
-        f"{images.count:,} images to train on{tests}: {height} x {width} pixels, {channels} "
-        f"channel(s), {images.classes} classes.\n"
+        f"{images.count:,} images to train on{tests}: {height} x {width} pixels, "
+        f"{counted(channels, 'channel')}, {counted(images.classes, 'class', 'classes')}.\n"
     )
 
 

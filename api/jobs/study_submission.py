@@ -16,6 +16,7 @@ from core.errors import BadRequest
 from core.spec import AnyJobSpec, JobSpec
 from core.study import MOST_JOBS, SCHEDULES, on_class, scheduled, sized
 from strategies.trust.scaling import StudyKind, ranks_label
+from strategies.words import counted
 
 MOST_RANKS = 1024
 NUMBER = re.compile(r"^[1-9][0-9]{0,8}$", re.ASCII)
@@ -95,8 +96,8 @@ def plan_study(session: Session, cache: PlanCache, asked: Asked, *, user_id: str
     if asked.kind is StudyKind.SCHEDULES and chosen[0].plan.layout.pipeline == 1:
         plan = chosen[0].plan
         raise BadRequest(
-            f"schedules: {plan.strategy} on {plan.world_size} rank(s) has no pipeline whose "
-            "schedule could be changed; take strategy pipeline and 2 ranks or more.",
+            f"schedules: {plan.strategy} on {counted(plan.world_size, 'rank')} has no pipeline "
+            "whose schedule could be changed; take strategy pipeline and 2 ranks or more.",
             param="schedules",
         )
     threads = equal_threads(chosen)

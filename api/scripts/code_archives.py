@@ -28,6 +28,7 @@ from core.situation import lock_user
 from core.states import TERMINAL_JOB
 from core.tables.jobs import Job
 from core.tables.scripts import CodeArchive
+from core.words import in_words
 
 router = APIRouter(tags=["scripts"])
 
@@ -96,8 +97,8 @@ def delete_code(sha256: Sha256, person: SignedIn, process: ProcessDep) -> Respon
         needed = _jobs_in_need(session, person.id, [sha256]).get(sha256)
         if needed:
             raise Conflict(
-                f"{len(needed)} job(s) that have not ended need this code, such as {needed[0]}. "
-                "Cancel them, or wait.",
+                f"Jobs that have not ended need this code: {in_words(needed)}. Cancel them, or "
+                "wait.",
                 code="code_in_use",
             )
         session.delete(archive)

@@ -8,6 +8,7 @@ from api.scripts.secret_box import SecretBox
 from core.database import Database
 from core.settings import ApiSettings
 from core.tables.scripts import Secret
+from strategies.words import counted
 
 
 def main() -> int:
@@ -19,7 +20,7 @@ def main() -> int:
         count = reseal(database, box)
     finally:
         database.close()
-    sys.stdout.write(f"Sealed {count:,} secret(s) with the first key of {box.path}.\n")
+    sys.stdout.write(f"Sealed {counted(count, 'secret')} with the first key of {box.path}.\n")
     return 0
 
 

@@ -16,6 +16,7 @@ from typing import IO, NamedTuple, cast
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from trainyard.errors import BadInput
+from trainyard.wording import counted
 
 NAMED = re.compile(r"idx[13]-ubyte(\.gz)?$")
 UNSIGNED_BYTES = 8  # the only type that MNIST and its kin use
@@ -71,8 +72,8 @@ def read_header(path: Path) -> Idx:
         kind, dimensions = start[2:]
         if kind != UNSIGNED_BYTES or dimensions not in (1, 3):
             raise BadInput(
-                f"{path} has {dimensions} dimension(s) of type 0x{kind:02x}; images have 3 and "
-                "labels 1, both of type 0x08 (unsigned bytes)."
+                f"{path} has {counted(dimensions, 'dimension')} of type 0x{kind:02x}; images have "
+                "3 and labels 1, both of type 0x08 (unsigned bytes)."
             )
         sizes = file.read(4 * dimensions)
         if len(sizes) < 4 * dimensions:

@@ -19,7 +19,7 @@ from trainyard.errors import ApiError
 from trainyard.inert import one_line
 from trainyard.stream import DISCONNECTED, END, RECONNECTED, StreamEvent
 from trainyard.views import Event, Job
-from trainyard.wording import clock_time, duration, moment, number, sparkline, steps_text
+from trainyard.wording import clock_time, counted, duration, moment, number, sparkline, steps_text
 
 PLAIN_EVERY_S = 5.0
 REFRESH_PER_S = 8
@@ -263,7 +263,7 @@ def plain_line(watched: Watched) -> str:
 def headline(job: Job) -> str:
     """What is followed, and in which zone its times are."""
     zone = datetime.now().astimezone().strftime("%z")
-    layout = f"{job.plan.strategy} on {job.plan.world_size} rank(s)"
+    layout = f"{job.plan.strategy} on {counted(job.plan.world_size, 'rank')}"
     steps = f", {job.steps:,} steps" if job.steps else ""
     return one_line(f"{job.name}  {job.id}  {layout}{steps}; times are UTC{zone}")
 

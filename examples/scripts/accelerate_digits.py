@@ -47,9 +47,7 @@ def main():
     if accelerator.is_main_process:
         path = os.path.join(os.environ.get("TRAINYARD_OUTPUT", "."), "digits.pt")
         torch.save(accelerator.unwrap_model(model).state_dict(), path)
-    accelerator.print(
-        f"{step} steps on {accelerator.num_processes} rank(s), loss {loss.item():.3f}"
-    )
+    accelerator.print(f"{step} steps on {accelerator.num_processes} ranks, loss {loss.item():.3f}")
     accelerator.end_training()
 
 

@@ -20,6 +20,7 @@ from strategies.layout import Layout
 from strategies.loss import IGNORED
 from strategies.run_directory import RunPlan
 from strategies.spec import TrainSpec
+from strategies.words import counted
 
 __all__ = ["BadData", "HeldOut", "TrainingData", "Windows", "open_windows", "prepare"]
 
@@ -76,8 +77,9 @@ class TrainingData:
         )
         if min(self.order.windows_seen_by(rank)[1] for rank in range(plan.layout.batch_degree)) < 1:
             raise BadData(
-                f"dataset {spec.data.dataset} has {windows.num_train:,} window(s) to train on, too "
-                f"few to give each of {plan.layout.batch_degree} data-parallel ranks its own part"
+                f"dataset {spec.data.dataset} has {counted(windows.num_train, 'window')} to train "
+                f"on, too few to give each of {plan.layout.batch_degree} data-parallel ranks its "
+                "own part"
             )
         self.ahead, self.ahead_from = np.empty(0, dtype=np.int64), 0
         self.own = own_numbers(

@@ -25,6 +25,7 @@ from strategies.data.rows import Row, Text, WrongRow, row_from
 from strategies.data.tokens import Alphabet, Bytes, Flags, Tokenizer, Tokens, tokenizer_from
 from strategies.fine_tuning.hf_config import TOKENIZER_FILES
 from strategies.spec import DataSpec
+from strategies.words import counted
 
 Integers = npt.NDArray[np.int64]
 
@@ -142,8 +143,8 @@ def tokenizer_for(path: Path, format: Format, spec: DataSpec, checkpoint: Path |
     tokenizer = alphabet.tokenizer()
     if tokenizer.size < 2:
         raise BadData(
-            f"dataset {spec.dataset} has {tokenizer.size} different character(s); at least 2 "
-            "are needed to have anything to predict"
+            f"dataset {spec.dataset} has {counted(tokenizer.size, 'different character')}; at "
+            "least 2 are needed to have anything to predict"
         )
     return tokenizer
 

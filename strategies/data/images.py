@@ -24,6 +24,7 @@ from strategies.data.corpus import BadData, Integers, forget_oldest, locked, sig
 from strategies.data.windows import Windows, share_of
 from strategies.image_shapes import ImageShape, image_shape, num_classes
 from strategies.spec import DataSpec
+from strategies.words import counted
 from strategies.zip_directory import find_directory
 
 Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
@@ -246,8 +247,8 @@ class Images(Windows):
         self.num_held_out = held_out
         if self.num_train < 1:
             raise BadData(
-                f"dataset {spec.dataset} has {len(labels):,} image(s); held_out {spec.held_out:g} "
-                "leaves none to train on"
+                f"dataset {spec.dataset} has {counted(len(labels), 'image')}; held_out "
+                f"{spec.held_out:g} leaves none to train on"
             )
         self.most_evaluated = max(self.most_evaluated, MOST_EVALUATED_BYTES // (4 * pixels[0].size))
 

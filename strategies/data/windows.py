@@ -11,6 +11,7 @@ import numpy as np
 from strategies.data.corpus import BadData, Corpus, Integers
 from strategies.shapes import tokens_per_sample
 from strategies.spec import DataSpec
+from strategies.words import counted
 
 COUNTED_AT_ONCE = 4096  # windows
 
@@ -71,7 +72,7 @@ class TextWindows(TokenWindows):
             raise BadData(
                 f"dataset {spec.dataset} has {size:,} {unit_of(spec)}; sequence_length "
                 f"{self.length:,} needs at least {parts * window:,} "
-                f"({parts} window(s) of {window:,})"
+                f"({counted(parts, 'window')} of {window:,})"
             )
         held_out = max(window, share_of(size, spec.held_out)) if spec.held_out else 0
         self.held_out_at = size - held_out
@@ -178,7 +179,7 @@ def documents_trained_on(ends: Integers, spec: DataSpec) -> int:
     held_out = max(1, share_of(len(ends), spec.held_out)) if spec.held_out else 0
     if held_out >= len(ends):
         raise BadData(
-            f"dataset {spec.dataset} has {len(ends):,} document(s) of at least 2 tokens, "
+            f"dataset {spec.dataset} has {counted(len(ends), 'document')} of at least 2 tokens, "
             f"{ends[-1]:,} {unit_of(spec)} in all; held_out {spec.held_out:g} takes {held_out:,}, "
             "so none is left to train on"
         )

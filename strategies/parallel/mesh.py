@@ -13,6 +13,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout, _world
 
 from strategies.layout import AXES, Coordinate, Layout
 from strategies.planning.planner import Plan
+from strategies.words import counted
 
 SAVING_TIMEOUT = timedelta(hours=1)
 
@@ -158,7 +159,7 @@ def join(plan: Plan, *, timeout_s: float) -> Mesh:
     if world_size != plan.world_size:
         raise ValueError(
             f"the plan is for {plan.world_size} ranks, but WORLD_SIZE is {world_size}; start "
-            f"{plan.ranks_per_node} per node on {plan.nodes} node(s)"
+            f"{plan.ranks_per_node} per node on {counted(plan.nodes, 'node')}"
         )
     device = torch.device("cpu")
     if plan.device == "cuda":

@@ -22,6 +22,7 @@ from strategies.rules.problem import Asked
 from strategies.shapes import count_trained, heads, kv_heads, vocabulary_size
 from strategies.spec import ActivationCheckpointing, GradientCompression, Strategy
 from strategies.stages import rank_of, schedule_of, stages_per_rank
+from strategies.words import counted
 
 NUMBERS_PER_LOSS = 3  # a token's largest logit, its sum of exponentials, its own logit
 BYTES_OF_LOSS = 4
@@ -84,7 +85,7 @@ def pipeline(asked: Asked, shares: Shares) -> Iterator[Traffic]:
     # Across a border the one before sends features, the one behind gradients.
     most = max(Counter(chain.from_iterable(borders)).values(), default=0)
     sent = most * shares.micro_batches * bytes_between_stages(asked)
-    what = f"features of {shares.micro_batches} micro-batches over {most} stage border(s)"
+    what = f"features of {shares.micro_batches} micro-batches over {counted(most, 'stage border')}"
     tied = spec.model.tied_embeddings and spec.adapter is None
     if tied and asked.strategy is not Strategy.NAIVE:
         sent += vocabulary_bytes(asked)
@@ -108,14 +109,15 @@ def data_parallel(asked: Asked, shares: Shares) -> Iterator[Traffic]:
         case Strategy.ZERO1 | Strategy.ZERO2:
             sums = 1 if strategy is Strategy.ZERO1 else times
             sent = sums * all_reduce(ranks, shares.weights) + gather(ranks, shares.weights)
-            what = f"gradients summed {counted(sums)}, updated weights gathered once"
+            what = f"gradients summed {times_in_words(sums)}, updated weights gathered once"
         case Strategy.ZERO3:
             sent = 3 * times * gather(ranks, shares.weights)
-            what = f"weights gathered {counted(2 * times)}, gradients scattered {counted(times)}"
+            gathered, scattered = times_in_words(2 * times), times_in_words(times)
+            what = f"weights gathered {gathered}, gradients scattered {scattered}"
         case _:
             gathers = 1 if layout.pipeline > 1 else 2 * times  # a stage stays gathered
             sent = gathers * gather(ranks, shares.weights) + gather(ranks, shares.gradients)
-            what = f"weights gathered {counted(gathers)}, gradients scattered once"
+            what = f"weights gathered {times_in_words(gathers)}, gradients scattered once"
     yield along(asked, axes, sent, overlaps=True, what=what)
     if layout.replicate > 1:
         part = shares.gradients // ranks
@@ -238,5 +240,5 @@ def vocabulary_bytes(asked: Asked) -> int:
     return numbers * BYTES_PER_WEIGHT[spec.precision]
 
 
-def counted(times: int) -> str:
+def times_in_words(times: int) -> str:
     return "once" if times == 1 else f"{times} times"

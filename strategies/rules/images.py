@@ -6,6 +6,7 @@ from strategies.data.built_in import BUILT_IN
 from strategies.image_shapes import image_shape
 from strategies.rules.problem import Asked, Problem
 from strategies.spec import DataSpec, ModelName, ModelSpec
+from strategies.words import counted
 
 TEXT_ONLY = {
     "model": ("heads", "kv_heads", "ffn_width", "tied_embeddings", "rope_base", "rope_scaling"),
@@ -85,8 +86,8 @@ def images_survive_halving(asked: Asked) -> Iterator[Problem]:
             code="image_too_small",
             param="model.layers",
             message=f"every layer of cnn halves the image, and {shape.height} x {shape.width} can "
-            f"be halved {most} time(s), not {model.layers}; "
-            + (f"take {most} layer(s), or mlp" if most else "take mlp"),
+            f"be halved {counted(most, 'time')}, not {model.layers}; "
+            + (f"take {counted(most, 'layer')}, or mlp" if most else "take mlp"),
         )
 
 

@@ -7,6 +7,7 @@ from itertools import count
 from strategies.rules.problem import Asked, Problem, largest_divisor
 from strategies.spec import ActivationCheckpointing, PipelineSchedule, Strategy
 from strategies.stages import can_order, schedule_of, stages_per_rank
+from strategies.words import counted
 
 DEGREE = "parallelism.pipeline_parallel_degree"
 PER_RANK = "parallelism.pipeline_stages_per_rank"
@@ -33,8 +34,8 @@ def stages_suit_schedule(asked: Asked) -> Iterator[Problem]:
         yield Problem(
             code="stages_per_rank",
             param=PER_RANK,
-            message=f"{named(asked)} has {needed[schedule]} stage(s) on each rank, not {given}; "
-            f"take {needed[schedule]}{advice}",
+            message=f"{named(asked)} has {counted(needed[schedule], 'stage')} on each rank, not "
+            f"{given}; take {needed[schedule]}{advice}",
         )
 
 
@@ -74,7 +75,8 @@ def layers_fill_stages(asked: Asked) -> Iterator[Problem]:
     yield Problem(
         code="too_few_layers",
         param=DEGREE,
-        message=f"{layers} layers cannot fill {ranks} pipeline ranks x {per_rank} stage(s) = "
+        message=f"{layers} layers cannot fill {ranks} pipeline ranks x "
+        f"{counted(per_rank, 'stage')} = "
         f"{ranks * per_rank} stages with at least one layer each; {advice}",
     )
 

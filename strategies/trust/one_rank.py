@@ -19,6 +19,7 @@ from strategies.spec import ParallelismSpec, Strategy
 from strategies.trust.certificate import Curve, certify
 from strategies.watching.console import say
 from strategies.watching.metrics import MetricsLog
+from strategies.words import counted
 
 WAIT_S = 24 * 3600.0  # of the other ranks; one that dies is noticed at once, and wall time ends all
 
@@ -38,7 +39,7 @@ class Certifier:
             return
         mesh.set_timeout(WAIT_S)
         if mesh.is_first:
-            say(f"one rank trains {verify.steps:,} step(s) alone first, for the certificate")
+            say(f"one rank trains {counted(verify.steps, 'step')} alone first, for the certificate")
             self.expected = curve_of_one_rank(
                 one_rank(self.run_plan),
                 windows,

@@ -10,6 +10,7 @@ from strategies.checkpoint import Progress
 from strategies.optimizers.learning_rate import scaling_policy
 from strategies.parallel.mesh import Mesh
 from strategies.run_directory import RunPlan
+from strategies.words import counted
 
 LINES_PER_RUN = 40  # a long run must not fill the node's disk with what the metrics say better
 
@@ -20,7 +21,7 @@ def introduce(run_plan: RunPlan, mesh: Mesh, progress: Progress) -> None:
     where = f"from step {progress.step:,}" if progress.step else "from the start"
     say(
         f"rank {mesh.rank} of {mesh.world_size} on {platform.node()} (pid {os.getpid()}, "
-        f"{mesh.device}, {torch.get_num_threads()} thread(s), torch {torch.__version__}): "
+        f"{mesh.device}, {counted(torch.get_num_threads(), 'thread')}, torch {torch.__version__}): "
         f"{run_plan.plan.strategy}, pipeline {layout.pipeline}, replicate {layout.replicate}, "
         f"shard {layout.shard}, context {layout.context}, tensor {layout.tensor}, {where}"
     )

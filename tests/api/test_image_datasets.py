@@ -46,7 +46,7 @@ def test_images_are_kept_planned_with_and_given_to_a_node(world: World) -> None:
     assert (dataset["format"], dataset["lines"], dataset["size"]) == ("npz", None, len(content))
     preview = world.ann.get("/v1/datasets/mine/preview").json()
     assert preview["text"] == (
-        "40 images to train on, and 7 for tests: 6 x 5 pixels, 1 channel(s), 4 classes.\n"
+        "40 images to train on, and 7 for tests: 6 x 5 pixels, 1 channel, 4 classes.\n"
     )
     made = world.ann.post("/v1/jobs", json=job_on({"dataset": "mine", **KNOWN}))
     assert made.status_code == 201, made.text

@@ -141,7 +141,7 @@ def test_plan_shows_what_it_costs(server: FakeServer, run: Run, job_file: str) -
     everything(server)
     shown = run("plan", job_file)
     assert shown.exit_code == 0
-    for part in ("cpu2, 1 node(s) ready (chosen)", "fits", "ddp on 2 rank(s): replicate 2",
+    for part in ("cpu2, 1 node ready (chosen)", "fits", "ddp on 2 ranks: replicate 2",
                  "1,300,000", "0.03 of 7.2 GiB per rank", "estimated: formula",
                  "0.5 s (0.4 to 0.9), 2,048 tokens/s; a data sheet",
                  "3 min 20 s, 0.11 GPU-hours", "20% of a step", "gradients summed, once",

@@ -17,7 +17,7 @@ def with_verdict(verdict: str, **loss: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("certificate", "code", "words"),
     [
-        (with_verdict("pass"), 0, ["same curve", "1.7e-07", "1e-06", "20 step(s) with one rank"]),
+        (with_verdict("pass"), 0, ["same curve", "1.7e-07", "1e-06", "20 steps with one rank"]),
         (with_verdict("fail", largest=0.03), 1, ["not the same curve", "3.0e-02"]),
         (with_verdict("fail", largest=None, found=None), 1, ["not finite"]),
         (with_verdict("exempt", tolerance=None), 5, ["no verdict"]),
@@ -61,7 +61,7 @@ def test_two_jobs_are_compared_by_the_server(server: FakeServer, run: Run) -> No
     server.answer(f"GET {JOB}/comparison", as_json(d.COMPARISON))
     shown = run("verify", d.JOB_ID, "--against", "job_01k9other")
     assert shown.exit_code == 0
-    assert "400 step(s) with job_01k9other" in shown.stdout
+    assert "400 steps with job_01k9other" in shown.stdout
     assert server.asked[-1].query == {"with": ["job_01k9other"]}
 
 

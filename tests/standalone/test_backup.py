@@ -290,7 +290,7 @@ class TestSecrets:
         said: list[str] = []
         database, restored = Database(empty_url), tmp_path / "restored"
         restore(database, Store(restored), restored / KEYS, sealed, said.append)
-        assert any(line.startswith("1 secret(s) of users can't be opened") for line in said)
+        assert any(line.startswith("1 secret of users can't be opened") for line in said)
         assert not (restored / KEYS).exists()
         database.close()
 

@@ -35,8 +35,8 @@ def test_a_job_is_planned_for_hardware_that_nobody_has(run: CliRunner) -> None:
     shown = planned(run, "gpt-ddp.yaml", "--node-class", "h100-80gb", "--gpus-per-node", "4")
     assert shown.exit_code == 0, shown.output
     for part in (
-        "h100-80gb, 1 node(s) ready (chosen)",
-        "8 samples a step over 2 replica(s) = 4 each; in 1 micro-batch(es) = 4 in each",
+        "h100-80gb, 1 node ready (chosen)",
+        "8 samples a step over 2 replicas = 4 each; in 1 micro-batch = 4 in each",
         "1,313,600",
         "NVIDIA H100 data sheet",
         "gradients summed, once",

@@ -186,10 +186,10 @@ CHARACTERS = {"data__tokenizer": "characters", "data__vocabulary_size": 65}
     ("content", "changes", "said"),
     [
         (b"", {}, "dataset ragged is empty (0 bytes)"),
-        (b"x" * 33, {}, "33 bytes; sequence_length 16 needs at least 34 (2 window(s) of 17)"),
+        (b"x" * 33, {}, "33 bytes; sequence_length 16 needs at least 34 (2 windows of 17)"),
         (b"x" * 16, {"data__held_out": 0}, "16 bytes; sequence_length 16 needs at least 17"),
         ("é!".encode() * 10, CHARACTERS, "20 characters; sequence_length 16 needs at least 34"),
-        (b"x" * 90, CHARACTERS, "1 different character(s); at least 2"),
+        (b"x" * 90, CHARACTERS, "1 different character; at least 2"),
         (b"plain \xff text", CHARACTERS, "byte 6 of 12 (0xff) is not UTF-8"),
         (b"half \xc3", CHARACTERS, "byte 5 of 6 (0xc3) is not UTF-8"),
         (bytes(range(97, 117)) * 9, {**CHARACTERS, "data__vocabulary_size": 19}, "20 different"),
@@ -211,7 +211,7 @@ def lines(*texts: object) -> bytes:
     ("content", "said"),
     [
         (lines("", "x", "y"), "no document of at least 2 tokens"),
-        (lines("some text", "x"), "has 1 document(s) of at least 2 tokens, 9 bytes in all"),
+        (lines("some text", "x"), "has 1 document of at least 2 tokens, 9 bytes in all"),
         (lines("some text", "x"), "held_out 0.02 takes 1, so none is left"),
         (lines("some", "text") + b"oops\n", "line 3 is not JSON"),
         (lines("some") + b'"text"\n', 'line 2 is not an object with "text", or'),

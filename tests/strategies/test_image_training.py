@@ -292,9 +292,9 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
      "dataset digits"),
     (CNN, {"data__dataset": "mine", "data__classes": 10}, "data.image_shape", "(MNIST: [28, 28])"),
     (MLP, {"data__dataset": "mine", "data__image_shape": [28, 28]}, "data.classes", "(MNIST: 10)"),
-    (CNN | {"layers": 4}, {}, "model.layers", "8 x 8 can be halved 3 time(s), not 4; take 3"),
+    (CNN | {"layers": 4}, {}, "model.layers", "8 x 8 can be halved 3 times, not 4; take 3"),
     (BIG, {"data__dataset": "mine", "data__classes": 2, "data__image_shape": [1, 40]},
-     "model.layers", "1 x 40 can be halved 0 time(s), not 3; take mlp"),
+     "model.layers", "1 x 40 can be halved 0 times, not 3; take mlp"),
     (CNN, {"ranks": 2, "parallelism__strategy": "pipeline",
            "training__gradient_accumulation_steps": 2},
      "parallelism.pipeline_parallel_degree", "ddp, fsdp or zero1 over 2 data-parallel ranks, or "

@@ -18,7 +18,7 @@ from trainyard.decoding import decode
 from trainyard.errors import BadInput
 from trainyard.jobs import spec_text
 from trainyard.views import Advice, ClassPlan, Cost, Plan, PlanAnswer, Seat, TimeSlot
-from trainyard.wording import duration, moment, number, size
+from trainyard.wording import counted, duration, moment, number, size
 
 OFFLINE = "trainyard.offline"  # the group in which the platform offers its planner
 BAR = 30  # columns
@@ -156,13 +156,14 @@ def show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
     made = class_plan.plan
     verdict = Text("fits", style="green") if made.runnable else Text("cannot run", style="red")
     axes = [f"{axis} {degree}" for axis, degree in made.layout.items() if degree != 1]
-    where = f"{class_plan.node_class}, {class_plan.ready_nodes} node(s) ready"
+    where = f"{class_plan.node_class}, {counted(class_plan.ready_nodes, 'node')} ready"
     facts: list[tuple[str, Any]] = [
         ("node class", where + (" (chosen)" if is_chosen else "")),
         ("verdict", verdict),
         (
             "layout",
-            f"{made.strategy} on {made.world_size} rank(s): {', '.join(axes) or 'one rank'}",
+            f"{made.strategy} on {counted(made.world_size, 'rank')}: "
+            f"{', '.join(axes) or 'one rank'}",
         ),
         ("batch", batch_sentence(made)),
         ("parameters", parameters_of(made)),
@@ -201,8 +202,8 @@ def batch_sentence(made: Plan) -> str:
     replicas = made.layout.get("replicate", 1) * made.layout.get("shard", 1)
     parts = made.gradient_accumulation_steps
     return (
-        f"{made.global_batch_size:,} samples a step over {replicas} replica(s) = "
-        f"{made.global_batch_size // replicas:,} each; in {parts} micro-batch(es) = "
+        f"{made.global_batch_size:,} samples a step over {counted(replicas, 'replica')} = "
+        f"{made.global_batch_size // replicas:,} each; in {counted(parts, 'micro-batch')} = "
         f"{made.micro_batch_size:,} in each; {made.tokens_per_step:,} {made.unit}"
     )
 

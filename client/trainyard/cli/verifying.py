@@ -9,7 +9,7 @@ from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import AsJson, print_facts, print_json, print_table, say
 from trainyard.cli.session import connect
 from trainyard.views import Certificate, Compared, Job
-from trainyard.wording import number
+from trainyard.wording import counted, number
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
 VERDICTS = {
@@ -49,7 +49,7 @@ def verify(
 def _show(found: Compared, *, other: str) -> None:
     facts: list[tuple[str, object]] = [
         ("verdict", VERDICTS.get(found.verdict, Text(found.verdict))),
-        ("compared", f"{found.steps:,} step(s) with {other}"),
+        ("compared", f"{counted(found.steps, 'step')} with {other}"),
         ("promise", found.result_class),
     ]
     if isinstance(found, Certificate):
