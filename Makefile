@@ -8,7 +8,7 @@ SHELL := /bin/bash
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all chaos check format bench bench-train bench-scheduler screenshots compose-try clean
+.PHONY: help demo up test test-all chaos check format bench bench-course bench-train bench-scheduler screenshots compose-try clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,9 @@ format: $(INSTALLED)  ## Rewrite the code in the house style
 
 bench: $(INSTALLED)  ## Measure; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
+
+bench-course: $(INSTALLED)  ## Play a course's busiest hours (ONLY="--only opening"); writes docs/benchmarks-course.md
+	$(BIN)/python -m benchmarks.course --chromium 10 $(ONLY)
 
 bench-train: $(INSTALLED)  ## Measure our training loop against others; writes docs/benchmarks-training.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

@@ -1,0 +1,1 @@
+"""A course's busiest hours on the whole platform: 191 students, seven nodes, two cores for all."""

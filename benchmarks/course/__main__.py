@@ -1,0 +1,67 @@
+"""`make bench-course`: a course's busiest hours on two cores; writes docs/benchmarks-course.md."""
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import date
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.course import lab_hour, last_evening, opening, sign_ins
+from benchmarks.course.houses import House, standing
+from benchmarks.course.outcomes import Outcome
+from benchmarks.course.storm import STUDENTS, Scale
+
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks-course.md"
+Scenario = Callable[[House, Scale], Awaitable[Outcome]]
+SCENARIOS: dict[str, Scenario] = {
+    "opening": opening.run,
+    "lab-hour": lab_hour.run,
+    "last-evening": last_evening.run,
+    "sign-ins": sign_ins.run,
+}
+KINDS = ("sqlite", "postgresql")
+
+
+def main() -> int:
+    """Play the scenarios and write the page; parts of them are only printed."""
+    parser = argparse.ArgumentParser("make bench-course", description=main.__doc__)
+    parser.add_argument("--only", choices=SCENARIOS, action="append", help="one scenario")
+    parser.add_argument("--database", choices=KINDS, action="append")
+    parser.add_argument("--seconds", type=float, default=100.0, help="of clicking; 100")
+    parser.add_argument("--students", type=int, default=STUDENTS)
+    parser.add_argument("--chromium", type=int, default=0, help="real pages in the opening minute")
+    asked = parser.parse_args()
+    scale = Scale(students=asked.students, seconds=asked.seconds, chromium=asked.chromium)
+    outcomes = []
+    for name in asked.only or SCENARIOS:
+        for kind in asked.database or KINDS:
+            sys.stderr.write(f"measuring: {name}, {kind}\n")
+            with standing(kind) as house:
+                outcomes.append(uvloop.run(_played(SCENARIOS[name](house, scale))))
+            sys.stdout.write(f"{outcomes[-1].as_markdown()}\n")
+            sys.stdout.flush()
+    if not asked.only and not asked.database and scale == Scale(chromium=asked.chromium):
+        PAGE.write_text(as_page(outcomes))
+    return 0
+
+
+async def _played(playing: Awaitable[Outcome]) -> Outcome:
+    return await playing
+
+
+def as_page(outcomes: list[Outcome]) -> str:
+    """The Markdown of docs/benchmarks-course.md."""
+    sections = "\n".join(outcome.as_markdown() for outcome in outcomes)
+    return (
+        "# Benchmarks of a course\n\n"
+        f"Written by `make bench-course` on {date.today().isoformat()}: {os.cpu_count()} cores "
+        f"for everything, {platform.machine()}, Python {platform.python_version()}.\n\n{sections}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,261 @@
+"""The calendar as its script behaves: a stream says what changed, little is read again."""
+
+import asyncio
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from math import inf
+from typing import Any
+from urllib.parse import quote
+
+from benchmarks.course.browsers import Browser
+from benchmarks.course.looks import SPREAD_S, Looks
+from benchmarks.course.wire import Answer
+from core.clock import utc_now
+
+STATIC = re.compile(r'(?:href|src)="(/static/[^"]+)"')
+IMPORT = re.compile(r'(?:from|import) "\./([^"]+)"')
+OPEN = "state=booked&state=active&state=ending"
+LIVE = "state=queued&state=starting&state=running&state=paused"
+BESIDE_S, BESIDE_SPREAD_S = 2.0, 8.0  # these five as in calendar.js and booking.js
+BACK_S, BACK_SPREAD_S = 1.0, 8.0
+TOLD_WITHIN_S = 3.0
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+Block = tuple[str, datetime]
+"""A node and a start."""
+
+
+@dataclass
+class Sightings:
+    """When each hold was first drawn, by page."""
+
+    seen: dict[Block, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Moments of time.perf_counter(), one for each page that got to know of it by its stream."""
+
+    def delays(self, block: Block, since: float) -> list[float]:
+        """Seconds until each page had it; 0 on those that had it before `since`."""
+        return [max(0.0, at - since) for at in self.seen.get(block, [])]
+
+
+@dataclass
+class Assets:
+    """What browsers keep for ever once they have it, as one of them has found it."""
+
+    paths: list[str] = field(default_factory=list)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def load(self, browser: Browser, page: str) -> None:
+        """Load all that the page and its scripts name."""
+        async with self.lock:
+            if not self.paths:
+                self.paths = await self._explore(browser, page)
+                browser.kept.update(self.paths)
+                return
+        due = [path for path in self.paths if path not in browser.kept]
+        browser.kept.update(due)
+        await asyncio.gather(*(browser.ask("asset", "GET", path) for path in due))
+
+    async def _explore(self, browser: Browser, page: str) -> list[str]:
+        found: list[str] = []
+        due = STATIC.findall(page)
+        while due:
+            path = due.pop()
+            if path in found:
+                continue
+            found.append(path)
+            answer = await browser.ask("asset", "GET", path)
+            if answer is not None and path.endswith(".js") and "/vendor/" not in path:
+                folder = path.rpartition("/")[0]
+                due += [f"{folder}/{name}" for name in IMPORT.findall(answer.body.decode())]
+        return found
+
+
+class CalendarPage:
+    """One open calendar."""
+
+    def __init__(
+        self, browser: Browser, *, is_staff: bool, sightings: Sightings, assets: Assets
+    ) -> None:
+        self.browser = browser
+        self.looks = Looks(browser)
+        self.holds: dict[str, dict[str, Any]] = {}
+        """By node: its state and holds, as the stream said last."""
+        self.leases: list[dict[str, Any]] = []
+        self.waits: list[dict[str, Any]] = []
+        self.has_read_own = asyncio.Event()
+        self.is_drawn = asyncio.Event()
+        self._is_staff, self._sightings, self._assets = is_staff, sightings, assets
+        self._day = _day_of(utc_now())
+        self._week = self._day
+        self._beside: set[str] = set()
+        self._version: str | None = None
+        self._came_back_at = -inf
+        for name, read in (
+            ("own", self._read_own),
+            ("day", self._read_day),
+            ("beside", self._read_beside),
+            ("rules", self._read_rules),
+        ):
+            self.looks.reads(name, read)
+
+    async def open(self) -> None:
+        """Load the page; its scripts then live until the browser is closed."""
+        page = await self.browser.ask("page", "GET", "/calendar")
+        if page is not None:
+            await self._assets.load(self.browser, page.body.decode())
+        self.browser.listen("/v1/leases/stream", self._heard, self._came_back)
+        self.looks.ring("own", "day", "rules", is_asked=True)
+        self.browser.start(self.looks.live())
+        await self.is_drawn.wait()
+
+    async def click(
+        self, what: str, method: str, path: str, document: object = None, *, once: bool = False
+    ) -> Answer | None:
+        """Do what a person clicked: the page's own reads stand back for it."""
+        clicking = self.browser.click(what, method, path, document, once=once)
+        answer: Answer | None = await self.looks.asked(clicking)
+        return answer
+
+    async def act(
+        self, what: str, method: str, path: str, document: object = None, *, once: bool = False
+    ) -> Answer | None:
+        """Click something that changes what is one's own; the stream soon says so."""
+        answer = await self.click(what, method, path, document, once=once)
+        if answer is not None and answer.status < 400:
+            self.looks.ring("own", after_s=TOLD_WITHIN_S)
+        return answer
+
+    async def show_day(self, start: datetime) -> None:
+        """Look at the day of a moment."""
+        day = _day_of(start)
+        if day != self._day:
+            self._day = day
+            await self.looks.asked(self._turn(day - self._week))
+
+    def is_free(self, node: str, start: datetime, hours: int) -> bool:
+        """Whether the board shows a block as free."""
+        end = start + hours * HOUR
+        return not any(
+            begins < end and ends > start for begins, ends in _spans(self.holds.get(node, {}))
+        )
+
+    def spans(self) -> dict[str, frozenset[tuple[datetime, datetime]]]:
+        """What holds each node from when to when, as the page knows it."""
+        return {node: _spans(entry) for node, entry in self.holds.items()}
+
+    def _heard(self, name: str, document: Any) -> None:
+        if name == "holds":
+            self._take(document)
+        elif name in ("own", "rules"):
+            self._version = document["version"]
+            is_back = time.monotonic() < self._came_back_at + BACK_S
+            usual = SPREAD_S if name == "rules" else 0.0
+            self.looks.ring(name, "day", spread_s=BACK_SPREAD_S if is_back else usual)
+
+    def _came_back(self) -> None:
+        self._came_back_at = time.monotonic()
+
+    def _take(self, document: dict[str, Any]) -> None:
+        now = time.perf_counter()
+        is_first = not self.is_drawn.is_set()
+        version = document["version"]
+        has_missed = document["whole"] and self._version not in (None, version)
+        self._version = version
+        known = dict(self.holds)
+        if document["whole"]:
+            self.holds.clear()
+        start, end = self._day - DAY, self._day + 2 * DAY  # gaps to what is beside count
+        for entry in document["nodes"]:
+            node = entry["node"]
+            before, after = _spans(known.get(node, {})), _spans(entry)
+            self.holds[node] = entry
+            if not is_first:
+                for at, _ in after - before:
+                    self._sightings.seen[node, at].append(now)
+            if any(begins < end and ends > start for begins, ends in after ^ before):
+                self._beside.add(node)
+        self.is_drawn.set()
+        if is_first:
+            self._beside.clear()
+        elif has_missed:
+            self.looks.ring("own", "day", "rules", spread_s=BACK_SPREAD_S)
+        elif self._beside:
+            self.looks.ring("beside", after_s=BESIDE_S, spread_s=BESIDE_SPREAD_S)
+
+    async def _turn(self, apart: timedelta) -> None:
+        """Ask for what one may do in a day that was chosen."""
+        reads = [self.browser.ask("day", "GET", self._judged())]
+        if not timedelta(0) <= apart < 7 * DAY:
+            self._week = self._day
+            reads.append(self.browser.ask("bands", "GET", self._bands()))
+        await asyncio.gather(*reads)
+
+    async def _read_own(self, can_wait: bool) -> None:
+        paths = {
+            "own leases": f"/v1/leases?{OPEN}&limit=200",
+            "own jobs": f"/v1/jobs?{LIVE}&limit=100",
+            "own wishes": "/v1/waitlist?limit=50",
+        }
+        if self._is_staff:
+            paths["maintenance"] = "/v1/maintenance?limit=50"
+        leases, _, waits, *_ = await self._read_all(paths, can_wait)
+        self.leases = leases["data"] if leases else self.leases
+        self.waits = waits["data"] if waits else self.waits
+        self.has_read_own.set()
+
+    async def _read_day(self, can_wait: bool) -> None:
+        self._beside.clear()
+        await self.browser.read("day", self._judged(), can_wait=can_wait)
+
+    async def _read_beside(self, can_wait: bool) -> None:
+        names = sorted(self._beside)
+        self._beside.clear()
+        if names:
+            await self.browser.read("day, some nodes", self._judged(names), can_wait=can_wait)
+
+    async def _read_rules(self, can_wait: bool) -> None:
+        paths = {
+            "bands": self._bands(),
+            "windows": "/v1/windows",
+            "forecast": "/v1/leases/forecast",
+        }
+        await self._read_all(paths, can_wait)
+
+    async def _read_all(self, paths: dict[str, str], can_wait: bool) -> list[Any]:
+        reads = (self.browser.read(what, path, can_wait=can_wait) for what, path in paths.items())
+        return await asyncio.gather(*reads)
+
+    def _judged(self, names: Iterable[str] = ()) -> str:
+        chosen = "".join(f"&node={quote(name)}" for name in names)
+        start = _asked(self._day)
+        return f"/v1/leases/availability?start={start}&hours=24&any_length=true{chosen}"
+
+    def _bands(self) -> str:
+        return f"/v1/bands?start={_asked(self._week)}&hours=168"
+
+
+def _day_of(at: datetime) -> datetime:
+    return at.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def moment(text: str) -> datetime:
+    """Read what the API writes."""
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def _spans(entry: dict[str, Any]) -> frozenset[tuple[datetime, datetime]]:
+    """Holds of a node as moments; kept in the entry, which all pages share."""
+    if "spans" not in entry:
+        entry["spans"] = frozenset(
+            (moment(one["start"]), moment(one["end"])) for one in entry.get("holds", ())
+        )
+    spans: frozenset[tuple[datetime, datetime]] = entry["spans"]
+    return spans
+
+
+def _asked(start: datetime) -> str:
+    return quote(start.isoformat())

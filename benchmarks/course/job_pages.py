@@ -1,0 +1,95 @@
+"""The page of a live job and the list of jobs, as their scripts behave."""
+
+import asyncio
+import time
+from typing import Any
+
+from benchmarks.course.browsers import Browser
+from benchmarks.course.calendar_page import Assets
+from benchmarks.course.looks import SPREAD_S, Looks
+
+BETWEEN = "between two messages of metrics"
+FRAGMENTS_REST_S, RANKS_REST_S, BURST_S = 1.0, 5.0, 0.15  # job.js
+PARTS = ("head", "events", "history")
+HTMX = {"HX-Request": "true"}
+
+
+class JobPage:
+    """One watcher of one live job."""
+
+    def __init__(self, browser: Browser, job_id: str, assets: Assets) -> None:
+        self.browser = browser
+        self.looks = Looks(browser)
+        self._path, self._address, self._assets = f"/jobs/{job_id}", f"/v1/jobs/{job_id}", assets
+        self._heard_at = 0.0
+        self._last_event = 0
+        for name in PARTS:
+            self.looks.reads(name, self._reading(name), rest_s=FRAGMENTS_REST_S)
+        self.looks.reads("metrics", self._read_metrics)
+        self.looks.reads("ranks", self._read_ranks, rest_s=RANKS_REST_S)
+
+    async def open(self) -> None:
+        """Load the page; its scripts then live until the browser is closed."""
+        page = await self.browser.ask("job page", "GET", self._path)
+        if page is None or page.status != 200:
+            return
+        await self._assets.load(self.browser, page.body.decode())
+        self.browser.start(self.looks.live())
+        self.looks.ring("metrics", is_asked=True)
+        self.browser.listen(f"{self._address}/stream", self._heard)
+        await self.browser.ask("job's logs", "GET", f"{self._address}/logs?tail=500")
+
+    def _heard(self, name: str, document: Any) -> None:
+        if name == "metrics":
+            now = time.perf_counter()
+            if self._heard_at:
+                self.browser.records.wait(BETWEEN, now - self._heard_at)
+            self._heard_at = now
+            self.looks.ring("ranks")
+        elif name == "event" and document["id"] > self._last_event:
+            if self._last_event:  # the page was drawn with those before
+                self.looks.ring(*PARTS, after_s=BURST_S)
+            self._last_event = document["id"]
+
+    def _reading(self, name: str) -> Any:
+        async def read(can_wait: bool) -> None:
+            await self.browser.read(f"job's {name}", f"{self._path}/{name}", can_wait=can_wait)
+
+        return read
+
+    async def _read_metrics(self, can_wait: bool) -> None:
+        path = f"{self._address}/metrics?resolution=1500&rank=0"
+        await self.browser.read("job's metrics", path, can_wait=can_wait)
+
+    async def _read_ranks(self, can_wait: bool) -> None:
+        path = f"{self._address}/metrics"
+        queries = ("keys=look_time_s,exposed_comm_time_s", "keys=max_active_gib,gpu_pct,cpu_pct")
+        read = self.browser.read
+        await asyncio.gather(*(read("ranks", f"{path}?{q}", can_wait=can_wait) for q in queries))
+
+
+class JobList:
+    """One list of jobs that follows the changes."""
+
+    def __init__(self, browser: Browser, assets: Assets) -> None:
+        self.browser = browser
+        self.looks = Looks(browser)
+        self._assets = assets
+        self._drawn: Any = None
+        self.looks.reads("list", self._read_rows)
+
+    async def open(self) -> None:
+        """Load the page; its scripts then live until the browser is closed."""
+        page = await self.browser.ask("job list", "GET", "/jobs")
+        if page is not None:
+            await self._assets.load(self.browser, page.body.decode())
+        self.browser.start(self.looks.live())
+        self.browser.listen("/v1/changes/stream?list=jobs", self._heard)
+
+    def _heard(self, name: str, document: Any) -> None:
+        if name == "changes" and document["words"] != self._drawn:
+            self._drawn = document["words"]
+            self.looks.ring("list", spread_s=SPREAD_S)
+
+    async def _read_rows(self, can_wait: bool) -> None:
+        await self.browser.read("job list, rows", "/jobs/rows?first=", can_wait=can_wait)

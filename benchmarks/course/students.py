@@ -1,0 +1,139 @@
+"""How a student books: looks at the board, chooses, asks for the verdict, books, tries again.
+
+By the course's plan: one block of three hours on the long node, or one of two hours on a single-GPU
+node and one on another node, all by day. Whoever finds no long block left takes two short ones.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from benchmarks.course.calendar_page import Block, CalendarPage, moment
+from benchmarks.course.cohort import Person
+from core.clock import utc_now
+from core.policy.document import Policy
+from core.policy.grid import HOUR, hour_ceiling
+from core.policy.verdict import NodeRef
+
+LONG_SHARE = 0.6  # as in benchmarks.term
+HOURS = {"long": 3, "single": 2, "second": 2}
+NEAR_DAYS, TRIES = 5, 12
+THINKS_S = (0.3, 1.5)  # between the verdict and the click on "Book", and before another choice
+NO_MORE = ("quota_main", "too_many_open")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every block that could be booked by day, in the order of time."""
+
+    blocks: Mapping[str, Sequence[Block]]
+    """By pool."""
+
+    @classmethod
+    def of(cls, policy: Policy, names: Sequence[str], now: datetime) -> "Plan":
+        """All of the windows from now on, on these nodes."""
+        blocks: dict[str, list[Block]] = {pool: [] for pool in HOURS}
+        refs = [
+            NodeRef(name, name, class_name)
+            for class_name, hardware in policy.classes.items()
+            for name in hardware.nodes
+            if name in names
+        ]
+        start, last = hour_ceiling(now) + HOUR, policy.whole[1]
+        while start < last:
+            for pool, hours in HOURS.items():
+                end = start + hours * HOUR
+                if end <= last and policy.clock.place(start, end).band != "overnight":
+                    blocks[pool] += [(r.name, start) for r in refs if policy.covers(pool, r)]
+            start += HOUR
+        return cls(blocks)
+
+    def choose(self, pool: str, page: CalendarPage, chance: random.Random) -> Block | None:
+        """A free block as people choose one: soon rather than late; None if none is left."""
+        blocks = self.blocks[pool]
+        near = [one for one in blocks if one[1] < blocks[0][1] + NEAR_DAYS * 24 * HOUR]
+        for block in chance.choices(near, k=TRIES) if near else []:
+            if page.is_free(*block, HOURS[pool]):
+                return block
+        free = [block for block in blocks if page.is_free(*block, HOURS[pool])]
+        return chance.choice(free) if free else None
+
+
+@dataclass
+class Booking:
+    """A block that somebody has got."""
+
+    block: Block
+    lease: str
+    answered_at: float
+    """Of time.perf_counter()."""
+
+
+@dataclass
+class Student:
+    """One of the course, before their calendar."""
+
+    person: Person
+    page: CalendarPage
+    plan: Plan
+    chance: random.Random
+    booked: list[Booking] = field(default_factory=list)
+    state: str = "waiting"
+    """`waiting`, `trying`, `done`, or `left`: there was nothing to be had."""
+
+    async def book(self) -> None:
+        """Try until everything is booked that the course asks for, or nothing is left."""
+        self.state = "trying"
+        wants_long = self.chance.random() < LONG_SHARE
+        got = await self._take("long") if wants_long else False
+        if not got:
+            got = all([await self._take("single"), await self._take("second")])
+        self.state = "done" if got else "left"
+
+    async def _take(self, pool: str) -> bool:
+        while (block := self.plan.choose(pool, self.page, self.chance)) is not None:
+            body = asked(block, HOURS[pool])
+            await self.page.show_day(block[1])
+            verdict = await self.page.click("verdict", "POST", "/v1/leases/verdict", body)
+            await self._think()
+            if verdict is None or verdict.status != 200 or not verdict.json()["ok"]:
+                if verdict is not None and is_final(verdict.json()):
+                    return False
+                continue
+            if await self._book(body, block):
+                return True
+            await self._think()
+        return False
+
+    async def _book(self, body: dict[str, object], block: Block) -> bool:
+        answer = await self.page.act("booking", "POST", "/v1/leases", body, once=True)
+        if answer is None or answer.status != 201:
+            return False
+        lease = answer.json()
+        assert (lease["node"], moment(lease["hold_start"])) == block
+        self.booked.append(Booking(block, lease["id"], time.perf_counter()))
+        return True
+
+    async def _think(self) -> None:
+        await asyncio.sleep(self.chance.uniform(*THINKS_S))
+
+
+def asked(block: Block, hours: int) -> dict[str, object]:
+    """The body that asks for a block."""
+    node, start = block
+    return {"node": node, "start": start.isoformat(), "hours": hours}
+
+
+def is_final(verdict: dict[str, Any]) -> bool:
+    """Whether no other hour of this kind would be any better."""
+    reasons = [one["code"] for node in verdict.get("nodes", ()) for one in node["reasons"]]
+    return any(code in NO_MORE for code in reasons)
+
+
+def plan_for(policy: Policy, names: Sequence[str]) -> Plan:
+    """What can be booked from now on."""
+    return Plan.of(policy, names, utc_now())

@@ -1,0 +1,216 @@
+"""Just enough HTTP/1.1 to play 191 browsers in one process that leaves the cores to the platform.
+
+Bytes are parsed by httptools, in C. Nothing is redirected, compressed or verified.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import httptools
+
+EXCHANGE_S = 60.0  # then a browser's user has long gone
+CONNECTIONS = 6  # of a browser to one host
+
+
+class Lost(Exception):
+    """The connection ended before the answer was whole, or none could be made."""
+
+
+@dataclass
+class Answer:
+    """What came back."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    """By name in small letters."""
+    body: bytes = b""
+
+    def json(self) -> Any:
+        """The body as a document."""
+        return json.loads(self.body)
+
+
+class Connection(asyncio.Protocol):
+    """One connection, one exchange at a time."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.is_fresh = True
+        """Nothing was asked over it before."""
+        self.is_answering = False
+        """Some of the answer has come."""
+        self._transport: asyncio.Transport | None = None
+        self._done: asyncio.Future[Answer] | None = None
+        self._heard: Callable[[bytes], None] | None = None
+        self._begin()
+
+    async def exchange(
+        self, request: bytes, *, heard: Callable[[bytes], None] | None = None
+    ) -> Answer:
+        """Ask, and wait for the whole answer; raises Lost.
+
+        `heard` gets the pieces of a body that goes on, which may last as long as it likes.
+        """
+        assert self._transport is not None
+        self._begin()
+        self._heard = heard
+        self._done = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        try:
+            if heard is not None:
+                return await self._done
+            return await asyncio.wait_for(self._done, EXCHANGE_S)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._done = None
+            self.is_fresh = False
+
+    def close(self) -> None:
+        """Drop it."""
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Part of asyncio.Protocol."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by name
+        self.is_open = True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Part of asyncio.Protocol."""
+        self.is_open = False
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(Lost(str(error or "closed")))
+
+    def data_received(self, data: bytes) -> None:
+        """Part of asyncio.Protocol."""
+        self.is_answering = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self.connection_lost(error)
+            self.close()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Part of httptools' protocol, like those below."""
+        self._answer.headers[name.decode().lower()] = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        if self._heard is not None and self._parser.get_status_code() == 200:
+            self._heard(body)
+        else:
+            self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole."""
+        self._answer.status = self._parser.get_status_code()
+        self._answer.body = b"".join(self._pieces)
+        if not self._parser.should_keep_alive():
+            self.is_open = False
+        if self._done is not None and not self._done.done():
+            self._done.set_result(self._answer)
+
+    def _begin(self) -> None:
+        self.is_answering = False
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer, self._pieces = Answer(), list[bytes]()
+
+
+class Line:
+    """The connections of one browser, or of one node; what finds none free waits in line."""
+
+    def __init__(self, host: str, port: int, headers: Mapping[str, str]) -> None:
+        self._host, self._port = host, port
+        self._headers = {"Host": f"{host}:{port}", **headers}
+        self._idle: list[Connection] = []
+        self._free = CONNECTIONS
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def backlog(self) -> int:
+        """Requests under way or waiting for a connection, streams included."""
+        return CONNECTIONS - self._free + len(self._waiting)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        heard: Callable[[bytes], None] | None = None,
+    ) -> Answer:
+        """The answer. Raises Lost or TimeoutError."""
+        request = self._written(method, path, body, headers or {})
+        await self._take()
+        try:
+            while True:
+                connection = await self._connection()
+                was_fresh = connection.is_fresh
+                try:
+                    answer = await connection.exchange(request, heard=heard)
+                except Lost:
+                    if was_fresh or connection.is_answering:
+                        raise
+                    continue  # the server had closed it meanwhile: browsers ask again by themselves
+                if connection.is_open:
+                    self._idle.append(connection)
+                return answer
+        finally:
+            self._give()
+
+    def close(self) -> None:
+        """Drop every idle connection."""
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+    async def _take(self) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._give()
+            raise
+
+    def _give(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+    async def _connection(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+        loop = asyncio.get_running_loop()
+        try:
+            opening = loop.create_connection(Connection, self._host, self._port)
+            _, made = await asyncio.wait_for(opening, EXCHANGE_S)
+        except OSError as error:
+            raise Lost(str(error)) from error
+        return made
+
+    def _written(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> bytes:
+        lines = [f"{method} {path} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in {**self._headers, **headers}.items()]
+        if body is not None or method in ("POST", "PUT", "PATCH"):
+            lines.append(f"Content-Length: {len(body or b'')}")
+        return "\r\n".join([*lines, "", ""]).encode() + (body or b"")

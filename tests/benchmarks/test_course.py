@@ -1,0 +1,58 @@
+"""The parts of `make bench-course`: simulated calendars, nodes and clicks on a real API."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from benchmarks.course import storm as storms
+from benchmarks.course.houses import House
+from benchmarks.course.job_pages import JobList
+from benchmarks.course.opening import num_seen_by_all
+from benchmarks.course.outcomes import Outcome
+from benchmarks.course.storm import Scale, Storm
+from core.clock import utc_now
+from tests.dashboard import stage as stages
+
+PEOPLE, DEADLINE_S = 3, 60
+
+
+@pytest.fixture
+def storm(tmp_path: Path) -> Iterator[Storm]:
+    """Three students and two nodes of the course; booking is open."""
+    with stages.raised(tmp_path) as stage:
+        house = House(
+            kind="sqlite",
+            url=stage.url,
+            token=stage.secrets["ada"],
+            database_url=stage.database.url.render_as_string(hide_password=False),
+            logs=tmp_path,
+            roots={},
+        )
+        scale = Scale(students=PEOPLE, nodes=2, seconds=10)
+        yield storms.begin(house, scale, utc_now() - timedelta(hours=1))
+
+
+def test_what_simulated_students_book_is_seen_on_every_simulated_page(storm: Storm) -> None:
+    async def play() -> int:
+        plan = storm.plan()
+        async with asyncio.timeout(DEADLINE_S), storm.alive():
+            while not storm.records.waits["node's heartbeat"]:
+                await asyncio.sleep(0.05)
+            await JobList(storm.browser(storm.course.students[0]), storm.list_assets).open()
+            students = [await storm.student(person, plan) for person in storm.course.students]
+            await asyncio.gather(*(student.book() for student in students))
+            while (num := num_seen_by_all(storm, students)) < sum(len(s.booked) for s in students):
+                await asyncio.sleep(0.05)
+            assert {student.state for student in students} <= {"done", "left"}
+        return num
+
+    num_booked = asyncio.run(play())
+    assert num_booked >= 1
+    assert storm.told_by_database() == (0, 0, num_booked)
+    assert not storm.records.errors
+    outcome = Outcome("Test", "sqlite", 0.0, [], storm.records, {}, {})
+    assert "| booking (" in outcome.as_markdown()
+    assert "Errors: none." in outcome.as_markdown()
