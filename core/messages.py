@@ -276,6 +276,16 @@ class Order(Message):
     """The trace of the job's submission."""
 
 
+class Unread(Message):
+    """An attempt whose spec or plan the API that answers can't read, because another version wrote
+    it. What there is of it on the node goes on, by these deadlines."""
+
+    job_id: str
+    epoch: Epoch
+    deadlines: Deadlines
+    stop: StopOrder | None = None
+
+
 class AttemptRef(Message):
     """One attempt."""
 
@@ -287,6 +297,8 @@ class Orders(Message):
     """All that the API wants of the node. An attempt that is not listed must not run."""
 
     attempts: list[Order]
+    unread: list[Unread] = []
+    """Left out of the answer where there is none: workers of before do not know it."""
     forget: list[AttemptRef]
     """Exit and files are safe here: the run directory may be wiped."""
 

@@ -10,7 +10,7 @@ import structlog
 
 from core import tracing
 from core.clock import boot_s
-from core.messages import Order, StopOrder
+from core.messages import Order, StopOrder, Unread
 from core.script import Script
 from core.states import INFRASTRUCTURE, Outcome
 from strategies.run_directory import Result, json_bytes, write_atomically
@@ -40,6 +40,7 @@ from worker.preparing import Preparation
 from worker.preparing_script import ScriptHost
 from worker.process_tree import Cgroup, ProcessTree, cgroup_for
 from worker.proven import distrust
+from worker.resource_limits import remove_groups_v1
 from worker.shim import exit_record
 from worker.spawners import Spawners
 
@@ -114,7 +115,7 @@ class Actor:
                     self.refused.add(key)
                     log.warning("attempt_refused", attempt=key.folder, why=why)
 
-    def _attempt_of(self, order: Order) -> Attempt:
+    def _attempt_of(self, order: Order | Unread) -> Attempt:
         return self.folder.attempt(Key(order.job_id, order.epoch))
 
     def _begin(self, order: Order, sent_at: float) -> None:
@@ -125,7 +126,7 @@ class Actor:
         self._reschedule(attempt, order, sent_at)
         write_atomically(attempt.order_file, json_bytes(order))
 
-    def _reschedule(self, attempt: Attempt, order: Order, sent_at: float) -> None:
+    def _reschedule(self, attempt: Attempt, order: Order | Unread, sent_at: float) -> None:
         before = attempt.schedule()
         schedule = schedule_of(
             order.deadlines,
@@ -137,14 +138,18 @@ class Actor:
         )
         if before is None or has_moved(before, schedule):
             attempt.write_schedule(schedule)
+        if isinstance(order, Order):
+            self._take_changes(attempt, order)
+        preparation = self.memory.setdefault(attempt.key, InMemory()).preparation
+        if order.stop is not None and preparation is not None:
+            preparation.cancelled.set()
+
+    def _take_changes(self, attempt: Attempt, order: Order) -> None:
         known = attempt.order()
         if known is not None and known.gang != order.gang:
             write_atomically(attempt.order_file, json_bytes(order))  # its ranks may start now
         if order.request is not None and order.request != attempt.request():
             write_atomically(attempt.request_file, json_bytes(order.request))
-        preparation = self.memory.setdefault(attempt.key, InMemory()).preparation
-        if order.stop is not None and preparation is not None:
-            preparation.cancelled.set()
 
     def _stop_unwanted(self, key: Key) -> None:
         log.info("attempt_not_wanted", attempt=key.folder)
@@ -229,6 +234,7 @@ class Actor:
         gone = tree.kill(within_s=KILL_WITHIN_S)
         if cgroup is not None:
             cgroup.remove()
+        remove_groups_v1(attempt.path)
         return gone
 
     def _conclude(self, attempt: Attempt, outcome: Outcome, reason: str) -> None:

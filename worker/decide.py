@@ -7,7 +7,7 @@ the API wants. Both may be asked again at any time: what was done is seen and no
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.messages import Order, Orders
+from core.messages import Order, Orders, Unread
 from core.states import Outcome
 from worker.attempts import Key, Schedule, ShimState
 
@@ -80,7 +80,7 @@ class EndTree:
 class Reschedule:
     """Write down its deadlines, whether it is to stop, and whether its ranks may start."""
 
-    order: Order
+    order: Order | Unread
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,12 @@ def follow(seen: Sequence[Seen], orders: Orders, *, wiped: Mapping[str, int]) ->
         elif not found.exited:
             repeat = not found.has_order and not found.started
             actions.append(Begin(order) if repeat else Reschedule(order))
+    for unread in orders.unread:
+        key = Key(unread.job_id, unread.epoch)
+        listed.add(key)
+        found = here.get(key)
+        if found is not None and not found.exited:
+            actions.append(Reschedule(unread))
     for one in seen:
         if one.key not in listed and not one.exited:
             stopping = one.schedule is not None and one.schedule.ordered

@@ -58,9 +58,7 @@ class ResourceLimits:
     def remove(self) -> None:
         """Take the empty groups of version 1 away, the node's with the last one."""
         for group in self.joined:
-            for folder in (group, group.parent):
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
+            _remove(group)
 
     def _set_v2(self, controller: str, value: int) -> bool:
         if self.cgroup is None:
@@ -82,18 +80,15 @@ class ResourceLimits:
         return True
 
     def _set_v1(self, controller: str, value: int) -> None:
-        places = [place for place in own_groups(controller) if (place / "tasks").exists()]
-        if not places:
+        group = _group_v1(controller, self.attempt)
+        if group is None:
             return
         file = VERSION_1[controller]
-        group = places[0] / group_of(self.attempt)
         try:
             group.mkdir(parents=True, exist_ok=True)
             (group / file).write_text(str(value))
         except OSError:
-            for folder in (group, group.parent):
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
+            _remove(group)
             return
         if controller == "memory":
             for folder, most in ((group.parent, self.node_memory_bytes), (group, value)):
@@ -102,3 +97,23 @@ class ResourceLimits:
                         (folder / name).write_text(str(most))
         self.bounded[controller] = group
         self.joined.append(group)
+
+
+def remove_groups_v1(attempt: Path) -> None:
+    """Take away what a shim that was killed could not: its attempt's empty groups of version 1."""
+    for controller in VERSION_1:
+        group = _group_v1(controller, attempt)
+        if group is not None:
+            _remove(group)
+
+
+def _group_v1(controller: str, attempt: Path) -> Path | None:
+    """Where an attempt's group of version 1 would be; None where the controller has no such."""
+    places = [place for place in own_groups(controller) if (place / "tasks").exists()]
+    return places[0] / group_of(attempt) if places else None
+
+
+def _remove(group: Path) -> None:
+    for folder in (group, group.parent):
+        with contextlib.suppress(OSError):
+            folder.rmdir()

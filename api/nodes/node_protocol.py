@@ -82,7 +82,8 @@ def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
         with process.write() as (session, _):
             session.execute(select(Job.id).where(Job.id == job_id).with_for_update(key_share=True))
             metric_store.merge(session, attempt_id, block=metric_store.LARGE_BLOCK)
-    return Response(orders.model_dump_json(), media_type="application/json")
+    without = None if orders.unread else {"unread"}
+    return Response(orders.model_dump_json(exclude=without), media_type="application/json")
 
 
 @router.post("/metrics", summary="Lines of metrics.jsonl")

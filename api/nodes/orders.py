@@ -20,10 +20,18 @@ from core.messages import (
     Request,
     Resume,
     StopOrder,
+    Unread,
 )
 from core.policy.grid import usable_end
 from core.script import Script
-from core.spec import AnyJobSpec, JobSpec, Launcher, ScriptJobSpec, read_job_spec, read_plan
+from core.spec import (
+    AnyJobSpec,
+    JobSpec,
+    Launcher,
+    ScriptJobSpec,
+    stored_plan,
+    stored_spec,
+)
 from core.states import LIVE_ATTEMPT, AttemptState, Outcome
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile
 from core.tables.jobs import Attempt, Job, Part
@@ -58,7 +66,11 @@ def orders_for(
         .order_by(Attempt.assigned_at)
     ).all()
     wanted = [_order(session, job, attempt, part, now=now) for attempt, job, part in rows]
-    return Orders(attempts=wanted, forget=_forgettable(session, node_id, seen))
+    return Orders(
+        attempts=[one for one in wanted if isinstance(one, Order)],
+        unread=[one for one in wanted if isinstance(one, Unread)],
+        forget=_forgettable(session, node_id, seen),
+    )
 
 
 def deadlines(job: Job, attempt: Attempt, leases: Sequence[Lease], *, now: datetime) -> Deadlines:
@@ -92,17 +104,18 @@ def _order(
     part: Part,
     *,
     now: datetime,
-) -> Order:
-    spec = read_job_spec(job.spec)
+) -> Order | Unread:
+    spec, plan = stored_spec(job.spec), stored_plan(job.plan)
+    until = deadlines(job, attempt, _leases_of(session, attempt), now=now)
+    stop = _stop(attempt) if attempt.state is AttemptState.STOPPING else None
+    if spec is None or plan is None:
+        return Unread(job_id=job.id, epoch=attempt.epoch, deadlines=until, stop=stop)
     dataset = session.get(Dataset, job.dataset_id) if job.dataset_id else None
-    stop = None
-    if attempt.state is AttemptState.STOPPING:
-        stop = _stop(attempt)
     return Order(
         job_id=job.id,
         epoch=attempt.epoch,
         spec=_task(job, spec),
-        plan=read_plan(job.plan),
+        plan=plan,
         launcher=Launcher(spec.script.launcher)
         if isinstance(spec, ScriptJobSpec)
         else spec.launcher,
@@ -116,7 +129,7 @@ def _order(
         model=_model_files(session, job),
         code=_code(session, job),
         resume=_resume(session, attempt),
-        deadlines=deadlines(job, attempt, _leases_of(session, attempt), now=now),
+        deadlines=until,
         stop=stop,
         request=attempt.request and Request.model_validate(attempt.request),
         traceparent=job.traceparent,

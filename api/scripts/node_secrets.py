@@ -7,11 +7,12 @@ from sqlalchemy import select
 
 from api.auth import NodeOnly
 from api.clean_text import clean_text
+from api.jobs.job_views import require_read
 from api.process import ProcessDep
 from api.text_types import PlainText
 from core.errors import NotFound
 from core.messages import Secrets
-from core.spec import ScriptJobSpec, read_job_spec
+from core.spec import ScriptJobSpec
 from core.states import LIVE_ATTEMPT
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.scripts import Secret
@@ -42,7 +43,7 @@ def get_secrets(
         ).one_or_none()
         if job is None:
             raise NotFound(f"{node.name} has no live attempt {epoch} of {job_id[:60]!r}.")
-        spec = read_job_spec(job.spec)
+        spec, _ = require_read(job)
         wanted = spec.script.secrets if isinstance(spec, ScriptJobSpec) else ()
         sealed = {name: session.get(Secret, (job.user_id, name)) for name in wanted}
     for name, secret in sealed.items():

@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from core.tables.jobs import Job
 from tests.api.conftest import World
-from tests.api.shapes import job_spec
+from tests.api.shapes import heartbeat, job_spec, place
 from tests.api.test_access import signed_in_browser
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -68,6 +68,26 @@ def test_what_needs_its_spec_is_refused_with_the_reason(world: World, unread: st
     assert (answer.status_code, answer.json()["code"]) == (409, "unread_spec")
     clone = world.ann.post(f"/v1/jobs/{unread}/clone").status_code
     assert clone in (201, 422)  # of an unread plan the spec may be fine
+
+
+@pytest.mark.parametrize("stored", STORED.values(), ids=STORED)
+def test_its_node_goes_on_with_it_and_is_heard(world: World, stored: Mapping[str, Any]) -> None:
+    other, unread = (world.ann.post("/v1/jobs", json=job_spec()).json()["id"] for _ in range(2))
+    place(world.database, unread)
+    seen = {"job_id": unread, "epoch": 1, "phase": "running", "step": 3}
+    whole = world.node.post("/v1/node/heartbeat", json=heartbeat(seen)).json()
+    assert ([one["job_id"] for one in whole["attempts"]], "unread" in whole) == ([unread], False)
+    with world.database.write() as session:
+        session.execute(update(Job).where(Job.id == unread).values(**stored))
+    answer = world.node.post("/v1/node/heartbeat", json=heartbeat(seen))
+    assert answer.status_code == 200, answer.text
+    (left_alone,) = answer.json()["unread"]
+    assert (left_alone["job_id"], left_alone["stop"]) == (unread, None)
+    assert left_alone["deadlines"]["stop_in_s"] > 0
+    assert world.ann.post(f"/v1/jobs/{unread}/cancel").status_code == 200
+    (stopped,) = world.node.post("/v1/node/heartbeat", json=heartbeat(seen)).json()["unread"]
+    assert stopped["stop"]["reason"] == "cancelled"
+    assert other not in answer.text
 
 
 def test_a_study_with_such_a_job_is_listed_and_cancelled(world: World) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.nodes import orders
-from core.messages import AttemptRef, Deadlines, Orders, StopOrder
+from core.messages import AttemptRef, Deadlines, Orders, StopOrder, Unread
 from core.states import Outcome
 from core.tables.jobs import Attempt, Job
 from core.tables.leases import Lease
@@ -109,6 +109,14 @@ def test_orders_are_followed() -> None:
     assert follow([NEW], orders, wiped={}) == [Reschedule(ORDER)]
     assert follow([replace(NEW, exited=True)], orders, wiped={}) == []
     assert follow([replace(NEW, has_order=False)], orders, wiped={}) == [Begin(ORDER)]
+
+
+def test_what_the_api_cannot_read_goes_on_by_its_deadlines_and_is_not_begun() -> None:
+    unread = Unread(job_id="job_a", epoch=1, deadlines=ORDER.deadlines)
+    orders = Orders(attempts=[], unread=[unread], forget=[])
+    assert follow([NEW], orders, wiped={}) == [Reschedule(unread)]
+    assert follow([], orders, wiped={}) == []
+    assert follow([replace(NEW, exited=True)], orders, wiped={}) == []
 
 
 def test_what_is_not_listed_is_stopped_once() -> None:

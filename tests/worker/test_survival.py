@@ -10,6 +10,8 @@ from core.spec import Launcher
 from core.states import Outcome
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, gone, make_order, wait_for
+from worker.memory import own_groups
+from worker.process_tree import group_of
 
 both_launchers = pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
 either_launcher = pytest.mark.parametrize(
@@ -66,11 +68,14 @@ def test_kill_9_of_the_shim_ends_the_ranks_too(
     node.start()
     api.wait_for_step(key, 5)
     pids = node.processes(key)
+    name = group_of(node.attempt(key).path)
+    groups = {place / name for part in ("memory", "pids") for place in own_groups(part)}
     os.kill(node.shim_pid(key), signal.SIGKILL)
     record = api.wait_for_exit(key)
     assert record.outcome is Outcome.SHIM_LOST
     assert all(gone(pid) for pid in pids)
     assert node.processes(key) == set()
+    assert not [group for group in groups if group.exists()], "its cgroups have gone with it"
 
 
 def test_kill_9_of_the_shim_while_no_worker_is_there_is_found_out_later(
