@@ -1,1 +1,1 @@
-"""From a dataset to the batches of a rank, in an order that no layout changes."""
+"""Datasets, and the batches that each rank gets from them, in an order that no layout changes."""

@@ -1,8 +1,8 @@
 """One rank's share of the data, as batches.
 
-Samples are numbered 0, 1, 2, ... over the whole run; `sampling` says which window each of them is.
-A step takes the next global_batch_size numbers; a rank takes its slice of them by coordinate.
-Nothing depends on how many ranks there are, unless the spec asks for a sampling that does.
+Samples are numbered 0, 1, 2, ... over the whole run; `sampling` maps each number to a window. A
+step takes the next global_batch_size numbers; a rank takes its slice of them by coordinate. Nothing
+depends on the number of ranks, unless the spec asks for a sampling that does.
 """
 
 from pathlib import Path
@@ -24,11 +24,11 @@ from strategies.words import counted
 
 __all__ = ["BadData", "HeldOut", "TrainingData", "Windows", "open_windows", "prepare"]
 
-AHEAD = 4096  # samples whose windows are worked out together: one at a time costs 50 us each
+AHEAD = 4096  # samples whose windows are computed together: one at a time costs 50 us each
 
 
 def open_windows(run_plan: RunPlan, cache_dir: Path) -> Windows:
-    """The dataset of a run; BadData, with the numbers, where it cannot be trained on."""
+    """Open the dataset of a run. Raises BadData, with the numbers, if it cannot be trained on."""
     spec, format = run_plan.spec.data, run_plan.dataset_format
     if run_plan.dataset_path is not None:
         path = Path(run_plan.dataset_path)
@@ -51,7 +51,7 @@ def open_windows(run_plan: RunPlan, cache_dir: Path) -> Windows:
 
 
 def require_readable(spec: TrainSpec, format: DatasetFormat) -> None:
-    """A model reads either text or images."""
+    """Raise BadData if a model of text is given images, or a model of images text."""
     if spec.model.name.reads_images != (format == "npz"):
         holds, reads = ("images", "text") if format == "npz" else ("text", "images")
         raise BadData(
@@ -87,14 +87,14 @@ class TrainingData:
         )
 
     def step(self, samples_seen: int) -> tuple[list[Batch], int]:
-        """This rank's micro-batches of the next step, and the valid tokens of all ranks'."""
+        """Return this rank's micro-batches of the next step, and the valid tokens of all ranks."""
         starts, lengths = self.windows.bounds(self.next_windows(samples_seen))
         valid_tokens = int(self.windows.num_labels(starts, lengths).sum())
         batches = [read(self.windows, starts[own], lengths[own], self.device) for own in self.own]
         return batches, valid_tokens
 
     def next_windows(self, samples_seen: int) -> Integers:
-        """The windows of all ranks' samples of one step; worked out for many steps at once."""
+        """Return the windows of all ranks' samples of one step; computed for many steps at once."""
         place = samples_seen - self.ahead_from
         if not 0 <= place <= len(self.ahead) - self.global_batch:
             steps = -(-AHEAD // self.global_batch)
@@ -104,7 +104,7 @@ class TrainingData:
 
 
 class HeldOut:
-    """One rank's share of the held-out windows, evenly spread ones where there are many.
+    """One rank's share of the held-out windows; of many, an evenly spaced selection.
 
     Every rank gets the same number of batches: missing samples are padding without a label.
     """
@@ -131,13 +131,13 @@ class HeldOut:
 def own_numbers(
     layout: Layout, batch_rank: int, micro_batch_size: int, accumulation: int
 ) -> list[Integers]:
-    """Which places of a step's samples one rank takes, micro-batch by micro-batch."""
+    """Return the positions of one rank's samples within a step, one array per micro-batch."""
     places = np.arange(accumulation * layout.batch_degree * micro_batch_size, dtype=np.int64)
     return list(places.reshape(accumulation, layout.batch_degree, micro_batch_size)[:, batch_rank])
 
 
 def read(windows: Windows, starts: Integers, lengths: Integers, device: torch.device) -> Batch:
-    """Inputs and labels of some windows; one without a token is padding."""
+    """Return inputs and labels of the given windows; a window of length 0 is padding."""
     if isinstance(windows, Images):
         return read_images(windows, starts, lengths, device)
     assert isinstance(windows, TokenWindows)
@@ -147,7 +147,7 @@ def read(windows: Windows, starts: Integers, lengths: Integers, device: torch.de
 def read_images(
     images: Images, numbers: Integers, lengths: Integers, device: torch.device
 ) -> Batch:
-    """Pixels (B, 1, P), float32, and labels (B, 1), int64."""
+    """Return pixels (B, 1, P), float32, and labels (B, 1), int64."""
     labels = np.where(lengths > 0, images.labels[numbers].astype(np.int64), IGNORED)
     pixels_B1P = torch.from_numpy(images.inputs(numbers))
     return Batch(pixels_B1P.to(device), torch.from_numpy(labels).unsqueeze(1).to(device))
@@ -156,8 +156,10 @@ def read_images(
 def read_batch(
     windows: TokenWindows, starts: Integers, lengths: Integers, device: torch.device
 ) -> Batch:
-    """Inputs and labels (B, T), int64. What lies behind a window's end, and what begins another
-    document, is no label.
+    """Return inputs and labels (B, T), int64, with document numbers where windows hold several.
+
+    Positions behind a window's end, first tokens of a document, and tokens that are not learned get
+    no label (IGNORED).
     """
     offsets = np.arange(windows.length + 1)
     behind = offsets >= lengths[:, None]

@@ -1,4 +1,4 @@
-"""Datasets that need no upload. Torch-free and numpy-free, so that the API may name them."""
+"""Datasets that need no upload. Torch-free and numpy-free, so that the API may import it."""
 
 from pathlib import Path
 from typing import Literal
@@ -10,8 +10,10 @@ BUILT_IN: dict[str, DatasetFormat] = {PYTHON_STDLIB: "text", DIGITS: "npz"}
 
 
 def prepare(name: str, cache_dir: Path) -> Path:
-    """The file behind a built-in dataset, made when it is first asked for. ValueError where it is
-    none, or where this machine lacks what it is made of."""
+    """Return the file of a built-in dataset, creating it on first use.
+
+    Raises ValueError if the name is not a built-in dataset or this machine lacks its source.
+    """
     if name == PYTHON_STDLIB:
         from strategies.data import stdlib_text
 

@@ -1,7 +1,7 @@
-"""A dataset as one long row of token numbers on disk, read through a memory map.
+"""Dataset as one long row of token numbers on disk, read through a memory map.
 
-A text whose bytes are its tokens is mapped as it is. Anything else is turned into tokens once per
-node, by whichever rank comes first while the others wait for its lock, and kept in the cache
+A text whose bytes are its tokens is mapped as it is. Any other dataset is converted to tokens once
+per node, by the first rank to arrive while the others wait for its lock, and kept in the cache
 folder for later runs. Torch-free.
 """
 
@@ -30,12 +30,12 @@ from strategies.words import counted
 Integers = npt.NDArray[np.int64]
 
 CACHE_FORMAT = 1
-KEPT = 8  # datasets whose tokens stay in the cache: the ones used last
+KEPT = 8  # datasets whose tokens stay in the cache: the most recently used ones
 PIECE_BYTES = 1 << 20  # read at a time, so that a large text never lies in memory as a whole
 
 
 class BadData(Exception):
-    """A dataset that cannot be trained on."""
+    """Dataset that cannot be trained on."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Corpus:
     """All tokens, one document after the other."""
 
     tokens: Tokens
-    ends: Integers | None  # where each document ends; None: it is one text
+    ends: Integers | None  # end of each document; None: the dataset is one text
     tokenizer: Tokenizer
     learned: Flags | None = None  # which tokens may be labels; None: all
 
@@ -51,9 +51,10 @@ class Corpus:
 def open_corpus(
     path: Path, format: Format, spec: DataSpec, cache_dir: Path, checkpoint: Path | None = None
 ) -> Corpus:
-    """The tokens of a dataset; BadData, with the numbers, where they do not fit the spec.
+    """Return the tokens of a dataset. Raises BadData, with the numbers, if they do not fit the
+    spec.
 
-    `checkpoint` is the folder of the model whose tokenizer is asked for.
+    `checkpoint` is the folder of the model whose tokenizer is requested.
     """
     if format == "text" and spec.tokenizer == "bytes":
         return Corpus(np.memmap(path, dtype=np.uint8, mode="r"), None, Bytes())
@@ -61,7 +62,7 @@ def open_corpus(
         kept = folder / signature(path, format, spec.tokenizer, checkpoint)
         if not kept.exists():
             aside = folder / f"{kept.name}.tmp"
-            shutil.rmtree(aside, ignore_errors=True)  # of a builder that was killed
+            shutil.rmtree(aside, ignore_errors=True)  # left by a process that was killed
             aside.mkdir()
             write_tokens(aside, path, format, spec, checkpoint)
             aside.rename(kept)
@@ -80,7 +81,7 @@ def open_corpus(
 
 @contextmanager
 def locked(folder: Path) -> Iterator[Path]:
-    """A folder that one process at a time may change; a killed one lets go of it."""
+    """Lock a folder for one process at a time; the lock of a killed process is released."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -88,7 +89,7 @@ def locked(folder: Path) -> Iterator[Path]:
 
 
 def signature(path: Path, format: Format, tokenizer: str, checkpoint: Path | None) -> str:
-    """A name for the tokens of a file, and of its tokenizer's files, as they are now."""
+    """Return a name for a file's tokens, different for every version of it and its tokenizer."""
     told: list[object] = [CACHE_FORMAT, format, tokenizer]
     paths = [path]
     if tokenizer == "huggingface" and checkpoint is not None:
@@ -100,7 +101,7 @@ def signature(path: Path, format: Format, tokenizer: str, checkpoint: Path | Non
 
 
 def forget_oldest(folder: Path) -> None:
-    """Delete all but the datasets used last. Who has one open keeps its pages."""
+    """Delete all but the most recently used datasets. A process with one open keeps its pages."""
     datasets = [path for path in folder.iterdir() if path.is_dir()]
     datasets.sort(key=lambda path: path.stat().st_mtime_ns)
     for path in datasets[:-KEPT]:
@@ -110,8 +111,10 @@ def forget_oldest(folder: Path) -> None:
 def write_tokens(
     folder: Path, path: Path, format: Format, spec: DataSpec, checkpoint: Path | None
 ) -> None:
-    """Turn a dataset into `tokens` and `tokenizer.json`, documents also into `ends` and, where
-    not all of them is learned, `learned`."""
+    """Write a dataset as `tokens` and `tokenizer.json`.
+
+    Documents also get `ends` and, if some tokens are not learned, `learned`.
+    """
     tokenizer = tokenizer_for(path, format, spec, checkpoint)
     (folder / "tokenizer.json").write_text(tokenizer.stored())
     if format == "text":
@@ -121,18 +124,18 @@ def write_tokens(
 
 
 def tokenizer_for(path: Path, format: Format, spec: DataSpec, checkpoint: Path | None) -> Tokenizer:
-    """The tokenizer that is asked for; characters are those of the dataset."""
+    """Return the tokenizer the spec asks for; one of characters is built from the dataset."""
     if spec.tokenizer == "bytes":
         return Bytes()
     if spec.tokenizer == "huggingface":
         from strategies.data.hf_tokenizer import HuggingFace
 
         if checkpoint is None:
-            raise BadData("data.tokenizer huggingface is that of a checkpoint, and there is none")
+            raise BadData("data.tokenizer huggingface needs a checkpoint, and the job names none")
         try:
             return HuggingFace.of(checkpoint)
         except ValueError as error:
-            raise BadData(f"there is no tokenizer for {spec.dataset}: {error}") from error
+            raise BadData(f"no tokenizer for dataset {spec.dataset}: {error}") from error
     alphabet = Alphabet()
     if format == "text":
         for text in pieces_of_text(path):
@@ -150,8 +153,11 @@ def tokenizer_for(path: Path, format: Format, spec: DataSpec, checkpoint: Path |
 
 
 def write_text(folder: Path, path: Path, spec: DataSpec, tokenizer: Tokenizer) -> None:
-    """One row of tokens. Where these are longer than characters, none lies across a line's end
-    that a piece ends at."""
+    """Write a text as one row of tokens.
+
+    It is encoded in pieces. With a Hugging Face tokenizer, whose tokens are longer than a
+    character, pieces end at line ends, and no token spans two pieces.
+    """
     pieces = pieces_of_text(path)
     with (folder / "tokens").open("wb") as file:
         for text in whole_lines(pieces) if spec.tokenizer == "huggingface" else pieces:
@@ -159,7 +165,7 @@ def write_text(folder: Path, path: Path, spec: DataSpec, tokenizer: Tokenizer) -
 
 
 def write_documents(folder: Path, path: Path, spec: DataSpec, tokenizer: Tokenizer) -> None:
-    """Documents one after the other; BadData names a line that has nothing to learn from."""
+    """Write documents one after the other. Raises BadData naming a line without a learned token."""
     ends, end, too_short, all_learned = array.array("q"), 0, 0, True
     with (folder / "tokens").open("wb") as file, (folder / "learned").open("wb") as flags:
         for number, row in rows(path):
@@ -174,7 +180,7 @@ def write_documents(folder: Path, path: Path, spec: DataSpec, tokenizer: Tokeniz
             if len(tokens) < 2:
                 too_short += 1
                 continue
-            learned[0] = False  # nothing before it could tell
+            learned[0] = False  # no token precedes it to predict it from
             tokens.tofile(file)
             learned.tofile(flags)
             end += len(tokens)
@@ -191,7 +197,7 @@ def write_documents(folder: Path, path: Path, spec: DataSpec, tokenizer: Tokeniz
 
 
 def read_tokens(folder: Path, format: Format) -> Corpus:
-    """Map what was written."""
+    """Map the files that `write_tokens` wrote."""
     tokenizer = tokenizer_from((folder / "tokenizer.json").read_text())
     dtype = np.min_scalar_type(tokenizer.size - 1)
     learned = folder / "learned"
@@ -204,7 +210,7 @@ def read_tokens(folder: Path, format: Format) -> Corpus:
 
 
 def pieces_of_text(path: Path) -> Iterator[str]:
-    """A UTF-8 text from beginning to end; BadData names the byte that is wrong."""
+    """Yield a UTF-8 text in pieces. Raises BadData naming the first invalid byte."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     before, piece = 0, b"-"
     with path.open("rb") as file:
@@ -223,7 +229,7 @@ def pieces_of_text(path: Path) -> Iterator[str]:
 
 
 def whole_lines(pieces: Iterator[str]) -> Iterator[str]:
-    """The same text in pieces that end where a line does."""
+    """Yield the same text in pieces that end at line ends."""
     rest = ""
     for piece in pieces:
         lines, end, rest_of_line = (rest + piece).rpartition("\n")
@@ -234,7 +240,10 @@ def whole_lines(pieces: Iterator[str]) -> Iterator[str]:
 
 
 def rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Every line that is not blank, and its number; BadData names one that is wrong."""
+    """Yield the number and row of every line that is not blank.
+
+    Raises BadData naming a bad line.
+    """
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():

@@ -1,4 +1,4 @@
-"""The built-in images: 1,797 handwritten digits of 8 x 8 pixels that scikit-learn ships.
+"""Built-in images: 1,797 handwritten digits of 8 x 8 pixels that scikit-learn ships.
 
 They are the test part of "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak,
 UCI Machine Learning Repository, 1998). Torch-free and numpy-free.
@@ -13,7 +13,7 @@ from pathlib import Path
 IMAGES, SHAPE, CLASSES = 1797, (8, 8, 1), 10
 NUM_BYTES = IMAGES * (8 * 8 * 4 + 1)  # as float32 pixels, and a byte for each label
 
-# Their pixels count ink, from 0 to 16.
+# Pixels of this dataset count ink, from 0 to 16.
 WRITE = """
 import sys
 import numpy as np
@@ -25,10 +25,11 @@ np.savez(sys.argv[1], images=pixels.astype(np.float32), labels=labels.astype(np.
 
 
 def prepare(cache_dir: Path) -> Path:
-    """Their .npz file; written once, atomically. ValueError where there is no scikit-learn.
+    """Return the .npz file, written atomically on first use. Raises ValueError without
+    scikit-learn.
 
-    By a process of its own: scikit-learn takes 100 MB of whoever imports it, which a node's worker
-    would keep for as long as it lives.
+    A process of its own writes it: importing scikit-learn takes 100 MB, which a node's worker would
+    keep for as long as it lives.
     """
     target = cache_dir / "digits.npz"
     if target.exists():
@@ -43,7 +44,7 @@ def prepare(cache_dir: Path) -> Path:
         os.unlink(aside)
         why = written.stderr.strip().rpartition("\n")[2]
         raise ValueError(
-            f"digits come with scikit-learn, which does not give them here ({why}); install "
+            f"digits come with scikit-learn, which cannot be used on this node ({why}); install "
             "the platform with its extra `train` on this node"
         )
     os.chmod(aside, 0o644)

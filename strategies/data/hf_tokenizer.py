@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face checkpoint, by transformers. Imported only where it is used."""
+"""Tokenizer of a Hugging Face checkpoint, through transformers. Imported only when it is used."""
 
 import json
 import tempfile
@@ -14,18 +14,21 @@ from strategies.data.rows import ASSISTANT, Chat, Message, Part, Row, WrongRow
 from strategies.data.tokens import Document, Tokens
 from strategies.fine_tuning.hf_config import TOKENIZER, TOKENIZER_FILES
 
-MARKED = "generation %}"  # in a template that says itself what the assistant writes
+MARKED = "generation %}"  # present in a template that marks the assistant's text itself
 
 
 class HuggingFace:
-    """The vocabulary and merges of a checkpoint, and its chat template."""
+    """Vocabulary and merges of a checkpoint, and its chat template."""
 
     def __init__(self, files: dict[str, str], size: int) -> None:
         self.files, self.size = files, size
 
     @classmethod
     def of(cls, checkpoint: Path) -> "HuggingFace":
-        """The tokenizer in a checkpoint's folder; ValueError where it has none that can be used."""
+        """Read the tokenizer of a checkpoint's folder.
+
+        Raises ValueError if it has no usable one.
+        """
         files = {
             name: (checkpoint / name).read_text(encoding="utf-8")
             for name in TOKENIZER_FILES
@@ -40,7 +43,7 @@ class HuggingFace:
 
     @cached_property
     def theirs(self) -> Any:
-        """transformers' own object."""
+        """Tokenizer object of transformers."""
         return load(self.files)
 
     @property
@@ -48,12 +51,15 @@ class HuggingFace:
         return np.min_scalar_type(self.size - 1)
 
     def encode(self, text: str) -> Tokens:
-        """Without any token that marks a beginning or an end."""
+        """Return the tokens of a text, without special tokens at its start or end."""
         tokens = self.theirs(text, add_special_tokens=False)["input_ids"]
         return np.array(tokens, dtype=self.dtype)
 
     def encode_row(self, row: Row) -> Document:
-        """Between the tokens that begin and end a text. A chat template marks its own."""
+        """Return a row's tokens between those that begin and end a text.
+
+        A chat template adds its own.
+        """
         if isinstance(row, Chat) and self.theirs.chat_template is not None:
             return self.conversation(row.messages)
         document = self.encode_parts(row.parts)
@@ -69,7 +75,7 @@ class HuggingFace:
         return Document(tokens, learned)
 
     def conversation(self, messages: Sequence[Message]) -> Document:
-        """As the chat template writes it, token for token."""
+        """Return a conversation as the chat template writes it, token for token."""
         if MARKED in str(self.theirs.chat_template):
             found = self.apply_template(
                 messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
@@ -79,7 +85,7 @@ class HuggingFace:
         return self.encode_parts(self.written(messages))
 
     def written(self, messages: Sequence[Message]) -> list[Part]:
-        """The conversation in parts: the template writes it up to an answer, and with it."""
+        """Split a conversation into parts by rendering it up to each answer and including it."""
         whole, parts, done = self.render(messages), [], 0
         for number, message in enumerate(messages):
             if message.role != ASSISTANT:
@@ -88,8 +94,8 @@ class HuggingFace:
             after = self.render(messages[: number + 1])
             if not (whole.startswith(before) and whole.startswith(after)):
                 raise WrongRow(
-                    f"has a message {number + 1} that the chat template writes otherwise once "
-                    "more follow, so its tokens cannot be told apart; give the checkpoint a "
+                    f"has a message {number + 1} that the chat template changes once more "
+                    "messages follow, so its tokens cannot be told apart; give the checkpoint a "
                     "template with {% generation %} marks"
                 )
             parts.append(Part(whole[done : len(before)], False))
@@ -104,12 +110,15 @@ class HuggingFace:
     def apply_template(self, messages: Sequence[Message], **options: bool) -> Any:
         try:
             return self.theirs.apply_chat_template([m._asdict() for m in messages], **options)
-        except Exception as error:  # a template raises what it likes
+        except Exception as error:  # a template may raise any exception
             raise WrongRow(f"is refused by the chat template: {error}") from error
 
     def encode_parts(self, parts: Sequence[Part]) -> Document:
-        """All parts as one text, which may join their ends; a token belongs to the part that its
-        last character is of."""
+        """Encode all parts as one text; a token belongs to the part that contains its last
+        character.
+
+        Tokens may span the border of two parts.
+        """
         text = "".join(part.text for part in parts)
         found = self.theirs(text, add_special_tokens=False, return_offsets_mapping=True)
         last = np.array([end - 1 for _, end in found["offset_mapping"]], dtype=np.int64)
@@ -130,7 +139,7 @@ class HuggingFace:
 
 
 def load(files: dict[str, str]) -> Any:
-    """transformers' tokenizer of some files; ValueError where they are damaged."""
+    """Load transformers' tokenizer from the given files. Raises ValueError if they are damaged."""
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as folder:
@@ -140,11 +149,11 @@ def load(files: dict[str, str]) -> Any:
             found = AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-        except Exception as error:  # whatever a damaged file makes of it
+        except Exception as error:  # a damaged file may cause any exception
             raise ValueError(f"the checkpoint's tokenizer cannot be read: {error}") from error
     if not found.is_fast:
         raise ValueError(
-            f"the checkpoint's tokenizer, {type(found).__name__}, cannot say where its tokens "
-            "begin; take one of the tokenizers library (use_fast=True)"
+            f"the checkpoint's tokenizer, {type(found).__name__}, does not report where its "
+            "tokens begin; use a fast one, of the tokenizers library (use_fast=True)"
         )
     return found

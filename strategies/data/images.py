@@ -2,7 +2,7 @@
 plain numbers, and read through a memory map. Torch-free.
 
 An archive holds `images` (N, H, W) or (N, H, W, C) and `labels` (N,); or x_train, y_train and,
-if it likes, x_test, y_test, as the MNIST of Keras does. Pixels are bytes or floats.
+optionally, x_test, y_test, like the MNIST of Keras. Pixels are bytes or floats.
 """
 
 import json
@@ -33,7 +33,7 @@ Labels = npt.NDArray[np.uint16]
 TRAINING = (("images", "labels"), ("x_train", "y_train"))
 TESTS = ("x_test", "y_test")
 MOST_CLASSES = 1 << 16
-MOST_BYTES = 16 << 30  # unpacked, of an archive that nobody has put a lower limit to
+MOST_BYTES = 16 << 30  # unpacked size, where the caller sets no lower limit
 PIECE_BYTES = 1 << 20
 MOST_EVALUATED_BYTES = 64 << 20  # held-out images are kept in memory as float32
 
@@ -41,7 +41,7 @@ LARGEST_DIRECTORY = 64 << 10
 
 
 class Array(NamedTuple):
-    """One array of an archive, as its header tells it."""
+    """One array of an archive, as described by its header."""
 
     name: str
     member: ZipInfo
@@ -53,14 +53,14 @@ class Array(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Images and labels that go together."""
+    """Images and their labels."""
 
     images: Array
     labels: Array
 
 
 class Found(NamedTuple):
-    """What an archive holds."""
+    """Description of an archive's content."""
 
     shape: ImageShape
     is_bytes: bool  # or floats
@@ -70,13 +70,13 @@ class Found(NamedTuple):
 
 
 def check(path: Path, *, most_bytes: int = MOST_BYTES) -> Found:
-    """Read an archive from beginning to end; BadData, with the numbers, where it is no good."""
+    """Read an archive from start to end. Raises BadData, with the numbers, if it is not usable."""
     with opened(path, most_bytes) as archive:
         return read(archive, images=None, labels=None)
 
 
 def unpack(path: Path, folder: Path) -> None:
-    """Write an archive's numbers into `images` and `labels`; what they are, into `found.json`."""
+    """Write an archive's numbers to `images` and `labels`, their description to `found.json`."""
     with (
         opened(path, MOST_BYTES) as archive,
         (folder / "images").open("wb") as images,
@@ -87,7 +87,7 @@ def unpack(path: Path, folder: Path) -> None:
 
 
 def read(archive: ZipFile, *, images: IO[bytes] | None, labels: IO[bytes] | None) -> Found:
-    """Check all that there is and write it, in one form, to where it is wanted."""
+    """Check the whole archive and write its numbers, in one form, to the given files."""
     parts = parts_of(archive)
     largest = 0
     for part in parts:
@@ -113,18 +113,18 @@ def read(archive: ZipFile, *, images: IO[bytes] | None, labels: IO[bytes] | None
 
 @contextmanager
 def opened(path: Path, most_bytes: int) -> Iterator[ZipFile]:
-    """An archive whose directory is small, and which unpacks to no more than `most_bytes`."""
+    """Open an archive. Raises BadData if its directory, or its unpacked size, is too large."""
     try:
         require_small_directory(path)
         with ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
             if unpacked > most_bytes:
                 raise BadData(
-                    f"unpacked it would take {unpacked:,} bytes; at most {most_bytes:,} are taken"
+                    f"unpacked it would take {unpacked:,} bytes; the limit is {most_bytes:,}"
                 )
             yield archive
     except (BadZipFile, EOFError, zlib.error, NotImplementedError, struct.error) as error:
-        raise BadData(f"is no .npz archive, or a damaged one: {error}") from error
+        raise BadData(f"is not a valid .npz archive: {error}") from error
 
 
 def require_small_directory(path: Path) -> None:
@@ -135,7 +135,7 @@ def require_small_directory(path: Path) -> None:
 
 
 def parts_of(archive: ZipFile) -> list[Part]:
-    """The images to train on, and those for tests where there are some; all headers checked."""
+    """Return the images to train on, then the test images if there are any. Checks all headers."""
     members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
     training = [names for names in TRAINING if set(names) <= members.keys()]
     if len(training) != 1:
@@ -155,7 +155,7 @@ def parts_of(archive: ZipFile) -> list[Part]:
 
 
 def header(archive: ZipFile, name: str, member: ZipInfo) -> Array:
-    """What an array is, by its first bytes alone."""
+    """Read an array's name, type and shape from its first bytes."""
     if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED) or member.flag_bits & 1:
         raise BadData(f"{name} is packed or encrypted in a way that numpy.savez does not")
     with archive.open(member) as file:
@@ -165,7 +165,7 @@ def header(archive: ZipFile, name: str, member: ZipInfo) -> Array:
                 raise ValueError(f"version {version}")
             shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
         except ValueError as error:
-            raise BadData(f"{name} is no array as numpy.save writes it: {error}") from error
+            raise BadData(f"{name} is not an array written by numpy.save: {error}") from error
         begins_at = file.tell()
     if dtype.hasobject:
         raise BadData(f"{name} holds Python objects, which are not unpacked; save plain numbers")
@@ -197,7 +197,7 @@ def require_images_with_labels(part: Part) -> None:
 
 
 def labels_of(archive: ZipFile, array: Array) -> Labels:
-    """All labels of a part."""
+    """Return all labels of a part."""
     numbers = np.concatenate(list(pieces_of(archive, array)))
     outside = np.flatnonzero((numbers < 0) | (numbers >= MOST_CLASSES))
     if len(outside):
@@ -209,7 +209,7 @@ def labels_of(archive: ZipFile, array: Array) -> Labels:
 
 
 def pixels_of(archive: ZipFile, array: Array) -> Iterator[Pixels]:
-    """The pixels of a part, flattened, piece by piece: bytes as they are, floats as float32."""
+    """Yield the pixels of a part, flattened, in pieces: bytes as they are, floats as float32."""
     done, per_image = 0, math.prod(array.shape[1:])
     for piece in pieces_of(archive, array):
         if array.dtype == np.uint8:
@@ -220,13 +220,13 @@ def pixels_of(archive: ZipFile, array: Array) -> Iterator[Pixels]:
         broken = np.flatnonzero(~np.isfinite(pixels))
         if len(broken):
             at = done + int(broken[0])
-            raise BadData(f"{array.name}[{at // per_image}] has a pixel that is no finite number")
+            raise BadData(f"{array.name}[{at // per_image}] has a pixel that is not finite")
         done += len(pixels)
         yield pixels
 
 
 def pieces_of(archive: ZipFile, array: Array) -> Iterator[npt.NDArray[Any]]:
-    """An array, flattened, a MiB at a time. The archive's checksum is verified at its end."""
+    """Yield an array, flattened, a MiB at a time. The archive's checksum is verified at its end."""
     with archive.open(array.member) as file:
         np.lib.format.read_magic(file)
         np.lib.format.read_array_header_1_0(file)
@@ -236,12 +236,12 @@ def pieces_of(archive: ZipFile, array: Array) -> Iterator[npt.NDArray[Any]]:
 
 
 class Images(Windows):
-    """Images as samples of one token each: a window is an image, and its label."""
+    """Images as samples of one token each: a window is an image and its label."""
 
     def __init__(self, pixels: Pixels, labels: Labels, spec: DataSpec, *, num_tests: int) -> None:
         self.pixels, self.labels, self.spec = pixels, labels, spec
         held_out = share_of(len(labels), spec.held_out)
-        if num_tests:  # comes last in the files, and is not trained on in any case
+        if num_tests:  # test images come last in the files and are never trained on
             held_out = num_tests if spec.held_out else 0
         self.num_train = len(labels) - (num_tests or held_out)
         self.num_held_out = held_out
@@ -259,8 +259,11 @@ class Images(Windows):
         return lengths - 1
 
     def inputs(self, images: Integers) -> npt.NDArray[np.float32]:
-        """Pixels (B, 1, P): bytes from 0 to 1, floats as they are; less the spec's mean, divided by
-        its deviation."""
+        """Return normalised pixels (B, 1, P).
+
+        Bytes are scaled to 0 to 1, floats taken as they are; then the spec's mean is subtracted and
+        the result divided by the spec's deviation.
+        """
         pixels = self.pixels[images].reshape(len(images), 1, -1).astype(np.float32)
         if self.pixels.dtype == np.uint8:
             pixels /= np.float32(255)
@@ -270,13 +273,16 @@ class Images(Windows):
 
 
 def open_images(path: Path, spec: DataSpec, cache_dir: Path) -> Images:
-    """The images of a dataset; BadData, with the numbers, where they do not fit the spec."""
+    """Open the images of a dataset.
+
+    Raises BadData, with the numbers, if they do not fit the spec.
+    """
     try:
         with locked(cache_dir / "images") as folder:
             kept = folder / signature(path, "npz", "pixels", None)
             if not kept.exists():
                 aside = folder / f"{kept.name}.tmp"
-                shutil.rmtree(aside, ignore_errors=True)  # of one that was killed
+                shutil.rmtree(aside, ignore_errors=True)  # left by a process that was killed
                 aside.mkdir()
                 unpack(path, aside)
                 aside.rename(kept)
@@ -296,7 +302,7 @@ def open_images(path: Path, spec: DataSpec, cache_dir: Path) -> Images:
 
 
 def require_as_told(found: Found, spec: DataSpec) -> None:
-    """The plan was made for images of a shape and a number of classes."""
+    """Raise BadData if the images' shape or classes differ from those the plan was made for."""
     told = image_shape(spec)
     if found.shape != told:
         raise BadData(

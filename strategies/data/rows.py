@@ -1,7 +1,7 @@
-"""A line of a JSON-lines dataset: a text, a prompt and its completion, or a conversation.
+"""Row of a JSON-lines dataset: a text, a prompt and its completion, or a conversation.
 
-Pure and torch-free. What is learned is a text as a whole, a completion, or what the assistant says;
-the rest is only read.
+Pure and torch-free. Learned is a text as a whole, a completion, or the assistant's messages; the
+rest is only read.
 """
 
 from typing import NamedTuple
@@ -11,11 +11,11 @@ FORMS = '"text", or "prompt" and "completion", or "messages"'
 
 
 class WrongRow(ValueError):
-    """A line that is none of the forms, or has nothing to learn from."""
+    """Line that has none of the forms, or has nothing to learn from."""
 
 
 class Part(NamedTuple):
-    """A piece of a document, and whether a model learns to write it."""
+    """Piece of a document; `learned` if the model learns to write it."""
 
     text: str
     learned: bool
@@ -54,7 +54,8 @@ class Chat(NamedTuple):
 
     @property
     def parts(self) -> list[Part]:
-        """As written where no tokenizer says how: the role in a line of its own, then the text."""
+        """Default format, used if the tokenizer has no template: the role on its own line, then
+        text."""
         parts = []
         for role, content in self.messages:
             parts.append(Part(f"<|{role}|>\n", False))
@@ -66,7 +67,10 @@ Row = Text | Completion | Chat
 
 
 def row_from(document: object) -> Row:
-    """The row that a line's JSON means; WrongRow, as the end of a sentence about the line."""
+    """Return the row that a line's JSON describes.
+
+    Raises WrongRow, whose message continues a sentence that begins with the line's number.
+    """
     fields = document if isinstance(document, dict) else {}
     match [key for key in ("text", "prompt", "messages") if key in fields]:
         case ["text"]:
@@ -85,7 +89,7 @@ def row_from(document: object) -> Row:
 
 
 def string_of(fields: dict[str, object], key: str) -> str:
-    """One of its texts."""
+    """Return the string under a key."""
     value = fields.get(key)
     if not isinstance(value, str):
         raise WrongRow(f'has no "{key}" that is a string')
@@ -93,9 +97,9 @@ def string_of(fields: dict[str, object], key: str) -> str:
 
 
 def messages_from(messages: object) -> tuple[Message, ...]:
-    """The messages of a conversation."""
+    """Return the messages of a conversation."""
     if not isinstance(messages, list):
-        raise WrongRow('has "messages" that are no list')
+        raise WrongRow('has "messages" that is not a list')
     found = []
     for number, message in enumerate(messages, start=1):
         if not isinstance(message, dict) or not message.get("role"):

@@ -1,5 +1,6 @@
-"""Which window each sample of a run is: decided by seed, pass and number, so that a run may stop
-and go on anywhere, with nothing stored but how many samples it has seen. Torch-free.
+"""Mapping from sample numbers to windows, by seed, pass and number.
+
+A run may stop and continue anywhere; only the number of samples it has seen is stored. Torch-free.
 """
 
 import hashlib
@@ -17,12 +18,12 @@ PERMUTATION_ROUNDS = 6
 
 @dataclass(frozen=True)
 class Order:
-    """The order of the samples of a run, of all its data-parallel ranks.
+    """Order of the samples of a run, for all its data-parallel ranks.
 
     global: one permutation of all windows per pass, dealt out to the ranks: the law.
-    partitioned: a rank permutes its own contiguous part of the windows, and sees no other.
-    independent: a rank permutes all windows by a seed of its own, so ranks meet the same window in
-    one pass, and others not at all.
+    partitioned: a rank permutes its own contiguous part of the windows and sees no other.
+    independent: a rank permutes all windows by a seed of its own, so in one pass several ranks may
+    get the same window and some windows may go to no rank.
     """
 
     sampling: Sampling
@@ -32,9 +33,9 @@ class Order:
     micro_batch_size: int
 
     def windows(self, samples_seen: int, count: int) -> Integers:
-        """The windows of the next `count` samples; a step begins at `samples_seen`.
+        """Return the windows of the next `count` samples; a step begins at `samples_seen`.
 
-        A step's samples lie as (accumulation, data-parallel rank, micro-batch).
+        A step's samples are ordered as (accumulation, data-parallel rank, micro-batch).
         """
         numbers = np.arange(count, dtype=np.int64)
         if self.sampling is Sampling.GLOBAL:
@@ -50,7 +51,7 @@ class Order:
         return windows
 
     def windows_seen_by(self, rank: int) -> tuple[int, int]:
-        """First window, and number of windows, that a data-parallel rank draws from."""
+        """Return the first window and the number of windows that one data-parallel rank uses."""
         if self.sampling is not Sampling.PARTITIONED:
             return 0, self.num_windows
         first = rank * self.num_windows // self.batch_degree
@@ -58,7 +59,8 @@ class Order:
 
 
 def windows_of(numbers: Integers, num_windows: int, stream: str) -> Integers:
-    """The window of each sample number: a permutation per pass, keyed by the stream's name."""
+    """Return the window of each sample number: one permutation per pass, keyed by the stream's
+    name."""
     passes, places = np.divmod(numbers, num_windows)
     windows = np.empty_like(places)
     for number in range(int(passes.min()), int(passes.max()) + 1):
@@ -69,10 +71,10 @@ def windows_of(numbers: Integers, num_windows: int, stream: str) -> Integers:
 
 
 def permuted(places: Integers, *, count: int, keys: tuple[int, ...]) -> Integers:
-    """A permutation of 0 ... count - 1, place by place: nothing is shuffled or stored.
+    """Permute places within 0 ... count - 1, each by itself: nothing is shuffled or stored.
 
-    A Feistel network over the next even power of two, walked on until it lands inside (Black and
-    Rogaway, "Ciphers with arbitrary finite domains", 2002).
+    A Feistel network over the next even power of two, repeated until the result is in range (Black
+    and Rogaway, "Ciphers with arbitrary finite domains", 2002).
     """
     half_bits = max(1, (max(count - 1, 1).bit_length() + 1) // 2)
     mask = np.uint64((1 << half_bits) - 1)
@@ -90,7 +92,7 @@ def permuted(places: Integers, *, count: int, keys: tuple[int, ...]) -> Integers
 
 
 def scrambled(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """SplitMix64's finaliser: every input bit moves every output bit. Wraps around on purpose."""
+    """Apply SplitMix64's finaliser: every input bit affects every output bit. Wraps on purpose."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -98,7 +100,7 @@ def scrambled(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 @lru_cache(maxsize=8)
 def round_keys(stream: str, pass_number: int) -> tuple[int, ...]:
-    """The keys of one pass's permutation."""
+    """Return the keys of one pass's permutation."""
     digests = (
         hashlib.sha256(f"{stream}:{pass_number}:{i}".encode()).digest()
         for i in range(PERMUTATION_ROUNDS)

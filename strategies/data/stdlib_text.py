@@ -1,4 +1,4 @@
-"""The built-in text: the source files of the running Python's standard library, as one file.
+"""Built-in text: the source files of the running Python's standard library, as one file.
 
 Real text that needs no download. Torch-free and numpy-free, so that the API and the worker may
 prepare it too.
@@ -15,7 +15,7 @@ LEAST_BYTES = 100_000  # fewer means a Python without its sources
 
 
 def prepare(cache_dir: Path) -> Path:
-    """The file of its bytes; written once per Python version, atomically."""
+    """Return the text file, written atomically once per Python version."""
     version = ".".join(str(part) for part in sys.version_info[:3])
     target = cache_dir / f"python-stdlib-{version}.txt"
     if target.exists():
@@ -33,7 +33,10 @@ def prepare(cache_dir: Path) -> Path:
 
 
 def read_sources(stdlib: Path) -> bytes:
-    """The sorted source files, one after the other."""
+    """Return the sorted source files, one after the other.
+
+    Raises ValueError if they are missing.
+    """
     paths = [path for folder in FOLDERS for path in sorted((stdlib / folder).glob("*.py"))]
     text = b"\n".join(path.read_bytes() for path in paths)
     if len(text) < LEAST_BYTES:

@@ -1,6 +1,6 @@
 """Tokenizers: text to token numbers, and back. Torch-free.
 
-A new one is a class with these things, and a line in `tokenizer_from`.
+A new one is a class with the members of `Tokenizer` and a line in `tokenizer_from`.
 """
 
 import json
@@ -21,37 +21,40 @@ NO_TOKEN = -1
 
 
 class Document(NamedTuple):
-    """The tokens of a row, (N,), and which of them a model learns to write."""
+    """Tokens of a row, (N,), and flags of those that a model learns to write."""
 
     tokens: Tokens
     learned: Flags
 
 
 class Tokenizer(Protocol):
-    """Tokens are numbered from 0 to size - 1."""
+    """Mapping between text and tokens, which are numbered from 0 to size - 1."""
 
     files: dict[str, str]
-    """What a folder that transformers loads needs of it, by name."""
+    """Files, by name, that a folder needs for transformers to load this tokenizer."""
 
     @property
     def size(self) -> int:
-        """How many different tokens there are."""
+        """Number of different tokens."""
 
     def encode(self, text: str) -> Tokens:
-        """The tokens of a text, (N,); what has no token is left out."""
+        """Return the tokens of a text, (N,); characters without a token are left out."""
 
     def encode_row(self, row: Row) -> Document:
-        """A line of a dataset, with what marks its end. WrongRow where it cannot be written."""
+        """Return the tokens of a dataset row, with end marks.
+
+        Raises WrongRow if it cannot be written.
+        """
 
     def decode(self, tokens: list[int]) -> str:
-        """The text of some tokens, also where they are no whole characters."""
+        """Return the text of some tokens; incomplete characters are replaced."""
 
     def stored(self) -> str:
-        """As JSON, for `tokenizer_from`."""
+        """Return JSON for `tokenizer_from`."""
 
 
 class Bytes:
-    """Every byte of UTF-8 is a token."""
+    """Tokenizer whose tokens are the bytes of UTF-8."""
 
     def __init__(self) -> None:
         self.size = BYTES
@@ -72,13 +75,13 @@ class Bytes:
 
 
 class Characters:
-    """Every character of an alphabet is a token; they are numbered in order of code point."""
+    """Tokenizer whose tokens are the characters of an alphabet, numbered by code point."""
 
     def __init__(self, alphabet: str) -> None:
         self.alphabet = "".join(sorted(set(alphabet)))
         self.files: dict[str, str] = {}
         points = code_points(self.alphabet)
-        # By table, because a search among the alphabet is ten times slower.
+        # A table, because a search in the alphabet is ten times slower.
         self.token_of = np.full(points[-1] + 1, NO_TOKEN, dtype=np.int32)
         self.token_of[points] = np.arange(len(points))
 
@@ -104,14 +107,14 @@ class Characters:
 
 
 def encode_parts(tokenizer: Tokenizer, row: Row) -> Document:
-    """A row encoded part by part, with nothing added."""
+    """Encode a row part by part, with nothing added."""
     tokens = [tokenizer.encode(part.text) for part in row.parts]
     sizes = [len(found) for found in tokens]
     return Document(np.concatenate(tokens), np.repeat([p.learned for p in row.parts], sizes))
 
 
 def tokenizer_from(stored: str) -> Tokenizer:
-    """The tokenizer that was stored."""
+    """Rebuild the tokenizer that `stored` described."""
     fields = json.loads(stored)
     match fields["tokenizer"]:
         case "characters":
@@ -125,12 +128,12 @@ def tokenizer_from(stored: str) -> Tokenizer:
 
 
 def code_points(text: str) -> CodePoints:
-    """The number of each character, (N,)."""
+    """Return the code point of each character, (N,)."""
     return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
 
 
 class Alphabet:
-    """Collects the different characters of a text that comes in pieces."""
+    """Collector of the different characters of a text that comes in pieces."""
 
     def __init__(self) -> None:
         self.seen = np.zeros(CODE_POINTS, dtype=bool)
@@ -139,5 +142,5 @@ class Alphabet:
         self.seen[code_points(text)] = True
 
     def tokenizer(self) -> Characters:
-        """One token for each character met so far."""
+        """Return a tokenizer with one token for each character met so far."""
         return Characters("".join(map(chr, np.flatnonzero(self.seen))))

@@ -1,6 +1,5 @@
-"""Samples as windows of a row of tokens: sequence_length inputs, and as labels the same shifted by
-one. The last part of the row is held out. Torch-free.
-"""
+"""Samples as windows of a row of tokens: sequence_length inputs, and as labels the same tokens
+shifted by one. The last part of the row is held out. Torch-free."""
 
 import math
 from abc import ABC, abstractmethod
@@ -17,7 +16,7 @@ COUNTED_AT_ONCE = 4096  # windows
 
 
 class Windows(ABC):
-    """Samples by number, each a window: some inputs, and their labels one place further on."""
+    """Samples by number; each is a window of inputs and their labels one position further on."""
 
     num_train: int
     num_held_out: int  # these come after the training windows
@@ -25,11 +24,11 @@ class Windows(ABC):
 
     @abstractmethod
     def bounds(self, windows: Integers) -> tuple[Integers, Integers]:
-        """First token, and number of tokens, of each window."""
+        """Return the first token and the number of tokens of each window."""
 
     @abstractmethod
     def num_labels(self, starts: Integers, lengths: Integers) -> Integers:
-        """How many tokens of each window are there to be predicted."""
+        """Return the number of tokens to predict in each window."""
 
 
 class TokenWindows(Windows):
@@ -53,16 +52,16 @@ class TokenWindows(Windows):
         return counts
 
     def num_predictable(self, starts: Integers, lengths: Integers) -> Integers:
-        """How many there are where all is learned."""
+        """Return the number of labels of each window if every token is learned."""
         return lengths - 1
 
     def documents(self, places: Integers) -> Integers | None:
-        """Which document each token belongs to; None where no window holds two."""
+        """Return the document number of each token; None if no window holds two documents."""
         return None
 
 
 class TextWindows(TokenWindows):
-    """One text, cut every sequence_length tokens; its end is held out."""
+    """Windows of one text, cut every sequence_length tokens; its end is held out."""
 
     def __init__(self, corpus: Corpus, spec: DataSpec) -> None:
         super().__init__(corpus, spec)
@@ -89,7 +88,7 @@ class TextWindows(TokenWindows):
 
 
 class DocumentWindows(TokenWindows):
-    """Documents, each cut every sequence_length tokens, so the last window of each is short.
+    """Windows of documents, each cut every sequence_length tokens, so its last window is short.
 
     The last documents are held out.
     """
@@ -116,11 +115,11 @@ class DocumentWindows(TokenWindows):
 
 
 class PackedWindows(TokenWindows):
-    """Documents one after the other, cut every sequence_length tokens wherever they end.
+    """Windows of documents laid end to end, cut every sequence_length tokens wherever they end.
 
-    A window may hold many documents, or parts of them. A token that begins a document is no label:
-    nothing before it could tell. The last documents are held out; only the last window before
-    them, and the last of all, may be short.
+    A window may hold many documents, or parts of them. The first token of a document is not a
+    label: no token precedes it to predict it from. The last documents are held out; only the last
+    window before them, and the last of all, may be short.
     """
 
     def __init__(self, corpus: Corpus, spec: DataSpec, ends: Integers) -> None:
@@ -129,7 +128,7 @@ class PackedWindows(TokenWindows):
         self.held_out_at = int(ends[documents_trained_on(ends, spec) - 1])
         self.num_before = -(-(self.held_out_at - 1) // self.length)
         count = self.num_before - (-max(0, len(self.tokens) - self.held_out_at - 1) // self.length)
-        self.kept: Integers | None = None  # which windows have a label; None: all
+        self.kept: Integers | None = None  # windows that have a label; None: all
         if self.learned is not None:
             windows = np.arange(count)
             self.kept = np.flatnonzero(self.num_labels(*self.bounds(windows)))
@@ -163,7 +162,7 @@ class PackedWindows(TokenWindows):
 
 
 def cut(corpus: Corpus, spec: DataSpec) -> TokenWindows:
-    """The windows of a dataset; BadData, with the numbers, where there are none."""
+    """Return the windows of a dataset. Raises BadData, with the numbers, if there are none."""
     if corpus.ends is not None:
         return (PackedWindows if spec.packing else DocumentWindows)(corpus, spec, corpus.ends)
     if spec.packing:
@@ -175,7 +174,7 @@ def cut(corpus: Corpus, spec: DataSpec) -> TokenWindows:
 
 
 def documents_trained_on(ends: Integers, spec: DataSpec) -> int:
-    """How many documents come before the held-out ones, at least 1; BadData where none would."""
+    """Return the number of documents before the held-out ones. Raises BadData if it is 0."""
     held_out = max(1, share_of(len(ends), spec.held_out)) if spec.held_out else 0
     if held_out >= len(ends):
         raise BadData(
@@ -187,13 +186,13 @@ def documents_trained_on(ends: Integers, spec: DataSpec) -> int:
 
 
 def unit_of(spec: DataSpec) -> str:
-    """What tokens are, in messages."""
+    """Return the name of a token, plural, for messages."""
     return "tokens" if spec.tokenizer == "huggingface" else spec.tokenizer
 
 
 def share_of(count: int, share: float) -> int:
-    """A share of `count`, rounded up: 0.1 of Shakespeare's 1,115,394 characters are 111,540.
+    """Return a share of `count`, rounded up: 0.1 of Shakespeare's 1,115,394 characters is 111,540.
 
-    As a decimal, because 0.07 of 100 would be 7.000000000000001 otherwise.
+    Computed in decimal, because 0.07 of 100 would be 7.000000000000001 otherwise.
     """
     return math.ceil(count * Decimal(repr(share)))

@@ -1,2 +1,2 @@
-"""Beginning with the weights of others, training small matrices beside them, and leaving both in
-the forms that others read."""
+"""Fine-tuning: Hugging Face weights as a start, adapters beside them, and exports others can
+read."""

@@ -1,4 +1,4 @@
-"""Adapters: the model's own weights stay as they are, and small matrices beside them are trained.
+"""Adapters: small trained matrices beside the model's own weights, which stay frozen.
 
 LoRA, Hu et al., arXiv:2106.09685. The frozen matrices may be stored in few bits (`quantised`).
 """
@@ -16,8 +16,10 @@ from strategies.spec import AdapterSpec, FrozenBase
 
 
 class Lora(nn.Module):
-    """What is added to a frozen matrix W (out, in): alpha / rank x B A, with A (rank, in) and B
-    (out, rank). B starts at zero, so a run starts from what the frozen model can do."""
+    """Term added to a frozen matrix W (out, in): alpha / rank x B A, A (rank, in), B (out, rank).
+
+    B starts at zero, so a run starts from the frozen model's function.
+    """
 
     def __init__(self, *, out: int, into: int, rank: int, alpha: float, dtype: torch.dtype) -> None:
         super().__init__()
@@ -26,15 +28,15 @@ class Lora(nn.Module):
         self.scale = alpha / rank
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., in) to (..., out)."""
+        """Map (..., in) to (..., out)."""
         return self.scale * linear(linear(x, self.a), self.b)
 
 
 class FrozenMatrix(nn.Module, ABC):
-    """A linear layer (out, in) whose matrix is stored in some other form.
+    """Linear layer (out, in) whose matrix is stored in some other form.
 
-    Integers are parameters, so that what splits parameters over ranks splits them too; the few
-    scales are buffers, and whole everywhere.
+    Integers are parameters, so that code that splits parameters over ranks splits them too; the few
+    scales are buffers, and whole on every rank.
     """
 
     def __init__(self, frozen: nn.Linear) -> None:
@@ -44,11 +46,11 @@ class FrozenMatrix(nn.Module, ABC):
 
     @abstractmethod
     def take(self, full: Tensor) -> None:
-        """Store a whole matrix, which comes in float64 and from anywhere."""
+        """Store a whole matrix, given in float64 on any device."""
 
     @abstractmethod
     def whole(self, dtype: torch.dtype) -> Tensor:
-        """The matrix that is computed with."""
+        """Return the matrix used in computations."""
 
     def forward(self, x: Tensor) -> Tensor:
         product: Tensor = FrozenProduct.apply(x, self)  # type: ignore[no-untyped-call]
@@ -56,7 +58,7 @@ class FrozenMatrix(nn.Module, ABC):
 
 
 class FrozenProduct(torch.autograd.Function):
-    """x W^T. For the backward pass it keeps neither x nor W, but makes W again."""
+    """Product x W^T that keeps neither x nor W for the backward pass, but computes W again."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrix: FrozenMatrix) -> Tensor:
@@ -70,7 +72,7 @@ class FrozenProduct(torch.autograd.Function):
 
 
 def adapt(model: Network, adapter: AdapterSpec) -> None:
-    """Freeze a designed model, store its layers' matrices as asked, and put adapters beside some.
+    """Freeze a model on the meta device, store its layers' matrices as asked, and add adapters.
 
     The adapters of a part of a layer are its child `lora`, under the names of their matrices.
     """
@@ -91,7 +93,7 @@ def adapt(model: Network, adapter: AdapterSpec) -> None:
 
 
 def stored_as(base: FrozenBase, matrix: nn.Linear) -> nn.Module:
-    """A linear layer in the form that its frozen matrix is kept in."""
+    """Return a linear layer in the form that stores its frozen matrix."""
     if base is FrozenBase.NONE:
         return matrix
     from strategies.fine_tuning.quantised import FORMS
@@ -101,7 +103,7 @@ def stored_as(base: FrozenBase, matrix: nn.Linear) -> nn.Module:
 
 
 def beside(frozen: nn.Module, matrix: nn.Linear, adapter: AdapterSpec) -> Lora:
-    """An adapter that adds to what a frozen layer gives, before ranks do anything with that."""
+    """Attach an adapter that adds to a frozen layer's output, before ranks exchange that output."""
     with torch.device("meta"):
         lora = Lora(
             out=matrix.out_features,

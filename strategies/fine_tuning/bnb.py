@@ -1,8 +1,9 @@
-"""bitsandbytes' kernels, or a sentence that says what is missing."""
+"""Kernels of bitsandbytes; importing this without the package raises with the missing name."""
 
 import logging
 
-# Its kernels for inference on CPUs are a package of their own; nothing here needs them.
+# bitsandbytes warns that its CPU inference kernels, a separate package, are missing; nothing here
+# needs them.
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 try:

@@ -1,4 +1,4 @@
-"""What lies beside model.safetensors, so that transformers can load and use the folder."""
+"""Files beside model.safetensors that transformers needs to load and use the folder."""
 
 import json
 import shutil
@@ -12,8 +12,7 @@ from strategies.spec import ModelName
 
 
 def describe_model(folder: Path, run_plan: RunPlan, tokenizer: Tokenizer) -> None:
-    """Write config.json of a llama, what its checkpoint says about generating text, and the files
-    of its tokenizer."""
+    """Write a llama's config.json, its checkpoint's generation config and its tokenizer's files."""
     if run_plan.spec.model.name is not ModelName.LLAMA:
         return
     origin: dict[str, Any] | None = None

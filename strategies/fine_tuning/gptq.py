@@ -1,6 +1,5 @@
-"""Matrices that were rounded to 4 bits by GPTQ (Frantar et al., arXiv:2210.17323), as AutoGPTQ and
-GPTQModel store them: read without their kernels.
-"""
+"""Matrices rounded to 4 bits by GPTQ (Frantar et al., arXiv:2210.17323), as AutoGPTQ and
+GPTQModel store them, read without their kernels."""
 
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ BITS = 4
 
 
 class Packed(NamedTuple):
-    """A matrix (out, in) whose inputs come in groups, by the names of the format."""
+    """Matrix (out, in) whose inputs come in groups, with the format's own field names."""
 
     qweight: Tensor  # int32 (in / 8, out): eight inputs to an integer
     qzeros: Tensor  # int32 (groups, out / 8): the code that stands for zero, eight outputs each
@@ -20,9 +19,9 @@ class Packed(NamedTuple):
 
 
 def opened(packed: Packed, *, zeros_less_one: bool) -> Tensor:
-    """The numbers that the codes stand for, (out, in), float32.
+    """Return the numbers that the codes represent, (out, in), float32.
 
-    Checkpoints of the first format store every zero less one; those of `gptq_v2` as it is.
+    Checkpoints of the first format store every zero point less one; those of `gptq_v2` as it is.
     """
     codes_IO = unpacked(packed.qweight, dim=0)
     zeros_GO = unpacked(packed.qzeros, dim=1) + int(zeros_less_one)
@@ -32,7 +31,7 @@ def opened(packed: Packed, *, zeros_less_one: bool) -> Tensor:
 
 
 def unpacked(integers: Tensor, *, dim: int) -> Tensor:
-    """Eight codes, from 0 to 15, for each integer along `dim`; the first is in the lowest bits."""
+    """Return eight codes, 0 to 15, for each integer along `dim`, the lowest bits first."""
     shifts = torch.arange(0, 32, BITS, dtype=torch.int32)
     shifts = shifts.view(-1, *[1] * (integers.ndim - dim - 1))
     codes: Tensor = (integers.unsqueeze(dim + 1) >> shifts) & (2**BITS - 1)

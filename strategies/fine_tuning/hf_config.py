@@ -1,6 +1,6 @@
-"""config.json of a Hugging Face model: what spec it needs, and the one that a spec gives.
+"""Conversion between config.json of a Hugging Face model and a spec.
 
-Torch-free, and careful with what it reads: anyone may have written it.
+Torch-free, and careful with its input, which anyone may have written.
 """
 
 import re
@@ -30,13 +30,13 @@ ARCHITECTURES = {
     "MistralForCausalLM": "Mistral",
     "Qwen2ForCausalLM": "Qwen2, Qwen2.5",
 }
-# What a quantization_config must say for its codes to be read.
+# Accepted values of a quantization_config whose codes can be read.
 GPTQ: dict[str, tuple[object, ...]] = {
     "quant_method": ("gptq",),
     "bits": (4,),
     "checkpoint_format": ("gptq", "gptq_v2", None),
 }
-ROPE_BASE = 10_000.0  # where a config.json does not say it
+ROPE_BASE = 10_000.0  # default of a config.json without it
 DTYPES = {
     Precision.FLOAT64: "float64",
     Precision.FLOAT32: "float32",
@@ -47,11 +47,11 @@ DTYPES = {
 
 
 class UnsupportedModel(ValueError):
-    """A model that cannot be loaded here; the message says why, and what can."""
+    """Model that cannot be loaded here; the message gives the reason and the supported values."""
 
 
 class HfConfig(BaseModel):
-    """The fields of config.json that decide what is computed, under its names."""
+    """Fields of config.json that affect the computation, under its names."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -72,14 +72,14 @@ class HfConfig(BaseModel):
     rope_theta: float | None = None
     rope_scaling: dict[str, Any] | None = None
     rope_parameters: dict[str, Any] | None = None
-    """transformers 5 writes rope_theta and rope_scaling as one."""
+    """Form of transformers 5, which joins rope_theta and rope_scaling."""
     sliding_window: int | None = None
     use_sliding_window: bool | None = None
     quantization_config: dict[str, Any] | None = None
 
     @property
     def window(self) -> int | None:
-        """How many tokens back a token sees; None for all."""
+        """Number of tokens back that a token attends to; None for all."""
         if self.use_sliding_window is None:
             asked = self.architectures[0] == "MistralForCausalLM"
         else:
@@ -87,7 +87,7 @@ class HfConfig(BaseModel):
         return self.sliding_window if asked else None
 
     def model(self) -> ModelSpec:
-        """The network that this describes; UnsupportedModel where it cannot be built here."""
+        """Return the network described here. Raises UnsupportedModel if it cannot be built."""
         if reasons := list(self.obstacles()):
             raise UnsupportedModel(f"{CONFIG}: {'; '.join(reasons)}")
         rope = dict(self.rope_parameters or self.rope_scaling or {})
@@ -116,11 +116,11 @@ class HfConfig(BaseModel):
 
     @property
     def stores_zeros_less_one(self) -> bool:
-        """Of weights rounded by GPTQ, whether they are of its first format."""
+        """True if zero points of GPTQ weights are stored in the first format, less one."""
         return (self.quantization_config or {}).get("checkpoint_format") != "gptq_v2"
 
     def obstacles(self) -> Iterator[str]:
-        """Why the network cannot be built here."""
+        """Yield the reasons why the network cannot be built here."""
         if self.architectures[0] not in ARCHITECTURES:
             known = ", ".join(f"{name} ({models})" for name, models in ARCHITECTURES.items())
             yield f"architecture {self.architectures[0]} is not supported; there is: {known}"
@@ -128,7 +128,7 @@ class HfConfig(BaseModel):
         if rounded is not None and not is_known_gptq(rounded):
             told = {name: rounded.get(name) for name in GPTQ}
             yield (
-                f"its weights are quantised ({told}); of such only GPTQ's with 4 bits are read; "
+                f"its weights are quantised ({told}); the only supported form is GPTQ with 4 bits; "
                 "take the checkpoint with full weights"
             )
         if self.hidden_act != "silu":
@@ -154,7 +154,7 @@ class HfConfig(BaseModel):
 
 
 def parse_config(content: bytes) -> HfConfig:
-    """config.json; UnsupportedModel where it is none or lacks something."""
+    """Parse config.json. Raises UnsupportedModel if it is not valid or lacks a field."""
     try:
         return HfConfig.model_validate_json(content)
     except ValidationError as error:
@@ -162,7 +162,7 @@ def parse_config(content: bytes) -> HfConfig:
 
 
 def told(error: ValidationError) -> str:
-    """Which fields are wrong, and how."""
+    """Return a sentence that names the wrong fields and their errors."""
     return "; ".join(
         f"{'.'.join(map(str, wrong['loc'])) or 'the file'}: {wrong['msg']}"
         for wrong in error.errors(include_url=False, include_input=False)
@@ -170,16 +170,16 @@ def told(error: ValidationError) -> str:
 
 
 def differences(config: HfConfig, spec: TrainSpec) -> Iterator[str]:
-    """What a spec says otherwise than a checkpoint's config.json."""
+    """Yield a sentence for each field in which a spec differs from a checkpoint's config.json."""
     there, here = shape_of(config.model(), config.vocab_size), model_shape(spec)
     for field, wanted in there.items():
         if here[field] != wanted:
             yield f"{field} is {here[field]} in the spec, {wanted} in {CONFIG}"
     if config.window is not None and tokens_per_sample(spec.data) > config.window:
         yield (
-            f"data.sequence_length is {tokens_per_sample(spec.data):,}, but its tokens see only "
-            f"{config.window:,} back (sliding_window), which is not supported; make it "
-            f"{config.window:,} or less"
+            f"data.sequence_length is {tokens_per_sample(spec.data):,}, but the model attends "
+            f"only {config.window:,} tokens back (sliding_window), which is not supported; make "
+            f"it {config.window:,} or less"
         )
 
 
@@ -188,7 +188,7 @@ def model_shape(spec: TrainSpec) -> dict[str, object]:
 
 
 def shape_of(model: ModelSpec, vocabulary: int) -> dict[str, object]:
-    """All that must be the same, under the spec's names."""
+    """Return all fields that must be equal, under the spec's names."""
     return {
         "model.layers": model.layers,
         "model.width": model.width,
@@ -205,13 +205,16 @@ def shape_of(model: ModelSpec, vocabulary: int) -> dict[str, object]:
 
 
 def is_known_gptq(rounded: dict[str, Any]) -> bool:
-    """Whether a checkpoint's codes can be read (`gptq`)."""
+    """Return True if a checkpoint's quantised weights can be read (`gptq`)."""
     return all(rounded.get(name) in known for name, known in GPTQ.items())
 
 
 def config_of(spec: TrainSpec, origin: dict[str, Any] | None = None) -> dict[str, Any]:
-    """config.json of a trained llama. What `origin`, the config.json that it began from, says
-    beside the shape stays: the family, and which token ends a text."""
+    """Return config.json of a trained llama.
+
+    `origin`, the config.json that training started from, keeps its fields beside the shape, such as
+    the family and the token that ends a text.
+    """
     model, scaling = spec.model, spec.model.rope_scaling
     family = "qwen2" if model.attention_bias else "llama"
     config: dict[str, Any] = {
@@ -222,7 +225,7 @@ def config_of(spec: TrainSpec, origin: dict[str, Any] | None = None) -> dict[str
         "eos_token_id": None,
     }
     config |= origin or {}
-    # The first two are said below, as all versions read them; weights are saved in full.
+    # The first two are written below in the form that all versions read; weights are saved in full.
     for name in ("rope_parameters", "dtype", "quantization_config"):
         config.pop(name, None)
     return config | {

@@ -1,4 +1,4 @@
-"""What Hugging Face calls the weights of a Llama, Mistral or Qwen2, and what they are called here.
+"""Mapping between our names of weights and Hugging Face's, for Llama, Mistral and Qwen2.
 
 Pure and torch-free. Adapters in peft's layout are named after the same modules.
 """
@@ -26,21 +26,23 @@ ROTATED = ("attention.query", "attention.key")
 
 
 def hf_module(name: str) -> str:
-    """Hugging Face's name of one of our modules: `layers.0.attention.query` is
-    `model.layers.0.self_attn.q_proj`. KeyError where it has none."""
+    """Return Hugging Face's name of one of our modules. Raises KeyError if it has none.
+
+    `layers.0.attention.query` is `model.layers.0.self_attn.q_proj`.
+    """
     if (layer := OF_A_LAYER.match(name)) is None:
         return ENDS[name]
     return f"model.layers.{layer[1]}.{MODULES[layer[2]]}"
 
 
 def hf_name(weight: str) -> str:
-    """Hugging Face's name of a weight or bias: our module's, and the same last part."""
+    """Return Hugging Face's name of a weight or bias: the module's, and the same last part."""
     module, _, last = weight.rpartition(".")
     return f"{hf_module(module)}.{last}"
 
 
 def hf_weights(model: ModelSpec) -> Iterator[str]:
-    """The names of all weights of a llama."""
+    """Yield the names of all weights of a llama."""
     yield hf_name("embedding.weight")
     for layer in range(model.layers):
         for module in MODULES:
@@ -53,13 +55,13 @@ def hf_weights(model: ModelSpec) -> Iterator[str]:
 
 
 def codes_name(hf_weight: str) -> str:
-    """Where a checkpoint that GPTQ has rounded keeps what stands for this weight."""
+    """Return the name of a weight's codes in a checkpoint rounded by GPTQ."""
     return f"{hf_weight.removesuffix('weight')}qweight"
 
 
 def is_rotated(weight: str) -> bool:
-    """Whether positions turn what this weight gives, so that its rows lie in another order there.
+    """Return True if positions rotate the output of this weight, so its rows are ordered otherwise.
 
-    Features that are turned together are neighbours here; there they are half a head apart.
+    Features that are rotated together are neighbours here; Hugging Face has them half a head apart.
     """
     return weight.rpartition(".")[0].endswith(ROTATED)

@@ -1,4 +1,5 @@
-"""Checkpoints of the Hugging Face hub: fetched once per node, into huggingface_hub's own cache."""
+"""Checkpoints of the Hugging Face hub, downloaded once per node into huggingface_hub's own
+cache."""
 
 from pathlib import Path
 
@@ -10,9 +11,9 @@ WANTED = ("*.safetensors", *OTHER_FILES)
 
 
 def with_model(run_plan: RunPlan) -> RunPlan:
-    """The plan with the folder of the hub's model that it names, if it does.
+    """Return the plan with the local folder of the hub model that it names, if it names one.
 
-    Every rank asks; one of a node fetches while the others wait for its lock.
+    Every rank calls this; one of a node downloads while the others wait for its lock.
     """
     checkpoint = run_plan.spec.model.checkpoint
     if checkpoint is None or run_plan.model_path is not None or not checkpoint.startswith(HUB):
@@ -21,8 +22,10 @@ def with_model(run_plan: RunPlan) -> RunPlan:
 
 
 def fetch(checkpoint: str) -> Path:
-    """The folder of `hub:owner/name@revision`; BadCheckpoint, with what to do, where it is neither
-    in the cache nor can be fetched."""
+    """Return the folder of `hub:owner/name@revision`, downloading it unless it is in the cache.
+
+    Raises BadCheckpoint, with advice, if the download fails.
+    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
@@ -32,9 +35,9 @@ def fetch(checkpoint: str) -> Path:
     except (OSError, ValueError, HTTPError) as error:
         first_line = str(error).strip().partition("\n")[0]
         raise BadCheckpoint(
-            f"{checkpoint} cannot be fetched from the Hugging Face hub ({first_line}). Where the "
+            f"{checkpoint} cannot be fetched from the Hugging Face hub ({first_line}). If the "
             f"node has no internet, fetch it elsewhere (hf download {repository}), upload its "
-            "folder (trainyard models upload DIR), and name that. Gated models need the node's "
-            "HF_TOKEN"
+            "folder (trainyard models upload DIR), and name that. Gated models need HF_TOKEN set "
+            "on the node"
         ) from error
     return Path(found)

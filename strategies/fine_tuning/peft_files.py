@@ -1,4 +1,4 @@
-"""Trained adapters as the files that peft reads: adapter_config.json, adapter_model.safetensors."""
+"""Trained adapters as files that peft reads: adapter_config.json, adapter_model.safetensors."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from strategies.run_directory import ADAPTER_CONFIG, ADAPTER_WEIGHTS, write_atom
 from strategies.shapes import heads
 from strategies.spec import AdapterTarget, ModelName, TrainSpec
 
-PREFIX = "base_model.model."  # how peft calls the model that it wraps
+PREFIX = "base_model.model."  # peft's name of the model that it wraps
 FACTORS = {"a": "lora_A.weight", "b": "lora_B.weight"}
 LAST = {ours.rpartition(".")[2]: theirs.rpartition(".")[2] for ours, theirs in MODULES.items()}
 TARGETS = {target: LAST[target] for target in AdapterTarget}  # query is q_proj, and so on
@@ -27,24 +27,24 @@ def export_adapter(folder: Path, weights: dict[str, Tensor], spec: TrainSpec) ->
 
 
 def peft_name(name: str, spec: TrainSpec) -> str:
-    """`layers.0.attention.lora.query.a` as peft names it."""
+    """Return peft's name of a weight such as `layers.0.attention.lora.query.a`."""
     matrix, factor = split_name(name)
     return f"{PREFIX}{module_name(matrix, spec)}.{FACTORS[factor]}"
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The matrix that an adapter is beside, and `a` or `b`."""
+    """Return the matrix that an adapter is beside, and `a` or `b`."""
     matrix, _, factor = name.replace(".lora.", ".").rpartition(".")
     return matrix, factor
 
 
 def module_name(matrix: str, spec: TrainSpec) -> str:
-    """What a matrix is called in the model that peft wraps: for llama that of transformers."""
+    """Return a matrix's name in the model that peft wraps; for llama that of transformers."""
     return hf_module(matrix) if spec.model.name is ModelName.LLAMA else matrix
 
 
 def in_order(name: str, tensor: Tensor, spec: TrainSpec) -> Tensor:
-    """A factor with its rows in the order of the model that peft wraps."""
+    """Return a factor with its rows in the order of the model that peft wraps."""
     matrix, factor = split_name(name)
     is_llama = spec.model.name is ModelName.LLAMA
     if is_llama and factor == "b" and is_rotated(f"{matrix}.weight"):
@@ -53,7 +53,7 @@ def in_order(name: str, tensor: Tensor, spec: TrainSpec) -> Tensor:
 
 
 def adapter_config(spec: TrainSpec) -> dict[str, object]:
-    """What peft needs to know beside the numbers."""
+    """Return the content of adapter_config.json."""
     adapter = spec.adapter
     assert adapter is not None
     is_llama = spec.model.name is ModelName.LLAMA

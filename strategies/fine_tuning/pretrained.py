@@ -1,4 +1,4 @@
-"""The weights of a Hugging Face checkpoint: read region by region into ours, and written back.
+"""Weights of a Hugging Face checkpoint, read region by region into ours, and written back.
 
 A checkpoint is a folder with config.json and safetensors, in one file or several with an index.
 Files are mapped into memory, so a rank reads only the numbers that it keeps.
@@ -32,9 +32,9 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 class Pretrained:
-    """First weights from a checkpoint, whatever the layout: an `init.Source`.
+    """Initial weights from a checkpoint, for any layout: an `init.Source`.
 
-    BadCheckpoint where it is missing, torn, or of another shape than the spec says.
+    Raises BadCheckpoint if it is missing, torn, or of another shape than the spec's.
     """
 
     def __init__(self, folder: Path, spec: TrainSpec) -> None:
@@ -46,7 +46,7 @@ class Pretrained:
 
     @cached_property
     def holders(self) -> dict[str, Any]:
-        """The open file that has each weight, by Hugging Face's name."""
+        """Open file that contains each weight, by Hugging Face's name."""
         opened: dict[str, Any] = {}
         for name in self.files():
             try:
@@ -60,7 +60,7 @@ class Pretrained:
         return opened
 
     def files(self) -> list[str]:
-        """The names of the safetensors files."""
+        """Return the names of the safetensors files."""
         index = self.folder / INDEX
         if not index.exists():
             return [WEIGHTS]
@@ -84,7 +84,7 @@ class Pretrained:
         return neighbours(whole_heads, self.head_width)[rows.start - first : rows.stop - first]
 
     def stored(self, there: str, shape: torch.Size) -> Any:
-        """A weight by Hugging Face's name, as something that regions can be cut from."""
+        """Return a weight, by Hugging Face's name, as an object that regions can be cut from."""
         if there not in self.holders and codes_name(there) in self.holders:
             opened = self.opened(there.removesuffix("weight"))
             self.require_shape(there, list(opened.shape), shape)
@@ -94,7 +94,8 @@ class Pretrained:
         part = self.holders[there].get_slice(there)
         self.require_shape(there, part.get_shape(), shape)
         if (kind := part.get_dtype()) not in FLOATS:
-            raise BadCheckpoint(f"{there} of {self.folder} is {kind}; take full weights: {FLOATS}")
+            known = ", ".join(FLOATS)
+            raise BadCheckpoint(f"{there} of {self.folder} is {kind}; take full weights: {known}")
         return part
 
     def require_shape(self, there: str, found: list[int], shape: torch.Size) -> None:
@@ -105,7 +106,7 @@ class Pretrained:
             )
 
     def opened(self, module: str) -> Tensor:
-        """A matrix that GPTQ has rounded; `module` ends in a dot."""
+        """Return a matrix that GPTQ has rounded; `module` ends in a dot."""
         parts: list[Tensor] = []
         for part in gptq.Packed._fields:
             if (name := f"{module}{part}") not in self.holders:
@@ -121,24 +122,26 @@ class Pretrained:
 
 
 def cut(part: Any, region: Region) -> Tensor:
-    """A region of a tensor in a file, read."""
+    """Read a region of a tensor in a file."""
     found: Tensor = part[region]
     return found
 
 
 def neighbours(there: Tensor, head_width: int) -> Tensor:
-    """Whole heads with the features that are turned together side by side, as `attention.rotate`
-    has them; Hugging Face has them half a head apart."""
+    """Reorder the rows of whole heads so that features rotated together are neighbours.
+
+    `attention.rotate` expects that order; Hugging Face has them half a head apart.
+    """
     return there.view(-1, 2, head_width // 2, *there.shape[1:]).transpose(1, 2).flatten(0, 2)
 
 
 def halves(here: Tensor, head_width: int) -> Tensor:
-    """The way back from `neighbours`."""
+    """Undo `neighbours`."""
     return here.view(-1, head_width // 2, 2, *here.shape[1:]).transpose(1, 2).flatten(0, 2)
 
 
 def to_hugging_face(weights: dict[str, Tensor], spec: TrainSpec) -> dict[str, Tensor]:
-    """Whole weights of a llama under Hugging Face's names, in its order of rows."""
+    """Return whole weights of a llama under Hugging Face's names, in its order of rows."""
     head_width = spec.model.width // heads(spec.model)
     return {
         hf_name(name): halves(tensor, head_width).contiguous() if is_rotated(name) else tensor
@@ -147,9 +150,9 @@ def to_hugging_face(weights: dict[str, Tensor], spec: TrainSpec) -> dict[str, Te
 
 
 def read_config(folder: Path) -> HfConfig:
-    """config.json of a checkpoint; BadCheckpoint where it is missing or not supported."""
+    """Read config.json of a checkpoint. Raises BadCheckpoint if it is missing or not supported."""
     if not folder.is_dir():
-        raise BadCheckpoint(f"there is no model in {folder}")
+        raise BadCheckpoint(f"{folder} contains no model")
     try:
         return parse_config((folder / CONFIG).read_bytes())
     except OSError as error:
@@ -159,8 +162,8 @@ def read_config(folder: Path) -> HfConfig:
 
 
 def require_same_shape(config: HfConfig, spec: TrainSpec, folder: Path) -> None:
-    """BadCheckpoint with every field of the spec that config.json has otherwise."""
+    """Raise BadCheckpoint, naming every field in which spec and config.json differ."""
     if found := list(differences(config, spec)):
         raise BadCheckpoint(
-            f"checkpoint {spec.model.checkpoint} is of another shape: {'; '.join(found)}"
+            f"checkpoint {spec.model.checkpoint} has another shape: {'; '.join(found)}"
         )

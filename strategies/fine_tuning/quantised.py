@@ -1,8 +1,8 @@
-"""Frozen matrices in four or eight bits, by bitsandbytes' kernels.
+"""Frozen matrices in four or eight bits, with bitsandbytes' kernels.
 
 NF4 with double quantisation: Dettmers et al., QLoRA, arXiv:2305.14314. Eight bits with a scale for
-every row: the weights of LLM.int8, arXiv:2208.07339. Products are taken of the numbers that the
-codes stand for, in the precision of the run, so a token's result depends on no other token's.
+every row: the weights of LLM.int8, arXiv:2208.07339. Products use the numbers that the codes
+represent, in the precision of the run, so a token's result depends on no other token's.
 """
 
 from functools import cache
@@ -18,7 +18,8 @@ from strategies.spec import FrozenBase
 
 
 class Nf4Linear(FrozenMatrix):
-    """Every 64 numbers in a row share a scale, in eight bits; every 256 scales share another."""
+    """Matrix in NF4: every 64 consecutive numbers share an 8-bit scale, every 256 scales
+    another."""
 
     scales: Tensor
     mean: Tensor
@@ -64,7 +65,8 @@ class Nf4Linear(FrozenMatrix):
 
 
 class Int8Linear(FrozenMatrix):
-    """Every row as integers from -127 to 127, and the number that 127 stands for."""
+    """Matrix in 8 bits: each row as integers from -127 to 127, and the number that 127
+    represents."""
 
     scales: Tensor
 
@@ -90,12 +92,12 @@ FORMS: dict[FrozenBase, type[Nf4Linear] | type[Int8Linear]] = {
 
 
 def integers(shape: int | torch.Size, dtype: torch.dtype) -> nn.Parameter:
-    """Room for codes."""
+    """Return an uninitialised parameter for codes."""
     return nn.Parameter(torch.empty(shape, dtype=dtype), requires_grad=False)
 
 
 @cache
 def scale_values(device: torch.device) -> Tensor:
-    """What the 256 codes of a block's scale stand for."""
+    """Return the numbers that the 256 codes of a block's scale represent."""
     values: Tensor = kernels.create_dynamic_map().to(device)
     return values

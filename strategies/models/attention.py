@@ -20,7 +20,7 @@ def rotary_table(
     base: float = ROTARY_BASE,
     scaling: RopeScaling | None = None,
 ) -> Tensor:
-    """Complex numbers of length 1, (T, 1, D/2): what position t turns each pair of features by.
+    """Return complex numbers of length 1, (T, 1, D/2): the rotation of each pair of features.
 
     Complex, because one complex product costs a third of the same rotation in real numbers.
     """
@@ -35,8 +35,10 @@ def rotary_table(
 
 
 def stretched(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
-    """Llama 3.1's frequencies: slow ones are divided by the factor, fast ones stay, and those
-    between go over smoothly. Source: Meta's llama-models, `apply_scaling`.
+    """Return Llama 3.1's frequencies.
+
+    Slow ones are divided by the factor, fast ones kept, those between interpolated smoothly.
+    Source: Meta's llama-models, `apply_scaling`.
     """
     turns = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
     slow, fast = scaling.low_freq_factor, scaling.high_freq_factor
@@ -45,7 +47,7 @@ def stretched(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
 
 
 def rotate(x_BTHD: Tensor, rotation: Tensor) -> Tensor:
-    """Turn neighbouring pairs of features by their position's angle; (B, T, H, D) stays."""
+    """Rotate neighbouring pairs of features by their position's angle; keeps (B, T, H, D)."""
     wide = x_BTHD.to(rotation.real.dtype)  # half precision has no complex numbers
     pairs = torch.view_as_complex(wide.view(*x_BTHD.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * rotation).flatten(-2).to(x_BTHD.dtype)
@@ -54,7 +56,7 @@ def rotate(x_BTHD: Tensor, rotation: Tensor) -> Tensor:
 def attend(
     query_BHTD: Tensor, key_BKTD: Tensor, value_BKTD: Tensor, documents_BT: Tensor | None
 ) -> Tensor:
-    """Causal attention, (B, H, T, D); where documents are told apart, within each of them."""
+    """Compute causal attention, (B, H, T, D); with document numbers, within each document only."""
     mask = None
     if documents_BT is not None:
         same_B1TT = (documents_BT[:, :, None] == documents_BT[:, None, :]).unsqueeze(1)
@@ -70,9 +72,10 @@ def attend(
 
 
 class Attention(nn.Module):
-    """(B, T, C) to (B, T, C). Biases of query, key and value are for checkpoints that have them.
+    """Self-attention, (B, T, C) to (B, T, C).
 
-    How many heads it has, the matrices say: a tensor-parallel rank holds only some.
+    Biases of query, key and value are for checkpoints that have them. The number of heads follows
+    from the matrices: a tensor-parallel rank holds only some.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(width, kv_width, bias=bias, dtype=dtype)
         self.value = nn.Linear(width, kv_width, bias=bias, dtype=dtype)
         self.output = nn.Linear(width, width, bias=False, dtype=dtype)
-        self.attend = attend  # context parallelism puts its own here
+        self.attend = attend  # context parallelism replaces it
 
     def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:
         query_BTHD = self.query(x_BTC).unflatten(-1, (-1, self.head_width))

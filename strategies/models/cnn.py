@@ -1,9 +1,9 @@
-"""A small convolutional network: every layer a norm, GELU, a 3 x 3 convolution, and a mean over
-2 x 2 pixels, which halves the image.
+"""Small convolutional network: each layer a norm, GELU, a 3 x 3 convolution, and a mean over 2 x 2
+pixels, which halves the image.
 
-GELU and means, where LeNet's heirs have ReLU and maxima: their derivative has no jumps, so what
-another order of sums rounds differently stays as small as it was. No batch norm: it would make a
-sample's output depend on which other samples its rank happens to see.
+GELU and means, not the ReLU and maxima of LeNet's successors: their derivative has no jumps, so a
+rounding difference from another order of sums stays small. No batch norm: it would make a sample's
+output depend on the other samples of its rank.
 """
 
 import torch
@@ -16,7 +16,7 @@ from strategies.spec import ModelSpec
 
 
 def convolution(channels: int, width: int, dtype: torch.dtype) -> nn.Conv2d:
-    """3 x 3, of the same size as what it reads."""
+    """Return a 3 x 3 convolution whose output has the size of its input."""
     return nn.Conv2d(channels, width, 3, padding=1, bias=False, dtype=dtype)
 
 
@@ -32,7 +32,10 @@ class Layer(nn.Module):
 
 
 class CNN(Network):
-    """Images (B, T, pixels) to logits (B, T, classes), T = 1: an image is a sample of one token."""
+    """Convolutional network: images (B, T, pixels) to logits (B, T, classes).
+
+    T = 1: an image is a sample of one token.
+    """
 
     def __init__(
         self, spec: ModelSpec, *, image: ImageShape, classes: int, dtype: torch.dtype
@@ -52,8 +55,8 @@ class CNN(Network):
         assert self.embedding is not None  # no pipeline cuts it: rules.images
         assert self.norm is not None
         assert self.head is not None
-        # Not contiguous(), which leaves grey images as they are, channels last, and their weights'
-        # gradients, too.
+        # Not contiguous(): it would leave grey images, and the gradients of their weights, in
+        # channels-last order.
         x_BCHW = x_BHWC.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
         x_BCHW = self.embedding(x_BCHW)
         for layer in self.layers.values():

@@ -1,4 +1,4 @@
-"""A multilayer perceptron over an image's pixels: LayerNorm, GELU and a matrix in each layer."""
+"""Multilayer perceptron over an image's pixels: LayerNorm, GELU and a matrix in each layer."""
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,10 @@ class Layer(nn.Module):
 
 
 class MLP(Network):
-    """Images (B, T, pixels) to logits (B, T, classes), T = 1: an image is a sample of one token."""
+    """Perceptron: images (B, T, pixels) to logits (B, T, classes).
+
+    T = 1: an image is a sample of one token.
+    """
 
     def __init__(
         self, spec: ModelSpec, *, image: ImageShape, classes: int, dtype: torch.dtype

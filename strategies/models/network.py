@@ -1,4 +1,4 @@
-"""What every network is made of: a first part, numbered layers, a final norm, a head."""
+"""Base of every network: a first part, numbered layers, a final norm, a head."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ TIED_AWAY = "head.weight"  # named as the embedding's matrix, when the head uses
 
 
 class Network(nn.Module):
-    """Samples to logits.
+    """Network from samples to logits.
 
-    Layers are named by their number in the whole model. A pipeline's rank holds only some of them,
-    and takes and gives features where it lacks the embedding or norm and head.
+    Layers are named by their number in the whole model. A pipeline's rank holds only some of them;
+    without the embedding it takes features, without norm and head it returns features.
     """
 
     def __init__(
@@ -35,19 +35,20 @@ class Network(nn.Module):
         self.tie()
 
     def tie(self) -> None:
-        """Let the head use the embedding's matrix, where the model asks for it and has both."""
+        """Make the head use the embedding's matrix if the model ties them and this rank has
+        both."""
         if self.tied and self.embedding is not None and self.head is not None:
             self.head.weight = self.embedding.weight
 
     def named_weights(self) -> list[tuple[str, nn.Parameter]]:
-        """Every parameter once, by its name in the whole model."""
+        """Return every parameter once, by its name in the whole model."""
         return [
             ("embedding.weight" if self.tied and name == TIED_AWAY else name, parameter)
             for name, parameter in self.named_parameters()
         ]
 
     def compute_constants(self, device: torch.device) -> None:
-        """Fill the tables that are not trained; a model made without storage lacks them."""
+        """Fill the tables that are not trained; a model created without storage lacks them."""
 
     def forward(self, x: Tensor, documents_BT: Tensor | None = None) -> Tensor:
         raise NotImplementedError

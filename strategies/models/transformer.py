@@ -1,4 +1,4 @@
-"""What both text models share: the order of embedding, layers, final norm and head."""
+"""Base of both text models: the order of embedding, layers, final norm and head."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,10 @@ from strategies.spec import ModelSpec
 
 
 class Head(nn.Linear):
-    """Features (B, T, C) to logits (B, T, V); with labels, to a measure of them, part by part."""
+    """Output layer: features (B, T, C) to logits (B, T, V) or, with labels, to a measure of them.
+
+    The measure is computed in `parts` parts, so the logits of only one part exist at a time.
+    """
 
     parts = 1
 
@@ -31,12 +34,15 @@ class Head(nn.Linear):
         return torch.stack(found).sum(dim=0)
 
     def measured(self, x_NC: Tensor, labels_N: Tensor, measure: Measure) -> Tensor:
-        """The measure of a run of tokens, whose logits nobody keeps."""
+        """Return the measure of a run of tokens; its logits are not kept."""
         return measure(super().forward(x_NC)[None], labels_N[None])
 
 
 class Transformer(Network):
-    """Tokens (B, T) to logits (B, T, V), T at most sequence_length; features are (B, T, C)."""
+    """Text model: tokens (B, T) to logits (B, T, V), T at most sequence_length.
+
+    Features are (B, T, C).
+    """
 
     rotation: Tensor
 
@@ -79,8 +85,9 @@ class Transformer(Network):
         labels_BT: Tensor | None = None,
         measure: Measure = token_loss_sum,
     ) -> Tensor:
-        """Logits; with labels, a measure of them instead, taken in the head's parts."""
-        # Sequence parallel splits what comes from another stage, but attention sees whole samples.
+        """Return logits; with labels, a measure of them instead, computed in the head's parts."""
+        # Sequence parallelism splits the input from another stage, but attention sees whole
+        # samples.
         rotation = self.rotation if self.embedding is None else self.rotation[: x.shape[1]]
         x_BTC = x if self.embedding is None else self.embedding(x)
         for layer in self.layers.values():

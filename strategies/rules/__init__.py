@@ -1,6 +1,6 @@
-"""What cannot run, and why: one file per subject. Pure and torch-free.
+"""Rules about specs that cannot run, one file per subject. Pure and torch-free.
 
-A rule is a function from what was asked for to its problems; `ALL` is every rule there is.
+A rule is a function from a request to its problems; `ALL` lists every rule.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What adapters can be put beside, and where quantised matrices can be split."""
+"""Rules about adapters: the matrices they fit, and the splits that quantised matrices allow."""
 
 from collections.abc import Iterator
 
@@ -80,7 +80,7 @@ def zero_trains_all(asked: Asked) -> Iterator[Problem]:
 
 
 def nothing_to_adapt(spec: TrainSpec) -> Iterator[str]:
-    """A warning where what is frozen has learnt nothing."""
+    """Warn if the frozen weights are untrained."""
     if spec.adapter is not None and spec.model.checkpoint is None:
         yield (
             f"the frozen weights are random numbers (seed {spec.training.seed}): adapters beside "

@@ -1,4 +1,4 @@
-"""global = micro x accumulation x data-parallel degree."""
+"""Rules about batch sizes: global = micro x accumulation x data-parallel degree."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Where torch.compile is known to run."""
+"""Rules about the layouts that torch.compile is known to run with."""
 
 from collections.abc import Iterator
 

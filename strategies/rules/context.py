@@ -1,4 +1,4 @@
-"""Context parallel splits samples in equal runs of tokens, and Ulysses heads in equal parts."""
+"""Rules about context parallelism, which splits samples evenly by tokens, and Ulysses heads."""
 
 import math
 from collections.abc import Iterator
@@ -60,7 +60,9 @@ def tokens_divide(asked: Asked) -> Iterator[Problem]:
 
 
 def tokens_multiple(context: int, ulysses_degree: int) -> int:
-    """What sequence_length must be a multiple of: of the ranks, and in a ring of the 2 x ring
-    chunks of its zigzag."""
+    """Return the number that must divide sequence_length.
+
+    It is a multiple of the ranks and, in a ring, of the 2 x ring chunks of its zigzag order.
+    """
     ring = context // ulysses_degree
     return context if ring == 1 else math.lcm(context, 2 * ring)

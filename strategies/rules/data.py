@@ -1,4 +1,4 @@
-"""What the tokenizer and packing need to be told."""
+"""Rules about the fields that a tokenizer and packing need."""
 
 from collections.abc import Iterator
 
@@ -21,8 +21,8 @@ def vocabulary_is_known(asked: Asked) -> Iterator[Problem]:
         yield Problem(
             code="needs_checkpoint",
             param="data.tokenizer",
-            message="tokenizer huggingface is that of a checkpoint, but model.checkpoint names "
-            "none; name one, or take bytes or characters",
+            message="tokenizer huggingface needs a checkpoint, but model.checkpoint names none; "
+            "name one, or take bytes or characters",
         )
     if spec.tokenizer == "huggingface" and spec.vocabulary_size is None:
         yield Problem(

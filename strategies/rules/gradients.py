@@ -1,4 +1,4 @@
-"""Gradients that are rounded, late, or not shared at all: what that can be combined with."""
+"""Rules about gradients that are rounded, late, or not shared at every step."""
 
 from collections.abc import Iterator
 
@@ -32,8 +32,8 @@ def compression_needs_ddp(asked: Asked) -> Iterator[Problem]:
         yield Problem(
             code="compression_needs_ddp",
             param="parallelism.gradient_compression",
-            message=f"gradient_compression {compression} rounds what torch's "
-            f"DistributedDataParallel sends, which does not run with {', '.join(others)}; take "
+            message=f"gradient_compression {compression} rounds the messages of torch's "
+            f"DistributedDataParallel, which does not run with {', '.join(others)}; take "
             "strategy ddp with these degrees at 1, or gradient_compression none",
         )
     if asked.spec.precision is Precision.PURE_BFLOAT16:
@@ -61,8 +61,8 @@ def local_ranks_average(asked: Asked) -> Iterator[Problem]:
         yield Problem(
             code="averaging_missing",
             param="parallelism.average_every_steps",
-            message="local_sgd averages the weights of its ranks now and then; say after how many "
-            "of their own steps, 8 for example (1 sends more than ddp)",
+            message="local_sgd averages the weights of its ranks every few steps; give the number "
+            "of steps between two averages, 8 for example (1 sends more than ddp)",
         )
     if optimizer not in AVERAGED:
         known = ", ".join(AVERAGED)
@@ -70,7 +70,7 @@ def local_ranks_average(asked: Asked) -> Iterator[Problem]:
             code="not_supported_together",
             param="training.optimizer",
             message=f"local_sgd averages the state of its ranks' optimizers, and that of "
-            f"{optimizer} is no plain number per weight; take one of {known}",
+            f"{optimizer} is not a plain number per weight; take one of {known}",
         )
 
 
@@ -83,13 +83,13 @@ def late_gradients_are_whole(asked: Asked) -> Iterator[Problem]:
             code="not_supported_together",
             param="parallelism.gradient_delay",
             message=f"gradient_delay {delay} keeps gradients from step to step, and DeepSpeed's "
-            f"{asked.strategy} takes its own away; take strategy fsdp, which shards the same state",
+            f"{asked.strategy} frees its own; take strategy fsdp, which shards the same state",
         )
     if asked.strategy is Strategy.LOCAL_SGD:
         yield Problem(
             code="not_supported_together",
             param="parallelism.gradient_delay",
-            message=f"gradient_delay {delay} makes the gradient that ranks share late, and those "
+            message=f"gradient_delay {delay} delays the gradient that ranks share, and the ranks "
             "of local_sgd share none; take strategy ddp for late gradients, or gradient_delay 0",
         )
     if delay >= steps:

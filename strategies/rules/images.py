@@ -1,4 +1,4 @@
-"""Text models read text and image models images; which fields and which axes each has."""
+"""Rules about text and image models: the datasets, fields and axes that each supports."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ WHY_NOT = {
 
 
 def fields_belong_to_model(asked: Asked) -> Iterator[Problem]:
-    """No field is given that the model has no use for."""
+    """Refuse fields that the model does not use."""
     spec = asked.spec
     reads = "images" if spec.model.name.reads_images else "text"
     others = TEXT_ONLY if spec.model.name.reads_images else IMAGES_ONLY
@@ -61,7 +61,7 @@ def images_are_known(asked: Asked) -> Iterator[Problem]:
             code="image_shape_missing",
             param="data.image_shape",
             message="a plan does not look at the images, so it must be told their height and width "
-            "and, where there are several, channels (MNIST: [28, 28])",
+            "and, if there are several, channels (MNIST: [28, 28])",
         )
     if data.classes is None:
         yield Problem(
@@ -73,7 +73,8 @@ def images_are_known(asked: Asked) -> Iterator[Problem]:
 
 
 def images_survive_halving(asked: Asked) -> Iterator[Problem]:
-    """Every layer of cnn halves height and width."""
+    """Refuse more layers of cnn than the image can be halved, since each halves height and
+    width."""
     model, data = asked.spec.model, asked.spec.data
     if model.name is not ModelName.CNN:
         return
@@ -92,7 +93,8 @@ def images_survive_halving(asked: Asked) -> Iterator[Problem]:
 
 
 def images_are_not_split(asked: Asked) -> Iterator[Problem]:
-    """Tensor and context parallel split what image models do not have, heads and tokens."""
+    """Refuse tensor and context parallelism, which split heads and tokens that image models
+    lack."""
     name, layout = asked.spec.model.name, asked.layout
     if not name.reads_images:
         return

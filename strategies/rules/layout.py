@@ -1,4 +1,4 @@
-"""Degrees: which a strategy takes, and that they multiply to the ranks that a node has."""
+"""Rules about degrees: those a strategy takes, and their product, the number of ranks."""
 
 from collections.abc import Iterator
 
@@ -40,7 +40,7 @@ def degrees_fit(asked: Asked) -> Iterator[Problem]:
             code="degree_missing",
             param=f"parallelism.{DEGREE_FIELDS['shard']}",
             message="hsdp shards within groups of ranks and replicates across them, and a group "
-            "of 1 shards nothing; say how large one is (often the "
+            "of 1 shards nothing; give the size of a group (often the "
             f"{asked.ranks_per_node} ranks of a node), or take fsdp to shard over all ranks",
         )
     if layout.world_size != world_size:

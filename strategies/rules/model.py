@@ -1,4 +1,4 @@
-"""Widths and heads that do not divide."""
+"""Rules about widths and heads, which must divide, and about fields of one model family."""
 
 from collections.abc import Iterator
 
@@ -46,7 +46,7 @@ def heads_divide(asked: Asked) -> Iterator[Problem]:
 
 
 def family_has_it(asked: Asked) -> Iterator[Problem]:
-    """What only llama's networks have."""
+    """Refuse fields that only llama has."""
     model = asked.spec.model
     if model.name is ModelName.LLAMA:
         return

@@ -1,4 +1,4 @@
-"""Optimizers that need what a strategy does not keep, and learning rates that lack a number."""
+"""Rules about optimizers whose needs a strategy or device does not meet, and about scaling."""
 
 from collections.abc import Iterator
 
@@ -75,6 +75,6 @@ def scaling_has_reference(asked: Asked) -> Iterator[Problem]:
             param="training.reference_global_batch_size",
             message=f"{training.learning_rate_scaling} scaling multiplies learning_rate "
             f"{training.learning_rate:.3g} by global_batch_size {training.global_batch_size} over "
-            "the batch size that it was found for; say which that was "
+            "the batch size that the rate was tuned for; give that size "
             f"({training.global_batch_size} scales by 1)",
         )

@@ -1,5 +1,5 @@
-"""A pipeline needs layers for all its stages, and micro-batches in numbers that its schedule can
-put in order."""
+"""Rules about pipelines: layers for all stages, and a number of micro-batches that the schedule
+can order."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -40,7 +40,10 @@ def stages_suit_schedule(asked: Asked) -> Iterator[Problem]:
 
 
 def layers_bear_two_backward_passes(asked: Asked) -> Iterator[Problem]:
-    """A zero-bubble schedule goes backward twice: for a layer's input, later for its weights."""
+    """Refuse zero-bubble schedules for layers that cannot go backward twice.
+
+    Such a schedule computes the gradient of a layer's input first, and that of its weights later.
+    """
     schedule = schedule_of(asked.strategy, asked.spec.parallelism)
     if asked.layout.pipeline == 1 or schedule not in ZERO_BUBBLE:
         return
@@ -56,7 +59,7 @@ def layers_bear_two_backward_passes(asked: Asked) -> Iterator[Problem]:
             code="not_supported_by_schedule",
             param="activation_checkpointing",
             message=f"{schedule} goes backward through each layer twice, and selective "
-            "checkpointing keeps what it saved for one time only; take full or none, or "
+            "checkpointing keeps its saved tensors for one pass only; take full or none, or "
             "Interleaved1F1B",
         )
 
@@ -108,7 +111,7 @@ def micro_batches_fill_pipeline(asked: Asked) -> Iterator[Problem]:
 
 
 def named(asked: Asked) -> str:
-    """What orders the passes, as a user asked for it."""
+    """Return the schedule's name as a user asks for it."""
     if asked.strategy is Strategy.NAIVE:
         return "naive"
     return asked.spec.parallelism.pipeline_schedule.value

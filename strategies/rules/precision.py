@@ -1,4 +1,4 @@
-"""Half precision and compiled layers: where they run, and where they only run slowly."""
+"""Warnings about half precision on hardware that only emulates it."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from strategies.spec import Precision
 
 
 def emulated(precision: Precision, hardware: Hardware) -> Iterator[str]:
-    """A warning where the hardware has no units for a precision."""
+    """Warn if the hardware has no units for a precision."""
     if precision not in HALF_PRECISION:
         return
     gpu = known_gpu(hardware.model)

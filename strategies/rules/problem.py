@@ -1,4 +1,4 @@
-"""What a rule sees, and what it answers."""
+"""Input and output of a rule."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from strategies.spec import Strategy, TrainSpec
 
 @dataclass(frozen=True)
 class Asked:
-    """A spec with its open fields resolved, and where it is to run."""
+    """Spec with its open fields resolved, and the nodes and hardware it is to run on."""
 
     spec: TrainSpec
     strategy: Strategy
@@ -28,8 +28,10 @@ class Asked:
 
 
 class Problem(BaseModel):
-    """Why a spec cannot run. `param` is a dotted field of the spec; the message has the numbers
-    and the nearest value that would do."""
+    """Reason why a spec cannot run.
+
+    `param` is a dotted field of the spec; the message has the numbers and the nearest valid value.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,5 +41,5 @@ class Problem(BaseModel):
 
 
 def largest_divisor(limit: int, *numbers: int) -> int:
-    """The largest degree up to `limit` that divides every number: what a rule advises."""
+    """Return the largest degree up to `limit` that divides every number, for a rule's advice."""
     return next(d for d in range(limit, 0, -1) if all(number % d == 0 for number in numbers))

@@ -1,4 +1,4 @@
-"""Warm-up, evaluation and the number of steps."""
+"""Rules about warm-up, evaluation and the number of steps."""
 
 from collections.abc import Iterator
 
@@ -19,13 +19,13 @@ def steps_make_sense(asked: Asked) -> Iterator[Problem]:
         yield Problem(
             code="nothing_held_out",
             param="training.eval_every_steps",
-            message=f"evaluation every {training.eval_every_steps} steps needs something held "
-            "out, but data.held_out is 0; hold a tenth out (0.1), or leave it out",
+            message=f"evaluation every {training.eval_every_steps} steps needs held-out data, "
+            "but data.held_out is 0; hold a tenth out (0.1), or leave eval_every_steps out",
         )
     if spec.checkpoint.keep_best and training.eval_every_steps is None:
         yield Problem(
             code="nothing_to_compare",
             param="checkpoint.keep_best",
-            message="keep_best compares losses on what is held out; say when to evaluate, for "
+            message="keep_best compares losses on held-out data; say when to evaluate, for "
             f"example training.eval_every_steps: {spec.checkpoint.every_steps or training.steps}",
         )

@@ -1,4 +1,4 @@
-"""Tensor parallel splits heads, the feed-forward part and the vocabulary in equal parts."""
+"""Rules about tensor parallelism, which splits heads, feed-forward part and vocabulary evenly."""
 
 from collections.abc import Iterator
 

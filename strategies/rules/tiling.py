@@ -1,4 +1,4 @@
-"""Logits in parts, and weights gathered matrix by matrix: which layouts have these to split."""
+"""Rules about logits in parts and weights gathered by matrix: the layouts that support them."""
 
 from collections.abc import Iterator
 
@@ -57,8 +57,8 @@ def matrices_are_gathered(asked: Asked) -> Iterator[Problem]:
             code="nothing_to_gather",
             param="tiling.gather",
             message=f"gather {gather} is for weights that fsdp or hsdp shards, and strategy "
-            f"{asked.strategy} with shard degree {layout.shard} does not gather so; take layer, or "
-            "strategy fsdp",
+            f"{asked.strategy} with shard degree {layout.shard} does not gather them; take layer, "
+            "or strategy fsdp",
         )
     if asked.spec.adapter is not None:
         yield Problem(

@@ -1,4 +1,4 @@
-"""The certificate: there must be a layout to hold against one rank, and as many steps."""
+"""Rules about the certificate: more than one rank to compare with one, and enough steps."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ def there_is_something_to_verify(asked: Asked) -> Iterator[Problem]:
         yield Problem(
             code="nothing_to_verify",
             param="verify",
-            message=f"verify holds {verify.steps} steps of a layout against one rank, but the job "
+            message=f"verify compares {verify.steps} steps of a layout with one rank, but the job "
             "has only 1 rank; ask for more ranks, or leave verify out",
         )
     if verify.steps > steps:

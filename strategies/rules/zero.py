@@ -1,4 +1,4 @@
-"""What DeepSpeed's ZeRO can be combined with, and what its states may be offloaded to."""
+"""Rules about DeepSpeed's ZeRO: supported combinations, and offloading of its states."""
 
 from collections.abc import Iterator
 
@@ -69,13 +69,14 @@ def weights_follow_the_optimizer(asked: Asked) -> Iterator[Problem]:
 
 
 def swapping_is_compiled(asked: Asked) -> Iterator[str]:
-    """A warning of what a node must have for it, which nobody knows before the run begins there."""
+    """Warn about the packages a node needs for nvme, which is known only when the run begins
+    there."""
     parallelism = asked.spec.parallelism
     if Offload.NVME in (parallelism.offload_optimizer, parallelism.offload_parameters):
         yield (
-            "offloading to nvme compiles DeepSpeed's async_io on the node, once, which takes "
-            "libaio-dev, g++ and ninja-build there; where one is missing the run does not start, "
-            "and says which"
+            "offloading to nvme compiles DeepSpeed's async_io once on the node, which needs "
+            "libaio-dev, g++ and ninja-build there; if one is missing, the run does not start "
+            "and names it"
         )
 
 
@@ -101,7 +102,7 @@ def zero_updates_flat_rows(asked: Asked) -> Iterator[Problem]:
 
 
 def computed_in_float32(asked: Asked) -> Iterator[str]:
-    """A warning where the strategy is less exact than the precision."""
+    """Warn if the strategy is less exact than the precision."""
     if asked.strategy in STAGES and asked.spec.precision is Precision.FLOAT64:
         yield (
             f"{asked.strategy} sums gradients and keeps weights and optimizer in float32, so "

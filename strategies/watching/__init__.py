@@ -1,1 +1,1 @@
-"""What a run tells about itself."""
+"""Metrics, log lines, measurements and the result of a run."""

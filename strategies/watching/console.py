@@ -1,4 +1,4 @@
-"""What a rank prints, for people who read its log. Series are in metrics.jsonl, not here."""
+"""Log lines of a rank, for people. Series of numbers are in metrics.jsonl, not here."""
 
 import os
 import platform
@@ -12,11 +12,11 @@ from strategies.parallel.mesh import Mesh
 from strategies.run_directory import RunPlan
 from strategies.words import counted
 
-LINES_PER_RUN = 40  # a long run must not fill the node's disk with what the metrics say better
+LINES_PER_RUN = 40  # a long run must not fill the node's disk with lines the metrics repeat
 
 
 def introduce(run_plan: RunPlan, mesh: Mesh, progress: Progress) -> None:
-    """Where this rank sits, and from where it goes on."""
+    """Print this rank's place in the layout and the step it starts from."""
     layout = mesh.layout
     where = f"from step {progress.step:,}" if progress.step else "from the start"
     say(
@@ -33,7 +33,7 @@ def introduce(run_plan: RunPlan, mesh: Mesh, progress: Progress) -> None:
 def tell_step(
     step: int, steps: int, *, loss: float, grad_norm: float, lr: float, tokens_per_s: float
 ) -> None:
-    """One line in some 40 of a run: enough to see in a log that it moved, and how fast."""
+    """Print about LINES_PER_RUN step lines per run: enough to see progress and speed in a log."""
     if step == 1 or step == steps or step % max(1, steps // LINES_PER_RUN) == 0:
         say(
             f"step: {step:,}/{steps:,}  loss: {loss:.4f}  grad_norm: {grad_norm:.4f}  "
@@ -42,6 +42,6 @@ def tell_step(
 
 
 def say(line: str) -> None:
-    """Print at once: a log is read while it is written."""
+    """Print a line and flush, because the log is read while it is written."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""What fills a rank's memory, on request: four moments of a step, and the largest tensors by name.
+"""Contents of a rank's memory, on request: four moments of a step, and the largest tensors by name.
 
-On a GPU also every allocation of that step with its place in the code, as torch writes it: open
+On a GPU also every allocation of that step with its place in the code, in torch's own format: open
 the .pickle on https://pytorch.org/memory_viz.
 """
 
@@ -26,30 +26,30 @@ class LiveTensor(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     kind: str
-    """weights, optimizer, or rest: inputs, buffers, what nobody has named."""
+    """"weights", "optimizer" or "rest" (inputs, buffers and all other tensors)."""
     name: str
-    """Global name of a weight; of the rest, its shape."""
+    """Global name of a weight or of its optimizer state; for the rest, the tensor's shape."""
     dtype: str
     bytes: int
 
 
 class Snapshot(BaseModel):
-    """memory-step-*-rank-*.json."""
+    """Content of memory-step-*-rank-*.json."""
 
     model_config = ConfigDict(frozen=True)
 
     step: int
-    """After which the tensors were counted."""
+    """Step after which the tensors were counted."""
     rank: int
     device: str
     phases: dict[str, float]
     """GiB by moment and kind, as in metrics.jsonl."""
     tensors: list[LiveTensor]
-    """The largest, largest first."""
+    """Largest tensors, in descending order of size."""
 
 
 class MemorySnapshots:
-    """Takes a snapshot of the step after a request."""
+    """Writer of a memory snapshot of the step after a request."""
 
     def __init__(
         self, artifacts: Path, state: Callable[[], State], *, rank: int, device: torch.device
@@ -59,13 +59,16 @@ class MemorySnapshots:
         self.is_due = False
 
     def start(self) -> None:
-        """Take one after the next step; on a GPU record its allocations."""
+        """Request a snapshot of the next step; on a GPU also start to record allocations."""
         self.is_due = True
         if self.device.type == "cuda":
             torch.cuda.memory._record_memory_history(max_entries=MOST_ALLOCATIONS)
 
     def after_step(self, step: int, seen: dict[str, float]) -> Path | None:
-        """The snapshot's path, once there is one. `seen` is what a probe saw of this step."""
+        """Write the requested snapshot and return its path; None if none was requested.
+
+        `seen` holds what the probe measured in this step.
+        """
         if not self.is_due:
             return None
         self.is_due = False
@@ -87,7 +90,7 @@ class MemorySnapshots:
 
 
 def live_tensors(state: State) -> Iterator[LiveTensor]:
-    """Each storage once: those of the state by name, then all others that Python knows of."""
+    """Yield each storage once: those of the state by name, then all others known to Python."""
     known: set[int] = set()
     for part, kind in (("model", "weights"), ("optimizer", "optimizer")):
         for name, tensor in state.get(part, {}).items():
@@ -98,7 +101,7 @@ def live_tensors(state: State) -> Iterator[LiveTensor]:
 
 
 def described(tensor: Tensor, kind: str, name: str, known: set[int]) -> Iterator[LiveTensor]:
-    """The tensor's storage, unless it is known already, or is none."""
+    """Yield the tensor's storage unless it is already known, empty, or has no memory of its own."""
     if tensor.layout is not torch.strided or tensor.is_meta:
         return
     storage = tensor.untyped_storage()
@@ -109,5 +112,5 @@ def described(tensor: Tensor, kind: str, name: str, known: set[int]) -> Iterator
 
 
 def largest(tensors: Iterator[LiveTensor]) -> list[LiveTensor]:
-    """The first MOST_TENSORS by size."""
+    """Return the MOST_TENSORS largest tensors in descending order of size."""
     return sorted(tensors, key=lambda one: -one.bytes)[:MOST_TENSORS]

@@ -1,4 +1,4 @@
-"""Metrics as JSON lines: one object a line, every line with a step and a time.
+"""Metrics as JSON lines: one object per line, each with a step and a time.
 
 Names and units: docs/training.md.
 """
@@ -18,13 +18,13 @@ Value = float | int | str | None
 
 
 class MetricsLog:
-    """Appends to a file of metrics and flushes each line; silent without one."""
+    """Metrics file to which lines are appended and flushed; writes nothing if there is no path."""
 
     def __init__(self, path: Path | None) -> None:
         self.file = None if path is None else path.open("a", encoding="utf-8")
 
     def write(self, step: int, **values: Value) -> None:
-        """Add a line. None, for what could not be measured, is left out."""
+        """Append a line. A value of None (not measurable) is left out."""
         if self.file is None:
             return
         line = {"step": step, "time": time.time()}
@@ -46,7 +46,7 @@ class MetricsLog:
 
 
 def max_active_gib(device: torch.device) -> float:
-    """Peak memory so far: of tensors on a GPU, of the whole process (resident) on CPU."""
+    """Return the peak GiB so far: of tensors on a GPU, of the whole process (resident) on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / GIB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB  # Linux counts KiB

@@ -1,8 +1,8 @@
-"""A closer look at one step in many: how long its phases took, how long this rank only waited for
-others, and what filled its memory after each phase.
+"""Measurement of one step in many: duration of its phases, time this rank only waited for others,
+and memory use after each phase.
 
 Communication that overlaps computation costs nothing, so timers cannot tell what it costs; torch's
-profiler can: exposed is the time in which a collective ran and no computation did.
+profiler can. Exposed time is the time in which a collective ran and no computation did.
 """
 
 import time
@@ -22,24 +22,24 @@ from strategies.planning.memory import GIB
 from strategies.watching.phases import Phase, listeners
 
 FIRST_LOOK = 20  # steps after the start: torch has warmed up by then
-EVERY = 500  # a look costs about a step's time
+EVERY = 500  # steps; a measurement costs about one step's time
 COLLECTIVES = ("gloo:", "nccl:", "ncclDevKernel", "ncclKernel")
 
 Interval = tuple[int, int]  # begin and end, ns
 
 
 class Probe:
-    """Looks at a few steps of a run, all ranks at the same ones."""
+    """Measurement of a few steps of a run, the same ones on all ranks."""
 
     def __init__(self, device: torch.device, held: Callable[[], Held]) -> None:
         self.device, self.held = device, held
         self.steps = 0
         self.is_asked = False
-        """Look at the next step, whatever its number; all ranks are asked at the same one."""
+        """True to measure the next step whatever its number; all ranks measure the same one."""
 
     @contextmanager
     def next_step(self) -> Iterator[dict[str, float]]:
-        """Around every step; what was seen of it, most often nothing."""
+        """Wrap every step; yield the measurements of the step, most often an empty dict."""
         self.steps += 1
         if self.is_asked or self.steps == FIRST_LOOK or self.steps % EVERY == 0:
             self.is_asked = False
@@ -50,10 +50,11 @@ class Probe:
 
     @contextmanager
     def look(self) -> Iterator[dict[str, float]]:
-        """Watch the step that runs inside; its metrics are complete at the end.
+        """Measure the step that runs inside; the yielded metrics are complete at the end.
 
         Seconds: `look_time_s` for all of it, and of it `forward_time_s`, `backward_time_s`,
         `optimizer_time_s`, `exposed_comm_time_s`.
+
         GiB on this rank, for each of four moments: `<moment>_weights_gib` and so on.
         """
         found: dict[str, float] = {}
@@ -78,7 +79,7 @@ class Probe:
 
 
 class PhaseWatch:
-    """Adds up each phase's time, and takes down what memory holds at its end."""
+    """Listener that adds up each phase's time and records the memory in use at its end."""
 
     def __init__(
         self,
@@ -100,12 +101,13 @@ class PhaseWatch:
         self.remember(f"after_{phase}")
 
     def settle(self) -> None:
-        """Wait until the GPU has done what it was given, so that a phase's time is its own."""
+        """Wait until the GPU has finished its queue, so that each phase is charged for its own
+        work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def remember(self, moment: str) -> None:
-        """Take down what memory holds; the last of several micro-batches counts."""
+        """Record the memory in use; of several micro-batches the last one counts."""
         held = self.held()
         rest = self.activations.num_bytes
         if self.device.type == "cuda":
@@ -115,7 +117,7 @@ class PhaseWatch:
 
 
 class Kept:
-    """A tensor that a backward pass will need."""
+    """Tensor that a backward pass will need."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -124,7 +126,7 @@ class Kept:
 class KeptActivations:
     """Bytes that autograd keeps for the backward pass, each storage counted once.
 
-    Weights and views of them are kept too, but they are there anyway and do not count.
+    Weights and views of them are kept too, but they exist in any case and do not count.
     """
 
     def __init__(self) -> None:
@@ -156,7 +158,7 @@ class KeptActivations:
 
 
 def exposed_seconds(recording: profile) -> float:
-    """How long a collective ran while nothing was computed."""
+    """Return the seconds in which a collective ran while nothing was computed."""
     assert recording.profiler is not None
     results = recording.profiler.kineto_results
     assert results is not None
@@ -177,13 +179,13 @@ def exposed_seconds(recording: profile) -> float:
 
 
 def uncovered_ns(spans: Iterable[Interval], covers: Iterable[Interval]) -> int:
-    """How much of the union of `spans` no interval of `covers` overlaps."""
+    """Return how much of the union of `spans` is covered by no interval of `covers`, in ns."""
     together = length(merged([*spans, *covers]))
     return together - length(merged(covers))
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same points as disjoint intervals in order."""
+    """Return the same points as disjoint intervals in ascending order."""
     found: list[Interval] = []
     for begin, end in sorted(intervals):
         if found and begin <= found[-1][1]:
@@ -194,5 +196,5 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> int:
-    """The sum of their lengths."""
+    """Return the sum of the intervals' lengths."""
     return sum(end - begin for begin, end in intervals)

@@ -1,4 +1,4 @@
-"""A trace of a few steps, on request."""
+"""Trace of a few steps, on request."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ PROFILED_STEPS = 3
 
 
 class StepProfiler:
-    """Records the next steps and writes a Chrome trace (open it in perfetto.dev)."""
+    """Recorder of the next steps; writes a Chrome trace (open it in perfetto.dev)."""
 
     def __init__(self, artifacts: Path, *, rank: int, device: torch.device) -> None:
         self.artifacts, self.rank, self.device = artifacts, rank, device
@@ -17,7 +17,7 @@ class StepProfiler:
         self.first_step = 0
 
     def start(self, step: int) -> None:
-        """Record from the step after `step` on; a recording that runs goes on."""
+        """Record from the step after `step` on. A recording already in progress continues."""
         if self.running is not None:
             return
         activities = [ProfilerActivity.CPU]
@@ -27,7 +27,8 @@ class StepProfiler:
         self.running.start()
 
     def after_step(self, step: int, *, last: bool = False) -> Path | None:
-        """The trace's path once it is complete: after PROFILED_STEPS steps, or the run's last."""
+        """Return the trace's path once it is complete: after PROFILED_STEPS steps, or the run's
+        last."""
         if self.running is None or not (last or step >= self.first_step + PROFILED_STEPS - 1):
             return None
         self.running.stop()

@@ -1,8 +1,9 @@
-"""How much memory a rank's training takes at its fullest, to hold against what was planned.
+"""Peak memory of a rank's training, to compare with the plan.
 
-On a GPU the caching allocator keeps count. On a CPU glibc's malloc does, but it only knows what is
-taken now: one step is looked at after every operation. Resident memory would count what was freed
-long ago, torch's own memory events miss what is freed on a communication thread.
+On a GPU the caching allocator keeps count. On a CPU glibc's malloc does, but it only knows the
+current amount, so during one step it is read after every operation. Resident memory would include
+memory that was freed long ago, and torch's own memory events miss tensors freed on a communication
+thread.
 """
 
 import ctypes
@@ -16,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from strategies.planning.memory import GIB
 
-WEIGHED_STEP = 3  # the first one that finds everything there that the second has made
+WEIGHED_STEP = 3  # the first step at whose start everything that step 2 allocated exists
 
 
 class MallInfo(ctypes.Structure):
@@ -32,21 +33,21 @@ class MallInfo(ctypes.Structure):
 
 
 class Malloc:
-    """What this process has from glibc's malloc, on all its threads."""
+    """Bytes that this process has allocated from glibc's malloc, on all its threads."""
 
     def __init__(self) -> None:
-        """Raises AttributeError where the C library keeps no such count (before glibc 2.33)."""
+        """Raise AttributeError if the C library keeps no such count (before glibc 2.33)."""
         self.count = ctypes.CDLL(None).mallinfo2
         self.count.restype = MallInfo
 
     def in_use(self) -> int:
-        """Bytes, now."""
+        """Return the bytes allocated at this moment."""
         info = self.count()
         return int(info.uordblks + info.hblkhd)
 
 
 class Highest(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Looks after every operation."""
+    """Dispatch mode that reads malloc's count after every operation and keeps the maximum."""
 
     def __init__(self, malloc: Malloc) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -62,10 +63,17 @@ class Highest(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Scales:
-    """Weighs the training that is set up after it. Python, torch and libraries do not count."""
+    """Memory measurement of the training that is set up after it is created.
+
+    Memory of Python, torch and libraries is not counted.
+    """
 
     def __init__(self, device: torch.device, *, is_compiled: bool) -> None:
-        """Nothing is weighed on a CPU where layers are compiled: nobody sees their operations."""
+        """Start the measurement; a CPU run with compiled layers is not measured.
+
+        Operations inside compiled layers are not dispatched one by one, so no reading is possible
+        there.
+        """
         self.device, self.steps = device, 0
         self.num_bytes: int | None = None
         self.malloc = None if is_compiled or device.type != "cpu" else malloc_of_this_process()
@@ -76,13 +84,13 @@ class Scales:
             self.before = self.malloc.in_use()
 
     def after_setup(self) -> None:
-        """Weights, and room for gradients and the optimizer's state, are there."""
+        """Take a reading once weights, gradients and optimizer state have been allocated."""
         if self.malloc is not None:
             self.held = self.malloc.in_use() - self.before
 
     @contextmanager
     def next_step(self) -> Iterator[None]:
-        """Around every step."""
+        """Wrap every step; measure step WEIGHED_STEP."""
         self.steps += 1
         if self.malloc is None or self.steps != WEIGHED_STEP:
             yield
@@ -90,19 +98,20 @@ class Scales:
         at_begin, highest = self.malloc.in_use(), Highest(self.malloc)
         with highest:
             yield
-        # Libraries take memory of their own in the first steps; what was set up is held.
+        # Libraries allocate memory of their own in the first steps, so the set-up part is the one
+        # measured before them.
         self.num_bytes = self.held + highest.num_bytes - at_begin
 
     @property
     def peak_gib(self) -> float | None:
-        """The most that this rank's training has held at a time; None where it was not weighed."""
+        """Peak memory of this rank's training in GiB; None if it was not measured."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) / GIB
         return None if self.num_bytes is None else self.num_bytes / GIB
 
 
 def malloc_of_this_process() -> Malloc | None:
-    """None with another C library."""
+    """Return glibc's malloc count, or None with another C library."""
     try:
         return Malloc()
     except AttributeError:

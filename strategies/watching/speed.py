@@ -1,4 +1,4 @@
-"""How fast a run is: tokens, floating-point operations, and the share of what the GPU could do."""
+"""Speed of a run: tokens, floating-point operations, and the share of the GPU's peak."""
 
 import torch
 
@@ -9,7 +9,7 @@ from strategies.spec import TrainSpec
 
 
 class Speed:
-    """A run's own constants, worked out once."""
+    """Speed metrics of a run, with its constants computed once."""
 
     def __init__(self, spec: TrainSpec, mesh: Mesh) -> None:
         self.ranks = mesh.world_size
@@ -19,8 +19,10 @@ class Speed:
         self.peak_tflops = peak_tflops(name, spec.precision)
 
     def metrics(self, valid_tokens: int, step_time_s: float) -> dict[str, float | None]:
-        """`step_time_s`. Of all ranks: `tokens_per_s`. Per rank: `tps`, `tflops`, and `mfu` in
-        percent, None where the GPU's peak is not known."""
+        """Return `step_time_s`; `tokens_per_s` of all ranks; `tps`, `tflops` and `mfu` per rank.
+
+        `mfu` is in percent, and None if the GPU's peak is not known.
+        """
         tokens_per_s = valid_tokens / step_time_s
         tflops = tokens_per_s * self.flops_per_token / self.ranks / 1e12
         return {

@@ -1,4 +1,4 @@
-"""What becomes of a run, as it is told in result.json."""
+"""Result of a run, collected while it trains and written to result.json."""
 
 import time
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ FIRST_STEPS, LAST_STEPS = 5, 10  # one step's loss is noise: the result gives me
 
 @dataclass
 class Story:
-    """What result.json will tell."""
+    """Values that result.json will contain."""
 
     directory: RunDirectory
     started: float = field(default_factory=time.perf_counter)
@@ -24,13 +24,14 @@ class Story:
     last_losses: list[float] = field(default_factory=list)
     tokens: int = 0
     training_s: float = 0.0
-    scores: Scores | None = None  # of what is held out
-    checkpoint: Path | None = None  # the newest that is safe, or the one that was read
+    scores: Scores | None = None  # on the held-out data
+    checkpoint: Path | None = None  # the newest one on disk, or the one the run started from
     sample: str | None = None
-    peak_gib: list[float] = field(default_factory=list)  # by rank; 0 where it was not weighed
+    peak_gib: list[float] = field(default_factory=list)  # by rank; 0 if not measured
 
     def tell_saved(self, saved: Saved | None, metrics: MetricsLog) -> None:
-        """Remember and tell a checkpoint, once there is one."""
+        """Record a finished checkpoint and log it; None (no checkpoint was finished) does
+        nothing."""
         if saved is None:
             return
         self.checkpoint = saved.path
@@ -43,13 +44,13 @@ class Story:
         )
 
     def add_step(self, loss: float) -> None:
-        """Remember one step's loss."""
+        """Record one step's loss."""
         if len(self.first_losses) < FIRST_STEPS:
             self.first_losses.append(loss)
         self.last_losses = [*self.last_losses[1 - LAST_STEPS :], loss]
 
     def add_time(self, tokens: int, step_time_s: float) -> None:
-        """Remember how long a step took."""
+        """Add a step's tokens and duration to the totals."""
         self.tokens += tokens
         self.training_s += step_time_s
 
@@ -80,5 +81,5 @@ class Story:
 
 
 def mean(values: list[float]) -> float | None:
-    """The mean, or None of nothing."""
+    """Return the mean, or None for an empty list."""
     return sum(values) / len(values) if values else None

@@ -1,4 +1,4 @@
-"""How busy a rank keeps its GPU, or the CPU threads it was given, looked at once a second."""
+"""Utilisation of a rank's GPU, or of its CPU threads, sampled once a second."""
 
 import time
 
@@ -8,7 +8,7 @@ EVERY_S = 1.0  # NVML's own figure is of the last second at most
 
 
 class Use:
-    """One rank's use of what it computes on."""
+    """Utilisation of the device that one rank computes on."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -16,9 +16,11 @@ class Use:
         self.looked_at, self.cpu_s = time.perf_counter(), time.process_time()
 
     def look(self) -> dict[str, float]:
-        """Per cent, once a second, else nothing. `gpu_pct`: of the time in which anything ran on
-        the GPU, also a collective that only waits (NVML's `utilization.gpu`). Without a GPU
-        `cpu_pct`: of the time of all this rank's threads, since the last look.
+        """Return the utilisation in percent, at most once a second; otherwise an empty dict.
+
+        `gpu_pct`: share of the time in which anything ran on the GPU, including a collective that
+        only waits (NVML's `utilization.gpu`). Without a GPU `cpu_pct`: share of the time of all
+        this rank's threads since the last sample.
         """
         now = time.perf_counter()
         past_s = now - self.looked_at
@@ -32,7 +34,10 @@ class Use:
 
 
 def find_gpu(device: torch.device) -> torch.device | None:
-    """The GPU, if NVML tells its use: not without its library, nor of a part of one (MIG)."""
+    """Return the GPU if NVML reports its utilisation, which it does not for a part of one (MIG).
+
+    None also if NVML's library is not installed.
+    """
     if device.type != "cuda":
         return None
     try:

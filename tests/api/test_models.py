@@ -164,7 +164,7 @@ def test_a_model_that_gptq_has_rounded_is_kept(world: World) -> None:
     assert upload(world, tar(contents)).status_code == 201
     awq = upload(world, tar(files(quantization_config={**rounded, "quant_method": "awq"})), "other")
     assert awq.status_code == 422
-    assert "only GPTQ's with 4 bits" in awq.text
+    assert "form is GPTQ with 4 bits" in awq.text
 
 
 @on_sqlite

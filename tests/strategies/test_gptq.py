@@ -92,7 +92,7 @@ def test_its_codes_are_read_as_what_they_stand_for(
 )
 def test_other_codes_are_refused_by_what_they_are(config: dict[str, Any], tmp_path: Path) -> None:
     folder = make_rounded(tmp_path, config, less=1, shuffled=False)
-    with pytest.raises(UnsupportedModel, match=f"{config['quant_method']}.*only GPTQ's with 4"):
+    with pytest.raises(UnsupportedModel, match=f"{config['quant_method']}.*form is GPTQ with 4"):
         parse_config((folder / "config.json").read_bytes()).model()
 
 

@@ -140,11 +140,11 @@ BROKEN = {
         archive(images=IMAGES, labels=GOOD, x_train=IMAGES, y_train=GOOD),
         "needs images and labels, or x_train and y_train",
     ),
-    "no array": (archive(images=b"hello", labels=GOOD), "images is no array"),
+    "no array": (archive(images=b"hello", labels=GOOD), "images is not an array"),
     "objects": (archive(images=IMAGES, labels=OBJECTS), "labels holds Python objects"),
     "long header": (
         archive(images=b"\x93NUMPY\x02\x00" + b"\xff" * 20, labels=GOOD),
-        r"images is no array as numpy.save writes it: version \(2, 0\)",
+        r"images is not an array written by numpy.save: version \(2, 0\)",
     ),
     "too short": (archive(images=IMAGES[:-1], labels=GOOD), "should take 728 bytes, not 727"),
     "fortran": (archive(images=npy(np.asfortranarray(PIXELS)), labels=GOOD), "Fortran order"),

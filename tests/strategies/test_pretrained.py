@@ -257,7 +257,7 @@ def test_a_spec_of_another_shape_is_told_field_by_field(checkpoints: dict[str, P
     assert "model.layers is 3 in the spec, 2 in config.json" in message
     assert "model.rope_base is 500000.0 in the spec, 10000.0 in config.json" in message
     message = refused(checkpoints["mistral"], data__sequence_length=60)
-    assert "data.sequence_length is 60, but its tokens see only 48 back" in message
+    assert "data.sequence_length is 60, but the model attends only 48 tokens back" in message
 
 
 def test_incomplete_checkpoints_are_told_from_torn_ones(
@@ -270,7 +270,7 @@ def test_incomplete_checkpoints_are_told_from_torn_ones(
             loaded(make_run_plan(spec, model_path=str(folder)))
         return str(found.value)
 
-    assert "there is no model in" in why(tmp_path / "nowhere")
+    assert "contains no model" in why(tmp_path / "nowhere")
     folder = tmp_path / "model"
     shutil.copytree(checkpoints["llama"], folder)
     weights = folder / "model.safetensors"
