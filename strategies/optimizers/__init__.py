@@ -1,1 +1,1 @@
-"""How a gradient changes the weights."""
+"""Optimizers: the update of weights from gradients."""

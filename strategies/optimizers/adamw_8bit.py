@@ -1,8 +1,8 @@
 """AdamW whose two averages are kept in eight bits, by bitsandbytes' kernel.
 
-Dettmers et al., arXiv:2110.02861: every 256 numbers share a scale, and codes lie closer together
-near zero. Small tensors keep 32 bits. Codes belong to blocks of whole tensors, so those of a part
-would be others: no rank may hold parts.
+Dettmers et al., arXiv:2110.02861: every 256 numbers share a scale, and codes are denser near zero.
+Small tensors keep 32 bits. Blocks of codes span whole tensors, and a part of a tensor would be cut
+into other blocks, so no rank may hold parts.
 """
 
 from functools import cache
@@ -50,7 +50,7 @@ class AdamW8bit(Optimizer):
             state["exp_avg_sq"],
             beta1,
             beta2,
-            0.0,  # of optimizers with a third average
+            0.0,  # parameters of optimizers with a third average
             0.0,
             EPSILON,
             int(state["step"]),
@@ -82,7 +82,7 @@ class AdamW8bit(Optimizer):
 
 
 def averages_of(weight: Tensor) -> dict[str, Tensor]:
-    """Both averages at zero: as codes and scales, or as numbers where the tensor is small."""
+    """Return both averages at zero: as codes and scales, or for a small tensor as plain numbers."""
     names = ("exp_avg", "exp_avg_sq")
     if weight.numel() < ADAM_8BIT_LEAST:
         return {name: torch.zeros_like(weight) for name in names}
@@ -94,13 +94,13 @@ def averages_of(weight: Tensor) -> dict[str, Tensor]:
 
 @cache
 def signed_values(device: torch.device) -> Tensor:
-    """What the 256 codes of the first average stand for, before their scale."""
+    """Return the numbers that the first average's 256 codes represent, before scaling."""
     values: Tensor = kernels.create_dynamic_map(signed=True).to(device)
     return values
 
 
 @cache
 def positive_values(device: torch.device) -> Tensor:
-    """What those of the second stand for, which has no sign."""
+    """Return the numbers that the codes of the second average represent; they have no sign."""
     values: Tensor = kernels.create_dynamic_map(signed=False).to(device)
     return values

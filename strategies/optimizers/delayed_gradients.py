@@ -1,8 +1,9 @@
 """Delayed gradients: an update uses the gradient of the weights of some steps before.
 
-So trains a cluster whose ranks do not wait for each other (Hogwild and parameter servers; Zinkevich
-et al., "Slow learners are fast", 2009), there by chance, here always by the same number of steps,
-so that what staleness costs can be seen beside the synchronous curve and comes out the same twice.
+This models a cluster whose ranks do not wait for each other (Hogwild and parameter servers;
+Zinkevich et al., "Slow learners are fast", 2009). There the delay varies by chance; here it is
+always the same number of steps, so that the cost of staleness is reproducible and can be compared
+with the synchronous curve.
 """
 
 from functools import partial
@@ -17,10 +18,11 @@ SEEN, WAITING = "gradients_seen", "waiting_gradient"
 
 
 def delay_gradients(optimizer: Optimizer, *, steps: int) -> None:
-    """Let every update take the gradient that was given to it `steps` updates before.
+    """Make every update use the gradient that was given to it `steps` updates before.
 
-    The first gradients find none to take: the weights and the optimizer's averages stay as they
-    are. The waiting ones are part of its state, laid out as their weights; 0 changes nothing.
+    The first `steps` updates have no such gradient: they leave the weights and the optimizer's
+    averages as they are. The waiting gradients are part of the optimizer's state, laid out like
+    their weights. 0 changes nothing.
     """
     if steps == 0:
         return
@@ -34,7 +36,10 @@ def delay_gradients(optimizer: Optimizer, *, steps: int) -> None:
 
 @torch.no_grad()
 def swap_gradients(steps: int, optimizer: Optimizer, args: object, kwargs: object) -> None:
-    """Before an update: put each gradient in the place of the oldest, and that in its own."""
+    """Store each gradient in place of the oldest waiting one and use that one in the update.
+
+    Registered to run before each update.
+    """
     for parameter in parameters_of(optimizer):
         if parameter.grad is None:
             continue
@@ -47,4 +52,4 @@ def swap_gradients(steps: int, optimizer: Optimizer, args: object, kwargs: objec
         gradient.copy_(oldest)
         state[SEEN] += 1
         if seen < steps:
-            parameter.grad = None  # optimizers pass over what has none
+            parameter.grad = None  # optimizers skip parameters without a gradient

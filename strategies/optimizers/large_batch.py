@@ -1,9 +1,9 @@
-"""LARS and LAMB: every matrix takes a step in proportion to its own size, so that large batches,
-which want large steps, do not tear the layers apart whose gradients are large beside their weights.
+"""LARS and LAMB: every matrix takes a step in proportion to its own size.
 
-The proportion comes from two norms of the whole matrix, whatever part of it a rank holds. Norms
-and biases take the plain step without decay, as in MoCo v3 (arXiv:2104.02057) for LARS and in the
-BERT runs of the LAMB paper.
+Large batches want large steps, which would ruin layers whose gradients are large relative to their
+weights. The proportion comes from two norms of the whole matrix, whichever part of it a rank holds.
+Norms and biases take the plain step without decay, as in MoCo v3 (arXiv:2104.02057) for LARS and in
+the BERT runs of the LAMB paper.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Group = dict[str, Any]  # torch's own: "params", "lr" and what the optimizer add
 
 
 class Lars(Optimizer):
-    """You, Gitman and Ginsburg (arXiv:1708.03888), algorithm 1.
+    """Optimizer of You, Gitman and Ginsburg (arXiv:1708.03888), algorithm 1.
 
     v = momentum v + rate trust (gradient + decay w), w = w - v, where
     trust = TRUST |w| / (|gradient| + decay |w|). Groups carry `is_matrix` and `weight_decay`.
@@ -57,7 +57,7 @@ class Lars(Optimizer):
 
 
 class Lamb(Optimizer):
-    """You et al. (arXiv:1904.00962), algorithm 2, with phi(x) = x.
+    """Optimizer of You et al. (arXiv:1904.00962), algorithm 2, with phi(x) = x.
 
     update = Adam's step + decay w, w = w - rate (|w| / |update|) update. Groups carry `is_matrix`
     and `weight_decay`.
@@ -89,7 +89,7 @@ class Lamb(Optimizer):
                 w.sub_(update * rate)
 
     def adam_step(self, parameter: nn.Parameter, betas: tuple[float, float]) -> Tensor:
-        """Adam's direction, of this rank's part."""
+        """Return Adam's direction for this rank's part."""
         state, gradient = self.state[parameter], gradient_part(parameter)
         state["step"] += 1
         step = float(state["step"])
@@ -102,17 +102,17 @@ class Lamb(Optimizer):
 
 
 def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
-    """Every parameter, group by group."""
+    """Return every parameter, group by group."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def with_gradient(group: Group) -> list[nn.Parameter]:
-    """The parameters of a group that this step has a gradient for."""
+    """Return the parameters of a group that have a gradient in this step."""
     return [parameter for parameter in group["params"] if parameter.grad is not None]
 
 
 def gradient_part(parameter: nn.Parameter) -> Tensor:
-    """This rank's part of a gradient, laid out as its parameter is."""
+    """Return this rank's part of a gradient, laid out like its parameter."""
     assert parameter.grad is not None
     return own_part(parameter.grad)
 
@@ -120,10 +120,11 @@ def gradient_part(parameter: nn.Parameter) -> Tensor:
 def whole_norms(
     parameters: Sequence[nn.Parameter], first: Sequence[Tensor], second: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Norms of two sets of whole tensors, (N,) and float64, from the parts that this rank holds.
+    """Return norms of two sets of whole tensors, (N,) and float64, from this rank's parts.
 
-    The parameters, which lie on the same ranks, say how the others hold the rest. Ranks add up
-    their squares, each divided by the number of ranks that hold the same numbers.
+    The layout of the parameters, which all are spread over the same ranks, tells who holds the
+    rest. Ranks add up their squares, each divided by the number of ranks that hold the same
+    numbers.
     """
     squares = torch.stack([norm_of([part]).square() for part in (*first, *second)])
     if isinstance(parameters[0], DTensor):
@@ -137,5 +138,6 @@ def whole_norms(
 
 
 def trusted(ratios: Tensor) -> Tensor:
-    """The ratios, and 1 where a norm was zero: a matrix of zeros could never leave it otherwise."""
+    """Return the ratios, with 1 where a norm was zero: a matrix of zeros could not change
+    otherwise."""
     return torch.where(torch.isfinite(ratios) & (ratios > 0), ratios, 1.0)

@@ -1,6 +1,6 @@
-"""The learning rate of each step: how it follows the batch size, the warm-up and the schedule.
+"""Learning rate of each step, from batch size, warm-up and schedule.
 
-Torch-free, so that a plan can tell what a run will use.
+Torch-free, so that a plan can show the rate that a run will use.
 """
 
 import math
@@ -9,10 +9,10 @@ from strategies.spec import LearningRateScaling, Schedule, TrainingSpec
 
 
 def learning_rate(training: TrainingSpec, step: int) -> float:
-    """The rate of optimizer step `step`, counted from 1.
+    """Return the rate of optimizer step `step`, counted from 1.
 
-    Rises in equal parts to the highest rate at step warmup_steps, then falls along a half cosine
-    that reaches its lowest rate at the last step (or stays, if constant).
+    It rises linearly to the highest rate at step warmup_steps, then falls along a half cosine that
+    reaches the lowest rate at the last step (or stays, if constant).
     """
     highest = training.learning_rate * batch_factor(training)
     if step <= training.warmup_steps:
@@ -25,10 +25,10 @@ def learning_rate(training: TrainingSpec, step: int) -> float:
 
 
 def batch_factor(training: TrainingSpec) -> float:
-    """What the rate is multiplied by, because the batch is not the one it was found for.
+    """Return the rate's factor for a batch size other than the one it was tuned for.
 
-    Linear: Goyal et al. (arXiv:1706.02677), section 2.1. Square root: Krizhevsky
-    (arXiv:1404.5997), section 3.2; it keeps the variance of the updates.
+    Linear: Goyal et al. (arXiv:1706.02677), section 2.1. Square root: Krizhevsky (arXiv:1404.5997),
+    section 3.2; it keeps the variance of the updates.
     """
     if training.reference_global_batch_size is None:
         return 1.0
@@ -43,7 +43,8 @@ def batch_factor(training: TrainingSpec) -> float:
 
 
 def scaling_policy(training: TrainingSpec) -> str | None:
-    """How the learning rate follows the batch size, in numbers; None where it does not."""
+    """Return a line about the scaling of the learning rate, in numbers; None if it is not
+    scaled."""
     if training.learning_rate_scaling is LearningRateScaling.NONE:
         return None
     rate, factor = training.learning_rate, batch_factor(training)

@@ -1,4 +1,4 @@
-"""The optimizer of a rank's parameters, and its state by parameter name."""
+"""Optimizer of a rank's parameters, and its state by parameter name."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,9 +14,9 @@ from strategies.spec import OptimizerName, TrainingSpec
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], training: TrainingSpec) -> Optimizer:
-    """The optimizer of one rank's parameters; matrices decay, norms and biases do not.
+    """Return the optimizer of one rank's parameters; matrices decay, norms and biases do not.
 
-    Its state is made at once, so that a checkpoint can be read into it before the first step.
+    Its state is created at once, so that a checkpoint can be read into it before the first step.
     """
     together: dict[tuple[bool, DeviceMesh | None], list[nn.Parameter]] = {}
     for parameter in parameters:
@@ -52,7 +52,7 @@ def build_optimizer(parameters: Iterable[nn.Parameter], training: TrainingSpec) 
 
 
 def adamw(groups: list[Group], *, lr: float, betas: tuple[float, float]) -> AdamW:
-    """Loshchilov and Hutter (arXiv:1711.05101), in torch's fused form."""
+    """Return AdamW of Loshchilov and Hutter (arXiv:1711.05101), in torch's fused form."""
     optimizer = AdamW(groups, lr=lr, betas=betas, fused=True)
     for parameter in parameters_of(optimizer):
         optimizer.state[parameter] = {
@@ -64,7 +64,10 @@ def adamw(groups: list[Group], *, lr: float, betas: tuple[float, float]) -> Adam
 
 
 def sgd(groups: list[Group], *, lr: float, momentum: float) -> SGD:
-    """v = momentum v + gradient + decay w, w = w - rate v. Torch's fused form knows no DTensor."""
+    """Return SGD: v = momentum v + gradient + decay w, w = w - rate v.
+
+    Not torch's fused form, which does not support DTensor.
+    """
     optimizer = SGD(groups, lr=lr, momentum=momentum, foreach=True)
     if momentum > 0:
         for parameter in parameters_of(optimizer):
@@ -73,13 +76,13 @@ def sgd(groups: list[Group], *, lr: float, momentum: float) -> SGD:
 
 
 def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
-    """The rate of the next step, for every parameter."""
+    """Set the rate of the next step for every parameter."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
 
 
 def optimizer_state(optimizer: Optimizer, weights: Sequence[Weight]) -> dict[str, Tensor]:
-    """The live state tensors, named `<parameter>.<part>`."""
+    """Return the live state tensors, named `<parameter>.<part>`."""
     return {
         f"{weight.name}.{part}": value
         for weight in weights

@@ -1,7 +1,7 @@
 """AdamW in a kernel of our own: all tensors of a group in one launch.
 
-Every thread block updates one block of numbers; a table says which tensor it lies in and where,
-and another where each tensor's weights, gradients and averages are in memory. The order of
+Every thread block updates one block of numbers; one table gives the tensor and offset of each
+block, another the addresses of each tensor's weights, gradients and averages. The order of
 operations is that of torch's fused AdamW, so that the two differ by rounding only.
 """
 
@@ -20,13 +20,13 @@ from strategies.optimizers.large_batch import Group, gradient_part, parameters_o
 
 BLOCK = 1024
 EPSILON = 1e-8
-ALIGNMENT = 16  # bytes: four numbers are read at a time where every tensor begins at a multiple
+ALIGNMENT = 16  # bytes: four numbers are read at a time if every tensor begins at a multiple
 
 
 class TritonAdamW(Optimizer):
-    """Loshchilov and Hutter (arXiv:1711.05101), algorithm 2, for float32 weights on a GPU.
+    """AdamW of Loshchilov and Hutter (arXiv:1711.05101), algorithm 2, for float32 weights on a GPU.
 
-    Its state has the names of torch's AdamW. The count of steps lies on the host, which takes the
+    Its state has the names of torch's AdamW. The step count is on the host, which computes the
     powers of the betas in float64.
     """
 
@@ -50,14 +50,14 @@ class TritonAdamW(Optimizer):
                 update([self.tensors_of(parameter) for parameter in parameters], step, group)
 
     def tensors_of(self, parameter: nn.Parameter) -> list[Tensor]:
-        """This rank's part of a weight, its gradient and its two averages."""
+        """Return this rank's part of a weight, its gradient and its two averages."""
         state = self.state[parameter]
         averages = own_part(state["exp_avg"]), own_part(state["exp_avg_sq"])
         return [own_part(parameter), gradient_part(parameter), *averages]
 
 
 def update(rows: Sequence[Sequence[Tensor]], step: int, group: Group) -> None:
-    """The `step`-th update of some weights, each given with its gradient and its two averages."""
+    """Make the `step`-th update of some weights, each given with its gradient and two averages."""
     rows = [row for row in rows if row[0].numel() > 0]
     if not rows:
         return
@@ -87,7 +87,7 @@ def update(rows: Sequence[Sequence[Tensor]], step: int, group: Group) -> None:
 
 
 class Cut(NamedTuple):
-    """Tensors in blocks: of each block its tensor and its place there; all lengths."""
+    """Tensors cut into blocks: the tensor and offset of each block, and the tensors' lengths."""
 
     tensor_of: Tensor
     start_of: Tensor
@@ -96,7 +96,8 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=64)
 def cut_into_blocks(lengths: tuple[int, ...], device: torch.device) -> Cut:
-    """Tensors of these lengths in blocks of BLOCK numbers, the last of each shorter."""
+    """Cut tensors of these lengths into blocks of BLOCK numbers; the last of each may be
+    shorter."""
     length_of = torch.tensor(lengths)
     blocks = (length_of + BLOCK - 1) // BLOCK
     tensor_of = torch.arange(len(lengths)).repeat_interleave(blocks)
@@ -125,7 +126,7 @@ def adamw(
     """Update one block of one tensor; `addresses` are int64 (4, num_tensors), the rest as in Cut.
 
     decay: rate x weight decay. step_size: rate over the first correction; correction: the root of
-    the second. weight1, weight2: what the new gradient counts in the averages.
+    the second. weight1, weight2: weights of the new gradient in the averages.
     """
     block = tl.program_id(0)
     tensor, start = tl.load(tensor_of + block), tl.load(start_of + block)

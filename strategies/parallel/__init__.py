@@ -1,1 +1,1 @@
-"""What spreads a model over ranks: engines, and one technique a file."""
+"""Engines that spread a model over ranks, and the techniques they combine, one per file."""

@@ -1,8 +1,7 @@
-"""DeepSpeed's async_io: the library that reads and writes swap files. It is C++ that every node
-compiles for itself, once.
+"""DeepSpeed's async_io, the library that reads and writes swap files.
 
-Whatever the device, it is built for the host: what is swapped lies in the host's memory, and so no
-CUDA toolkit is needed.
+It is C++ that every node compiles once. It is built for the host whatever the device: swapped data
+is in the host's memory, so no CUDA toolkit is needed.
 """
 
 import fcntl
@@ -28,26 +27,29 @@ HEADER = Path("/usr/include/libaio.h")
 MIB = 1 << 20
 CAP_IPC_LOCK = 14  # of capabilities(7)
 INCLUDED = re.compile(r'#include "(.+)"')
-WITHOUT_TORCH = "common"  # DeepSpeed's folder of the C++ that reads none of torch's headers
+WITHOUT_TORCH = "common"  # DeepSpeed's folder of C++ files that include none of torch's headers
 
 
 class NotEquipped(Exception):
-    """This node cannot do what the plan asks for; the message says what it lacks."""
+    """Plan that this node cannot run; the message names what is missing."""
 
 
 def require(folder: Path, *, locked_bytes: int, instead: str) -> None:
-    """Make async_io ready, and see that `folder` can have swap files and that a rank may lock the
-    memory they are read into; NotEquipped, with what is missing and with what to take instead."""
+    """Build async_io, and check that `folder` supports swap files and a rank may lock their
+    buffers.
+
+    Raises NotEquipped, naming the missing requirement and `instead`, the alternative.
+    """
     missing = missing_packages()
     if missing:
         raise NotEquipped(
-            f"offloading to nvme compiles DeepSpeed's async_io on the node, and here is no "
-            f"{', no '.join(missing)} (by Debian's names); install that, or {instead}"
+            f"offloading to nvme compiles DeepSpeed's async_io on the node, which lacks "
+            f"{', '.join(missing)} (Debian package names); install them, or {instead}"
         )
     if not writes_directly(folder):
         raise NotEquipped(
-            f"offloading to nvme writes past the page cache, and the file system of {folder} "
-            f"cannot (no O_DIRECT); move the node's data to a disk that can, or {instead}"
+            f"offloading to nvme bypasses the page cache, which the file system of {folder} does "
+            f"not support (no O_DIRECT); move the node's data to a disk that does, or {instead}"
         )
     if not may_lock(locked_bytes):
         raise NotEquipped(
@@ -64,7 +66,7 @@ def require(folder: Path, *, locked_bytes: int, instead: str) -> None:
 
 
 def missing_packages() -> list[str]:
-    """What must be installed so that it can be compiled, by Debian's names."""
+    """Return the Debian names of packages that compiling needs and this node lacks."""
     compiler = shutil.which(os.environ.get("CXX", "c++"))
     missing = []
     if compiler is None:
@@ -77,7 +79,7 @@ def missing_packages() -> list[str]:
 
 
 def links_libaio(compiler: str) -> bool:
-    """Whether a program that uses libaio can be compiled, with the flags that are set here."""
+    """Return True if a program that uses libaio compiles with the flags set in the environment."""
     flags = shlex.split(f"{os.environ.get('CFLAGS', '')} {os.environ.get('LDFLAGS', '')}")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "try.cpp"
@@ -87,12 +89,12 @@ def links_libaio(compiler: str) -> bool:
 
 
 def with_own_programs() -> str:
-    """PATH, and where pip has put the programs of this Python: its ninja is one."""
+    """Return PATH with the folder of this Python's programs, where pip installs ninja."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
 
 
 def writes_directly(folder: Path) -> bool:
-    """Whether files there can be written past the page cache."""
+    """Return True if files in the folder can bypass the page cache."""
     path = folder / ".direct"
     try:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600))
@@ -104,7 +106,7 @@ def writes_directly(folder: Path) -> bool:
 
 
 def may_lock(num_bytes: int) -> bool:
-    """Whether this process may lock so much memory; its limit is raised as far as it may be."""
+    """Raise this process's limit as far as allowed; return True if it may lock that much memory."""
     _, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
     if most == resource.RLIM_INFINITY or num_bytes <= most:
@@ -114,10 +116,10 @@ def may_lock(num_bytes: int) -> bool:
 
 
 def build() -> None:
-    """Compile it, or load what was compiled before. Ranks of a node come one after the other.
+    """Compile async_io, or load an earlier build. Ranks of a node take turns.
 
-    torch marks a build by a file that outlives a killed one, and would wait for it for ever; here
-    a lock that ends with its process says whether somebody builds.
+    torch marks a build in progress with a file that outlives a killed process, and would wait for
+    it forever; here a lock that ends with its process marks it instead.
     """
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
@@ -134,8 +136,11 @@ def build() -> None:
 
 
 def joined(sources: Sequence[Path], into: Path) -> list[str]:
-    """What to compile instead of `sources`: one file with the text of those that read torch's
-    headers, which take a compiler 30 s each time, and the others as they are."""
+    """Return the files to compile instead of `sources`.
+
+    Those that include torch's headers, which take a compiler 30 s each time, are joined into one;
+    the others are listed as they are.
+    """
     plain = [path for path in sources if path.parent.name == WITHOUT_TORCH]
     seen: set[Path] = set()
     text = "".join(written_out(path, seen) for path in sources if path not in plain)
@@ -145,8 +150,10 @@ def joined(sources: Sequence[Path], into: Path) -> list[str]:
 
 
 def written_out(path: Path, seen: set[Path]) -> str:
-    """A C++ file with the headers beside it in the place of their names, each once in all: some of
-    DeepSpeed's have no guard, and could not be read twice."""
+    """Return a C++ file with local headers inlined, each only once in all.
+
+    Some of DeepSpeed's headers have no include guard and cannot be read twice.
+    """
     seen.add(path)
     lines = []
     for line in path.read_text().splitlines(keepends=True):
@@ -160,19 +167,19 @@ def written_out(path: Path, seen: set[Path]) -> str:
 
 
 def cache_folder() -> Path:
-    """Where this user's is compiled, and kept."""
+    """Return the folder in which this user's build is kept."""
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     return home / "trainyard" / "async_io"
 
 
 def is_built() -> bool:
-    """Whether it has been compiled here, for some version of DeepSpeed and torch."""
+    """Return True if async_io has been compiled here for some version of DeepSpeed and torch."""
     return (cache_folder() / "async_io" / "async_io.so").exists()
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """While this process alone has it."""
+    """Hold the lock file at `path` exclusively."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -180,7 +187,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def environment(**variables: object) -> Iterator[None]:
-    """With these variables set; as it was, afterwards."""
+    """Set these environment variables inside the context; restore the old values afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update({name: str(value) for name, value in variables.items()})
     try:

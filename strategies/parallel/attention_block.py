@@ -1,9 +1,9 @@
-"""One block of a larger attention: some queries, some keys, and the log-sum-exp that lets the
-outputs of several blocks be merged into that of one softmax over all their keys.
+"""One block of a larger attention: some queries, some keys, and the log-sum-exp with which the
+outputs of several blocks can be merged into one softmax over all their keys.
 
 Online softmax: Milakov and Gimelshein, arXiv:1805.02867; FlashAttention, arXiv:2205.14135, 3.1.
-Shapes: queries (B, H, T, D), keys and values (B, K, S, D) with K a divisor of H, log-sum-exp
-(B, H, T) in natural logarithms, -inf for a query that sees no key.
+Shapes: queries (B, H, T, D), keys and values (B, K, S, D) with K a divisor of H, log-sum-exp (B, H,
+T) in natural logarithms, -inf for a query that sees no key.
 """
 
 import math
@@ -14,26 +14,28 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-FLASH_WIDTHS = range(8, 257, 8)  # features per head that CUDA's kernel takes
+FLASH_WIDTHS = range(8, 257, 8)  # features per head that CUDA's kernel supports
 
 aten = torch.ops.aten
 
 
 class Sight(NamedTuple):
-    """Which keys a query sees: all; those up to its own place; or what a mask says alone."""
+    """Keys that a query sees: all; those up to its own position; or those of a mask alone."""
 
     causal: bool = False
     mask_B1TS: Tensor | None = None
 
 
 class Kernel(Protocol):
-    """A way to compute a block. The output may be narrower than the log-sum-exp, which is in
-    float32 at least."""
+    """Implementation of a block.
+
+    The output may have a narrower type than the log-sum-exp, which is in float32 at least.
+    """
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, sight: Sight
     ) -> tuple[Tensor, Tensor]:
-        """Output (B, H, T, D) and log-sum-exp (B, H, T) of this block alone."""
+        """Return output (B, H, T, D) and log-sum-exp (B, H, T) of this block alone."""
 
     def backward(
         self,
@@ -45,14 +47,14 @@ class Kernel(Protocol):
         log_sum: Tensor,
         sight: Sight,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What this block adds to the gradients of query, key and value.
+        """Return this block's contribution to the gradients of query, key and value.
 
         Output and log-sum-exp are those of all blocks together.
         """
 
 
 def kernel_for(query: Tensor, *, masked: bool) -> Kernel:
-    """The fastest kernel that also gives the log-sum-exp."""
+    """Return the fastest kernel that also gives the log-sum-exp."""
     if query.device.type == "cpu":
         return CpuFlash()
     half = query.dtype in (torch.float16, torch.bfloat16)
@@ -62,12 +64,12 @@ def kernel_for(query: Tensor, *, masked: bool) -> Kernel:
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """What sums over blocks are kept in: float32, or float64 for float64."""
+    """Return the type in which sums over blocks are kept: float32, or float64 for float64."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def merge(output: Tensor, log_sum: Tensor, block_output: Tensor, block_log_sum: Tensor) -> None:
-    """Take one more block into `output` and `log_sum`, in place."""
+    """Merge one more block into `output` and `log_sum`, in place."""
     together = torch.logaddexp(log_sum, block_log_sum)
     old_share = (log_sum - finite(together)).exp().unsqueeze(-1)
     new_share = (block_log_sum - finite(together)).exp().unsqueeze(-1)
@@ -76,7 +78,10 @@ def merge(output: Tensor, log_sum: Tensor, block_output: Tensor, block_log_sum: 
 
 
 def finite(log_sum: Tensor) -> Tensor:
-    """To subtract from -inf: a query that sees no key then has shares of 0, not nan."""
+    """Clamp -inf to the lowest finite number, so that a query that sees no key gets shares of 0.
+
+    Subtracting -inf from -inf would give nan.
+    """
     return log_sum.clamp_min(torch.finfo(log_sum.dtype).min)
 
 
@@ -89,7 +94,7 @@ class CpuFlash:
         output, log_sum = aten._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, 0.0, sight.causal, attn_mask=self.bias(query, sight)
         )
-        if sight.mask_B1TS is not None:  # the kernel says 0 where nothing is seen
+        if sight.mask_B1TS is not None:  # the kernel returns 0 for queries that see no key
             log_sum = log_sum.masked_fill(~sight.mask_B1TS.any(-1), -math.inf)
         return output, log_sum
 
@@ -119,7 +124,7 @@ class CpuFlash:
         return gradients
 
     def bias(self, query: Tensor, sight: Sight) -> Tensor | None:
-        """The mask as numbers to add to scores."""
+        """Return the mask as numbers to add to scores."""
         if sight.mask_B1TS is None:
             return None
         zeros = torch.zeros(sight.mask_B1TS.shape, dtype=query.dtype, device=query.device)
@@ -147,7 +152,7 @@ class CudaFlash:
         log_sum: Tensor,
         sight: Sight,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        unused = torch.empty(0, device=query.device)  # of dropout, and of batches without padding
+        unused = torch.empty(0, device=query.device)  # arguments for dropout and ragged batches
         gradients: tuple[Tensor, Tensor, Tensor] = (
             aten._scaled_dot_product_flash_attention_backward(
                 grad_output,
@@ -171,7 +176,8 @@ class CudaFlash:
 
 @dataclass(frozen=True)
 class WrittenOut:
-    """The formulas, on any device, a few queries at a time so that memory stays bounded."""
+    """Formulas written out, for any device, a few queries at a time so that memory stays
+    bounded."""
 
     most_scores: int = 2**24  # at once: 64 MiB in float32
 
@@ -197,7 +203,7 @@ class WrittenOut:
         log_sum: Tensor,
         sight: Sight,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """FlashAttention, section B.2."""
+        """Return the gradients by FlashAttention, section B.2."""
         query_BHTD = query.to(wide(query.dtype))
         key_BHSD, value_BHSD = per_query_head(key, query), per_query_head(value, query)
         grad_query = torch.empty_like(query_BHTD)
@@ -219,7 +225,7 @@ class WrittenOut:
         )
 
     def row_groups(self, query: Tensor, key: Tensor) -> Iterator[slice]:
-        """Queries in groups that have few enough scores."""
+        """Yield groups of queries with at most `most_scores` scores each."""
         batch, heads, num_rows = query.shape[:3]
         size = max(1, self.most_scores // (batch * heads * key.shape[2]))
         for start in range(0, num_rows, size):
@@ -227,13 +233,14 @@ class WrittenOut:
 
 
 def per_query_head(key_BKSD: Tensor, query: Tensor) -> Tensor:
-    """Keys or values of every query head, (B, H, S, D), in the wide type."""
+    """Return the keys or values of every query head, (B, H, S, D), in the wide type."""
     groups = query.shape[1] // key_BKSD.shape[1]
     return key_BKSD.to(wide(key_BKSD.dtype)).repeat_interleave(groups, dim=1)
 
 
 def scores(query: Tensor, key: Tensor, sight: Sight, rows: slice) -> Tensor:
-    """Scaled products of some queries with all keys, -inf where a query does not see a key."""
+    """Return scaled products of some queries with all keys, -inf where a query does not see a
+    key."""
     query_BHTD = query[:, :, rows].to(wide(query.dtype)) / math.sqrt(query.shape[-1])
     scores_BHTS = query_BHTD @ per_query_head(key, query).mT
     if sight.mask_B1TS is not None:
@@ -246,5 +253,5 @@ def scores(query: Tensor, key: Tensor, sight: Sight, rows: slice) -> Tensor:
 
 
 def shares(scores_BHTS: Tensor, log_sum_BHT: Tensor) -> Tensor:
-    """The softmax of scores, by a log-sum-exp that may cover more keys than these."""
+    """Return the softmax of scores, with a log-sum-exp that may cover more keys than these."""
     return (scores_BHTS - finite(log_sum_BHT).unsqueeze(-1)).exp()

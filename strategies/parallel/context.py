@@ -1,4 +1,4 @@
-"""Context parallel: every sample is split along its tokens, which meet in attention alone.
+"""Context parallelism: each sample is split by tokens, which interact only in attention.
 
 Rings and Ulysses together: USP, Fang and Zhao, arXiv:2405.07719.
 """
@@ -18,10 +18,10 @@ from strategies.spec import TrainSpec
 
 
 def split_context(model: Network, spec: TrainSpec, mesh: Mesh) -> Tensor:
-    """Make a model attend across ranks; the positions (T/c,) of this rank's tokens in a sample.
+    """Make a model attend across ranks; return the positions (T/c,) of this rank's tokens.
 
-    Inputs and labels must come at these positions, document numbers of the whole sample. Called
-    by all ranks together, once the model has its weights and its rotary table.
+    Inputs and labels must come at these positions, document numbers for the whole sample. Called by
+    all ranks together, once the model has its weights and its rotary table.
     """
     parallel = ContextAttention(
         mesh,
@@ -43,8 +43,8 @@ class ContextAttention:
     """Attention over the tokens of c ranks.
 
     u neighbours trade heads (Ulysses); ranks at the same place of c/u such groups form a ring. For
-    c = 4, u = 2: ranks 0, 1 and 2, 3 trade heads, ranks 0, 2 and 1, 3 form rings. A group holds
-    the tokens of one rank of the zigzag, each of its ranks an equal run of them.
+    c = 4, u = 2: ranks 0, 1 and 2, 3 trade heads, ranks 0, 2 and 1, 3 form rings. A group holds the
+    tokens of one rank of the zigzag, each of its ranks an equal run of them.
     """
 
     def __init__(self, mesh: Mesh, *, ulysses_degree: int, sequence_length: int) -> None:
@@ -60,7 +60,7 @@ class ContextAttention:
         value_BKTD: Tensor,
         documents_BT: Tensor | None,
     ) -> Tensor:
-        """Takes the place of `attention.attend`: T/c tokens, but documents of all T."""
+        """Replace `attention.attend`: takes T/c tokens, but the documents of all T."""
         query, key, value = map(as_autocast_wants, (query_BHTD, key_BKTD, value_BKTD))
         if self.traders is not None:
             query, key, value = trade_tokens_for_heads(query, key, value, self.traders)
@@ -75,7 +75,7 @@ class ContextAttention:
 
 
 def groups(mesh: Mesh, ulysses_degree: int) -> tuple[Ring | None, ProcessGroup | None]:
-    """This rank's ring, and the ranks it trades heads with; None where it would be alone."""
+    """Return this rank's ring, and the ranks it trades heads with; None for a group of one."""
     ranks = mesh.along("context")
     assert ranks is not None
     if ulysses_degree == 1:
@@ -87,6 +87,6 @@ def groups(mesh: Mesh, ulysses_degree: int) -> tuple[Ring | None, ProcessGroup |
 
 
 def as_autocast_wants(x: Tensor) -> Tensor:
-    """In the type that autocast gives attention, before it is sent."""
+    """Convert to the type that autocast gives attention, before the tensor is sent."""
     kind = x.device.type
     return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x

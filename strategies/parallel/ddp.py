@@ -1,4 +1,4 @@
-"""Data parallel: the whole model on every rank, each with its own samples, gradients summed."""
+"""Data parallelism: the whole model on every rank, each with its own samples, gradients summed."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
@@ -15,7 +15,7 @@ SENT_AS = {
     GradientCompression.FLOAT16: torch.float16,
     GradientCompression.BFLOAT16: torch.bfloat16,
 }
-LARGEST_SENT = 2.0**15  # as a float16, which ends at 65504
+LARGEST_SENT = 2.0**15  # largest number sent as a float16, whose maximum is 65504
 
 
 class Replicated:
@@ -40,12 +40,13 @@ class Replicated:
         if compression in SENT_AS:
             sender = Sender(ranks.get_group(), SENT_AS[compression])
             self.module.register_comm_hook(sender, send_rounded)
-        elif precision is Precision.FLOAT16:  # a larger loss would overflow where one rank does not
+        elif precision is Precision.FLOAT16:  # a multiplied loss overflows before one rank's does
             self.module.register_comm_hook(ranks.get_group(), send_sum)
             self.loss_factor = 1
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        """Ranks talk once per step; no_sync must cover the forward pass as well."""
+        """Communicate in the last micro-batch of a step only; no_sync must cover the forward
+        pass too."""
         return nullcontext() if last else self.module.no_sync()
 
 
@@ -53,7 +54,7 @@ def send_sum(
     group: dist.ProcessGroup,
     bucket: dist.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[Tensor]:
-    """The sum over ranks of a bucket of gradients; by itself DistributedDataParallel averages."""
+    """Return the sum over ranks of a bucket of gradients; DistributedDataParallel would average."""
     work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     assert work is not None
     added: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
@@ -61,7 +62,7 @@ def send_sum(
 
 
 class Sender(NamedTuple):
-    """Who adds up gradients, and what they are sent as."""
+    """Ranks that add up gradients, and the type in which they are sent."""
 
     group: dist.ProcessGroup
     dtype: torch.dtype
@@ -71,11 +72,11 @@ def send_rounded(
     sender: Sender,
     bucket: dist.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[Tensor]:
-    """The mean over ranks of a bucket of gradients, rounded to two bytes on its way.
+    """Return the mean over ranks of a bucket of gradients, rounded to two bytes when sent.
 
-    As torch's fp16_compress_hook; but since a gradient's numbers are often below what float16 can
-    tell from zero, and a sum may be above what it holds, all ranks first agree on a power of two
-    that makes the largest number of any of them just fit.
+    Like torch's fp16_compress_hook; but since gradients are often below what float16 can tell from
+    zero, and a sum may exceed its maximum, all ranks first agree on a power of two that makes the
+    largest number of any of them just fit.
     """
     gradient, num_ranks = bucket.buffer(), sender.group.size()
     gradient.div_(num_ranks)
@@ -98,9 +99,9 @@ def send_rounded(
 
 
 def common_scale(gradient: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The power of two, 0-d, by which no sum over ranks exceeds LARGEST_SENT."""
-    largest = gradient.abs().amax().nan_to_num(torch.inf)  # or it would spread to all numbers
+    """Return the power of two, 0-d, with which no sum over ranks exceeds LARGEST_SENT."""
+    largest = gradient.abs().amax().nan_to_num(torch.inf)  # a nan would spread to all numbers
     dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
     room = LARGEST_SENT / (largest * group.size())
-    powers = room.clamp(2.0**-120, 2.0**120).log2().floor()  # finite, where all are zero too
+    powers = room.clamp(2.0**-120, 2.0**120).log2().floor()  # finite even if all are zero
     return powers.exp2()

@@ -1,4 +1,5 @@
-"""A run of a flattened tensor: how DeepSpeed cuts weights, told to checkpoints by global place."""
+"""Run of a flattened tensor: DeepSpeed's cut of a weight, given to checkpoints by global
+position."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -23,16 +24,16 @@ ELEMENTWISE = (
 
 
 class Box(NamedTuple):
-    """A rectangular part of a tensor."""
+    """Rectangular part of a tensor."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
 
 
 def boxes_of(run: range, shape: Sequence[int]) -> Iterator[Box]:
-    """The boxes that make up a run of a flattened tensor, in its order.
+    """Yield the boxes that make up a run of a flattened tensor, in its order.
 
-    Of a matrix: the end of a row, whole rows, the beginning of a row; fewer where some are empty.
+    For a matrix: the end of a row, whole rows, the beginning of a row; empty ones are left out.
     """
     if not run:
         return
@@ -57,11 +58,11 @@ def within_row(row: int, run: range, shape: Sequence[int]) -> Iterator[Box]:
 
 
 class Fragment(Tensor):
-    """What a rank holds of a tensor of `shape`: `numbers` (1-d), the first of them at `start` of
-    the flattened whole. They may be none.
+    """Part of a tensor of `shape` that a rank holds.
 
-    torch.distributed.checkpoint saves it as boxes, so another layout may read any other part of
-    the whole, and reads into it in place.
+    `numbers` (1-d, possibly empty) begin at `start` of the flattened whole.
+    torch.distributed.checkpoint saves it as boxes, so another layout may read any other part of the
+    whole, and reads into it in place.
     """
 
     numbers: Tensor
@@ -83,7 +84,7 @@ class Fragment(Tensor):
         cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> "Fragment":
         if function not in ELEMENTWISE:
-            raise NotImplementedError(f"a fragment knows nothing of {function}")
+            raise NotImplementedError(f"a fragment does not implement {function}")
         own = [each.numbers if isinstance(each, Fragment) else each for each in args]
         numbers = function(*own, **(kwargs or {}))
         return Fragment(numbers, start=args[0].start, shape=args[0].shape)

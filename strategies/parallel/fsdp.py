@@ -1,6 +1,5 @@
-"""Fully sharded data parallel: every rank holds a part of each weight, its gradient and its
-optimizer state, and gathers one layer at a time. HSDP: so within groups, replicated across them.
-"""
+"""Fully sharded data parallelism: every rank holds a part of each weight, its gradient and its
+optimizer state, and gathers one layer at a time. HSDP: sharded within groups, replicated across."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +15,9 @@ from strategies.spec import Gather
 
 
 class Sharded:
-    """torch's fully_shard on each layer, and on what is left of the model.
+    """torch's fully_shard on each layer, and on the rest of the model.
 
-    Layers come one by one, so that no rank ever needs room for the whole model.
+    Layers are split one by one, so that no rank ever needs memory for the whole model.
     """
 
     loss_factor = 1
@@ -38,18 +37,21 @@ class Sharded:
         self.take_together(module)
 
     def take_together(self, module: nn.Module) -> None:
-        """Split what is left of one module, and gather it all at a time."""
+        """Split the parameters of one module that are not split yet; they are gathered together."""
         if self.replicated:
             replicate(module, mesh=self.ranks)
         else:
             fully_shard(module, mesh=self.ranks, reshard_after_forward=not self.gather_once)
         assert isinstance(module, FSDPModule)
-        # Sums instead of means: the loss is divided by the tokens of all ranks already.
+        # Sums instead of means: the loss is already divided by the tokens of all ranks.
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)
 
     def finish(self, model: Network) -> None:
-        """Take what no layer has taken. A matrix of both ends can only be gathered with both."""
+        """Split the parameters outside layers.
+
+        A matrix tied to both ends must be gathered with both.
+        """
         if model.tied:
             self.take_together(model)
         else:
@@ -59,14 +61,14 @@ class Sharded:
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """Ranks add up their gradients once per step."""
+        """Reduce gradients over ranks in the last micro-batch of a step only."""
         self.module.set_requires_gradient_sync(last)
         self.module.set_is_last_backward(last)
         yield
 
 
 def shard_mesh(mesh: Mesh) -> DeviceMesh:
-    """The ranks that share a weight: one line, or for HSDP replicas x shards."""
+    """Return the ranks that share a weight: one line, or for HSDP replicas x shards."""
     if mesh.layout.shard == 1:
         replicas = mesh.along("replicate", "context")
         assert replicas is not None

@@ -1,9 +1,9 @@
-"""Local SGD (Stich, arXiv:1805.09767): every rank updates weights of its own with the gradient of
-its own samples; now and then all ranks replace theirs by the average.
+"""Local SGD (Stich, arXiv:1805.09767): every rank updates its own weights with the gradient of its
+own samples; every few steps all ranks replace theirs by the average.
 
 The optimizer's averages are averaged with the weights, as momentum is by Yu et al.
-(arXiv:1905.03817). So one state is all there is to save, any number of ranks can go on from it, and
-with SGD an average after every step is the synchronous update.
+(arXiv:1905.03817). So a single state is saved, any number of ranks can continue from it, and with
+SGD an average after every step is the synchronous update.
 """
 
 from dataclasses import replace
@@ -25,16 +25,18 @@ from strategies.spec import TrainSpec
 
 
 class LocalSgdEngine(SpmdEngine):
-    """Ranks that train alone and meet every `average_every_steps` steps, and before anything looks
-    at their weights: an evaluation or a checkpoint."""
+    """Engine whose ranks train alone and average their weights every `average_every_steps` steps.
+
+    They also average before an evaluation or a checkpoint uses their weights.
+    """
 
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         every = spec.parallelism.average_every_steps
-        assert every is not None  # a rule asks for it
+        assert every is not None  # required by a rule
         self.average_every, self.steps_apart = every, 0
         super().setup(spec, plan, replace(mesh, layout=Layout(), rank=0), source)
         self.num_ranks = mesh.world_size
-        # A rank's gradient is that of its own samples' mean: the mean over ranks is the step's.
+        # A rank's gradient is that of its own samples' mean, so the mean over ranks is the step's.
         self.spread.data_parallel = Alone(self.model, loss_factor=mesh.world_size)
 
     def step(self, learning_rate: float) -> None:

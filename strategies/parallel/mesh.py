@@ -1,4 +1,4 @@
-"""This rank's place among the others, and the few things ranks do together."""
+"""This rank's place among the others, and the few operations that ranks do together."""
 
 import os
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ SAVING_TIMEOUT = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Mesh:
-    """A rank in a layout. One rank alone has no process group."""
+    """Rank in a layout. A single rank has no process group."""
 
     layout: Layout
     rank: int
@@ -33,25 +33,25 @@ class Mesh:
 
     @property
     def batch_rank(self) -> int:
-        """Which share of the samples this rank takes."""
+        """Index of the share of the samples that this rank takes."""
         return self.layout.batch_rank(self.rank)
 
     @property
     def at(self) -> Coordinate:
-        """Where this rank sits, along each axis."""
+        """Coordinate of this rank along each axis."""
         return self.layout.coordinate(self.rank)
 
     @cached_property
     def device_mesh(self) -> DeviceMesh:
-        """torch's mesh over the axes of a degree above 1; made by all ranks together."""
+        """torch's mesh over the axes of a degree above 1; created by all ranks together."""
         degrees = {axis: d for axis, d in zip(AXES, self.layout.degrees, strict=True) if d > 1}
         names = tuple(degrees)
         return init_device_mesh(self.device.type, tuple(degrees.values()), mesh_dim_names=names)
 
     def along(self, *axes: str) -> DeviceMesh | None:
-        """The ranks that differ from this one on `axes` only, as one line; None where it is alone.
+        """Return the ranks that differ from this one on `axes` only, as one line; None if alone.
 
-        Outer axes first. A process group is made the first time, by all ranks together.
+        Outer axes first. A process group is created the first time, by all ranks together.
         """
         wide = tuple(axis for axis in axes if getattr(self.layout, axis) > 1)
         if not wide:
@@ -64,13 +64,13 @@ class Mesh:
 
     @cached_property
     def flattened(self) -> dict[tuple[str, ...], DeviceMesh]:
-        """Lines over several axes that were made so far."""
+        """Lines over several axes that have been created so far."""
         return {}
 
     def folded(self, axis: str, inner: int) -> DeviceMesh:
-        """The ranks along `axis` in rows of `inner` neighbours, as a mesh "outer" x "inner".
+        """Return the ranks along `axis` in rows of `inner` neighbours, as a mesh "outer" x "inner".
 
-        Its process groups are made the first time, by all ranks together.
+        Its process groups are created the first time, by all ranks together.
         """
         if (axis, inner) not in self.folds:
             line = self.device_mesh[axis]
@@ -80,12 +80,12 @@ class Mesh:
 
     @cached_property
     def folds(self) -> dict[tuple[str, int], DeviceMesh]:
-        """Lines that were folded so far."""
+        """Lines that have been folded so far."""
         return {}
 
     @property
     def is_first(self) -> bool:
-        """Whether this rank writes what is written once."""
+        """True on the rank that writes files written once per run."""
         return self.rank == 0
 
     @property
@@ -94,12 +94,12 @@ class Mesh:
 
     @property
     def node(self) -> int:
-        """The node that this rank is on, from 0."""
+        """Number of the node that this rank is on, from 0."""
         return self.rank // self.ranks_per_node
 
     @property
     def is_first_here(self) -> bool:
-        """Whether this rank writes what is written once on every node."""
+        """True on the rank that writes files written once per node."""
         return self.rank % self.ranks_per_node == 0
 
     def sum(self, values: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class Mesh:
         return values
 
     def gather_texts(self, text: str) -> list[str]:
-        """The text of every rank, on every rank. Slow: for the end of a run only."""
+        """Return the text of every rank, on every rank. Slow: for the end of a run only."""
         texts = [text] * self.world_size
         if self.world_size > 1:
             dist.all_gather_object(texts, text)
@@ -117,9 +117,10 @@ class Mesh:
 
     @cached_property
     def saving_group(self) -> dist.ProcessGroup | None:
-        """All ranks again, over the network of CPUs, for the thread that writes checkpoints.
+        """Group of all ranks over the CPU network, for the thread that writes checkpoints.
 
-        Made the first time, by all ranks together. Patient: disks may be slow.
+        Created the first time, by all ranks together. Its timeout is long, because disks may be
+        slow.
         """
         if self.world_size == 1:
             return None
@@ -127,7 +128,7 @@ class Mesh:
         return group
 
     def set_timeout(self, seconds: float) -> None:
-        """How long this rank waits from now on for the others, in every group but saving's."""
+        """Set how many seconds this rank waits for the others, in every group except saving's."""
         if self.world_size > 1:
             saving = self.__dict__.get("saving_group")
             for group in list(_world.pg_map):
@@ -135,26 +136,26 @@ class Mesh:
                     _set_pg_timeout(timedelta(seconds=seconds), group)
 
     def gather(self, value: float) -> list[float]:
-        """The value of every rank, on every rank. Slow: for the end of a run only."""
+        """Return the value of every rank, on every rank. Slow: for the end of a run only."""
         values = torch.zeros(self.world_size, dtype=torch.float64, device=self.device)
         values[self.rank] = value
         return [float(number) for number in self.sum(values).tolist()]
 
     def broadcast_text(self, text: str) -> str:
-        """The first rank's text, on every rank."""
+        """Return the first rank's text on every rank."""
         texts = [text]
         if self.world_size > 1:
             dist.broadcast_object_list(texts, src=0)
         return texts[0]
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has called this."""
         if self.world_size > 1:
             dist.barrier()
 
 
 def join(plan: Plan, *, timeout_s: float) -> Mesh:
-    """Meet the other ranks, as torchrun's environment says; ValueError where it contradicts."""
+    """Join the other ranks according to torchrun's environment. Raises ValueError on a mismatch."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world_size != plan.world_size:
         raise ValueError(
@@ -171,12 +172,12 @@ def join(plan: Plan, *, timeout_s: float) -> Mesh:
             timeout=timedelta(seconds=timeout_s),
             device_id=device if plan.device == "cuda" else None,
         )
-    # As it was started, not as it was planned: by hand all ranks may be on one machine.
+    # From the launcher, not from the plan: in a manual start all ranks may be on one machine.
     num_nodes = world_size // int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     return Mesh(layout=plan.layout, rank=rank, device=device, num_nodes=num_nodes)
 
 
 def leave() -> None:
-    """Give up the process group; without it a finished rank can abort at exit."""
+    """Destroy the process group; a finished rank that keeps it can abort at exit."""
     if dist.is_initialized():
         dist.destroy_process_group()

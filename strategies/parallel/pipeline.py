@@ -1,5 +1,5 @@
-"""Pipeline parallel: ranks hold different layers, and a step's micro-batches follow each other
-through them. Naive: each micro-batch is forward and back before the next one starts.
+"""Pipeline parallelism: ranks hold different layers, and a step's micro-batches follow each other
+through them. Naive: each micro-batch goes forward and back before the next one starts.
 
 GPipe (arXiv:1811.06965), 1F1B and interleaving (arXiv:2104.04473), zero bubble (arXiv:2401.10241);
 torch.distributed.pipelining runs the schedules and moves the features.
@@ -39,7 +39,7 @@ TIED = "embedding.weight"
 
 
 class Stage(PipelineStage):
-    """torch's stage, which also says what it is doing."""
+    """torch's stage, which also announces its phases."""
 
     def forward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
         with phase(Phase.FORWARD):
@@ -55,7 +55,8 @@ class Stage(PipelineStage):
 
 
 class PipelineEngine(SpmdEngine):
-    """Layouts with a pipeline: the two passes differ from those without; the update does not."""
+    """Engine of layouts with a pipeline; forward and backward differ from SpmdEngine, updates do
+    not."""
 
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         line = mesh.along("pipeline")
@@ -71,7 +72,7 @@ class PipelineEngine(SpmdEngine):
             for stage in range(self.num_stages)
             if self.holder(stage) == line.get_local_rank()
         }
-        self.spread = next(iter(self.stages.values()))  # what is the same for all stages
+        self.spread = next(iter(self.stages.values()))  # for the attributes all stages share
         self.models = [stage.model for stage in self.stages.values()]
         self.weights = [
             weight
@@ -88,11 +89,11 @@ class PipelineEngine(SpmdEngine):
         self.schedule = self.make_schedule()
 
     def holder(self, stage: int) -> int:
-        """Which rank of the pipeline holds a stage."""
+        """Return the pipeline rank that holds a stage."""
         return rank_of(stage, ranks=self.line.size(), schedule=self.order)
 
     def make_schedule(self) -> PipelineScheduleSingle | PipelineScheduleMulti:
-        """torch's schedule over this rank's stages."""
+        """Return torch's schedule over this rank's stages."""
         stages = [
             Stage(
                 stage.data_parallel.module,
@@ -110,12 +111,12 @@ class PipelineEngine(SpmdEngine):
             stages if issubclass(make, PipelineScheduleMulti) else stages[0],
             self.at_once,
             loss_fn=self.loss,
-            scale_grads=False,  # the loss is divided by the tokens of the whole step already
+            scale_grads=False,  # the loss is already divided by the tokens of the whole step
         )
         return schedule
 
     def loss(self, logits_BTV: Tensor, labels_BT: Tensor, *, divisor: float) -> Tensor:
-        """One micro-batch's part of the step's loss."""
+        """Return one micro-batch's part of the step's loss."""
         return own_part(token_loss_sum(logits_BTV, labels_BT)) / divisor
 
     def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
@@ -129,15 +130,16 @@ class PipelineEngine(SpmdEngine):
         return self.counted_once(sum_of(shares))
 
     def own_tokens(self, batch: Batch) -> Batch:
-        """This rank's tokens of a micro-batch."""
+        """Return this rank's tokens of a micro-batch."""
         return batch if self.spread.positions is None else batch.at(self.spread.positions)
 
     def follow_schedule(self, batches: Sequence[Batch], divisor: float) -> list[Tensor]:
-        """Both passes of some micro-batches; their losses where the last stage is, else nothing."""
+        """Run both passes of some micro-batches; return their losses on the last stage, else
+        none."""
         documents = [batch.documents_BT for batch in batches if batch.documents_BT is not None]
         losses: list[Tensor] = []
         with self.spread.around_loss():
-            self.schedule.step(  # cuts what it gets into as many parts as it was put together from
+            self.schedule.step(  # cuts the concatenated batches apart again
                 torch.cat([batch.inputs_BT for batch in batches]),
                 target=torch.cat([batch.labels_BT for batch in batches]),
                 losses=losses,
@@ -165,14 +167,15 @@ class PipelineEngine(SpmdEngine):
 
     def load(self, state: State) -> None:
         super().load(state)
-        # Where one rank holds both ends, a name stands for two tensors, and only the last was read.
+        # If one rank holds both ends, a name stands for two tensors, of which only the last was
+        # read.
         self.weights.reverse()
         super().load(state)
         self.weights.reverse()
 
 
 def design_stage(spec: TrainSpec, layers: Sequence[range], stage: int) -> Network:
-    """The model without storage, less what other stages have."""
+    """Return the model without storage, reduced to the modules of this stage."""
     model = design_model(spec)
     for name in list(model.layers):
         if int(name) not in layers[stage]:
@@ -185,7 +188,7 @@ def design_stage(spec: TrainSpec, layers: Sequence[range], stage: int) -> Networ
 
 
 def features_between_stages(spec: TrainSpec, plan: Plan, mesh: Mesh) -> Tensor:
-    """What travels from stage to stage, without numbers."""
+    """Return a meta tensor of the shape and type that stages send to each other."""
     tokens = tokens_per_sample(spec.data) // mesh.layout.context
     if spec.parallelism.sequence_parallel:
         tokens //= mesh.layout.tensor
@@ -198,7 +201,7 @@ def features_between_stages(spec: TrainSpec, plan: Plan, mesh: Mesh) -> Tensor:
 
 
 def held_twice(weight: Weight) -> Weight:
-    """A weight of a tied model: its embedding's matrix is on the first and on the last stage."""
+    """Count a tied embedding twice: its matrix is on the first and on the last stage."""
     return weight._replace(copies=2 * weight.copies) if weight.name == TIED else weight
 
 

@@ -17,7 +17,7 @@ from strategies.parallel.attention_block import Sight, kernel_for, merge, wide
 
 
 def zigzag(sequence_length: int, degree: int) -> Tensor:
-    """The positions of each rank's tokens in a sample, (R, T/R); T divisible by 2R, or R = 1."""
+    """Return the positions of each rank's tokens, (R, T/R); T divisible by 2R, or R = 1."""
     positions = torch.arange(sequence_length)
     if degree == 1:
         return positions.unsqueeze(0)
@@ -26,7 +26,7 @@ def zigzag(sequence_length: int, degree: int) -> Tensor:
 
 
 class Part(NamedTuple):
-    """What of one rank's queries meets what of another's keys."""
+    """One block of the attention matrix: a slice of queries x a slice of keys."""
 
     queries: slice
     keys: slice
@@ -34,11 +34,11 @@ class Part(NamedTuple):
 
 
 def part_of(rank: int, origin: int, tokens: int) -> Part:
-    """Which of `tokens` queries of `rank` see which of as many keys of `origin`.
+    """Return the slices of `rank`'s queries and `origin`'s keys, `tokens` each, that interact.
 
-    The keys of an earlier rank: its first chunk is in the past of both of ours, its second in the
-    future. Those of a later one: all in the past of our second chunk, and in the future of our
-    first. What is left out is never computed.
+    Keys of an earlier rank: its first chunk is in the past of both of ours, its second in the
+    future of both. Keys of a later rank: all are in the past of our second chunk and in the future
+    of our first. Pairs outside the block are never computed.
     """
     everything, half = slice(0, tokens), tokens // 2
     if origin == rank:
@@ -50,7 +50,7 @@ def part_of(rank: int, origin: int, tokens: int) -> Part:
 
 @dataclass(frozen=True)
 class Ring:
-    """Ranks that pass blocks on, each to its next."""
+    """Ranks that pass blocks on, each to the next."""
 
     group: dist.ProcessGroup
 
@@ -63,7 +63,7 @@ class Ring:
         return self.group.size()
 
     def pass_on(self, block: Tensor) -> "Passing":
-        """Start to send a block to the next rank, and to receive that of the previous one."""
+        """Start to send a block to the next rank and to receive the previous one's."""
         received = torch.empty_like(block)
         following, previous = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         works = dist.batch_isend_irecv(
@@ -77,14 +77,14 @@ class Ring:
 
 @dataclass(frozen=True)
 class Passing:
-    """A block on its way; what is sent must stay as it is until then."""
+    """Block in transit; the sent tensor must not change until the transfer is complete."""
 
     sent: Tensor
     received: Tensor
     works: Sequence[dist.Work]
 
     def wait(self) -> Tensor:
-        """The previous rank's block."""
+        """Wait for the transfer and return the previous rank's block."""
         for work in self.works:
             work.wait()
         return self.received
@@ -93,7 +93,7 @@ class Passing:
 def ring_attend(
     query: Tensor, key: Tensor, value: Tensor, documents_BRn: Tensor | None, ring: Ring
 ) -> Tensor:
-    """Causal attention of this rank's queries to the keys of all ranks of the ring, (B, H, n, D).
+    """Attend from this rank's queries to the keys of all ranks of the ring, (B, H, n, D), causally.
 
     With the document numbers of all ranks' tokens, attention stays inside each document.
     """
@@ -104,8 +104,10 @@ def ring_attend(
 
 
 class RingAttention(torch.autograd.Function):
-    """Keeps only this rank's own tensors for the backward pass, in which keys and values travel
-    once more, followed by their gradients."""
+    """Autograd function that saves only this rank's own tensors for the backward pass.
+
+    In that pass keys and values travel once more, followed by their gradients.
+    """
 
     @staticmethod
     def forward(
@@ -137,7 +139,7 @@ class RingAttention(torch.autograd.Function):
 def attend_around(
     query: Tensor, key: Tensor, value: Tensor, documents_BRn: Tensor | None, ring: Ring
 ) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp over the keys of all ranks, in the wide type.
+    """Return output and log-sum-exp over the keys of all ranks, in the wide type.
 
     Our own block comes first, and in it every query sees at least itself.
     """
@@ -170,10 +172,10 @@ def gradients_around(
     log_sum: Tensor,
     ring: Ring,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of this rank's queries, and of its keys and values in one tensor, all wide.
+    """Return gradients of this rank's queries, and of its keys and values in one tensor, all wide.
 
-    The gradients of a rank's keys and values follow these around the ring, one step behind, grow
-    on each rank, and come home with the last step.
+    The gradients of a rank's keys and values follow these around the ring, one step behind, grow on
+    each rank, and return with the last step.
     """
     kernel = kernel_for(query, masked=documents_BRn is not None)
     keys_values = torch.stack((key, value))
@@ -209,7 +211,7 @@ def gradients_around(
 
 
 def sight_of(part: Part, rank: int, origin: int, documents_BRn: Tensor | None) -> Sight:
-    """Which keys of a part are seen: earlier ones, of the same document where these count."""
+    """Return the visible keys of a part: earlier ones, with documents only of the same document."""
     if documents_BRn is None:
         return Sight(causal=part.causal)
     own = documents_BRn[:, rank, part.queries]

@@ -1,6 +1,5 @@
-"""Every rank runs the same program on its share: one rank alone, data, tensor and context parallel,
-fully sharded, and any mix of them.
-"""
+"""Layouts in which every rank runs the same program on its share: one rank, data, tensor and
+context parallelism, fully sharded, and any mix of them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -34,23 +33,24 @@ from strategies.watching.phases import Phase, phase
 
 
 class DataParallel(Protocol):
-    """How ranks that see different samples or tokens come to one gradient."""
+    """Reduction that gives ranks with different samples or tokens one gradient."""
 
     @property
     def module(self) -> nn.Module:
-        """What a forward pass must go through."""
+        """Module that a forward pass must go through."""
 
     @property
     def loss_factor(self) -> int:
-        """What a loss is multiplied by, so that the gradient is the ranks' sum."""
+        """Factor of the loss with which the gradient becomes the sum over ranks."""
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        """The context of one micro-batch's two passes; the last of a step sums over ranks."""
+        """Return the context of one micro-batch's two passes; the last of a step sums over
+        ranks."""
 
 
 @dataclass
 class Alone:
-    """No other rank sees other samples."""
+    """Data parallelism of one rank."""
 
     module: nn.Module
     loss_factor: int = 1
@@ -61,18 +61,18 @@ class Alone:
 
 @dataclass
 class Spread:
-    """A model, or a pipeline stage of one, on its ranks and with its first weights."""
+    """Model, or a pipeline stage of one, on its ranks and with its initial weights."""
 
     model: Network
     data_parallel: DataParallel
     around_loss: Callable[[], AbstractContextManager[None]]  # logits may be split over ranks
-    positions: Tensor | None  # which tokens of a sample are this rank's; None: all
+    positions: Tensor | None  # positions of this rank's tokens in a sample; None: all
 
 
 def spread(model: Network, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> Spread:
-    """Spread a designed model over all axes but the pipeline.
+    """Spread a model on the meta device over all axes but the pipeline.
 
-    The order is law: tensor, activation checkpointing, compile, then the data-parallel sharding.
+    The order must be: tensor, activation checkpointing, compile, then the data-parallel sharding.
     """
     layout = mesh.layout
     around_loss: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -109,7 +109,7 @@ def spread(model: Network, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Sour
 
 
 def transform_forward(model: Network, spec: TrainSpec, mesh: Mesh) -> None:
-    """Change how a designed model's forward pass runs on this rank, with no other rank involved."""
+    """Apply the changes of a model's forward pass that involve no other rank."""
     forget_activations(model, spec.activation_checkpointing)
     if spec.compile:
         from strategies.compiling import compile_layers
@@ -127,7 +127,7 @@ def give_first_weights(
     *,
     then: Callable[[nn.Module], None] = lambda layer: None,
 ) -> None:
-    """Give a designed model its storage and numbers, layer by layer; `then` takes each layer."""
+    """Allocate and fill the weights of a meta model, layer by layer; `then` takes each layer."""
     for name, layer in model.layers.items():
         materialise(layer, f"layers.{name}", source, device=mesh.device)
         then(layer)
@@ -141,7 +141,7 @@ def give_first_weights(
 
 
 def weight_bytes(model: Network) -> int:
-    """What this rank holds of a model's weights, trained and frozen, in whatever form."""
+    """Return the bytes of a model's weights on this rank, trained and frozen, in any form."""
     scales = (
         buffer
         for module in model.modules()
@@ -152,7 +152,7 @@ def weight_bytes(model: Network) -> int:
 
 
 class SpmdEngine:
-    """Layouts without a pipeline."""
+    """Engine of layouts without a pipeline."""
 
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         self.mesh, self.in_parts = mesh, spec.tiling.loss_parts > 1
@@ -176,7 +176,7 @@ class SpmdEngine:
         return self.counted_once(sum_of(shares))
 
     def measured(self, batch: Batch, measure: Measure) -> Tensor:
-        """A measure of this rank's tokens of a micro-batch."""
+        """Return a measure of this rank's tokens of a micro-batch."""
         if self.spread.positions is not None:
             batch = batch.at(self.spread.positions)
         module = self.spread.data_parallel.module
@@ -187,7 +187,8 @@ class SpmdEngine:
         return own_part(measure(logits_BTV, batch.labels_BT))
 
     def counted_once(self, share: Tensor) -> Tensor:
-        """Tensor-parallel ranks all know the same loss; the first one's counts."""
+        """Return the share on the first tensor-parallel rank and 0 on the others, which have the
+        same."""
         return share if self.mesh.at.tensor == 0 else torch.zeros_like(share)
 
     def clip(self, max_norm: float, loss_scale: float) -> Tensor:
@@ -228,4 +229,4 @@ class SpmdEngine:
         copy_state(state, self.state())
 
     def close(self) -> None:
-        """The process group belongs to the loop."""
+        """Do nothing: the training loop owns the process group."""

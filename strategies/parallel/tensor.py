@@ -1,5 +1,5 @@
-"""Tensor parallel: every matrix of a layer is split over ranks; so are the embedding, the head and
-the loss, along the vocabulary. Sequence parallel: between matrices, tokens are split too.
+"""Tensor parallelism: every matrix of a layer is split over ranks; so are the embedding, the head
+and the loss, along the vocabulary. Sequence parallelism: between matrices, tokens are split too.
 
 Shoeybi et al., arXiv:1909.08053; Korthikanti et al., arXiv:2205.05198; torch's DTensor moves the
 numbers.
@@ -25,12 +25,12 @@ from strategies.models.network import Network
 
 
 def loss_over_ranks() -> AbstractContextManager[None]:
-    """Where the loss of split logits, and its backward pass, must run."""
+    """Return the context in which the loss of split logits, and its backward pass, must run."""
     return loss_parallel()
 
 
 def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool) -> None:
-    """Split a designed model.
+    """Split a model on the meta device.
 
     Columns first, then rows, so that a pair of matrices costs one reduction each way.
     """
@@ -39,7 +39,7 @@ def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool
     whole, columns = Replicate(), Shard(-1)
     for layer in model.layers.values():
         styles: dict[str, ParallelStyle] = {
-            # The features of all tokens come together once for all matrices that read them.
+            # The features of all tokens are gathered once for all matrices that read them.
             "attention": PrepareModuleInput(
                 input_layouts=(between, None, None), desired_input_layouts=(whole, None, None)
             ),
@@ -76,11 +76,11 @@ def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool
     if here:
         parallelize_module(model, ranks, here)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name in trained)  # torch lets new ones be trained
+        parameter.requires_grad_(name in trained)  # torch makes the new parameters trainable
 
 
 def split_adapter(lora: Lora, ranks: DeviceMesh, *, by_columns: bool) -> None:
-    """Split an adapter as its matrix is: beside columns B, beside rows A, the other one whole."""
+    """Split an adapter like its matrix: B beside columns, A beside rows; the other stays whole."""
     whole = Replicate()
     for name, placement in (
         ("a", whole if by_columns else Shard(1)),

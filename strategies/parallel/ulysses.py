@@ -15,9 +15,9 @@ from torch import Tensor
 def trade_tokens_for_heads(
     query: Tensor, key: Tensor, value: Tensor, group: dist.ProcessGroup
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries (B, H/u, T, D), and the keys and values that they need, in one exchange.
+    """Return queries (B, H/u, T, D), and the keys and values that they need, in one exchange.
 
-    H must be divisible by u. Where the key heads are not, each is sent more than once.
+    H must be divisible by u. If the number of key heads is not, each is sent more than once.
     """
     degree = group.size()
     copies = degree // math.gcd(degree, key.shape[1])
@@ -30,19 +30,19 @@ def trade_tokens_for_heads(
 
 
 def trade_heads_for_tokens(output: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The way back: (B, H/u, T, D) to (B, H, T/u, D)."""
+    """Undo the exchange: (B, H/u, T, D) to (B, H, T/u, D)."""
     by_rank = torch.unflatten(output, 2, (group.size(), -1))
     return trade(by_rank.movedim(2, 0), group).movedim(0, 1).flatten(1, 2)
 
 
 def trade(parts: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Part i goes to rank i; part i of the result came from rank i."""
+    """Send part i to rank i; part i of the result came from rank i."""
     received: Tensor = Trade.apply(parts, group)  # type: ignore[no-untyped-call]
     return received
 
 
 class Trade(torch.autograd.Function):
-    """all-to-all; the gradient takes the same way back."""
+    """All-to-all exchange; its gradient is the reverse exchange."""
 
     @staticmethod
     def forward(ctx: Any, parts: Tensor, group: dist.ProcessGroup) -> Tensor:

@@ -1,9 +1,9 @@
-"""ZeRO (arXiv:1910.02054) by DeepSpeed: ranks that see other samples share out the optimizer's
-state (stage 1), the gradients too (stage 2), the weights too (stage 3).
+"""ZeRO (arXiv:1910.02054) by DeepSpeed: data-parallel ranks shard the optimizer's state (stage 1),
+the gradients too (stage 2), the weights too (stage 3).
 
 DeepSpeed keeps its own copy of the weights, and the optimizer's state, as flat rows of float32
-numbers, one for every kind of weight; a rank owns a part of each. It averages gradients over
-ranks, so losses are multiplied by their number.
+numbers, one for every kind of weight; a rank owns a part of each. It averages gradients over ranks,
+so losses are multiplied by their number.
 """
 
 import os
@@ -36,7 +36,7 @@ from strategies.planning.planner import Plan
 from strategies.spec import Offload, Strategy, TrainSpec
 from strategies.watching.phases import Phase, phase
 
-# DeepSpeed looks for an accelerator when it is imported, and complains where there is none.
+# DeepSpeed looks for an accelerator when it is imported, and complains if there is none.
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.device_count() else "cpu")
 
 import deepspeed
@@ -45,15 +45,15 @@ from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 from deepspeed.runtime.zero.linear import zero3_linear_wrap
 from deepspeed.utils.z3_leaf_module import set_z3_leaf_module
 
-# What DeepSpeed believes it can compile on this machine: nothing. Where it finds a compiler, it
-# builds collectives of its own when a run begins, and waits for ever for a build that was killed.
+# Tell DeepSpeed that it can compile nothing on this machine. If it finds a compiler, it builds
+# collectives of its own when a run begins, and waits forever for a build that was killed.
 deepspeed.ops.__compatible_ops__ = {}
 
-# It imports its Muon optimizer to learn that another one is in use, and Muon's kernels would bring
-# in torch's compiler: seconds at the start of every run.
+# DeepSpeed imports its Muon optimizer only to see that another one is in use, and Muon's kernels
+# would import torch's compiler: seconds at the start of every run.
 deepspeed.runtime.compiler.compile = lambda: lambda function: function
 
-# It calls collectives by names that torch is about to drop.
+# DeepSpeed calls collectives by names that torch is about to drop.
 warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
 
 STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
@@ -62,17 +62,17 @@ NORM_ROW = 1024  # numbers whose squares are added up in float32; the sums then 
 
 
 class Part(NamedTuple):
-    """Where this rank keeps what it owns of a weight."""
+    """Location of this rank's part of a weight."""
 
     name: str
     shape: torch.Size
     start: int  # of the part, in the flattened weight
-    row: Tensor  # the flat row of numbers that it lies in
-    at: int  # its place there
+    row: Tensor  # the flat row of numbers that contains it
+    at: int  # its offset there
     length: int
 
     def of(self, row: Tensor) -> Fragment:
-        """The same part of a row like `row`."""
+        """Return the same part of a row like `row`."""
         numbers = row.detach()[self.at : self.at + self.length]
         return Fragment(numbers, start=self.start, shape=self.shape)
 
@@ -112,7 +112,7 @@ class ZeroEngine:
             self.zero.unscale_and_clip_grads = self.clip_row
 
     def rows(self) -> list[nn.Parameter]:
-        """What the optimizer updates on this rank: its part of every flat row of weights."""
+        """Return the rows that the optimizer updates on this rank: its part of every flat row."""
         rows: list[nn.Parameter] = (
             self.zero.fp32_partitioned_groups_flat
             if self.stage == 3
@@ -121,12 +121,13 @@ class ZeroEngine:
         return rows
 
     def is_swapped(self, i: int) -> bool:
-        """Whether row i lies in files between its uses."""
+        """Return True if row i is in files between its uses."""
         return self.swap_folder is not None and self.zero._swappable_optimizer_subgroup(i)
 
     @contextmanager
     def at_hand(self, i: int, *, write: bool = False) -> Iterator[None]:
-        """While row i and its averages are in memory; to be written back to their files or not."""
+        """Keep row i and its averages in memory; with `write` write them back to their files
+        after."""
         if not self.is_swapped(i):
             yield
             return
@@ -138,7 +139,7 @@ class ZeroEngine:
             self.zero._release_swap_buffers(i)
 
     def kept(self, i: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Row i and what the optimizer keeps of it, by name: in memory, or files mapped into it."""
+        """Return row i and its optimizer state by name, in memory or as files mapped into it."""
         row: Any = self.rows()[i]
         state: dict[str, Tensor] = self.optimizer.state[row]
         if not self.is_swapped(i):
@@ -150,12 +151,13 @@ class ZeroEngine:
             )
             for each in swapped.tensors
         }
-        # DeepSpeed's names; a count of steps has no file.
+        # DeepSpeed's names; the step count has no file.
         averages = {name: mapped.get(f"{name}-{row.ds_id}", value) for name, value in state.items()}
         return mapped[row.ds_id], averages
 
     def own_parts(self, model: Network, designed: dict[str, nn.Parameter]) -> Iterator[Part]:
-        """Where this rank keeps its part of each weight; weights of other ranks are left out."""
+        """Yield the location of this rank's part of each weight; weights without one are left
+        out."""
         rows = self.rows()
         for name, weight in model.named_weights():
             shape: Any = designed[name].shape
@@ -199,22 +201,25 @@ class ZeroEngine:
         return norm
 
     def clip_row(self, i: int, norm: Tensor) -> None:
-        """In the place of DeepSpeed's own clipping, once row i's gradient is back from its files:
-        what was clipped in memory is not what was written."""
+        """Clip row i's gradient after it is read back from its files, instead of DeepSpeed's
+        clipping.
+
+        The gradient clipped in memory is not the one that was written to the files.
+        """
         if self.is_swapped(i):
             row_gradient = self.rows()[i].grad
             assert row_gradient is not None
             row_gradient.mul_(self.clipped_by)
 
     def own_gradients(self) -> list[list[Tensor]]:
-        """The gradient of each of this rank's rows, in pieces; summed over ranks."""
+        """Return the gradient of each of this rank's rows, in pieces, summed over ranks."""
         if not self.offloads:
             return [self.zero.averaged_gradients.get(i) or [] for i in range(len(self.rows()))]
         get_accelerator().synchronize()  # it is copied to the host beside the backward pass
         return [self.offloaded_gradient(i, row) for i, row in enumerate(self.rows())]
 
     def offloaded_gradient(self, i: int, row: nn.Parameter) -> list[Tensor]:
-        """Of row i; of one in files, what was copied there."""
+        """Return the gradient of flat row i; for swapped rows, the host copy."""
         if self.is_swapped(i):
             by_weight = self.zero._DeepSpeedZeroOptimizer_Stage3__param_id_to_grad_partition
             return [by_weight[weight.ds_id] for weight in self.zero.fp16_groups[i]]
@@ -225,7 +230,7 @@ class ZeroEngine:
         self.deepspeed.step()
 
     def skip(self) -> None:
-        # DeepSpeed passes over a step whose gradient's norm is not finite, as it measures it.
+        # DeepSpeed skips a step if the gradient norm that it computes itself is not finite.
         for gradient in (part for row in self.own_gradients() for part in row):
             gradient.fill_(torch.nan)
         if self.offloads:
@@ -292,14 +297,17 @@ class ZeroEngine:
             self.zero.persistent_parameters[0].all_gather(self.zero.persistent_parameters)
 
     def close(self) -> None:
-        """Swap files go; the process group belongs to the loop."""
+        """Delete the swap files; the training loop owns the process group."""
         if self.swap_folder is not None:
             shutil.rmtree(self.swap_folder, ignore_errors=True)
 
 
 def make_swap_folder(spec: TrainSpec, plan: Plan) -> Path | None:
-    """A folder for this rank's swap files in the working directory, which is the run's own under
-    both launchers; None where nothing is offloaded to nvme. NotEquipped."""
+    """Create a folder for this rank's swap files; None if nothing is offloaded to nvme.
+
+    It is in the working directory, which is the run's own under both launchers. Raises NotEquipped
+    if the node cannot swap.
+    """
     fields = ("offload_optimizer", "offload_parameters")
     swapped = [f for f in fields if getattr(spec.parallelism, f) is Offload.NVME]
     if not swapped:
@@ -318,7 +326,7 @@ def make_swap_folder(spec: TrainSpec, plan: Plan) -> Path | None:
 
 
 def meet_deepspeed(mesh: Mesh) -> None:
-    """Point DeepSpeed at this rank's device, and give a rank alone the group that it insists on."""
+    """Point DeepSpeed at this rank's device; give a single rank the process group it insists on."""
     if mesh.device.type == "cpu" and get_accelerator().device_name() != "cpu":
         set_accelerator(CPU_Accelerator())
     if not dist.is_initialized():
@@ -328,7 +336,7 @@ def meet_deepspeed(mesh: Mesh) -> None:
 
 
 def deepspeed_config(spec: TrainSpec, plan: Plan, swap_folder: Path | None) -> dict[str, Any]:
-    """DeepSpeed's settings, under its names."""
+    """Return DeepSpeed's settings, under its names."""
     asked, stage = spec.parallelism, STAGES[plan.strategy]
     layer = plan.parameters // spec.model.layers
     zero: dict[str, Any] = {
@@ -343,7 +351,7 @@ def deepspeed_config(spec: TrainSpec, plan: Plan, swap_folder: Path | None) -> d
             "stage3_max_live_parameters": 2 * layer,
             "stage3_max_reuse_distance": layer,
             "stage3_param_persistence_threshold": 2 * spec.model.width,
-            "memory_efficient_linear": False,  # it would change torch's own function, for good
+            "memory_efficient_linear": False,  # it would replace torch's own function for good
         }
     for field, device in (
         ("offload_optimizer", asked.offload_optimizer),
@@ -363,7 +371,8 @@ def deepspeed_config(spec: TrainSpec, plan: Plan, swap_folder: Path | None) -> d
             "buffer_size": swapping.largest_part(spec, shards),
             "max_in_cpu": 0,
         }
-        # It would read ahead twice what is used twice, tied embeddings, and fail (DeepSpeed 0.19).
+        # Prefetching would read tied embeddings, which are used twice, twice, and fail (DeepSpeed
+        # 0.19).
         zero["stage3_prefetch_bucket_size"] = 0
     return {
         "train_micro_batch_size_per_gpu": plan.micro_batch_size,
@@ -377,7 +386,7 @@ def deepspeed_config(spec: TrainSpec, plan: Plan, swap_folder: Path | None) -> d
 
 
 class Splitter:
-    """Cuts layers' weights over the ranks, as stage 3 has them."""
+    """Callable that cuts layers' weights over the ranks, as in stage 3."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
@@ -391,7 +400,7 @@ class Splitter:
 
 
 def save_weights_whole(model: nn.Module) -> None:
-    """Let linear layers save their weight for the backward pass as DeepSpeed knows it.
+    """Make linear layers save for the backward pass the weight object that DeepSpeed knows.
 
     torch saves a transposed view, which would keep a gathered weight alive until then.
     """
@@ -408,8 +417,10 @@ def linear(module: nn.Linear, x: Tensor) -> Tensor:
 def adopt(
     optimizer: Optimizer, designed: dict[str, nn.Parameter], model: Network
 ) -> dict[str, bool]:
-    """Put the model's weights in the place of the designed ones; which state the optimizer keeps
-    of a weight, and whether it has the weight's size."""
+    """Replace the optimizer's meta weights by the model's.
+
+    Returns the names of the state per weight, with True for those of the weight's size.
+    """
     weights = {id(designed[name]): weight for name, weight in model.named_weights()}
     stand_in = next(iter(designed.values()))
     kept = {name: value.ndim > 0 for name, value in optimizer.state[stand_in].items()}
@@ -420,7 +431,7 @@ def adopt(
 
 
 def even_rows(gradients: Sequence[Tensor]) -> Iterator[Tensor]:
-    """All their numbers, in rows short enough to be summed in float32."""
+    """Yield all numbers in rows short enough to be summed in float32."""
     for gradient in gradients:
         numbers = gradient.flatten()
         whole = len(numbers) // NORM_ROW * NORM_ROW
