@@ -122,7 +122,7 @@ def whole_norms(
 ) -> tuple[Tensor, Tensor]:
     """Return norms of two sets of whole tensors, (N,) and float64, from this rank's parts.
 
-    The layout of the parameters, which all are spread over the same ranks, tells who holds the
+    The layout of the parameters, which all lie on the same ranks, tells which of them hold the
     rest. Ranks add up their squares, each divided by the number of ranks that hold the same
     numbers.
     """

@@ -1,1 +1,1 @@
-"""What a run costs and whether it fits, before it starts. Pure, torch-free."""
+"""Plan of a run before it starts: its costs and whether it fits. Pure, torch-free."""

@@ -1,8 +1,9 @@
-"""How near plans were to what runs then needed, and what a site learns from it. Pure, torch-free.
+"""Accuracy of plans, from runs whose memory was measured, and the factors a site derives from it.
 
-A plan's exact terms follow from the code; its estimated ones come from formulas. What runs of a
-kind have needed beyond the exact ones, against what was estimated, is the factor by which the next
-plan of that kind is larger. It is never below 1: the shipped formulas are the floor.
+A plan's exact terms follow from the code; its estimated ones come from formulas. For each kind of
+run, the memory that runs needed beyond the exact terms, divided by the estimate, is the factor by
+which the next plan of that kind is larger. It is never below 1: the shipped formulas are the floor.
+Pure, torch-free.
 """
 
 from collections import defaultdict
@@ -16,12 +17,12 @@ from strategies.planning.memory import PROCESS
 from strategies.planning.planner import KindOfRun, Learned, Plan
 from strategies.spec import ModelName, Strategy
 
-FEWEST_RUNS = 5  # before a site believes what it has measured
-MOST = 2.0  # what is further off than this is a mistake to be found, not a factor
+FEWEST_RUNS = 5  # measured before a factor is used
+MOST = 2.0  # a larger factor would be a mistake to be found, not a correction
 
 
 class Weighed(NamedTuple):
-    """A run's fullest rank, in GiB, without Python and its libraries."""
+    """Measured run: its fullest rank, in GiB, without Python and its libraries."""
 
     kind: KindOfRun
     exact: float
@@ -30,12 +31,12 @@ class Weighed(NamedTuple):
 
     @property
     def error(self) -> float:
-        """How much more was planned than needed, as a share of what was needed."""
+        """Planned memory over measured memory, less 1."""
         return (self.exact + self.estimated) / self.measured - 1
 
 
 class AccuracyRow(BaseModel):
-    """How near the plans of one kind of run were."""
+    """Accuracy of the plans of one kind of run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
@@ -48,13 +49,13 @@ class AccuracyRow(BaseModel):
     error_least: float
     error_most: float
     factor: float
-    """By which new plans' estimated terms are multiplied here."""
+    """Factor of the estimated terms in new plans here."""
 
 
 def weighed(plan: Plan, model: ModelName, peak_gib: list[float]) -> Weighed | None:
-    """What a run's plan said of its fullest rank and what that was; None where none was weighed.
+    """Return planned and measured memory of a run's fullest rank; None if it was not measured.
 
-    A plan's terms of a site that had learnt already are taken back to the shipped ones.
+    Estimates that a learned factor had already enlarged are divided by it again.
     """
     if not peak_gib:
         return None
@@ -68,7 +69,7 @@ def weighed(plan: Plan, model: ModelName, peak_gib: list[float]) -> Weighed | No
 
 
 def table(runs: Iterable[Weighed]) -> list[AccuracyRow]:
-    """One row for each kind of run."""
+    """Return one row for each kind of run."""
     by_kind: dict[KindOfRun, list[Weighed]] = defaultdict(list)
     for run in runs:
         by_kind[run.kind].append(run)
@@ -86,7 +87,7 @@ def table(runs: Iterable[Weighed]) -> list[AccuracyRow]:
 
 
 def factor(runs: list[Weighed]) -> float:
-    """What estimated terms of this kind of run are multiplied by, to two decimals; 1 to MOST."""
+    """Return the factor of the estimated terms of this kind of run, to two decimals; 1 to MOST."""
     needed = [(run.measured - run.exact) / run.estimated for run in runs if run.estimated > 0]
     if len(needed) < FEWEST_RUNS:
         return 1.0
@@ -94,7 +95,7 @@ def factor(runs: list[Weighed]) -> float:
 
 
 def learned(rows: Iterable[AccuracyRow]) -> Learned:
-    """The factors above 1."""
+    """Return the factors above 1."""
     return {
         KindOfRun(row.device, row.model, row.strategy): row.factor
         for row in rows

@@ -1,6 +1,7 @@
-"""What a rank keeps of its samples until its backward pass is through with them. Pure, torch-free.
+"""Memory of activations: tensors that a rank keeps until its backward pass has used them.
 
-Derived from what autograd saves, and checked against the allocator's own count.
+Derived from the tensors that autograd saves, and checked against the allocator's own count. Pure,
+torch-free.
 """
 
 from typing import NamedTuple
@@ -22,14 +23,15 @@ FLOAT32 = 4
 
 
 class Kept(NamedTuple):
-    """Bytes that one layer keeps per token, or per image, by what tensor-parallel ranks share."""
+    """Bytes that one layer keeps per token, or per image, by how tensor-parallel ranks share
+    them."""
 
     residual: float
-    """Between matrices: whole on every rank; sequence parallel shares it out."""
+    """Features between matrices: whole on every rank; split by sequence parallelism."""
     read: float
-    """What a pair of matrices reads: whole on every rank."""
+    """Input of a pair of matrices: whole on every rank."""
     inner: float
-    """Inside a pair of matrices: always shared out."""
+    """Features inside a pair of matrices: always split over the ranks."""
 
     @property
     def total(self) -> float:
@@ -37,8 +39,11 @@ class Kept(NamedTuple):
 
 
 def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> Kept:
-    """Attention scores are not stored. What lies between layers is as wide as the weights; what a
-    matrix product reads or gives, as narrow as it is computed in."""
+    """Return the bytes kept by one layer; attention scores are not stored.
+
+    Features between layers have the type of the weights, those that a matrix product reads or gives
+    have the type of the computation.
+    """
     wide, narrow = BYTES_PER_WEIGHT[spec.precision], BYTES_PER_FEATURE[spec.precision]
     if spec.model.name.reads_images:
         numbers = image_shapes.kept_numbers(spec.model, spec.data, how) / spec.model.layers
@@ -50,12 +55,12 @@ def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> Kept:
     if how is ActivationCheckpointing.FULL:  # the layer's input
         return Kept(width * wide, 0, 0)
     if how is ActivationCheckpointing.SELECTIVE:
-        # Also what its products give: output, down; query, attention; key, value; gate, up.
+        # Also the results of its products: output, down; query, attention; key, value; gate, up.
         first = 2 * inner if gated else inner
         products = (2 * width + keys_values + first) * narrow
         return Kept(width * wide + 2 * width * narrow, 0, products)
     residual = 2 * width * wide
-    if gated:  # torch composes RMSNorm of operations that each keep something, in float32 at least
+    if gated:  # torch's RMSNorm is several operations that each keep a tensor, in float32 or wider
         residual += 2 * width * max(wide, FLOAT32)
         residual += 2 * width * FLOAT32 if wide < FLOAT32 else 0
     read = 2 * width * narrow  # both norms' outputs
@@ -67,21 +72,22 @@ def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> Kept:
 
 
 def layer_bytes(asked: Asked, how: ActivationCheckpointing) -> float:
-    """What one layer keeps of one micro-batch on one rank."""
+    """Return the bytes that one layer keeps of one micro-batch on one rank."""
     kept, tensor = kept_by_layer(asked.spec, how), asked.layout.tensor
     between = tensor if asked.spec.parallelism.sequence_parallel else 1
     return tokens(asked) * (kept.residual / between + kept.read + kept.inner / tensor)
 
 
 def tokens(asked: Asked) -> int:
-    """Those of one micro-batch that a rank works on."""
+    """Return the number of tokens of one micro-batch that a rank works on."""
     return asked.micro_batch_size * tokens_per_sample(asked.spec.data) // asked.layout.context
 
 
 def activation_bytes(asked: Asked, layers: float, in_flight: float) -> float:
-    """What `layers` layers keep of `in_flight` micro-batches, and what passes through one of them.
+    """Return the bytes that `layers` layers keep of `in_flight` micro-batches, plus those in
+    transit.
 
-    A layer that is computed again has all of its own for a moment.
+    A layer that is recomputed holds all of its own activations for a moment.
     """
     how = asked.spec.activation_checkpointing
     kept = layer_bytes(asked, how)
@@ -91,7 +97,10 @@ def activation_bytes(asked: Asked, layers: float, in_flight: float) -> float:
 
 
 def logit_bytes(asked: Asked) -> float:
-    """Logits, log-probabilities and gradient; the loss is computed in float32 at least."""
+    """Return the bytes of logits, log-probabilities and gradient.
+
+    The loss is computed in float32 at least.
+    """
     spec = asked.spec
     is_text = not spec.model.name.reads_images
     choices = vocabulary_size(spec.data) if is_text else image_shapes.num_classes(spec.data)
@@ -102,10 +111,10 @@ def logit_bytes(asked: Asked) -> float:
 
 
 def exchange_bytes(asked: Asked) -> float:
-    """What context parallelism holds to send and to receive.
+    """Return the bytes that context parallelism holds to send and to receive.
 
-    Round a ring, keys and values of its own and of a neighbour, their gradients in float32, and the
-    merged output; to trade heads, query, key, value and output before and after.
+    In a ring: keys and values of this rank and of a neighbour, their gradients in float32, and the
+    merged output. To trade heads: query, key, value and output before and after.
     """
     if asked.layout.context == 1:
         return 0
@@ -121,8 +130,11 @@ def exchange_bytes(asked: Asked) -> float:
 
 
 def handed_over_bytes(asked: Asked) -> float:
-    """What a pipeline's rank keeps ready to receive: features, and their gradients, of every
-    micro-batch that is under way at a time, at each of its stages."""
+    """Return the bytes of a pipeline rank's receive buffers.
+
+    They hold features, and their gradients, of every micro-batch in progress at a time, for each of
+    the rank's stages.
+    """
     if asked.layout.pipeline == 1:
         return 0
     parallelism = asked.spec.parallelism
@@ -132,14 +144,14 @@ def handed_over_bytes(asked: Asked) -> float:
 
 
 def bytes_between_stages(asked: Asked) -> int:
-    """What a rank gives to the next stage of one micro-batch, and gets back as gradients."""
+    """Return the bytes of one micro-batch that a rank sends to the next stage, or gets back."""
     spec = asked.spec
     features = tokens(asked) * spec.model.width * BYTES_PER_WEIGHT[spec.precision]
     return features // asked.layout.tensor if spec.parallelism.sequence_parallel else features
 
 
 def micro_batches_kept(asked: Asked, place: int) -> float:
-    """How many micro-batches' activations one rank of a pipeline keeps at once.
+    """Return how many micro-batches' activations one rank of a pipeline keeps at once.
 
     Interleaving: Narayanan et al., arXiv:2104.04473, section 2.2, as torch runs it.
     """

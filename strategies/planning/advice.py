@@ -1,7 +1,8 @@
-"""What would make a job fit that does not: legal changes, each with its own numbers.
+"""Advice for a job that does not fit: legal changes that make it fit, each with its own numbers.
 
-`DECISIONS` is the table, in the order in which it is read: what keeps the training as it is and
-costs little, then what other ranks take over, last what trains something else. Pure, torch-free.
+`DECISIONS` is the table, in the order in which it is read: first changes that keep the training as
+it is and cost little, then those that use other ranks or the host, last those that change the
+trained model. Pure, torch-free.
 """
 
 import math
@@ -28,12 +29,12 @@ Fields = dict[str, Any]  # dotted field -> value
 RANKS = "resources.ranks_per_node"
 MICRO, ACCUMULATION = "training.micro_batch_size", "training.gradient_accumulation_steps"
 MOST_LOSS_PARTS = 64
-MOST_TOGETHER = 4  # changes that are advised at once
-PAIRED = 6  # changes of which every pair is tried
+MOST_TOGETHER = 4  # changes in one piece of advice
+PAIRED = 6  # changes among which every pair is tried
 
 
 class Advice(BaseModel):
-    """One change, or several together, and what the plan would then be."""
+    """One change, or several together, and the plan of the changed job."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,15 +45,16 @@ class Advice(BaseModel):
     fits: bool
     needed_gib: float
     slow_down: float | None
-    """Expected step time over that of the job as it is; None: the hardware's speed is not known."""
+    """Expected step time over that of the unchanged job; None: the hardware's speed is not
+    known."""
     result_class: str
     changes_training: bool
-    """Whether something else is trained: other weights, or another number format of them."""
+    """True if the trained model changes: other weights, or another number format of them."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One line of the table; its candidates are tried from the mildest on."""
+    """One line of the table; its candidates are tried in order, the mildest first."""
 
     title: str
     costs: str
@@ -62,7 +64,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What planning a changed job came to."""
+    """Result of planning a changed job."""
 
     legal: bool
     fits: bool
@@ -83,7 +85,7 @@ def smaller_micro_batches(asked: Asked) -> Iterator[Fields]:
 
 
 def smallest_factor(number: int) -> int:
-    """Above 1."""
+    """Return the smallest factor above 1."""
     return next((f for f in range(2, math.isqrt(number) + 1) if number % f == 0), number)
 
 
@@ -211,7 +213,7 @@ DECISIONS = (
     ),
     Decision(
         "computing in bfloat16",
-        "nothing; it is faster where the GPU has units for it. The curve stays in a band",
+        "nothing; it is faster if the GPU has units for it. The curve stays in a band",
         half_precision,
     ),
     Decision(
@@ -231,17 +233,17 @@ DECISIONS = (
         matrix_by_matrix,
     ),
     Decision(
-        "the optimizer's state shared out (ZeRO 1, 2)",
+        "the optimizer's state sharded (ZeRO 1, 2)",
         "half as much again is sent",
         sharded_optimizer,
     ),
     Decision(
-        "weights, gradients and optimizer shared out (FSDP)",
-        "1.5 times what data parallelism sends, hidden behind computing where links are fast",
+        "weights, gradients and optimizer sharded (FSDP)",
+        "1.5 times the traffic of data parallelism, hidden behind computing if links are fast",
         sharded,
     ),
     Decision(
-        "shared out inside each node, replicated across (HSDP)",
+        "sharded inside each node, replicated across (HSDP)",
         "as FSDP inside a node, as data parallelism across",
         sharded_inside_nodes,
     ),
@@ -259,7 +261,7 @@ DECISIONS = (
         split_samples,
     ),
     Decision(
-        "more GPUs of the node, shared out (FSDP)",
+        "more GPUs of the node, sharded (FSDP)",
         "GPU-hours; each step gets shorter",
         more_ranks,
     ),
@@ -275,12 +277,12 @@ DECISIONS = (
     ),
     Decision(
         "weights and the optimizer's state in files on the node's disk (ZeRO 3, nvme)",
-        "all of it is read and written in every step; for where the host's memory is too small",
+        "all of it is read and written in every step; for hosts with too little memory",
         offloaded_to_files,
     ),
     Decision(
         "small matrices trained beside frozen ones (LoRA; QLoRA in 4 bits)",
-        "less arithmetic; what is learned is of low rank",
+        "less arithmetic; the learned change is of low rank",
         adapters,
         changes_training=True,
     ),
@@ -292,7 +294,7 @@ DECISIONS = (
     ),
     Decision(
         "the frozen matrices in 4 bits (QLoRA)",
-        "they are opened for every product, and off by a tenth",
+        "they are dequantised for every product, and off by a tenth",
         quantised_base,
         changes_training=True,
     ),
@@ -306,10 +308,11 @@ DECISIONS = (
 
 
 def advise(asked: Asked, try_out: Try, *, needed_gib: float, step_s: float | None) -> list[Advice]:
-    """Every decision that is legal here and saves memory, with its mildest candidate that fits,
-    else the one that needs least; and where no single one fits, a few together that do.
+    """Return every decision that is legal here and saves memory, and combinations if none fits
+    alone.
 
-    `needed_gib` and `step_s` are those of the job as it is.
+    Each comes with its mildest candidate that fits, else the one that needs least. `needed_gib` and
+    `step_s` are those of the unchanged job.
     """
     found = [
         advice
@@ -322,7 +325,8 @@ def advise(asked: Asked, try_out: Try, *, needed_gib: float, step_s: float | Non
 
 
 def decide(decision: Decision, asked: Asked, try_out: Try, step_s: float | None) -> Advice | None:
-    """The mildest candidate that fits, else the one that needs least; None where none is legal."""
+    """Return the mildest candidate that fits, else the one that needs least; None if none is
+    legal."""
     best = None
     for candidate in decision.candidates(asked):
         change, outcome = tried(asked, candidate, try_out)
@@ -346,10 +350,11 @@ def decide(decision: Decision, asked: Asked, try_out: Try, step_s: float | None)
 def together(
     single: list[Advice], asked: Asked, try_out: Try, step_s: float | None
 ) -> Iterator[Advice]:
-    """A few changes that fit together; nothing where none do.
+    """Yield a combination of a few changes that fits; nothing if none does.
 
-    Of pairs of those that save most, the fastest; else one after the other, what saves most beside
-    those taken. What changes the training comes in only where nothing else helps.
+    Tried first are pairs of the changes that save most; the fastest that fits is taken. Then
+    changes are added one by one, each time the one that saves most beside those taken. Changes of
+    the trained model are included only if nothing else helps.
     """
     kept = [advice for advice in single if not advice.changes_training]
     for among in (kept, single):
@@ -373,7 +378,8 @@ def together(
 def tried_together(
     sets: Iterable[tuple[Advice, ...]], asked: Asked, try_out: Try, step_s: float | None
 ) -> list[Advice]:
-    """Every set of changes that do not overlap and are legal together, as one."""
+    """Return every set of changes that do not overlap and are legal together, each as one
+    advice."""
     apart = (changes for changes in sets if not overlap(changes))
     return [one for changes in apart if (one := joined(changes, asked, try_out, step_s))]
 
@@ -381,8 +387,10 @@ def tried_together(
 def joined(
     changes: Sequence[Advice], asked: Asked, try_out: Try, step_s: float | None
 ) -> Advice | None:
-    """Several changes as one, in the smallest of their micro-batches; None where they are not
-    legal together."""
+    """Return several changes as one, with the smallest of their micro-batches.
+
+    None if they are not legal together.
+    """
     merged: Fields = {}
     for advice in changes:
         merged |= advice.change
@@ -405,8 +413,11 @@ def joined(
 
 
 def tried(asked: Asked, fields: Fields, try_out: Try) -> tuple[Fields, Outcome]:
-    """A change, and what it comes to. Where fewer ranks see other samples, each sees more of them;
-    it still takes no more at a time than before."""
+    """Return a change and its outcome.
+
+    With fewer data-parallel ranks each gets more samples; the change then also keeps the
+    micro-batch no larger than before.
+    """
     ranks = fields.get(RANKS, asked.ranks_per_node)
     outcome = try_out(changed(asked.spec, fields), ranks)
     if outcome.micro_batch_size > asked.micro_batch_size:
@@ -416,13 +427,13 @@ def tried(asked: Asked, fields: Fields, try_out: Try) -> tuple[Fields, Outcome]:
 
 
 def overlap(changes: Sequence[Advice]) -> bool:
-    """Whether two of them set the same field, other than how a batch is cut."""
+    """Return True if two changes set the same field, apart from the cut into micro-batches."""
     fields = [f for advice in changes for f in advice.change if f not in (MICRO, ACCUMULATION)]
     return len(fields) != len(set(fields))
 
 
 def in_parts(size: int) -> Fields:
-    """Micro-batches of a size, as many as the batch then has."""
+    """Return the change to micro-batches of a size, as many as the batch then has."""
     return {MICRO: size, ACCUMULATION: None}
 
 
@@ -431,12 +442,12 @@ def ratio(new: float | None, old: float | None) -> float | None:
 
 
 def instead(strategy: Strategy, **options: Any) -> Fields:
-    """Another strategy, with the whole part of the spec that says how."""
+    """Return the change to another strategy, with the whole `parallelism` part of the spec."""
     return {"parallelism": {"strategy": strategy.value, **options}}
 
 
 def changed(spec: TrainSpec, fields: Fields) -> TrainSpec:
-    """The spec with other values."""
+    """Return the spec with other values."""
     body = spec.model_dump()
     for dotted, value in fields.items():
         part, _, name = dotted.partition(".")

@@ -1,7 +1,8 @@
-"""What a run costs: arithmetic, what ranks send, and the time that both take on known hardware.
+"""Cost of a run: arithmetic, traffic between ranks, and the time of both on known hardware.
 
-Pure, torch-free. What is not known stays unknown: no time is told for a GPU that gpus.py does not
-list, for ranks on several nodes, whose network nobody has measured, or where the host updates.
+Unknown values stay unknown: there is no time for a GPU that gpus.py does not list, for ranks on
+several nodes, whose network nobody has measured, or if the host updates the weights. Pure,
+torch-free.
 """
 
 from pydantic import BaseModel, ConfigDict
@@ -16,38 +17,38 @@ from strategies.spec import ActivationCheckpointing, Offload, Precision
 
 CONVENTION = "6 per matrix weight and token, 12 x layers x width x tokens for attention (PaLM)"
 CONVENTION_FOR_IMAGES = "6 per multiplication of an image's forward pass; tokens are images"
-# Passes that are run again, as a share of a forward and a backward pass, which are a third and two.
+# Recomputed passes as a share of a forward pass (one third) plus a backward pass (two thirds).
 RECOMPUTED = {
     ActivationCheckpointing.NONE: 0.0,
     ActivationCheckpointing.SELECTIVE: 0.03,
     ActivationCheckpointing.FULL: 1 / 3,
 }
-# The share of a GPU's dense peak that training reaches: lowest, usual, highest. In 16 bits, of
+# The share of a GPU's dense peak that training reaches: lowest, usual, highest. In 16 bits, from
 # published runs from 1B to 462B parameters on A100 and H100 (llm-foundry 41 to 46 %, torchtitan 34
-# to 39 %, Megatron-core 41 to 48 %); small models lie far below, which the lowest is for. Products
-# in float32 are slower, so that less of the rest shows.
+# to 39 %, Megatron-core 41 to 48 %); the lowest is for small models, which are far below. Products
+# in float32 are slower, so that the rest weighs less.
 REACHED = {16: (0.15, 0.40, 0.55), 32: (0.30, 0.60, 0.85)}
-REACHED_LINK = 0.7  # of a link's data sheet, in large messages
+REACHED_LINK = 0.7  # share of the data sheet's bandwidth that large messages reach
 
 
 class StepTime(BaseModel):
-    """How long one optimizer step takes."""
+    """Duration of one optimizer step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     expected_s: float
     low_s: float
-    """At the highest share of the peak, with all traffic hidden that can be."""
+    """Duration at the highest share of the peak, with all traffic hidden that can be."""
     high_s: float
-    """At the lowest, with nothing hidden."""
+    """Duration at the lowest share of the peak, with no traffic hidden."""
     compute_s: float
     traffic_s: float
-    """All of it; what computing hides is not subtracted."""
+    """Duration of all traffic; the part hidden behind computing is not subtracted."""
     basis: str
 
 
 class Cost(BaseModel):
-    """What a run costs."""
+    """Cost of a run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,7 +57,7 @@ class Cost(BaseModel):
     convention: str = CONVENTION
     traffic: list[Traffic]
     bubble: float
-    """The share of a step in which a pipeline's rank waits, from 0 to 1."""
+    """Share of a step in which a pipeline's rank waits, from 0 to 1."""
     step_time: StepTime | None
     """None: the hardware's speed is not known."""
     tokens_per_s: float | None
@@ -65,7 +66,7 @@ class Cost(BaseModel):
 
 
 def cost(asked: Asked) -> Cost:
-    """The cost of what was asked for; where its batch does not divide, of the nearest below."""
+    """Return the cost of a request; if its batch does not divide, that of the nearest below."""
     spec = asked.spec
     step_time = time_of_step(asked)
     total_s = None if step_time is None else step_time.expected_s * spec.training.steps
@@ -95,9 +96,12 @@ def bubble_of(asked: Asked) -> float:
 
 
 def time_of_step(asked: Asked) -> StepTime | None:
-    """Arithmetic at a share of the peak, stretched by the bubble, and the traffic that it does not
-    hide; None where the GPU or its links are not known, and of image models, whose share of the
-    peak nobody has told."""
+    """Return the duration of a step; None if the GPU or its links are not known.
+
+    It is the arithmetic at a share of the peak, stretched by the bubble, and the traffic that the
+    arithmetic does not hide. None also for image models, for which no share of the peak has been
+    published.
+    """
     spec, model = asked.spec, asked.hardware.model
     gpu, peak = known_gpu(model), peak_tflops(model, spec.precision)
     sent = traffic(asked)
@@ -108,7 +112,7 @@ def time_of_step(asked: Asked) -> StepTime | None:
     if sent and gpu.link_gb_per_s is None:
         return None
     if asked.spec.parallelism.offload_optimizer is not Offload.NONE:
-        return None  # how fast the host updates, and its bus, nobody has said
+        return None  # the speed of the host's update and bus is not known
     work = flops_per_step(spec) / max(1, asked.world_size)
     work *= 1 + RECOMPUTED[spec.activation_checkpointing]
     wide = spec.precision is Precision.FLOAT32 or gpu.bfloat16 is None

@@ -3,7 +3,7 @@
 The convention is PaLM's (arXiv:2204.02311, appendix B): six per matrix weight and token (two
 forward, four backward) and 12 x layers x width x tokens for attention, without a discount for
 causality and without counting recomputation. A frozen weight counts four: it has no gradient. A
-convolution's weight counts at every place. Model FLOPs utilisation divides by the peak of dense
+convolution's weight counts at every position. Model FLOPs utilisation divides by the peak of dense
 matrix products.
 """
 
@@ -19,12 +19,12 @@ from strategies.shapes import (
 from strategies.spec import AdapterSpec, ModelName, ModelSpec, TrainSpec
 
 FLOPS_PER_WEIGHT = 6
-FLOPS_PER_FROZEN_WEIGHT = 4  # it has no gradient of its own
+FLOPS_PER_FROZEN_WEIGHT = 4  # a frozen weight has no gradient of its own
 FLOPS_PER_ATTENTION = 12
 
 
 def matrix_weights(model: ModelSpec, *, vocabulary: int) -> int:
-    """The numbers that each token is multiplied by: all matrices but the embedding, a look-up."""
+    """Return how many weights each token is multiplied by: all matrices but the embedding."""
     width = model.width
     kv_width = width // heads(model) * kv_heads(model)
     attention = 2 * width * width + 2 * width * kv_width
@@ -35,7 +35,7 @@ def matrix_weights(model: ModelSpec, *, vocabulary: int) -> int:
 def flops_per_token(
     model: ModelSpec, *, vocabulary: int, sequence_length: int, adapter: AdapterSpec | None = None
 ) -> int:
-    """FLOPs of one token's forward and backward pass."""
+    """Return the FLOPs of one token's forward and backward pass."""
     matrices = matrix_weights(model, vocabulary=vocabulary)
     attention = FLOPS_PER_ATTENTION * model.layers * model.width * sequence_length
     if adapter is not None:
@@ -45,7 +45,7 @@ def flops_per_token(
 
 
 def flops_per_token_of(spec: TrainSpec) -> int:
-    """FLOPs of one token's forward and backward pass; of one image's, which counts as a token."""
+    """Return the FLOPs of one token's forward and backward pass; an image counts as a token."""
     if spec.model.name.reads_images:
         return FLOPS_PER_WEIGHT * image_shapes.products(spec.model, spec.data)
     return flops_per_token(
@@ -57,6 +57,6 @@ def flops_per_token_of(spec: TrainSpec) -> int:
 
 
 def flops_per_step(spec: TrainSpec) -> int:
-    """FLOPs of one optimizer step, all samples full."""
+    """Return the FLOPs of one optimizer step, all samples full."""
     tokens = spec.training.global_batch_size * tokens_per_sample(spec.data)
     return tokens * flops_per_token_of(spec)

@@ -1,7 +1,7 @@
-"""What GPUs can do at most: dense peaks and links by their makers' data sheets. Torch-free.
+"""Peak speeds and links of GPUs, from their makers' data sheets. Torch-free.
 
-A model that is not here has no known peak, and its utilisation is not told. The longest name that
-occurs in what the driver reports wins, so that "H100 PCIe" is not taken for "H100".
+A model that is not listed has no known peak, so its utilisation is not reported. The longest name
+contained in the driver's name wins, so that "H100 PCIe" is not taken for "H100".
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from strategies.spec import Precision
 
 @dataclass(frozen=True)
 class Gpu:
-    """Memory in GB as it is sold, and dense peaks in TFLOP/s.
+    """Memory in GB as sold, and dense peaks in TFLOP/s.
 
-    bfloat16 None: there is no unit for it; it is emulated, no faster than float32.
+    bfloat16 None: the GPU has no unit for it; it is emulated, no faster than float32.
     """
 
     memory_gb: int
@@ -22,7 +22,7 @@ class Gpu:
     float16: float
     bfloat16: float | None
     link_gb_per_s: float | None
-    """To other GPUs of its node, each way. None: not known."""
+    """Bandwidth to other GPUs of its node, each way. None: not known."""
     source: str
 
 
@@ -43,7 +43,7 @@ GPUS = {
 }
 
 
-# Nodes that can be planned for without having one: the GPU, and its memory in GB as it is sold.
+# Nodes that can be planned for without owning one: the GPU, and its memory in GB as sold.
 NODE_CLASSES = {
     "v100-32gb": ("V100", 32),
     "a100-40gb": ("A100", 40),
@@ -58,16 +58,16 @@ NODE_CLASSES = {
     "mi250x-128gb": ("MI250X", 128),
     "max1550-128gb": ("Max 1550", 128),
 }
-MEMORY_TO_USE = 0.99  # of what is sold, the driver leaves (81,559 MiB of an H100's 80 GB)
+MEMORY_TO_USE = 0.99  # share of the sold memory that the driver leaves (81,559 MiB of an H100)
 
 
 def known_node(class_name: str, *, gpus: int) -> Hardware:
-    """A node of a class that is known by name; ValueError, with the names there are."""
+    """Return a node of a known class. Raises ValueError, with the known names, for others."""
     try:
         model, memory_gb = NODE_CLASSES[class_name.lower()]
     except KeyError as error:
         raise ValueError(
-            f"no node class {class_name!r} is known; there are: {', '.join(NODE_CLASSES)}"
+            f"node class {class_name!r} is not known; known are: {', '.join(NODE_CLASSES)}"
         ) from error
     return Hardware(
         class_name=class_name.lower(),
@@ -79,7 +79,8 @@ def known_node(class_name: str, *, gpus: int) -> Hardware:
 
 
 def known_gpu(model: str | None) -> Gpu | None:
-    """The GPU that a driver calls `model`, as "NVIDIA A100-SXM4-80GB"; None where unknown."""
+    """Return the GPU that a driver calls `model`, such as "NVIDIA A100-SXM4-80GB"; None if
+    unknown."""
     if model is None:
         return None
     names = [name for name in GPUS if name.lower() in model.lower()]
@@ -87,7 +88,7 @@ def known_gpu(model: str | None) -> Gpu | None:
 
 
 def peak_tflops(model: str | None, precision: Precision) -> float | None:
-    """The dense peak in TFLOP/s that a precision could reach; None where it is not known."""
+    """Return the dense peak in TFLOP/s for a precision; None if it is not known."""
     gpu = known_gpu(model)
     if gpu is None or precision is Precision.FLOAT64:
         return None

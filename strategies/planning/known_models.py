@@ -1,8 +1,7 @@
-"""Models that people know by name, and what a Hugging Face config.json describes: their shapes and
-how many numbers they have. Torch-free.
+"""Shapes and parameter counts of well-known models and of Hugging Face config.json files.
 
-The counts are checked against transformers' own. To plan one of them, it is taken as the nearest of
-our models: `as_spec`.
+The counts are checked against transformers' own. For a plan, a model is replaced by the nearest of
+our models: `as_spec`. Torch-free.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,12 +12,12 @@ from strategies.spec import ModelName, ModelSpec
 
 
 class UnknownModel(ValueError):
-    """A name that is not in the catalog, or a config.json of another architecture."""
+    """Name that is not in the catalog, or a config.json of another architecture."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What decides the number of parameters of a causal model."""
+    """Numbers that determine the parameter count of a causal model."""
 
     layers: int
     width: int
@@ -27,16 +26,16 @@ class Shape:
     ffn_width: int
     vocabulary: int
     gated: bool = True
-    """SwiGLU and RMSNorm, as Llama; else two matrices and LayerNorm, as GPT."""
+    """True for SwiGLU and RMSNorm, as in Llama; else two matrices and LayerNorm, as in GPT."""
     tied: bool = False
     biases: bool = False
-    """On every matrix of a layer."""
+    """True if every matrix of a layer has a bias."""
     query_key_value_biases: bool = False
     positions: int = 0
     """Rows of a table of learned positions."""
 
     def count(self) -> int:
-        """Parameters; a matrix that embedding and head share counts once."""
+        """Return the number of parameters; a matrix shared by embedding and head counts once."""
         per_head = self.width // self.heads
         queries, keys = per_head * self.heads, per_head * self.kv_heads
         attention = 2 * self.width * queries + 2 * self.width * keys
@@ -52,19 +51,22 @@ class Shape:
 
 
 def gpt2(layers: int, width: int, heads: int) -> Shape:
-    """Radford et al., 2019: learned positions, biases, tied embeddings."""
+    """Return a shape of Radford et al., 2019: learned positions, biases, tied embeddings."""
     shape = Shape(layers, width, heads, heads, 4 * width, 50_257, gated=False, tied=True)
     return replace(shape, biases=True, positions=1024)
 
 
 def opt(layers: int, width: int, heads: int) -> Shape:
-    """Zhang et al., arXiv:2205.01068; two rows of its table of positions are not used."""
+    """Return a shape of Zhang et al., arXiv:2205.01068.
+
+    Two rows of its table of positions are not used.
+    """
     shape = Shape(layers, width, heads, heads, 4 * width, 50_272, gated=False, tied=True)
     return replace(shape, biases=True, positions=2048 + 2)
 
 
 def qwen(layers: int, width: int, heads: int, kv_heads: int, ffn: int, *, small: bool) -> Shape:
-    """Qwen2.5, arXiv:2412.15115; the small ones tie their embeddings."""
+    """Return a shape of Qwen2.5, arXiv:2412.15115; the small ones tie their embeddings."""
     vocabulary = 151_936 if small else 152_064
     shape = Shape(layers, width, heads, kv_heads, ffn, vocabulary, tied=small)
     return replace(shape, query_key_value_biases=True)
@@ -104,19 +106,23 @@ KNOWN = {
 
 
 def known_model(name: str) -> Shape:
-    """The shape behind a name; UnknownModel, with the names there are."""
+    """Return the shape behind a name. Raises UnknownModel, with the known names, for others."""
     try:
         return KNOWN[name.lower()]
     except KeyError as error:
-        raise UnknownModel(f"no model {name!r} is known; there are: {', '.join(KNOWN)}") from error
+        known = ", ".join(KNOWN)
+        raise UnknownModel(f"model {name!r} is not known; known are: {known}") from error
 
 
 def from_config(config: Mapping[str, Any]) -> Shape:
-    """What a config.json describes; UnknownModel where its architecture or a number is missing."""
+    """Return the shape that a config.json describes.
+
+    Raises UnknownModel if its architecture is not known or a number is missing.
+    """
     kind = config.get("model_type")
     read = READERS.get(str(kind))
     if read is None:
-        raise UnknownModel(f"model_type {kind!r} is not known; there are: {', '.join(READERS)}")
+        raise UnknownModel(f"model_type {kind!r} is not known; known are: {', '.join(READERS)}")
     try:
         return read(config)
     except KeyError as error:
@@ -169,7 +175,10 @@ READERS: dict[str, Callable[[Mapping[str, Any]], Shape]] = {
 
 
 def as_spec(shape: Shape) -> ModelSpec:
-    """The nearest of our models. It has no learned positions and no biases: a few numbers less."""
+    """Return the nearest of our models.
+
+    It has no learned positions and no biases: a few numbers less.
+    """
     return ModelSpec(
         name=ModelName.LLAMA if shape.gated else ModelName.GPT,
         layers=shape.layers,

@@ -1,4 +1,4 @@
-"""What a run costs: bytes per rank, by term. Pure arithmetic, torch-free.
+"""Memory of a run: bytes per rank, by term. Pure arithmetic, torch-free.
 
 Terms marked exact follow from the code alone; the others are estimates, with their source.
 """
@@ -46,7 +46,7 @@ PROCESS = "process"  # the name of its term
 PROCESS_GIB = {"cpu": 0.35, "cuda": 0.6}
 FLOAT32_BYTES = 4
 ZERO_BUCKET = 25_000_000  # numbers that DeepSpeed reduces at a time, as zero.py sets it
-SWAPPED_THROUGH = "what files are read into: rows of the optimizer, parts of matrices"
+SWAPPED_THROUGH = "buffers for files: rows of the optimizer, parts of matrices"
 AVERAGES_PER_WEIGHT = {
     OptimizerName.ADAMW: 2,
     OptimizerName.ADAMW_8BIT: 2,
@@ -58,7 +58,10 @@ AVERAGES_PER_WEIGHT = {
 
 
 def averages_per_weight(training: TrainingSpec) -> int:
-    """Numbers that the optimizer keeps for each trained weight; SGD without momentum none."""
+    """Return how many numbers the optimizer keeps for each trained weight.
+
+    SGD without momentum keeps none.
+    """
     if training.optimizer is OptimizerName.SGD and training.beta1 == 0:
         return 0
     return AVERAGES_PER_WEIGHT[training.optimizer]
@@ -76,18 +79,18 @@ class MemoryTerm(BaseModel):
 
 
 class Share(NamedTuple):
-    """What one rank of a pipeline has of the model, before the other axes split it."""
+    """Part of the model that one pipeline rank has, before the other axes split it."""
 
     layers: int
     trained: float  # numbers
     frozen: float  # bytes
-    copied: float  # numbers of matrices that it would keep in half precision
+    copied: float  # numbers of matrices of which it would keep half-precision copies
     has_head: bool
     in_flight: float  # micro-batches
 
 
 class States(NamedTuple):
-    """How many numbers of each kind a rank holds where it computes."""
+    """Numbers of each kind that a rank holds on its device."""
 
     weights: int
     gradients: int
@@ -95,12 +98,12 @@ class States(NamedTuple):
 
 
 def states_held(asked: Asked, held: int, shards: int) -> States:
-    """What a rank holds of `held` trained weights that `shards` ranks share.
+    """Return the numbers that a rank holds of `held` trained weights that `shards` ranks share.
 
     DeepSpeed (0.19) keeps its own part of the weights once more, for the update, and a bucket of
     gradients to send. While a step accumulates, fully sharded ranks keep whole gradients, and
-    DistributedDataParallel's lie beside its buckets. What is offloaded to the host leaves a GPU,
-    but not a CPU; what is offloaded to files leaves both.
+    DistributedDataParallel keeps gradients beside its buckets. Data offloaded to the host leaves a
+    GPU, but not a CPU; data offloaded to files leaves both.
     """
     part, strategy = -(-held // shards), asked.strategy
     averages = averages_per_weight(asked.spec.training) * part
@@ -127,8 +130,11 @@ def states_held(asked: Asked, held: int, shards: int) -> States:
 
 
 def gradients_stay(asked: Asked) -> bool:
-    """Whether gradients are there before the backward pass begins, beside all activations: where a
-    step accumulates, where DeepSpeed or DistributedDataParallel keep room for them."""
+    """Return True if gradients are allocated before the backward pass, beside all activations.
+
+    They are if a step accumulates, or if DeepSpeed or DistributedDataParallel keeps buffers for
+    them.
+    """
     return (
         asked.gradient_accumulation_steps > 1
         or asked.strategy in (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
@@ -137,7 +143,7 @@ def gradients_stay(asked: Asked) -> bool:
 
 
 def buckets_gradients(asked: Asked) -> bool:
-    """Whether DistributedDataParallel runs: the whole model on each rank, and ranks that talk."""
+    """Return True if DistributedDataParallel runs: whole models on ranks that share gradients."""
     layout = asked.layout
     others = layout.shard * layout.tensor * layout.pipeline
     talks = layout.replicate * layout.context > 1 and asked.strategy is not Strategy.LOCAL_SGD
@@ -145,9 +151,10 @@ def buckets_gradients(asked: Asked) -> bool:
 
 
 def frozen_weight_bytes(spec: TrainSpec) -> int:
-    """What the whole model's frozen weights take: matrices of layers as asked, others as they are.
+    """Return the bytes of the whole model's frozen weights.
 
-    QLoRA (arXiv:2305.14314), section 3: 4.127 bits for a number in NF4.
+    Matrices of layers are stored as asked, the others as they are. QLoRA (arXiv:2305.14314),
+    section 3: 4.127 bits for a number in NF4.
     """
     if spec.adapter is None:
         return 0
@@ -158,8 +165,10 @@ def frozen_weight_bytes(spec: TrainSpec) -> int:
 
 
 def numbers_copied(spec: TrainSpec) -> int:
-    """Numbers of the whole model's matrices that are kept in half precision for the backward pass;
-    a quantised matrix is made again instead."""
+    """Return how many numbers of matrices are kept in half precision for the backward pass.
+
+    A quantised matrix is dequantised again instead.
+    """
     whole = parameters_of(spec)
     if spec.adapter is not None:
         whole += count_trained(spec)
@@ -170,8 +179,10 @@ def numbers_copied(spec: TrainSpec) -> int:
 
 
 def shares(asked: Asked) -> list[Share]:
-    """What each rank of a pipeline has; one share, of the fullest, where a model cannot be cut by
-    layers."""
+    """Return the share of the model that each rank of a pipeline has.
+
+    A model that cannot be cut by layers gets a single share, that of the fullest rank.
+    """
     spec, ranks = asked.spec, asked.layout.pipeline
     trained, frozen, copied = count_trained(spec), frozen_weight_bytes(spec), numbers_copied(spec)
     num_stages = ranks * stages_per_rank(
@@ -182,7 +193,7 @@ def shares(asked: Asked) -> list[Share]:
         parts = (trained / ranks, frozen / ranks, copied / ranks)
         return [Share(layers, *parts, has_head=True, in_flight=micro_batches_kept(asked, 0))]
     all_ends = parameters_of(spec) - sum_of_layers(spec)
-    # What is in no layer is trained, or frozen as it is.
+    # Weights outside layers are trained, or frozen as they are.
     per_end = (1, 0) if spec.adapter is None else (0, BYTES_PER_WEIGHT[spec.precision])
     schedule = schedule_of(asked.strategy, spec.parallelism)
     cut, found = layers_of(spec, num_stages), []
@@ -206,8 +217,11 @@ def shares(asked: Asked) -> list[Share]:
 
 
 def held_by(spec: TrainSpec, own: list[int], cut: list[range]) -> tuple[int, int, bool]:
-    """Layers of a pipeline's rank, numbers beside them, and whether it has the head; of its own
-    stages, where `cut` has the layers of every stage."""
+    """Return the layers of a pipeline rank, its numbers outside layers, and whether it has the
+    head.
+
+    `own` are its stages, `cut` the layers of every stage.
+    """
     has_embedding, has_head = 0 in own, len(cut) - 1 in own
     matrix = vocabulary_size(spec.data) * spec.model.width
     ends = matrix * (has_embedding + has_head)
@@ -217,7 +231,7 @@ def held_by(spec: TrainSpec, own: list[int], cut: list[range]) -> tuple[int, int
 
 
 def sum_of_layers(spec: TrainSpec) -> int:
-    """Numbers of all layers of a text model, norms and biases included."""
+    """Return the numbers of all layers of a text model, norms and biases included."""
     model = spec.model
     one, two = (
         parameters_of(
@@ -229,12 +243,12 @@ def sum_of_layers(spec: TrainSpec) -> int:
 
 
 def memory_by_stage(asked: Asked) -> list[list[MemoryTerm]]:
-    """Memory by term of each rank of a pipeline; other axes make no difference."""
+    """Return memory by term for each rank of a pipeline; other axes make no difference."""
     return [terms_of(asked, share) for share in shares(asked)]
 
 
 def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
-    """Memory by term of a rank with this share of the model."""
+    """Return memory by term for a rank with this share of the model."""
     spec, layout = asked.spec, asked.layout
     size, how = BYTES_PER_WEIGHT[spec.precision], spec.activation_checkpointing
     held = math.ceil(share.trained / layout.tensor)
@@ -253,7 +267,7 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
         terms.append(term("frozen", frozen / shards, exact, f"base {base}"))
         if base is not FrozenBase.NONE:
             largest = max(map(math.prod, matrices(spec.model).values()), default=0)
-            numbers = "codes, and the matrix that is computed with"
+            numbers = "codes, and the dequantised matrix"
             terms.append(term("opened", 2 * largest * size, False, numbers))
     eight_bit = spec.training.optimizer is OptimizerName.ADAMW_8BIT
     average = 1 + 4 / ADAM_8BIT_BLOCK if eight_bit else size
@@ -270,7 +284,7 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
     ]
     if (delay := spec.parallelism.gradient_delay) > 0:
         late = delay * states.gradients * size
-        terms.append(term("late gradients", late, exact, f"{delay} that wait for their update"))
+        terms.append(term("late gradients", late, exact, f"{delay} waiting for their update"))
     if (shards > 1 and not zero_1_2) or asked.strategy is Strategy.ZERO3:
         num_bytes, source = gathered(asked, share, whole=held * size + frozen, half=frozen / 2)
         terms.append(term("gathered", num_bytes, False, source))
@@ -293,7 +307,7 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
     source = "numbers that autograd keeps, layer by layer"
     if not gradients_stay(asked):
         room = states.gradients * size
-        source += ", less the room that gradients take as they go"
+        source += ", less the memory that gradients take over from them"
         logits, activations = (
             max(0.0, logits - max(0.0, room - activations)),
             max(0.0, activations - room),
@@ -312,14 +326,14 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
 
 
 def multiplied(terms: list[MemoryTerm], factor: float) -> list[MemoryTerm]:
-    """The terms, with what is estimated of the training `factor` times as large."""
+    """Return the terms, with the estimated ones (but the process) `factor` times as large."""
     return [
         term
         if term.exact or term.name == PROCESS
         else term.model_copy(
             update={
                 "gib": term.gib * factor,
-                "source": f"{term.source}; x {factor:g}, as runs here have needed",
+                "source": f"{term.source}; x {factor:g}, learned from runs here",
             }
         )
         for term in terms
@@ -327,10 +341,10 @@ def multiplied(terms: list[MemoryTerm], factor: float) -> list[MemoryTerm]:
 
 
 def host_terms(asked: Asked) -> list[MemoryTerm]:
-    """What a GPU node's host holds for its ranks, by term; nothing where nothing is offloaded.
+    """Return the memory of a GPU node's host for its ranks, by term; empty without offloading.
 
-    DeepSpeed (0.19): the optimizer's averages, and the float32 weights and gradients that it
-    updates by; weights that are offloaded once more. What is pinned for the bus comes on top.
+    DeepSpeed (0.19): the optimizer's averages, and the float32 weights and gradients for its
+    update; offloaded weights once more. Memory pinned for the bus comes on top.
     """
     if asked.hardware.device == "cpu":
         return []
@@ -341,7 +355,7 @@ def host_terms(asked: Asked) -> list[MemoryTerm]:
 
 
 def file_terms(asked: Asked) -> list[MemoryTerm]:
-    """What a node's disk holds for its ranks, by term; nothing where nothing is offloaded to nvme.
+    """Return the disk space of a node for its ranks, by term; empty without offloading to nvme.
 
     The gradient waits there for the update, too. Parts under 1 MiB stay in memory.
     """
@@ -349,7 +363,7 @@ def file_terms(asked: Asked) -> list[MemoryTerm]:
 
 
 def offloaded(asked: Asked, *, to: Offload) -> Iterator[MemoryTerm]:
-    """What all ranks of a node have put there."""
+    """Yield the terms that all ranks of a node have offloaded to one device."""
     parallelism = asked.spec.parallelism
     numbers = -(-count_trained(asked.spec) // asked.layout.shard) * asked.ranks_per_node
     if parallelism.offload_optimizer is to:
@@ -366,9 +380,9 @@ def estimate(name: str, num_bytes: float, source: str) -> MemoryTerm:
 
 
 def gathered(asked: Asked, share: Share, *, whole: float, half: float) -> tuple[float, str]:
-    """Bytes that fully sharded ranks gather for a while, and of what.
+    """Return the bytes that fully sharded ranks gather temporarily, and their description.
 
-    `whole` are the bytes of all the rank's weights; of frozen ones, `half`, there is no gradient.
+    `whole` are the bytes of all the rank's weights; `half`, of frozen ones, has no gradient.
     """
     spec, layout = asked.spec, asked.layout
     layer = (whole - half) / max(1, share.layers)
@@ -380,4 +394,4 @@ def gathered(asked: Asked, share: Share, *, whole: float, half: float) -> tuple[
         # A layer that is computed again is gathered whole for its backward pass.
         again = spec.activation_checkpointing is not ActivationCheckpointing.NONE
         return max(4 * largest * size / layout.tensor, 4 * layer * again), "matrix by matrix"
-    return 4 * layer, "this layer's weights and the next one's, a gradient and what is sent of it"
+    return 4 * layer, "weights of this layer and the next, a gradient and its send buffer"

@@ -1,4 +1,4 @@
-"""A spec resolved against hardware: layout, batch arithmetic, memory, and what stands in the way.
+"""Plan of a spec on given hardware: layout, batch arithmetic, memory, and problems.
 
 Pure: the same spec, ranks and hardware always give the same plan.
 """
@@ -34,11 +34,11 @@ from strategies.spec import AUTO, ModelName, ParallelismSpec, Strategy, TrainSpe
 DOES_NOT_FIT = "does_not_fit"
 MOST_REMEDIES = 3  # in a sentence; the plan's table has them all
 TRIED_BY_AUTO = (Strategy.FSDP, Strategy.HSDP, Strategy.TENSOR, Strategy.PIPELINE)
-USABLE_SHARE = 0.9  # the rest is for fragmentation and for whatever else the machine runs
+USABLE_SHARE = 0.9  # the rest is for fragmentation and other programs on the machine
 
 
 class KindOfRun(NamedTuple):
-    """Runs whose plans err alike."""
+    """Runs whose plans have similar errors."""
 
     device: str
     model: ModelName
@@ -46,7 +46,7 @@ class KindOfRun(NamedTuple):
 
 
 Learned = Mapping[KindOfRun, float]
-"""By what estimated terms are multiplied where a site has measured that more is needed."""
+"""Factors of estimated terms, at a site that has measured that runs need more."""
 NOTHING_LEARNED: Learned = {}
 
 
@@ -66,42 +66,42 @@ class Plan(BaseModel):
     global_batch_size: int
     tokens_per_step: int
     parameters: int
-    """Of the whole model, with its adapters."""
+    """Parameters of the whole model, with its adapters."""
     trainable_parameters: int | None = None
-    """As many of them are trained; None, from older versions: all."""
+    """Trained parameters among them; None, from older versions: all."""
     memory: list[MemoryTerm]
-    """Per rank, of those that need the most."""
+    """Memory of each of the ranks that need the most, by term."""
     needed_gib: float
-    """Per rank, of those that need the most."""
+    """Memory of each of the ranks that need the most."""
     needed_by_stage_gib: list[float] = []
-    """Per rank, by its place along the pipeline."""
+    """Memory per rank, by position along the pipeline."""
     learned_factor: float = 1.0
-    """By which estimated terms were multiplied, because runs of this kind needed more here."""
+    """Factor of the estimated terms, above 1 if runs of this kind needed more here."""
     host_memory: list[MemoryTerm] = []
-    """Per GPU node: what is offloaded to its host."""
+    """Memory offloaded to the host of each GPU node."""
     files: list[MemoryTerm] = []
-    """Per node: what is offloaded to files on its disk (nvme)."""
+    """Disk space per node for state offloaded to files (nvme)."""
     capacity_gib: float
-    """Per rank: nine tenths of its GPU, or of its share of the host's RAM."""
+    """Memory available per rank: nine tenths of its GPU, or of its share of the host's RAM."""
     fits: bool
     cost: Cost | None = None
-    """None in plans that were made before costs were told."""
+    """None in plans made before costs were computed."""
     advice: list[Advice] = []
-    """What would make it fit, where it does not."""
+    """Changes that would make the job fit; empty if it fits."""
     problems: list[Problem]
     warnings: list[str]
     result_class: ResultClass
     unit: Literal["tokens", "images"] = "tokens"
-    """What the loss is a mean over, and what is counted where a name says tokens."""
+    """Unit that the loss averages over, and that is meant where a name says tokens."""
 
     @property
     def runnable(self) -> bool:
-        """Whether nothing stands in the way."""
+        """True if the plan has no problems."""
         return not self.problems
 
     @property
     def step_s(self) -> float | None:
-        """Expected seconds per step, where the hardware is known."""
+        """Expected seconds per step; None if the hardware's speed is not known."""
         time = None if self.cost is None else self.cost.step_time
         return None if time is None else time.expected_s
 
@@ -114,8 +114,11 @@ def plan(
     hardware: Hardware,
     learned: Learned = NOTHING_LEARNED,
 ) -> Plan:
-    """Resolve `spec` on `nodes` nodes of `hardware`; every reason why it cannot run is listed, and
-    where memory is the reason, what would make it fit."""
+    """Resolve `spec` on `nodes` nodes of `hardware`.
+
+    Every reason why it cannot run is listed; if it needs too much memory, with changes that would
+    make it fit.
+    """
 
     def planned(changed: TrainSpec, ranks_per_node: int = ranks_per_node) -> tuple[Asked, Plan]:
         asked = resolve(changed, nodes=nodes, ranks_per_node=ranks_per_node, hardware=hardware)
@@ -154,7 +157,7 @@ def plan(
 def settle(
     spec: TrainSpec, planned: Callable[[TrainSpec], Plan], world_size: int
 ) -> tuple[TrainSpec, list[str]]:
-    """The spec with everything decided that it leaves to the planner, and why it is so."""
+    """Return the spec with everything decided that it leaves to the planner, and the reasons."""
     why = []
     if spec.parallelism.strategy is Strategy.AUTO:
         spec, reason = choose_strategy(
@@ -166,7 +169,7 @@ def settle(
 
 
 def resolve(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware) -> Asked:
-    """Layout and batch of a settled spec."""
+    """Return layout and batch of a settled spec."""
     strategy = spec.parallelism.strategy
     layout = resolve_layout(spec, strategy, nodes * ranks_per_node)
     micro, accumulation = resolve_batch(spec, layout.batch_degree, pipeline=layout.pipeline)
@@ -183,7 +186,7 @@ def resolve(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardw
 
 
 def plan_of(asked: Asked, learned: Learned = NOTHING_LEARNED) -> Plan:
-    """The plan of a settled spec, without advice."""
+    """Return the plan of a settled spec, without advice."""
     spec, layout, hardware = asked.spec, asked.layout, asked.hardware
     policy = scaling_policy(spec.training)
     warnings = [] if policy is None else [policy]
@@ -236,8 +239,11 @@ def plan_of(asked: Asked, learned: Learned = NOTHING_LEARNED) -> Plan:
 def choose_strategy(
     spec: TrainSpec, planned: Callable[[TrainSpec], Plan], world_size: int
 ) -> tuple[TrainSpec, str]:
-    """What `auto` means on this many ranks beside the given degrees, and why: of what can run, the
-    fastest expected; where no time is known, the first, in the order of what is sent."""
+    """Return the spec with the strategy that `auto` stands for on this many ranks, and the reason.
+
+    Given degrees are kept. Of the strategies that can run, the one expected to be fastest is
+    chosen; if no time is known, the first, in the order of the amount of traffic.
+    """
     asked = spec.parallelism
 
     def taking(strategy: Strategy, **degrees: int) -> TrainSpec:
@@ -250,7 +256,7 @@ def choose_strategy(
         why = "auto chose hsdp: a shard and a replicate degree were given"
         return taking(Strategy.HSDP), why
     if world_size == 1:
-        why = "auto chose single: there is one rank, so nothing to split"
+        why = "auto chose single: there is only one rank"
         return taking(Strategy.SINGLE), why
     first = planned(taking(Strategy.DDP))
     if first.fits:
@@ -261,7 +267,7 @@ def choose_strategy(
     short = f"ddp needs {first.needed_gib:.2f} GiB per rank of {first.capacity_gib:.2f}"
     fitting = runnable({str(name): taking(name) for name in TRIED_BY_AUTO}, planned)
     if not fitting and asked.tensor_parallel_degree in (None, 1):
-        # A matrix can be split only so far, by its heads: what is left of the ranks shards.
+        # The number of heads limits how far matrices can be split; the remaining ranks shard.
         degrees = [degree for degree in powers_of_two_in(world_size) if 1 < degree < world_size]
         fitting = runnable(
             {
@@ -281,7 +287,7 @@ def choose_strategy(
 
 
 class Candidate(NamedTuple):
-    """Something that `auto` may mean."""
+    """Possible meaning of `auto`."""
 
     name: str
     spec: TrainSpec
@@ -291,7 +297,7 @@ class Candidate(NamedTuple):
 def runnable(
     candidates: Mapping[str, TrainSpec], planned: Callable[[TrainSpec], Plan]
 ) -> list[Candidate]:
-    """Those that can run, in their order."""
+    """Return the candidates that can run, in their order."""
     plans = {name: planned(spec) for name, spec in candidates.items()}
     return [
         Candidate(name, candidates[name], found.step_s)
@@ -301,15 +307,17 @@ def runnable(
 
 
 def powers_of_two_in(number: int) -> list[int]:
-    """Those that divide it, ascending from 1."""
+    """Return the powers of two that divide the number, ascending from 1."""
     return [1 << bits for bits in range(number.bit_length()) if number % (1 << bits) == 0]
 
 
 def with_micro_batch(
     spec: TrainSpec, planned: Callable[[TrainSpec], Plan]
 ) -> tuple[TrainSpec, str]:
-    """Where its size is left open, the largest power of two that divides a rank's samples and fits;
-    and why."""
+    """Return the spec with a micro-batch size, and the reason for a size that was left open.
+
+    It is the largest power of two that divides a rank's samples and fits.
+    """
     training = spec.training
     if training.micro_batch_size != AUTO:
         return spec, ""
@@ -331,7 +339,7 @@ def with_micro_batch(
 
 
 def resolve_layout(spec: TrainSpec, strategy: Strategy, world_size: int) -> Layout:
-    """The degrees asked for; the strategy's own axis, when left open, takes the ranks left."""
+    """Return the degrees asked for; the strategy's open axis takes the remaining ranks."""
     technique = TECHNIQUES.get(strategy)
     given = {axis: getattr(spec.parallelism, DEGREE_FIELDS[axis]) for axis in AXES}
     degrees = {axis: degree or 1 for axis, degree in given.items()}
@@ -341,9 +349,10 @@ def resolve_layout(spec: TrainSpec, strategy: Strategy, world_size: int) -> Layo
 
 
 def resolve_batch(spec: TrainSpec, batch_degree: int, *, pipeline: int = 1) -> tuple[int, int]:
-    """Micro-batch size and accumulation steps; where nothing divides, the nearest below.
+    """Return micro-batch size and accumulation steps; if nothing divides, the nearest below.
 
-    A pipeline that is left free gets two micro-batches per rank, or one, so that it can be filled.
+    A pipeline whose accumulation is left open gets two micro-batches per rank, or one, so that it
+    can be filled.
     """
     training = spec.training
     micro, accumulation = training.micro_batch_size, training.gradient_accumulation_steps
@@ -359,7 +368,10 @@ def resolve_batch(spec: TrainSpec, batch_degree: int, *, pipeline: int = 1) -> t
 def one_rank_fits(
     spec: TrainSpec, micro_batch_size: int, steps: int, hardware: Hardware, learned: Learned
 ) -> Iterator[Problem]:
-    """For a certificate one rank trains alone first; the others hold nothing while they wait."""
+    """Yield a problem if one rank alone, which a certificate trains first, has too little memory.
+
+    The other ranks hold nothing while they wait.
+    """
     batch = {"micro_batch_size": micro_batch_size, "gradient_accumulation_steps": None}
     changes = {
         "parallelism": ParallelismSpec(strategy=Strategy.SINGLE),
@@ -391,7 +403,7 @@ def too_big(
     hardware: Hardware,
     ranks_sharing: int,
 ) -> Problem:
-    """That it does not fit; `remedy_of` says what to do."""
+    """Return the problem of a plan that does not fit; `remedy_of` adds the advice."""
     table = ", ".join(f"{term.name} {term.gib:.2f}" for term in terms)
     owner = "a GPU" if hardware.device == "cuda" else f"a host shared by {ranks_sharing} ranks"
     return Problem(
@@ -403,15 +415,15 @@ def too_big(
 
 
 def is_state_bound(terms: list[MemoryTerm]) -> bool:
-    """Whether it is the model that is too large, rather than what is computed with."""
+    """Return True if the model itself is too large, rather than its activations."""
     return max(terms, key=lambda term: term.gib).name in ("weights", "gradients", "optimizer")
 
 
 def remedy_of(found: Plan, advice: Sequence[Advice], spec: TrainSpec) -> str:
-    """What to do about a plan that does not fit: what was found to make it fit, else a guess."""
+    """Return advice about a plan that does not fit: changes found to make it fit, else a guess."""
     fitting = [f"{one.title} ({one.needed_gib:.2f} GiB)" for one in advice if one.fits]
     if fitting:
-        return f"what would make it fit: {'; '.join(fitting[:MOST_REMEDIES])}"
+        return f"changes that would make it fit: {'; '.join(fitting[:MOST_REMEDIES])}"
     if is_state_bound(found.memory):
         return "take a smaller model"
     if spec.data.sequence_length is None:

@@ -1,6 +1,5 @@
-"""Where each rank of a plan sits, and what a pipeline's ranks do when: what people look at before a
-run. Pure, torch-free.
-"""
+"""Place of each rank of a plan, and schedule of a pipeline's ranks, for people to look at before
+a run. Pure, torch-free."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -8,7 +7,7 @@ from strategies.planning.planner import Plan
 from strategies.planning.timeline import timeline
 from strategies.spec import TrainSpec
 
-MOST_RANKS = 1024  # of which a picture can be drawn
+MOST_RANKS = 1024  # that a picture can show
 MOST_PASSES = 4096
 
 
@@ -24,9 +23,9 @@ class Seat(BaseModel):
     context: int
     tensor: int
     node: int
-    """Which of the job's nodes, from 0."""
+    """Number of the job's node, from 0."""
     slot: int
-    """Which GPU of it, or share of its cores."""
+    """Number of the node's GPU, or of the share of its cores."""
 
 
 class TimeSlot(BaseModel):
@@ -35,7 +34,7 @@ class TimeSlot(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rank: int
-    """Along the pipeline."""
+    """Position along the pipeline."""
     kind: str
     stage: int
     micro_batch: int
@@ -44,7 +43,8 @@ class TimeSlot(BaseModel):
 
 
 def seats(plan: Plan) -> list[Seat]:
-    """Every rank, where there are not too many to draw and the degrees multiply to them."""
+    """Return every rank; none if they are too many to draw or the degrees do not multiply to
+    them."""
     if plan.world_size > MOST_RANKS or plan.layout.world_size != plan.world_size:
         return []
     return [
@@ -59,7 +59,8 @@ def seats(plan: Plan) -> list[Seat]:
 
 
 def time_slots(spec: TrainSpec, plan: Plan) -> list[TimeSlot]:
-    """A step of a pipeline that can run, where it is not too long to draw; else nothing."""
+    """Return one step of a pipeline; empty if the plan cannot run or the step is too long to
+    draw."""
     ranks, micro_batches = plan.layout.pipeline, plan.gradient_accumulation_steps
     if ranks == 1 or plan.problems or ranks * micro_batches > MOST_PASSES:
         return []

@@ -1,8 +1,7 @@
-"""What ZeRO 3 keeps in files on its node's disk (`nvme`), and the memory that it reads them into.
-Pure, torch-free.
+"""State that ZeRO 3 keeps in files on its node's disk (`nvme`), and its buffers in memory.
 
-Source: ZeRO-Infinity (arXiv:2104.07857), sections 5.2 and 6; the buffers as DeepSpeed 0.19 has
-them.
+Source: ZeRO-Infinity (arXiv:2104.07857), sections 5.2 and 6; the buffers are those of DeepSpeed
+0.19. Pure, torch-free.
 """
 
 from collections.abc import Iterator
@@ -12,17 +11,17 @@ from strategies.spec import Offload, TrainSpec
 
 FLOAT32_BYTES = 4
 BUFFERS = 4  # weights, gradients and two averages of a row
-LEAST_BYTES = 1 << 20  # DeepSpeed keeps in memory what is smaller
+LEAST_BYTES = 1 << 20  # DeepSpeed keeps smaller parts in memory
 
 
 def numbers_at_a_time(spec: TrainSpec, shards: int) -> int:
-    """How many numbers of a rank are updated at a time, at least: a layer's, or a file's."""
+    """Return the least count of a rank's numbers updated at a time: a layer's, or a file's."""
     of_layer = sum(-(-numbers // shards) for numbers in layer_matrices(spec))
     return max(of_layer, LEAST_BYTES // FLOAT32_BYTES)
 
 
 def largest_row(spec: TrainSpec, shards: int) -> int:
-    """How many numbers of a rank are updated at a time, at most."""
+    """Return the largest count of a rank's numbers updated at a time."""
     wanted, largest, row = numbers_at_a_time(spec, shards), 0, 0
     for numbers in all_matrices(spec):
         row += -(-numbers // shards)
@@ -33,17 +32,17 @@ def largest_row(spec: TrainSpec, shards: int) -> int:
 
 
 def largest_part(spec: TrainSpec, shards: int) -> int:
-    """Numbers of a rank's part of the largest matrix."""
+    """Return the count of numbers in a rank's part of the largest matrix."""
     return max(-(-numbers // shards) for numbers in all_matrices(spec))
 
 
 def gathered_buffers(spec: TrainSpec) -> int:
-    """How many matrices' parts can be in memory: two layers', embedding and head."""
+    """Return how many matrices' parts can be in memory: two layers', embedding and head."""
     return 2 * len(layer_matrices(spec)) + 2
 
 
 def buffer_bytes(spec: TrainSpec, shards: int) -> int:
-    """What a rank reads into and writes from; locked in memory."""
+    """Return the bytes of a rank's buffers for files; they are locked in memory."""
     numbers, asked = 0, spec.parallelism
     if Offload.NVME not in (asked.offload_optimizer, asked.offload_parameters):
         return 0
@@ -51,18 +50,18 @@ def buffer_bytes(spec: TrainSpec, shards: int) -> int:
     if asked.offload_optimizer is Offload.NVME:
         numbers += BUFFERS * row
     if asked.offload_parameters is Offload.NVME:
-        # And room to write a row's weights from, which DeepSpeed makes as large as the whole ones.
+        # And a buffer to write a row's weights from, which DeepSpeed sizes for the whole weights.
         numbers += gathered_buffers(spec) * largest_part(spec, shards) + row * shards
     return numbers * FLOAT32_BYTES
 
 
 def layer_matrices(spec: TrainSpec) -> list[int]:
-    """Numbers of each matrix of a layer."""
+    """Return the count of numbers in each matrix of a layer."""
     return [out * into for out, into in matrices(spec.model).values()]
 
 
 def all_matrices(spec: TrainSpec) -> Iterator[int]:
-    """Numbers of every matrix, in the model's order."""
+    """Yield the count of numbers in every matrix, in the model's order."""
     ends = vocabulary_size(spec.data) * spec.model.width
     yield ends
     for _ in range(spec.model.layers):

@@ -1,5 +1,5 @@
-"""What a pipeline's ranks do when: the order of passes that torch's schedules follow, laid out in
-time, and the share of it that ranks wait. Pure, torch-free.
+"""Timeline of a pipeline's ranks: passes in the order of torch's schedules, laid out in time, and
+the share of it that ranks wait. Pure, torch-free.
 
 Time is counted in forward passes of one stage: a backward pass takes two, one for the gradient of
 the stage's input and one for that of its weights. Sending takes no time.
@@ -15,7 +15,7 @@ from strategies.stages import schedule_of, stages_per_rank
 
 
 class Kind(StrEnum):
-    """A pass; zero-bubble schedules go backward in two halves."""
+    """Kind of pass; zero-bubble schedules go backward in two halves."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -36,7 +36,7 @@ class Pass(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """When a rank does a pass."""
+    """Pass of a rank, with its start and end."""
 
     rank: int
     work: Pass
@@ -47,7 +47,7 @@ class Slot(NamedTuple):
 def timeline(
     strategy: Strategy, parallelism: ParallelismSpec, *, ranks: int, micro_batches: int
 ) -> list[Slot]:
-    """Every pass of a step, rank by rank, each as early as its rank and its input allow."""
+    """Return every pass of a step, rank by rank, each as early as its rank and its input allow."""
     schedule = schedule_of(strategy, parallelism)
     per_rank = stages_per_rank(schedule, parallelism)
     order = [
@@ -61,11 +61,11 @@ def timeline(
 def bubble(
     strategy: Strategy, parallelism: ParallelismSpec, *, ranks: int, micro_batches: int
 ) -> float:
-    """The share of a step in which a rank waits, from 0 to 1.
+    """Return the share of a step in which a rank waits, from 0 to 1.
 
     Ranks p, stages per rank v, micro-batches m: (p - 1) / (v m + p - 1) for GPipe and 1F1B (v = 1)
     and interleaved (arXiv:2104.04473, section 2.2; m < p adds a gap per turn); a third of that
-    waiting time where weight gradients fill the gaps; (p - 1) / p for naive.
+    waiting time if weight gradients fill the gaps; (p - 1) / p for naive.
     """
     schedule = schedule_of(strategy, parallelism)
     stages = stages_per_rank(schedule, parallelism)
@@ -76,7 +76,7 @@ def bubble(
 
 
 def waiting_time(schedule: PipelineSchedule, ranks: int, per_rank: int, micro_batches: int) -> int:
-    """How long a rank waits in a step; found by laying out timelines, and tested against them."""
+    """Return how long a rank waits in a step; derived from timelines, and tested against them."""
     hops, missing = ranks - 1, max(0, ranks - micro_batches)
     match schedule:
         case PipelineSchedule.GPIPE | PipelineSchedule.ONE_F_ONE_B:
@@ -92,7 +92,7 @@ def waiting_time(schedule: PipelineSchedule, ranks: int, per_rank: int, micro_ba
 
 
 def laid_out(orders: list[list[Pass]], *, num_stages: int) -> list[Slot]:
-    """Each rank's passes in its order, as early as they can be."""
+    """Return each rank's passes in its order, as early as possible."""
     ended: dict[Pass, int] = {}
     slots: list[list[Slot]] = [[] for _ in orders]
     waiting = set(range(len(orders)))
@@ -115,7 +115,8 @@ def laid_out(orders: list[list[Pass]], *, num_stages: int) -> list[Slot]:
 
 
 def input_of(work: Pass, num_stages: int) -> Pass | None:
-    """What must have ended before a pass can start, beside what its own rank does before."""
+    """Return the pass that must end before a pass can start, apart from its own rank's earlier
+    ones."""
     kind, stage, micro_batch = work
     if kind is FORWARD:
         return Pass(FORWARD, stage - 1, micro_batch) if stage > 0 else None
@@ -129,7 +130,7 @@ def input_of(work: Pass, num_stages: int) -> Pass | None:
 def order_of(
     schedule: PipelineSchedule, rank: int, ranks: int, per_rank: int, micro_batches: int
 ) -> Iterator[Pass]:
-    """The passes of one rank, in torch's order."""
+    """Yield the passes of one rank, in torch's order."""
     match schedule:
         case PipelineSchedule.GPIPE:
             yield from (Pass(FORWARD, rank, i) for i in range(micro_batches))
@@ -144,12 +145,12 @@ def order_of(
 
 
 def naive_order(rank: int, micro_batches: int) -> list[Pass]:
-    """Each micro-batch forward and back before the next."""
+    """Return each micro-batch's forward and backward pass before those of the next."""
     return [Pass(kind, rank, i) for i in range(micro_batches) for kind in (FORWARD, BACKWARD)]
 
 
 def one_forward_one_backward(rank: int, ranks: int, micro_batches: int) -> Iterator[Pass]:
-    """Enough forward passes that the last rank can begin to go back; then both in turn."""
+    """Yield enough forward passes for the last rank to start going back, then both in turn."""
     ahead = min(ranks - 1 - rank, micro_batches)
     yield from (Pass(FORWARD, rank, i) for i in range(ahead))
     for i in range(ahead, micro_batches):
@@ -161,7 +162,8 @@ def one_forward_one_backward(rank: int, ranks: int, micro_batches: int) -> Itera
 def interleaved(
     rank: int, ranks: int, per_rank: int, micro_batches: int, *, halves: bool
 ) -> Iterator[Pass]:
-    """1F1B over several stages a rank, a round of micro-batches through each of them in turn.
+    """Yield 1F1B over several stages per rank, a round of micro-batches through each of them in
+    turn.
 
     In halves, a rank's weight gradients wait until `rank` input gradients are done, and fill gaps.
     """
@@ -192,9 +194,10 @@ def interleaved(
 
 
 def v_shaped(rank: int, ranks: int, micro_batches: int) -> Iterator[Pass]:
-    """Two stages a rank, one on the way to the last rank and one on the way back.
+    """Yield the passes of two stages per rank, one on the way to the last rank and one on the way
+    back.
 
-    Qi et al., arXiv:2401.10241, section 6. Fewer micro-batches than fill the V leave gaps.
+    Qi et al., arXiv:2401.10241, section 6. Too few micro-batches to fill the V leave gaps.
     """
     down, up = rank, 2 * ranks - 1 - rank
     filled = max(micro_batches, 2 * ranks - 1)

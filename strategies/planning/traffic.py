@@ -1,4 +1,4 @@
-"""What a rank sends to others in one optimizer step, axis by axis. Pure arithmetic, torch-free.
+"""Traffic that a rank sends in one optimizer step, by axis. Pure arithmetic, torch-free.
 
 Of n bytes that N ranks share, a rank sends 2 (N-1)/N n in an all-reduce, and (N-1)/N n in an
 all-gather, a reduce-scatter or an all-to-all, when it goes round a ring. The formulas are those of
@@ -30,31 +30,31 @@ BYTES_COMPRESSED = 2
 
 
 class Traffic(BaseModel):
-    """What one rank sends along one axis in one step."""
+    """Data that one rank sends along one axis in one step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     axis: str
     ranks: int
-    """How many ranks talk to each other."""
+    """Number of ranks that communicate with each other."""
     num_bytes: int
     crosses_nodes: bool
     overlaps: bool
-    """Whether it can travel while the rank computes."""
+    """True if the data can travel while the rank computes."""
     what: str
 
 
 class Shares(NamedTuple):
-    """The sizes that traffic depends on."""
+    """Sizes that traffic depends on."""
 
     weights: int  # bytes of this rank's share of the weights, gathered along all but two axes
-    gradients: int  # of those that are trained
+    gradients: int  # bytes of the gradients of trained weights
     features: int  # numbers between two layers of one micro-batch, on one context rank
     micro_batches: int
 
 
 def traffic(asked: Asked) -> list[Traffic]:
-    """Every axis on which ranks talk, outer to inner."""
+    """Return the traffic of every axis along which ranks communicate, outer to inner."""
     shares = shares_of(asked)
     found = [*pipeline(asked, shares), *data_parallel(asked, shares)]
     found += [*context(asked, shares), *tensor(asked, shares)]
@@ -74,7 +74,8 @@ def shares_of(asked: Asked) -> Shares:
 
 
 def pipeline(asked: Asked, shares: Shares) -> Iterator[Traffic]:
-    """Features to the next stage and gradients to the one before, for every micro-batch."""
+    """Yield features sent to the next stage and gradients to the previous one, for all
+    micro-batches."""
     spec, ranks = asked.spec, asked.layout.pipeline
     if ranks == 1:
         return
@@ -82,7 +83,7 @@ def pipeline(asked: Asked, shares: Shares) -> Iterator[Traffic]:
     stages = ranks * stages_per_rank(schedule, spec.parallelism)
     at = [rank_of(stage, ranks=ranks, schedule=schedule) for stage in range(stages)]
     borders = [(a, b) for a, b in pairwise(at) if a != b]
-    # Across a border the one before sends features, the one behind gradients.
+    # Across a border the earlier stage sends features, the later one gradients.
     most = max(Counter(chain.from_iterable(borders)).values(), default=0)
     sent = most * shares.micro_batches * bytes_between_stages(asked)
     what = f"features of {shares.micro_batches} micro-batches over {counted(most, 'stage border')}"
@@ -94,7 +95,7 @@ def pipeline(asked: Asked, shares: Shares) -> Iterator[Traffic]:
 
 
 def data_parallel(asked: Asked, shares: Shares) -> Iterator[Traffic]:
-    """Gradients, and with shards weights, among ranks that see other samples or tokens."""
+    """Yield gradients, and with shards weights, among ranks with different samples or tokens."""
     layout, strategy = asked.layout, asked.strategy
     if layout.shard == 1:
         ranks = layout.replicate * layout.context
@@ -126,7 +127,11 @@ def data_parallel(asked: Asked, shares: Shares) -> Iterator[Traffic]:
 
 
 def replicas(asked: Asked, axes: tuple[str, ...], whole_sum: int) -> Traffic:
-    """Ranks that hold the same weights, or would: `whole_sum` bytes add up all their gradients."""
+    """Return the traffic of ranks with the same weights, whose gradients take `whole_sum` bytes to
+    sum.
+
+    Ranks of local SGD, whose weights differ between averages, are included.
+    """
     parallelism = asked.spec.parallelism
     every = parallelism.average_every_steps
     if every is not None:
@@ -141,11 +146,11 @@ def replicas(asked: Asked, axes: tuple[str, ...], whole_sum: int) -> Traffic:
 
 
 def context(asked: Asked, shares: Shares) -> Iterator[Traffic]:
-    """Keys and values round a ring, or heads traded (Ulysses), in every layer and pass.
+    """Yield keys and values round a ring, or heads traded (Ulysses), in every layer and pass.
 
     With b samples of s tokens, h features, c ranks of which u trade, g key-value heads per head, a
     rank sends (2+2g) bsh (u-1)/(uc) to trade and 2g bsh (c/u-1)/c round the ring, each way; and in
-    the backward pass 2g bsh/u of gradients, at least in float32, where there is a ring.
+    the backward pass 2g bsh/u of gradients, at least in float32, if there is a ring.
     """
     spec, ranks = asked.spec, asked.layout.context
     if ranks == 1:
@@ -168,11 +173,10 @@ def context(asked: Asked, shares: Shares) -> Iterator[Traffic]:
 
 
 def tensor(asked: Asked, shares: Shares) -> Iterator[Traffic]:
-    """Two sums of features in each pass of a layer; one at the embedding and one at the head; the
-    loss of split logits.
+    """Yield two sums of features per pass of a layer, one at each end of the model, and the loss.
 
-    A layer that is run again needs not send what it gave, so one sum is enough; in two halves, of
-    tokens and of features (sequence parallel), both inputs are gathered once more.
+    A recomputed layer does not send its output again, so one sum is enough; in two halves, of
+    tokens and of features (sequence parallelism), both inputs are gathered once more.
     """
     spec, ranks = asked.spec, asked.layout.tensor
     if ranks == 1:
@@ -191,7 +195,7 @@ def tensor(asked: Asked, shares: Shares) -> Iterator[Traffic]:
 def along(
     asked: Asked, axes: tuple[str, ...], num_bytes: int, *, overlaps: bool, what: str
 ) -> Traffic:
-    """Traffic among the ranks of a line along some axes."""
+    """Return the traffic among the ranks of a line along some axes."""
     ranks = 1
     for axis in axes:
         ranks *= getattr(asked.layout, axis)
@@ -206,7 +210,8 @@ def along(
 
 
 def crosses_nodes(asked: Asked, axis: str) -> bool:
-    """Whether neighbours along an axis can be on different nodes: ranks fill node after node."""
+    """Return True if neighbours along an axis can be on different nodes: ranks fill node after
+    node."""
     inner = AXES[AXES.index(axis) :]
     together = 1
     for name in inner:
@@ -215,12 +220,13 @@ def crosses_nodes(asked: Asked, axis: str) -> bool:
 
 
 def all_reduce(ranks: int, num_bytes: int) -> int:
-    """Bytes that one of `ranks` sends to sum `num_bytes`."""
+    """Return the bytes that one of `ranks` sends to sum `num_bytes`."""
     return 2 * gather(ranks, num_bytes)
 
 
 def gather(ranks: int, num_bytes: int) -> int:
-    """Bytes that one of `ranks` sends so that all have `num_bytes`, or each its part of a sum."""
+    """Return the bytes that one of `ranks` sends so that all have `num_bytes`, or a part of a
+    sum."""
     return num_bytes * (ranks - 1) // ranks
 
 
@@ -229,12 +235,12 @@ def layers_on_a_rank(asked: Asked) -> int:
 
 
 def recomputes(asked: Asked) -> bool:
-    """Whether the backward pass runs a layer's forward pass again, and sends what it sends."""
+    """Return True if the backward pass runs each layer's forward pass again, with its traffic."""
     return asked.spec.activation_checkpointing is ActivationCheckpointing.FULL
 
 
 def vocabulary_bytes(asked: Asked) -> int:
-    """This rank's part of the embedding's matrix."""
+    """Return the bytes of this rank's part of the embedding's matrix."""
     spec = asked.spec
     numbers = vocabulary_size(spec.data) * spec.model.width // asked.layout.tensor
     return numbers * BYTES_PER_WEIGHT[spec.precision]

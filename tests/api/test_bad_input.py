@@ -113,7 +113,7 @@ def test_a_refusal_carries_what_the_plan_found_to_make_it_fit(world: World) -> N
     found = next(advice for advice in plan["plan"]["advice"] if advice["fits"])
     refused = world.ann.post("/v1/jobs", json=spec).json()
     assert refused["code"] == "does_not_fit"
-    assert f"what would make it fit: {found['title']}" in refused["detail"]
+    assert f"changes that would make it fit: {found['title']}" in refused["detail"]
     assert "smaller model" not in refused["detail"]
 
 

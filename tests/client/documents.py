@@ -812,7 +812,7 @@ COST: Json = {
     "gpu_hours": 0.11,
 }
 ADVICE: Json = {
-    "title": "weights shared out (FSDP)",
+    "title": "weights sharded (FSDP)",
     "change": {"parallelism": {"strategy": "fsdp"}},
     "costs": "1.5 times the traffic",
     "fits": True,

@@ -145,7 +145,7 @@ def test_plan_shows_what_it_costs(server: FakeServer, run: Run, job_file: str) -
                  "1,300,000", "0.03 of 7.2 GiB per rank", "estimated: formula",
                  "0.5 s (0.4 to 0.9), 2,048 tokens/s; a data sheet",
                  "3 min 20 s, 0.11 GPU-hours", "20% of a step", "gradients summed, once",
-                 "while computing", "weights shared out (FSDP)", '{"strategy": "fsdp"}', "x 1.10",
+                 "while computing", "weights sharded (FSDP)", '{"strategy": "fsdp"}', "x 1.10",
                  "rank 1  .0", "Fits on cpu2 and starts at once."):  # fmt: skip
         assert part in shown.stdout, part
     assert json.loads(run("plan", job_file, "--json").stdout) == d.PLAN_ANSWER

@@ -50,7 +50,7 @@ def test_a_model_that_is_known_by_name_does_not_fit_and_says_what_would(run: Cli
     shown = planned(run, "gpt-fsdp.yaml", *asked)
     assert shown.exit_code == 3
     assert "13,015,864,320" in shown.output
-    assert "more GPUs of the node, shared out (FSDP)" in shown.output
+    assert "more GPUs of the node, sharded (FSDP)" in shown.output
     answer = json.loads(planned(run, "gpt-fsdp.yaml", *asked, "--json").output)
     (only,) = answer["plans"]
     assert answer["chosen"] is None
@@ -83,7 +83,7 @@ def test_a_config_of_hugging_face_says_what_the_model_is(run: CliRunner, tmp_pat
     ("options", "sentence"),
     [
         ((), "--offline needs --node-class, such as a100-80gb, or cpu"),
-        (("--node-class", "k80"), "no node class 'k80' is known; there are: v100-32gb"),
+        (("--node-class", "k80"), "node class 'k80' is not known; known are: v100-32gb"),
         (("--node-class", "cpu", "--model", "gpt5"), "no model 'gpt5' is known"),
         (("--node-class", "cpu", "--model", "missing.json"), "No such file or directory"),
     ],

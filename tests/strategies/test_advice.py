@@ -75,8 +75,8 @@ def test_a_7b_model_on_one_gpu_is_offered_the_hosts_memory() -> None:
 def test_several_nodes_are_told_to_shard_inside_each() -> None:
     spec = asking_for("llama-2-7b", parallelism__strategy="ddp", training__global_batch_size=16)
     titles = {advice.title for advice in on(spec, 8, nodes=2).advice}
-    assert "shared out inside each node, replicated across (HSDP)" in titles
-    assert "weights, gradients and optimizer shared out (FSDP)" not in titles
+    assert "sharded inside each node, replicated across (HSDP)" in titles
+    assert "weights, gradients and optimizer sharded (FSDP)" not in titles
 
 
 def test_a_sample_that_is_too_long_is_split_along_its_tokens() -> None:

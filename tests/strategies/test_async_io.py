@@ -69,7 +69,7 @@ def test_a_run_that_cannot_swap_says_what_to_install_and_leaves_nothing(
     assert found.runnable
     assert any("libaio-dev, g++ and ninja-build" in warning for warning in found.warnings)
     with pytest.raises(
-        NotEquipped, match=r"no ninja-build, no libaio-dev .* or take offload_optimizer cpu$"
+        NotEquipped, match=r"lacks ninja-build, libaio-dev .* or take offload_optimizer cpu$"
     ) as raised:
         make_swap_folder(spec, found)
     assert exit_code_of(raised.value) is ExitCode.NOT_EQUIPPED

@@ -99,5 +99,5 @@ def test_every_class_that_is_known_by_name_has_a_known_gpu() -> None:
         assert gpu is GPUS[model]
         assert name.endswith(f"-{memory_gb}gb")
         assert known_node(name, gpus=4).memory_gib < memory_gb
-    with pytest.raises(ValueError, match="no node class 'k80' is known; there are: v100-32gb"):
+    with pytest.raises(ValueError, match="node class 'k80' is not known; known are: v100-32gb"):
         known_node("k80", gpus=1)

@@ -177,7 +177,7 @@ BROKEN = {
     ),
     "damaged": (
         edited(archive(images=IMAGES, labels=GOOD), PIXELS[3].tobytes(), bytes(30)),
-        "damaged one: Bad CRC-32",
+        "not a valid .npz archive: Bad CRC-32",
     ),
     "many arrays": (
         archive(**{f"array-{i}": b"" for i in range(2000)}),
@@ -207,7 +207,7 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused_unread(tmp_path: Pa
         labels=np.arange(4000) % 2,
     )
     assert bomb.stat().st_size < 1 << 17
-    with pytest.raises(BadData, match=r"would take 16,\d+,\d+ bytes; at most 1,048,576"):
+    with pytest.raises(BadData, match=r"would take 16,\d+,\d+ bytes; the limit is 1,048,576"):
         check(bomb, most_bytes=1 << 20)
     assert check(bomb).num_train == 4000
 

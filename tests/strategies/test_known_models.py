@@ -93,9 +93,9 @@ def test_a_gpt_is_planned_with_a_percent_less_at_most() -> None:
 
 
 def test_what_is_not_known_is_said() -> None:
-    with pytest.raises(UnknownModel, match=r"no model 'gpt5' is known; there are: gpt2, "):
+    with pytest.raises(UnknownModel, match=r"model 'gpt5' is not known; known are: gpt2, "):
         known_model("gpt5")
-    with pytest.raises(UnknownModel, match=r"model_type 'bert' is not known; there are: llama"):
+    with pytest.raises(UnknownModel, match=r"model_type 'bert' is not known; known are: llama"):
         from_config({"model_type": "bert"})
     with pytest.raises(UnknownModel, match="head_dim 64 is not hidden_size 64 / 2 heads"):
         from_config(

@@ -202,7 +202,7 @@ def test_a_model_that_cannot_fit_is_refused_with_its_table() -> None:
 def test_activations_that_cannot_fit_point_at_the_micro_batch() -> None:
     problem = only_problem(planned(training__global_batch_size=4096, data__sequence_length=4096))
     assert (problem.code, problem.param) == ("does_not_fit", "training.micro_batch_size")
-    assert "what would make it fit: smaller micro-batches, accumulated" in problem.message
+    assert "changes that would make it fit: smaller micro-batches, accumulated" in problem.message
 
 
 def test_a_gpu_is_not_shared_and_a_host_is() -> None:
