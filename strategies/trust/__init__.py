@@ -1,1 +1,1 @@
-"""What proves ranks to each other, and a layout against one rank."""
+"""Checks that ranks can trust each other, and that a layout trains like one rank."""

@@ -1,5 +1,5 @@
-"""Whether two trainings took the same curve: the rule, what it allows, and the certificate of a
-run against one rank. Pure and torch-free.
+"""Comparison of two trainings' curves: the rule, its tolerances, and the certificate of a run
+against one rank. Pure and torch-free.
 
 The rule: over the steps that both have, loss and gradient norm may differ by a share that the
 weaker promise of the two allows. The same rule holds for a layout against one rank, while it runs,
@@ -20,7 +20,7 @@ from strategies.spec import Precision, Schedule, Strategy, TrainSpec
 from strategies.trust.promise import Promise, weaker
 
 Verdict = Literal["pass", "fail", "exempt"]
-MOST_STEPS = 1000  # that are compared, where a promise does not say fewer
+MOST_STEPS = 1000  # compared at most, unless a promise says fewer
 
 
 class CertificatePart(BaseModel):
@@ -28,10 +28,10 @@ class CertificatePart(BaseModel):
 
 
 class Difference(CertificatePart):
-    """Where two curves of one quantity lie furthest apart."""
+    """Largest difference between two curves of one quantity."""
 
     largest: float | None
-    """Relative to the larger of the two values; None: one of them is no finite number."""
+    """Difference relative to the larger of the two values; None: one of them is not finite."""
     step: int
     found: float | None
     expected: float | None
@@ -40,38 +40,41 @@ class Difference(CertificatePart):
 
     @property
     def is_within(self) -> bool:
-        """Whether it is allowed."""
+        """True if the difference is within the tolerance."""
         if self.tolerance is None:
             return True
         return self.largest is not None and self.largest <= self.tolerance
 
 
 class Comparison(CertificatePart):
-    """Two curves by the rule. `exempt`: one of them promises nothing, so there is no verdict."""
+    """Result of comparing two curves by the rule.
+
+    `exempt`: one of them promises nothing, so there is no verdict.
+    """
 
     verdict: Verdict
     result_class: ResultClass
-    """The weaker of the two promises."""
+    """Weaker of the two promises."""
     steps: int
-    """How many both have, as far as they are compared."""
+    """Number of steps compared."""
     loss: Difference
     grad_norm: Difference | None
-    """None: float16 skipped each of these steps in one of them."""
+    """None: float16 skipped each of these steps in one of the runs."""
 
 
 class Certificate(Comparison):
-    """certificate.json: the first steps of a run against those of one rank alone."""
+    """Content of certificate.json: the first steps of a run against those of one rank alone."""
 
     precision: Precision
     strategy: Strategy
     layout: Layout
     device: Literal["cpu", "cuda"]
     torch: str
-    """Its version."""
+    """Version of torch."""
 
     @property
     def sentence(self) -> str:
-        """What came out, for the run's log and its page."""
+        """Result in a sentence, for the run's log and its page."""
         if self.verdict == "pass":
             opening = f"Same curve as one rank over {self.steps:,} steps"
         elif self.verdict == "fail":
@@ -87,7 +90,7 @@ class Certificate(Comparison):
 
 
 def promise_of(spec: TrainSpec, plan: Plan) -> Promise:
-    """What a planned run promises."""
+    """Return the promise of a planned run."""
     return Promise(plan.result_class, spec.precision, plan.strategy)
 
 
@@ -106,7 +109,7 @@ class Curve:
 
 
 def certify(found: Curve, expected: Curve, spec: TrainSpec, plan: Plan, torch: str) -> Certificate:
-    """The certificate of a run whose first steps are `found`, by a torch of this version."""
+    """Return the certificate of a run whose first steps are `found`, by a torch of this version."""
     promise = promise_of(spec, plan)
     comparison = compare(found, expected, promise, promise)
     return Certificate(
@@ -120,7 +123,7 @@ def certify(found: Curve, expected: Curve, spec: TrainSpec, plan: Plan, torch: s
 
 
 def compare(found: Curve, expected: Curve, one: Promise, other: Promise) -> Comparison:
-    """Hold two curves against each other; ValueError where they have no step in common."""
+    """Compare two curves by the rule. Raises ValueError if they have no step in common."""
     allowed = weaker(one, other)
     most = MOST_STEPS if allowed is None else allowed.steps
     steps = sorted(found.loss.keys() & expected.loss.keys())[:most]
@@ -149,7 +152,7 @@ def difference(
     steps: Sequence[int],
     tolerance: float | None,
 ) -> Difference:
-    """The largest difference over these steps, of which both have a value."""
+    """Return the largest difference over these steps, for which both have a value."""
     apart = {step: relative(found[step], expected[step]) for step in steps}
     step = max(steps, key=lambda at: apart[at])  # the first of equals
     return Difference(
@@ -162,7 +165,7 @@ def difference(
 
 
 def relative(found: float, expected: float) -> float:
-    """Their distance as a share of the larger one; infinite where either is not finite."""
+    """Return the distance as a share of the larger value; infinite if either is not finite."""
     if not (math.isfinite(found) and math.isfinite(expected)):
         return math.inf
     if found == expected:
@@ -171,7 +174,7 @@ def relative(found: float, expected: float) -> float:
 
 
 def told(quantity: str, difference: Difference) -> str:
-    """`loss within 1.2e-07 (1e-06 allowed)`, or where it is off by how much."""
+    """Return `loss within 1.2e-07 (1e-06 allowed)`, or the step and size of a larger difference."""
     allowed = "" if difference.tolerance is None else f" ({difference.tolerance:.0e} allowed)"
     if difference.largest is None:
         return (
@@ -183,12 +186,12 @@ def told(quantity: str, difference: Difference) -> str:
 
 
 def finite(value: float) -> float | None:
-    """JSON has no nan and no infinity."""
+    """Return None for nan and infinity, which JSON does not have."""
     return value if math.isfinite(value) else None
 
 
-# What may differ between two trainings of one curve: where and how it is computed, how long it is
-# looked at and what is kept. A field that is not named here must be the same.
+# Fields that may differ between two trainings of one curve: how it is computed and watched, and
+# what is saved. All other fields must be equal.
 FREE = {
     "parallelism",
     "precision",
@@ -205,7 +208,8 @@ FREE = {
 
 
 def differing_fields(one: TrainSpec, other: TrainSpec) -> dict[str, tuple[object, object]]:
-    """The dotted fields by which two trainings cannot take one curve, with both values."""
+    """Return the dotted fields that prevent two trainings from having one curve, with both
+    values."""
     free = FREE
     if one.training.schedule is other.training.schedule is Schedule.CONSTANT:
         free = FREE | {"training.steps"}
@@ -218,7 +222,7 @@ def differing_fields(one: TrainSpec, other: TrainSpec) -> dict[str, tuple[object
 
 
 def dotted(spec: TrainSpec) -> dict[str, object]:
-    """The fields of a training by name; those of its parts as `training.seed`."""
+    """Return the fields of a training by name; nested ones as `training.seed`."""
     fields: dict[str, object] = {}
     for name, value in spec.model_dump(mode="json", include=set(TrainSpec.model_fields)).items():
         if isinstance(value, dict):

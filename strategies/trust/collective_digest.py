@@ -1,9 +1,8 @@
-"""Which rank never entered which collective: what ranks find out together when one of them has
-waited in vain.
+"""Search for the rank that did not enter a collective, done together by ranks that waited in vain.
 
-torch keeps the newest 2,000 collectives of a process in memory (its flight recorder), so nothing is
-added while all goes well. A rank that fails signs where it is, in the store by which the ranks met;
-one that waited in vain looks who else does.
+torch keeps the newest 2,000 collectives of a process in memory (its flight recorder), so this costs
+nothing while all goes well. A rank that fails writes its position to the store through which the
+ranks met; one that waited in vain reads the positions of the others.
 """
 
 import json
@@ -28,49 +27,49 @@ from strategies.parallel.mesh import Mesh
 from strategies.trust.roll_call import LOOK_EVERY_S, RanksMissing, RollCall
 
 SIGNED = 20  # newest collectives of each group that a rank signs
-# How long the others get to sign, or to ask. Their own wait ends at about the same time; but where
-# a dozen processes want each core, seconds pass before one that was woken has signed.
+# Time for the others to sign, or to ask. Their own wait ends at about the same time; but if a
+# dozen processes share each core, seconds pass before one that was woken has signed.
 ANSWER_S = 6.0
-NOTICE_S = 1.0  # for one that asks, where a connection breaks off before anybody can be tired
-ASKED_AT_MOST_S = ANSWER_S + 4.0  # one that asks may wait for the answers, and needs time to read
+NOTICE_S = 1.0  # for a rank to ask, if a connection broke before any rank can have timed out
+ASKED_AT_MOST_S = ANSWER_S + 4.0  # an asking rank may wait for the answers, then must read them
 TIMED_OUT = re.compile(r"Timed out waiting|[Ss]ocket timeout|monitoredBarrier")
-MISMATCH = re.compile(r"op\.preamble")  # gloo got a message of another collective
+MISMATCH = re.compile(r"op\.preamble")  # gloo received a message of another collective
 BROKEN_OFF = re.compile(r"Connection (closed|reset)|Broken pipe|remote process exited")
-ASKED, READ = "asked", "read"  # how many ranks have asked so far, and have read the answers
-SAME_ON_ALL = ("all_reduce", "broadcast")  # whose ranks must come with equally many numbers
+ASKED, READ = "asked", "read"  # counts of ranks that have asked, and that have read the answers
+SAME_ON_ALL = ("all_reduce", "broadcast")  # all ranks must pass equally many numbers
 
 
 class Position(BaseModel):
-    """Where a rank is in one process group. Collectives are numbered from 1 in each."""
+    """Position of a rank in one process group. Collectives are numbered from 1 in each group."""
 
     model_config = ConfigDict(frozen=True)
 
     group: str
     entered: int
-    """Number of the last collective that it entered."""
+    """Number of the last collective that the rank entered."""
     recent: dict[int, str]
-    """The last ones by number: `all_reduce of 5 numbers`, `all_gather`."""
+    """Last collectives by number: `all_reduce of 5 numbers`, `all_gather`."""
 
     def named(self, number: int) -> str:
-        """`all_reduce of 5 numbers (number 27 of all ranks)`."""
+        """Return `all_reduce of 5 numbers (number 27 of all ranks)`."""
         return f"{self.recent.get(number, 'collective')} (number {number:,} of {self.group})"
 
 
 class Digest(BaseModel):
-    """What the ranks found out."""
+    """Findings of the ranks."""
 
     model_config = ConfigDict(frozen=True)
 
     missing: list[int]
-    """The ranks that the others wait for; empty where all are in the same collective."""
+    """Ranks that the others wait for; empty if all are in the same collective."""
     why: str
-    """A sentence without its end."""
+    """Sentence without its full stop."""
     positions: dict[int, list[Position]]
-    """Of every rank that signed, the group that it was in last before the others."""
+    """Positions of every rank that signed, the most recently used group first."""
 
 
 def digest(error: BaseException, mesh: Mesh) -> Digest | None:
-    """Who is to blame that this rank failed with `error`; None where it did not wait in vain."""
+    """Find the ranks to blame for this rank's `error`; None if the rank did not wait in vain."""
     if not isinstance(error, RuntimeError) or not dist.is_initialized():
         return None
     is_victim, is_mismatch = (kind.search(str(error)) for kind in (BROKEN_OFF, MISMATCH))
@@ -86,7 +85,7 @@ def digest(error: BaseException, mesh: Mesh) -> Digest | None:
     )
     try:
         if not is_victim:
-            store.add(ASKED, 1)  # first of all: others may be about to leave
+            store.add(ASKED, 1)  # before anything else: others may be about to leave
         entries = json.loads(_dump_fr_trace_json(True, False)).get("entries", [])
         mine = [one.model_dump() for one in positions(entries)]
         store.set(f"positions/{mesh.rank}", json.dumps(mine))
@@ -100,26 +99,26 @@ def digest(error: BaseException, mesh: Mesh) -> Digest | None:
         signed = _signed(store, mesh.world_size)
         store.add(READ, 1)
     except (DistError, RanksMissing):
-        return None  # the store is gone with the rank that kept it, and its own end says why
+        return None  # the store is gone with the rank that kept it, whose own failure says why
     with suppress(DistError):
         stay_while_asked(store)
-    return blame(signed, mesh.rank, blamed - signed.keys())  # who signed late is not silent
+    return blame(signed, mesh.rank, blamed - signed.keys())  # a rank that signed late is not silent
 
 
 def own_patience_s(mesh: Mesh) -> float:
-    """How long this rank would wait for the others, as they wait for it."""
+    """Return this rank's collective timeout in seconds; the others have the same."""
     backend = _get_default_group()._get_backend(mesh.device)
     return float(backend.options._timeout.total_seconds())
 
 
 def waited_s(entries: Sequence[Mapping[str, Any]], now_ns: int) -> float:
-    """Seconds since this rank entered its last collective, by the flight recorder's entries."""
+    """Return the seconds since this rank entered its last collective, by the flight recorder."""
     last_ns = max((int(entry["time_created_ns"]) for entry in entries), default=now_ns)
     return (now_ns - last_ns) / 1e9
 
 
 def positions(entries: Sequence[Mapping[str, Any]]) -> list[Position]:
-    """Where this rank is, by the flight recorder's entries; the group that it was in last first."""
+    """Return this rank's positions, by the flight recorder; the most recently used group first."""
     groups: dict[str, dict[int, str]] = {}
     for entry in entries:
         number, description = entry["process_group"]
@@ -141,10 +140,10 @@ def positions(entries: Sequence[Mapping[str, Any]]) -> list[Position]:
 
 
 def blame(signed: dict[int, list[Position]], rank: int, silent: frozenset[int]) -> Digest | None:
-    """What `rank` makes of what was signed; None where it has entered no collective.
+    """Return the digest that `rank` draws from the positions; None if it entered no collective.
 
-    Where ranks came to different collectives the fewer are to blame, and of as many the higher: who
-    of them tells it is chance, what is told is not.
+    If ranks came to different collectives, the smaller group is blamed, and of equal groups the one
+    with the higher ranks: any of them may report it, but all report the same.
     """
     if not signed[rank]:
         return None
@@ -166,7 +165,8 @@ def blame(signed: dict[int, list[Position]], rank: int, silent: frozenset[int]) 
 
 
 def accused(rank: int, positions: Mapping[int, Position]) -> dict[int, str]:
-    """Who is apart from `rank` in a group, or whom it lags behind, each with a sentence."""
+    """Return the ranks that differ from `rank` in a group, or that it lags behind, with
+    sentences."""
     blamed: dict[int, str] = {}
     for other, position in positions.items():
         blamed |= apart(rank, positions[rank], other, position)
@@ -174,7 +174,7 @@ def accused(rank: int, positions: Mapping[int, Position]) -> dict[int, str]:
 
 
 def apart(rank: int, mine: Position, other: int, there: Position) -> dict[int, str]:
-    """Which of two ranks is behind the other in a group, or came to another collective."""
+    """Return which of two ranks is behind the other in a group, or came to another collective."""
     for number in sorted(mine.recent.keys() & there.recent.keys()):
         if mine.recent[number] != there.recent[number]:
             sentence = f"rank {other} came to {there.named(number)}"
@@ -198,11 +198,11 @@ def _signed(store: PrefixStore, world_size: int) -> dict[int, list[Position]]:
 
 
 def stay_while_asked(store: PrefixStore, at_least_s: float = 0.0) -> None:
-    """Stay until every rank that asks has read, and `at_least_s` where none does: the store may go
-    with this rank.
+    """Stay until every rank that asks has read, and `at_least_s` if none does.
 
-    A connection breaks off where the other rank died, which nobody need ask about, or where it has
-    given up waiting. Then it asks, but not at once where processes queue for a core.
+    The store may go with this rank. A connection breaks either because the other rank died, about
+    which nobody needs to ask, or because it timed out. In that case it asks, but not at once if
+    processes queue for a core.
     """
     began = time.monotonic()
     while True:

@@ -1,9 +1,9 @@
-"""Every collective as a check: what each rank sends, what it must receive, to the bit.
+"""Collectives as checks: the data each rank sends and must receive, to the bit.
 
 Ranks contribute small whole numbers that every dtype holds exactly, their sums and means too, so
-that any order of adding gives the same bits, and what must come can be reckoned in the same dtype.
-The sent and the expected numbers repeat every PERIOD places; PERIOD is prime, so that a part that
-lands in a wrong place is seen.
+that any order of adding gives the same bits, and the expected result can be computed in the same
+dtype. The sent and the expected numbers repeat every PERIOD places; PERIOD is prime, so that a part
+that ends up in a wrong place is noticed.
 """
 
 from collections.abc import Callable
@@ -19,16 +19,16 @@ from strategies.trust.preflight_report import Check
 from strategies.trust.ring_all_reduce import pass_on, ring_all_reduce
 
 PERIOD = 997
-UNTOUCHED = 253  # what a buffer holds before it is written to
+UNTOUCHED = 253  # content of a buffer before it is written to
 KIB, MIB = 1024, 1024**2
-ODD = 1000  # bytes; its elements don't divide by 3 or 16 ranks
+ODD = 1000  # bytes; the number of elements is not divisible by 3 or 16 ranks
 LARGE = {"cpu": 16 * MIB, "cuda": 64 * MIB}
 
 OPERATIONS = {
     "sum": dist.ReduceOp.SUM,
     "min": dist.ReduceOp.MIN,
     "max": dist.ReduceOp.MAX,
-    "mean": dist.ReduceOp.AVG,  # the way FSDP asks for it
+    "mean": dist.ReduceOp.AVG,  # as FSDP does it
 }
 REDUCTIONS = tuple(OPERATIONS)
 DTYPES = {
@@ -39,14 +39,14 @@ DTYPES = {
     "int64": torch.int64,
     "int32": torch.int32,
 }
-# Whole numbers up to here are exact. Beyond 128 ranks sums in bfloat16 need not be.
-EXACT = 2**16  # far enough
+# Whole numbers up to these limits are exact. Sums in bfloat16 over more than 128 ranks may not be.
+EXACT = 2**16  # sufficient, for types that are exact further
 EXACT_UP_TO = {torch.bfloat16: 2**8, torch.float16: 2**11}
 
 
 @dataclass
 class Exchange:
-    """One rank's side of a collective: the tensors, and the operation where there is one."""
+    """One rank's side of a collective: the tensors, and the operation if it has one."""
 
     rank: int
     ranks: int
@@ -54,42 +54,42 @@ class Exchange:
     sent: Tensor
     received: Tensor
     later: bool = False
-    """Begin it only: what is returned waits for its end."""
+    """True to only begin it; the returned work waits for its end."""
 
     @property
     def root(self) -> int:
-        """The last rank: a collective that always takes rank 0 for the root is found out."""
+        """Last rank: a collective that always takes rank 0 for the root is noticed."""
         return self.ranks - 1
 
 
 @dataclass(frozen=True)
 class Collective:
-    """How one is done and what it gives."""
+    """Collective operation and its expected result."""
 
     run: Callable[[Exchange], Any]
-    """Returns torch's Work, which waits for the end, or None where it has ended."""
+    """Function that returns torch's Work, which waits for the end, or None if it has ended."""
     gives: Callable[["Numbers"], Tensor | None]
-    """What this rank must receive; None where that is undefined."""
+    """Function that returns the expected result on this rank; None if that is undefined."""
     bus_factor: Callable[[int], float]
     """Bytes that must cross the busiest link, per byte of the tensor (nccl-tests,
     doc/PERFORMANCE.md)."""
     operations: tuple[str | None, ...] = (None,)
     in_place: bool = False
     is_cut: bool = False
-    """The tensor is cut into a part for each rank."""
+    """True if the tensor is cut into a part for each rank."""
     sends_part: bool = False
     receives_part: bool = False
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What the ranks contribute, and where this rank stands."""
+    """Contributions of the ranks, and this rank's number."""
 
     sent_RP: Tensor
-    """By rank and place in the period, of the dtype and on the device that they are sent from."""
+    """Contributions by rank and place in the period, in the dtype and on the device of sending."""
     rank: int
     elements: int
-    """Of the whole tensor."""
+    """Number of elements of the whole tensor."""
     operation: str | None
 
     @property
@@ -98,23 +98,23 @@ class Numbers:
 
     @property
     def part(self) -> int:
-        """Elements of each rank's part, where the tensor is cut."""
+        """Number of elements of each rank's part, if the tensor is cut."""
         return self.elements // self.ranks
 
     def of(self, rank: int) -> Tensor:
-        """The whole tensor that a rank contributes."""
+        """Return the whole tensor that a rank contributes."""
         return spread(self.sent_RP[rank], self.elements)
 
     def part_of(self, rank: int, part: int) -> Tensor:
-        """One of the N parts of what a rank contributes."""
+        """Return one of the N parts of a rank's contribution."""
         return spread(self.sent_RP[rank], self.part, start=part * self.part)
 
     def part_of_each(self, part: int) -> Tensor:
-        """The same part of what each rank contributes, one rank after the other."""
+        """Return the same part of each rank's contribution, one rank after the other."""
         return spread(self.sent_RP, self.part, start=part * self.part).flatten()
 
     def reduced(self) -> Tensor:
-        """One period of the result of the operation over all ranks."""
+        """Return one period of the result of the operation over all ranks."""
         if self.operation == "min":
             return self.sent_RP.amin(0)
         if self.operation == "max":
@@ -124,8 +124,7 @@ class Numbers:
 
 
 def spread(period: Tensor, elements: int, *, start: int = 0) -> Tensor:
-    """Repeat a period, or those of several ranks, to `elements` numbers, beginning at place `start`
-    of the endless sequence."""
+    """Repeat one or several periods to `elements` numbers, from place `start` of the sequence."""
     start %= PERIOD
     times = (start + elements) // PERIOD + 1
     return period.repeat(*[1] * (period.ndim - 1), times)[..., start : start + elements]
@@ -237,13 +236,13 @@ COLLECTIVES = {
 
 
 def full_list(device: str) -> list[Check]:
-    """Every collective with every operation, dtype and size that it can do."""
+    """Return every collective with every operation, dtype and size that it supports."""
     checks = []
     for name, collective in COLLECTIVES.items():
         for operation in collective.operations:
             for dtype in DTYPES:
                 if operation == "mean" and not DTYPES[dtype].is_floating_point:
-                    continue  # torch has none
+                    continue  # torch has no mean of integers
                 large = dtype == "float32" and operation in ("sum", None)
                 for size in (ODD, MIB, LARGE[device]) if large else (ODD, MIB):
                     checks.append(check(name, operation, dtype, size))
@@ -251,9 +250,9 @@ def full_list(device: str) -> list[Check]:
 
 
 def quick_list() -> list[Check]:
-    """Each collective once, with the operations and dtypes that training uses most.
+    """Return each collective once, with the operations and dtypes that training uses most.
 
-    No second all_reduce: it is the one that takes longest.
+    No second all_reduce, because it takes longest.
     """
     size = 16 * KIB
     return [
@@ -269,23 +268,23 @@ def quick_list() -> list[Check]:
 
 
 def check(collective: str, operation: str | None, dtype: str, size_bytes: int) -> Check:
-    """A check by its names."""
+    """Return a check by its names."""
     return Check(collective=collective, operation=operation, dtype=dtype, size_bytes=size_bytes)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A check that is ready to be run on this rank, any number of times."""
+    """Check that is ready to be run on this rank, any number of times."""
 
     collective: Collective
     exchange: Exchange
     expected: Tensor | None
     elements: int
-    """Of the whole tensor."""
+    """Number of elements of the whole tensor."""
 
     @property
     def bus_bytes(self) -> float:
-        """What crosses the busiest link."""
+        """Bytes that cross the busiest link."""
         size = self.elements * self.exchange.sent.element_size()
         return size * self.collective.bus_factor(self.exchange.ranks)
 
@@ -298,16 +297,16 @@ class Prepared:
             received.fill_(UNTOUCHED)
 
     def run(self) -> None:
-        """Do it once; on a GPU it has then been asked for, not done."""
+        """Run the check once; on a GPU it has then been queued, not completed."""
         self.collective.run(self.exchange)
 
     def begin(self) -> dist.Work | None:
-        """Begin it; what waits for its end, or None where it has ended."""
+        """Begin the check; return the work that waits for its end, or None if it has ended."""
         work: dist.Work | None = self.collective.run(replace(self.exchange, later=True))
         return work
 
     def first_wrong(self) -> int | None:
-        """Where the result first differs from what it must be; None where it is right."""
+        """Return the first index where the result is wrong; None if it is right."""
         if self.expected is None:
             return None
         found, expected = bits(self.exchange.received), bits(self.expected)
@@ -317,7 +316,7 @@ class Prepared:
 
 
 def prepare(check: Check, *, rank: int, ranks: int, device: torch.device) -> Prepared:
-    """The tensors of a check on this rank."""
+    """Return a check with its tensors on this rank."""
     collective, dtype = COLLECTIVES[check.collective], DTYPES[check.dtype]
     elements = max(ranks, check.size_bytes // dtype.itemsize)
     if collective.is_cut:
@@ -344,17 +343,17 @@ def prepare(check: Check, *, rank: int, ranks: int, device: torch.device) -> Pre
 
 @lru_cache
 def contributed(ranks: int, exact_up_to: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The ranks' numbers, as they are sent."""
+    """Return the ranks' numbers in the dtype and on the device of sending."""
     return summands(ranks, exact_up_to).to(device, dtype)
 
 
 @lru_cache
 def summands(ranks: int, exact_up_to: int) -> Tensor:
-    """What each rank contributes, by rank and place, int64; its sum is `ranks` times its mean.
+    """Return each rank's contribution, by rank and place, int64; its sum is `ranks` times its mean.
 
-    At each place ranks 2p and 2p + 1 are as far above and below the mean; the last of an odd number
-    is the mean. No sum of any of them is above `exact_up_to`, for up to exact_up_to / 2 ranks, and
-    no number above 100, which every dtype holds.
+    At each place ranks 2p and 2p + 1 are equally far above and below the mean; the last of an odd
+    number is the mean. No sum of any of them is above `exact_up_to`, for up to exact_up_to / 2
+    ranks, and no number above 100, which every dtype holds.
     """
     place_P = torch.arange(PERIOD)
     mean_P = 1 + place_P % max(1, min(50, exact_up_to // (2 * ranks)))
@@ -366,6 +365,6 @@ def summands(ranks: int, exact_up_to: int) -> Tensor:
 
 
 def bits(tensor: Tensor) -> Tensor:
-    """The same storage as whole numbers, so that -0.0 differs from 0.0 and NaN equals itself."""
+    """Return the same storage as integers, so that -0.0 differs from 0.0 and NaN equals itself."""
     sizes = {2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.view(sizes[tensor.element_size()])

@@ -1,4 +1,4 @@
-"""The same training on one rank alone, before the run: what a certificate compares with."""
+"""Same training on one rank alone, before the run, as the reference of a certificate."""
 
 import gc
 import math
@@ -21,11 +21,11 @@ from strategies.watching.console import say
 from strategies.watching.metrics import MetricsLog
 from strategies.words import counted
 
-WAIT_S = 24 * 3600.0  # of the other ranks; one that dies is noticed at once, and wall time ends all
+WAIT_S = 24 * 3600.0  # for other ranks to wait; a death is noticed at once, wall time ends all
 
 
 class Certifier:
-    """Holds the first steps of a run against one rank, where its spec asks for that."""
+    """Comparison of a run's first steps with one rank, if its spec asks for it."""
 
     def __init__(self, run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> None:
         self.run_plan, self.directory, self.mesh = run_plan, directory, mesh
@@ -33,7 +33,7 @@ class Certifier:
         self.expected: Curve | None = None
 
     def train_alone(self, windows: Windows, control: ControlWatch) -> None:
-        """The first rank trains the steps that are compared; the others wait for it."""
+        """Train the compared steps on the first rank; the others wait for it."""
         verify, mesh = self.run_plan.spec.verify, self.mesh
         if verify is None:
             return
@@ -53,7 +53,7 @@ class Certifier:
     def after_step(
         self, step: int, loss: float, grad_norm: float | None, metrics: MetricsLog
     ) -> None:
-        """Remember a step of the run; write the certificate after the last one that counts."""
+        """Record a step of the run; write the certificate after the last one that counts."""
         verify = self.run_plan.spec.verify
         if self.expected is None or verify is None or step > verify.steps:
             return
@@ -69,7 +69,7 @@ class Certifier:
 
 
 def one_rank(run_plan: RunPlan) -> RunPlan:
-    """The same run on one rank: the whole batch, in micro-batches of the same size."""
+    """Return the same run on one rank: the whole batch, in micro-batches of the same size."""
     spec, plan = run_plan.spec, run_plan.plan
     alone = plan.model_copy(
         update={
@@ -95,9 +95,9 @@ def curve_of_one_rank(
     device: torch.device,
     must_stop: Callable[[], bool],
 ) -> Curve | None:
-    """Loss and gradient norm of the first steps; None where it had to stop before the last.
+    """Return loss and gradient norm of the first steps; None if it was stopped before the last.
 
-    A step whose loss is not finite is the last one. Everything it held is freed again.
+    A step whose loss is not finite is the last one. All memory is freed again.
     """
     spec, training = run_plan.spec, run_plan.spec.training
     mesh = Mesh(layout=Layout(), rank=0, device=device)

@@ -1,4 +1,4 @@
-"""Preflight: prove a group of ranks before a job trusts it.
+"""Preflight: test a group of ranks before a job trusts it.
 
 By hand `trainyard preflight`, or `torchrun --nproc-per-node 2 -m strategies.trust.preflight` with
 torchrun's usual arguments for several nodes. Every multi-rank run does the quick form, `trust`.
@@ -42,10 +42,10 @@ from strategies.trust.roll_call import RanksMissing, RollCall
 START_TIMEOUT_S = 120.0  # for all ranks to have imported torch
 TIMEOUT_S = 10.0  # torchrun gives the survivors of a dead rank 25 s; naming it takes 2 x 10 + 1
 QUICK_TIMEOUT_S = 20.0  # ranks of a loaded machine come to their first collective seconds apart
-AHEAD = 2  # of the quick form's checks are on their way while one is waited for
-REPEATS = 9  # of which the first warms up
+AHEAD = 2  # checks of the quick form that are in progress while another is waited for
+REPEATS = 9  # the first one warms up
 SLOW_FACTOR = 3.0
-SLOW_BY_S = 1e-3  # less than that is the machine's noise, whatever the factor
+SLOW_BY_S = 1e-3  # a smaller difference is the machine's noise, whatever the factor
 MATRIX_WIDTH = {"cpu": 192, "cuda": 4096}
 LINK_BYTES, LINK_TRIPS = 4 * MIB, 5
 
@@ -53,13 +53,13 @@ numbered = itertools.count()
 
 
 class PreflightFailed(Exception):
-    """The ranks cannot be trusted; the message says which, and why."""
+    """Ranks that cannot be trusted; the message names them and says why."""
 
 
 def trust(mesh: Mesh, *, timeout_s: float, tell: Callable[[Report], None]) -> None:
-    """Do the quick preflight and tell what it found. PreflightFailed names the rank.
+    """Do the quick preflight and pass its report to `tell`. Raises PreflightFailed naming the rank.
 
-    Collectives have `timeout_s` again afterwards. A slow rank alone is no reason to refuse: ten
+    Collectives have `timeout_s` again afterwards. A slow rank alone is not a reason to refuse: ten
     collectives cannot tell it from a busy moment.
     """
     short_s = min(QUICK_TIMEOUT_S, timeout_s)
@@ -72,7 +72,7 @@ def trust(mesh: Mesh, *, timeout_s: float, tell: Callable[[Report], None]) -> No
 
 
 def quick(mesh: Mesh, *, timeout_s: float = QUICK_TIMEOUT_S) -> Report:
-    """Each collective once in the process group that is there; called by all ranks together."""
+    """Run each collective once in the default process group; called by all ranks together."""
     return examine(quick_list(), device=mesh.device, timeout_s=timeout_s, repeats=1)
 
 
@@ -84,10 +84,10 @@ def examine(
     repeats: int = REPEATS,
     done: Callable[[int], None] = lambda number: None,
 ) -> Report:
-    """Run the checks in the default process group; the same report on every rank that lives.
+    """Run the checks in the default process group; return the same report on every live rank.
 
-    `done` hears how many checks are behind this rank. With a single repeat a rank's speed alone,
-    the links and random numbers are left out.
+    `done` is called with the number of checks completed on this rank. With a single repeat,
+    measurements of single ranks and links and random numbers are left out.
     """
     began = time.perf_counter()
     roll = RollCall(
@@ -117,7 +117,7 @@ def examine(
         missing=missing,
     )
     if missing is None and report.findings:
-        roll.leave_with(range(roll.world_size))  # whoever reads this report may end at once
+        roll.leave_with(range(roll.world_size))  # a rank that reads this report may exit at once
     return report
 
 
@@ -125,34 +125,34 @@ class Measured(BaseModel):
     """One rank's times in one check."""
 
     own_s: float
-    """Its own work between the collective before and this one."""
+    """Time of the rank's own work between the previous collective and this one."""
     taken_s: list[float]
     bus_bytes: float
 
 
 class Findings(BaseModel):
-    """What one rank has seen."""
+    """Findings of one rank."""
 
     rank: int
     measured: list[Measured] = []
     alone_s: list[float] = []
-    """Of a matrix product on its own device, after every check."""
+    """Times of a matrix product on the rank's own device, after every check."""
     link_s: float | None = None
-    """To its right neighbour and back."""
+    """Time to the right neighbour and back."""
     wrong: list[WrongValue] = []
     other_bits: list[OtherBits] = []
 
 
 @dataclass(frozen=True)
 class OnItsWay:
-    """A check that has begun."""
+    """Check that has begun."""
 
     check: Check
     prepared: Prepared
     work: dist.Work | None
-    """Waits for its end; None where it has ended."""
+    """Work that waits for the end of the check; None if it has ended."""
     entered: tuple[int, str]
-    """As the roll call knows it."""
+    """Place and name in the roll call."""
     own_s: float
     began: float
 
@@ -166,19 +166,19 @@ class Examiner:
     repeats: int
     findings: Findings = field(init=False)
     free_since: float = 0.0
-    """When this rank was last through with the others."""
+    """Time at which this rank last finished an operation with the others."""
 
     def __post_init__(self) -> None:
         self.findings = Findings(rank=self.roll.rank)
 
     def examine(self, checks: Sequence[Check], done: Callable[[int], None]) -> list[Findings]:
-        """All checks, then what every rank has found, by rank. RanksMissing."""
+        """Run all checks; return the findings of all ranks, by rank. Raises RanksMissing."""
         purpose = "the preflight"
         ready: Iterable[Prepared] = map(self.prepare, checks)  # one at a time: some are large
         if self.repeats == 1:  # ranks will not meet before each check: they compare lists here
             listed = hashlib.sha256(repr(checks).encode()).hexdigest()[:8]
             purpose = f"the quick preflight of list {listed}"
-            ready = list(ready)  # while others are on their way
+            ready = list(ready)  # prepared while other ranks are still arriving
         self.roll.introduce(purpose)
         self.free_since = time.perf_counter()
         on_their_way: deque[OnItsWay] = deque()
@@ -200,13 +200,15 @@ class Examiner:
         return [Findings.model_validate_json(text) for text in said]
 
     def prepare(self, check: Check) -> Prepared:
-        """The tensors of one check."""
+        """Return the tensors of one check."""
         rank, ranks = self.roll.rank, self.roll.world_size
         return prepare(check, rank=rank, ranks=ranks, device=self.device)
 
     def begin(self, check: Check, prepared: Prepared) -> OnItsWay:
-        """Begin a check that is done once, without meeting the others before it: to meet costs four
-        small messages per rank. RanksMissing."""
+        """Begin a check that is done once, without meeting the others first. Raises RanksMissing.
+
+        To meet costs four small messages per rank.
+        """
         own_s = time.perf_counter() - self.free_since
         self.roll.enter(str(check))
         prepared.reset()
@@ -220,7 +222,10 @@ class Examiner:
         return OnItsWay(check, prepared, work, self.roll.waits_for, own_s, began)
 
     def end(self, one: OnItsWay) -> None:
-        """Wait for a check that was begun, compare what came, and note the times. RanksMissing."""
+        """Wait for a check that was begun, compare its result, and record the times.
+
+        Raises RanksMissing.
+        """
         self.roll.wait_for(one.entered)
         try:
             if one.work is not None:
@@ -235,7 +240,7 @@ class Examiner:
             self.findings.wrong.append(wrong)
 
     def check(self, check: Check, prepared: Prepared) -> None:
-        """Run one check, compare what came with what must come, and note the times."""
+        """Run one check, compare its result with the expected one, and record the times."""
         self.synchronize()
         own_s = time.perf_counter() - self.free_since
         self.roll.meet(str(check))
@@ -252,7 +257,7 @@ class Examiner:
                 self.synchronize()
                 taken_s.append(time.perf_counter() - began)
                 wrong = wrong or self.first_wrong(check, prepared)
-        except RuntimeError as error:  # whatever a backend says of a peer that is gone
+        except RuntimeError as error:  # backends differ in what they raise if a peer is gone
             raise self.roll.explain(error) from error
         self.free_since = time.perf_counter()
         self.note(prepared, own_s, taken_s)
@@ -261,13 +266,13 @@ class Examiner:
         self.findings.alone_s.append(self.time_alone())
 
     def note(self, prepared: Prepared, own_s: float, taken_s: list[float]) -> None:
-        """Remember the times of a check."""
+        """Record the times of a check."""
         self.findings.measured.append(
             Measured(own_s=own_s, taken_s=taken_s, bus_bytes=prepared.bus_bytes)
         )
 
     def first_wrong(self, check: Check, prepared: Prepared) -> WrongValue | None:
-        """The first number that is not what it must be."""
+        """Return the first number that differs from the expected one."""
         index = prepared.first_wrong()
         if index is None:
             return None
@@ -282,7 +287,7 @@ class Examiner:
         )
 
     def time_alone(self) -> float:
-        """Seconds of a matrix product that no other rank takes part in."""
+        """Return the seconds of a matrix product that no other rank takes part in."""
         matrix = torch.ones([MATRIX_WIDTH[self.device.type]] * 2, device=self.device)
         self.synchronize()
         began = time.perf_counter()
@@ -291,7 +296,7 @@ class Examiner:
         return time.perf_counter() - began
 
     def compare_bits(self, dtype: torch.dtype) -> None:
-        """Add up random numbers, where the order of adding shows: all ranks must agree."""
+        """Add up random numbers, whose sum depends on the order of adding: all ranks must agree."""
         generator = torch.Generator().manual_seed(self.roll.rank)
         numbers = torch.randn(MIB, generator=generator).to(self.device, dtype)
         self.roll.meet(f"all_reduce (random {dtype})")
@@ -310,7 +315,7 @@ class Examiner:
     def time_links(self) -> None:
         """Send a tensor to the right neighbour and back, one pair of ranks at a time.
 
-        Two ranks have one link, which cannot tell whose it is.
+        Skipped for two ranks: their single link cannot tell which of them is slow.
         """
         rank, ranks = self.roll.rank, self.roll.world_size
         if ranks < 3:
@@ -332,7 +337,7 @@ class Examiner:
                 raise self.roll.explain(error) from error
 
     def round_trip(self, parcel: Tensor, other: int) -> float:
-        """Seconds to another rank and back."""
+        """Return the seconds to another rank and back."""
         began = time.perf_counter()
         dist.send(parcel, other)
         dist.recv(parcel, other)
@@ -340,13 +345,13 @@ class Examiner:
         return time.perf_counter() - began
 
     def synchronize(self) -> None:
-        """Wait for the GPU, so that clocks measure what has been done."""
+        """Wait for the GPU, so that clocks measure completed work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
 def timings(checks: Sequence[Check], everyone: Sequence[Findings]) -> Iterator[Timing]:
-    """A row for each check that all of `everyone` came through."""
+    """Yield a row for each check that all ranks of `everyone` completed."""
     wrong = {found.check for findings in everyone for found in findings.wrong}
     by_check = zip(*(findings.measured for findings in everyone), strict=False)
     for check, ranks in zip(checks, by_check, strict=False):
@@ -366,8 +371,10 @@ def timings(checks: Sequence[Check], everyone: Sequence[Findings]) -> Iterator[T
 
 
 def slow_ranks(everyone: Sequence[Findings]) -> list[SlowRank]:
-    """Ranks that take more than SLOW_FACTOR times as long as the others for one of three things:
-    their own work between collectives, a product of matrices, both of their links."""
+    """Return ranks that take over SLOW_FACTOR times as long as the others for one of three things.
+
+    They are: own work between collectives, a matrix product, both of the rank's links.
+    """
     own_s = [statistics.median(one.own_s for one in findings.measured) for findings in everyone]
     slow = list(stragglers("its own work between two collectives", own_s))
     if all(findings.alone_s for findings in everyone):
@@ -383,7 +390,7 @@ def slow_ranks(everyone: Sequence[Findings]) -> list[SlowRank]:
 
 
 def stragglers(what: str, seconds: Sequence[float]) -> Iterator[SlowRank]:
-    """Ranks that took much longer than the others' median; `seconds` are by rank."""
+    """Yield ranks that took much longer than the others' median; `seconds` are by rank."""
     for rank, taken_s in enumerate(seconds):
         usual_s = statistics.median([*seconds[:rank], *seconds[rank + 1 :]])
         if is_slow(taken_s, usual_s):
@@ -391,29 +398,29 @@ def stragglers(what: str, seconds: Sequence[float]) -> Iterator[SlowRank]:
 
 
 def is_slow(taken_s: float, usual_s: float) -> bool:
-    """Whether a time is out of proportion."""
+    """Return True if a time is out of proportion."""
     return taken_s > SLOW_FACTOR * usual_s and taken_s - usual_s > SLOW_BY_S
 
 
 def slow_rank(rank: int, what: str, taken_s: float, usual_s: float) -> SlowRank:
-    """The finding, in milliseconds."""
+    """Return the finding, in milliseconds."""
     return SlowRank(rank=rank, what=what, ms=taken_s * 1e3, usual_ms=usual_s * 1e3)
 
 
 def device_name(device: torch.device) -> str:
-    """`cpu`, or the GPU's name."""
+    """Return `cpu`, or the GPU's name."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Examine the ranks that torchrun has started; the exit code is the verdict."""
+    """Examine the ranks that torchrun has started; return the verdict as exit code."""
     parser = argparse.ArgumentParser(prog="strategies.trust.preflight", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="each collective once")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--report", type=Path, help="also write the report, as JSON, to this file")
     arguments = parser.parse_args(argv)
     # torchrun sends SIGTERM to the survivors of a dead rank; they must stay to say which it was.
-    # They do not stay for ever: everything below has a timeout.
+    # They do not stay forever: everything below has a timeout.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     torch.set_num_threads(1)
     report = examine_here(quick=arguments.quick, tell=not arguments.json)
@@ -470,7 +477,7 @@ def examine_here(*, quick: bool, tell: bool) -> Report:
 
 
 def join_group(backend: str, store: Store, roll: RollCall, *, device: torch.device | None) -> None:
-    """Make the process group of all ranks. RanksMissing."""
+    """Create the process group of all ranks. Raises RanksMissing."""
     try:
         dist.init_process_group(
             backend,

@@ -1,4 +1,4 @@
-"""A preflight's report for people: progress, a table, a bar chart, sentences."""
+"""Report of a preflight for people: progress, a table, a bar chart, sentences."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -12,8 +12,8 @@ from rich.text import Text
 from strategies.trust.preflight_report import Report, Timing, Verdict, size_text
 
 BAR_WIDTH = 44
-MARGIN = 22  # of the longest name of a collective, with its operation
-PLAIN_WIDTH = 100  # where the output is not a terminal
+MARGIN = 22  # width of the longest name of a collective, with its operation
+PLAIN_WIDTH = 100  # if the output is not a terminal
 HEADLINES = {
     Verdict.HEALTHY: "healthy",
     Verdict.WRONG_VALUES: "WRONG VALUES",
@@ -24,7 +24,7 @@ HEADLINES = {
 
 @contextmanager
 def progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal; yields what to tell how many checks are done."""
+    """Show a bar on a terminal; yield the function to call with the number of completed checks."""
     bar = Progress(
         TextColumn("preflight"),
         BarColumn(),
@@ -39,7 +39,7 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
 
 
 def show(report: Report, console: Console | None = None) -> None:
-    """Print the table, the chart, and what was found."""
+    """Print the table, the chart, and the findings."""
     console = console or new_console()
     if report.timings:
         console.print(table(report))
@@ -54,12 +54,12 @@ def show(report: Report, console: Console | None = None) -> None:
 
 
 def new_console() -> Console:
-    """On a terminal as wide as it is."""
+    """Return a console as wide as the terminal, or PLAIN_WIDTH without one."""
     return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
 
 
 def table(report: Report) -> Table:
-    """A row per check."""
+    """Return a table with a row per check."""
     found = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("collective", "operation", "dtype"):
         found.add_column(name)
@@ -81,7 +81,7 @@ def table(report: Report) -> Table:
 
 
 def chart(report: Report) -> Text:
-    """Bus bandwidth of every collective at the largest size of float32, as bars."""
+    """Return bars of the bus bandwidth of every collective at the largest size of float32."""
     rows = largest_sums(report)
     widest = max((row.bus_gb_per_s for row in rows), default=0.0)
     lines = []
@@ -93,12 +93,12 @@ def chart(report: Report) -> Text:
 
 
 def largest_sums(report: Report) -> list[Timing]:
-    """The rows of float32 at the largest size that was checked."""
+    """Return the rows of float32 at the largest checked size."""
     rows = [row for row in report.timings if row.check.dtype == "float32"]
     largest = max((row.check.size_bytes for row in rows), default=0)
     return [row for row in rows if row.check.size_bytes == largest]
 
 
 def name_of(row: Timing) -> str:
-    """`all_reduce sum`."""
+    """Return `all_reduce sum`."""
     return f"{row.check.collective} {row.check.operation or ''}".rstrip()

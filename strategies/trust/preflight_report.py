@@ -1,4 +1,4 @@
-"""What a preflight has found: a row per check, and the ranks that are wrong, slow or missing."""
+"""Report of a preflight: a row per check, and the ranks that are wrong, slow or missing."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Verdict(IntEnum):
-    """The worst of what was found; also the exit code of the command."""
+    """Worst of the findings; also the exit code of the command."""
 
     HEALTHY = 0
     WRONG_VALUES = 10
@@ -32,29 +32,29 @@ class Check(Part):
 
 
 class Timing(Part):
-    """How long a check took, and which rank it waited for."""
+    """Duration of a check, and the rank that it waited for."""
 
     check: Check
     right: bool
     p50_ms: float
     p95_ms: float
     bus_gb_per_s: float
-    """10^9 bytes per second over the busiest link."""
+    """Bandwidth of the busiest link in 10^9 bytes per second."""
     slowest_rank: int
 
 
 class WrongValue(Part):
-    """The first number of a rank's result that is not what it must be."""
+    """First number of a rank's result that differs from the expected one."""
 
     check: Check
     rank: int
     index: int
     expected: float
     got: float | None
-    """None: no finite number."""
+    """None: not finite."""
 
     def __str__(self) -> str:
-        got = "no finite number" if self.got is None else f"{self.got:g}"
+        got = "nan or infinity" if self.got is None else f"{self.got:g}"
         return (
             f"rank {self.rank} received {got} instead of {self.expected:g} "
             f"at index {self.index:,} of {self.check}"
@@ -62,7 +62,7 @@ class WrongValue(Part):
 
 
 class OtherBits(Part):
-    """A rank that ends with other bits than rank 0 after the same all-reduce of random numbers."""
+    """Rank that ends with other bits than rank 0 after the same all-reduce of random numbers."""
 
     rank: int
     dtype: str
@@ -72,7 +72,7 @@ class OtherBits(Part):
 
 
 class SlowRank(Part):
-    """A rank that takes much longer than the others for the same."""
+    """Rank that takes much longer than the others for the same work."""
 
     rank: int
     what: str
@@ -87,7 +87,7 @@ class SlowRank(Part):
 
 
 class Missing(Part):
-    """Ranks that died, hang or are out of step. Empty: a check failed on all alike."""
+    """Ranks that died, hang or are out of step. Empty: a check failed on all of them alike."""
 
     ranks: list[int]
     why: str
@@ -97,13 +97,13 @@ class Missing(Part):
 
 
 class Report(Part):
-    """A preflight's result, the same on every rank that took part to its end."""
+    """Result of a preflight, the same on every rank that took part to its end."""
 
     device: str
     backend: str
     torch: str
     ranks: list[str]
-    """Each rank's machine and process."""
+    """Machine and process of each rank."""
     seconds: float
     timings: list[Timing]
     wrong: list[WrongValue] = []
@@ -113,7 +113,7 @@ class Report(Part):
 
     @property
     def verdict(self) -> Verdict:
-        """What it comes to."""
+        """Worst finding."""
         if self.missing is not None:
             return Verdict.RANKS_MISSING
         if self.wrong or self.other_bits:
@@ -122,18 +122,18 @@ class Report(Part):
 
     @property
     def failures(self) -> list[str]:
-        """A sentence for everything that no job can live with, worst first."""
+        """Sentences about findings that no job can run with, worst first."""
         missing = [] if self.missing is None else [str(self.missing)]
         return [*missing, *(str(found) for found in (*self.wrong, *self.other_bits))]
 
     @property
     def findings(self) -> list[str]:
-        """The failures, and who is slow."""
+        """Failures, then slow ranks, as sentences."""
         return [*self.failures, *(str(found) for found in self.slow)]
 
 
 def size_text(size: int) -> str:
-    """`1 MiB`, `16 KiB`, `1,000 B`."""
+    """Return a size as `1 MiB`, `16 KiB`, `1,000 B`."""
     for unit, name in ((2**20, "MiB"), (2**10, "KiB")):
         if size >= unit and size % unit == 0:
             return f"{size // unit} {name}"

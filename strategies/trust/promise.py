@@ -1,4 +1,4 @@
-"""How far two runs of one training may be apart: by what their techniques promise and by precision.
+"""Allowed difference between two runs of one training, by their techniques' promises and precision.
 
 Pure and torch-free.
 """
@@ -11,16 +11,18 @@ from strategies.spec import Precision, Strategy
 
 
 class Tolerance(NamedTuple):
-    """Largest relative differences that count as the same curve, and over how many first steps:
-    rounding grows with training, so none holds for ever."""
+    """Largest relative differences that count as the same curve, and the number of first steps.
+
+    Rounding differences grow with training, so no tolerance holds forever.
+    """
 
     loss: float
     grad_norm: float
     steps: int
 
 
-# float64 and float32 are the law, which every layout is tested by. The half precisions are bands,
-# measured and then frozen (docs/strategies/certificate.md).
+# float64 and float32 are the law that every layout is tested against. The half precisions are
+# bands, measured and then frozen (docs/strategies/certificate.md).
 TOLERANCES = {
     Precision.FLOAT64: Tolerance(1e-13, 1e-12, 1000),
     Precision.FLOAT32: Tolerance(1e-6, 1e-5, 100),
@@ -28,12 +30,12 @@ TOLERANCES = {
     Precision.BFLOAT16: Tolerance(2e-3, 5e-2, 50),
     Precision.PURE_BFLOAT16: Tolerance(2e-3, 6e-2, 50),
 }
-FLOAT32_INSIDE = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)  # DeepSpeed, whatever is asked
+FLOAT32_INSIDE = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)  # by DeepSpeed, always
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What decides how far a training may be from the same one in another layout."""
+    """Properties that determine how far a training may be from the same one in another layout."""
 
     result_class: ResultClass
     precision: Precision
@@ -41,7 +43,7 @@ class Promise:
 
     @property
     def tolerance(self) -> Tolerance | None:
-        """None where nothing is promised."""
+        """Allowed difference; None if nothing is promised."""
         if self.result_class == "exempt":
             return None
         if self.precision is Precision.FLOAT64 and self.strategy in FLOAT32_INSIDE:
@@ -50,7 +52,7 @@ class Promise:
 
 
 def weaker(one: Promise, other: Promise) -> Tolerance | None:
-    """What both promises allow together."""
+    """Return the tolerance that both promises allow together."""
     ours, theirs = one.tolerance, other.tolerance
     if ours is None or theirs is None:
         return None

@@ -1,4 +1,4 @@
-"""The ring all-reduce, written out by hand: what torch's backends do inside, to be read.
+"""Ring all-reduce, written out by hand as torch's backends do it inside, for readers.
 
 Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations"
 (2009). With N ranks each sends 2 (N - 1) / N times its tensor, however many ranks there are.
@@ -12,7 +12,7 @@ from torch import Tensor
 def ring_all_reduce(tensor: Tensor) -> None:
     """Add up `tensor` over all ranks, in place; any size and shape, if contiguous.
 
-    The tensor is cut into N parts. Every rank talks to its neighbours alone: it sends to the right
+    The tensor is cut into N parts. Every rank talks to its neighbours only: it sends to the right
     and receives from the left, at the same time.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -28,7 +28,7 @@ def ring_all_reduce(tensor: Tensor) -> None:
         pass_on(outgoing, received)
         incoming += received
 
-    # 2. All-gather. The whole sums travel once more round the ring, and replace what they meet.
+    # 2. All-gather. The whole sums travel round the ring once more, replacing the partial sums.
     for step in range(ranks - 1):
         outgoing = parts[(rank + 1 - step) % ranks]
         incoming = parts[(rank - step) % ranks]
@@ -36,9 +36,9 @@ def ring_all_reduce(tensor: Tensor) -> None:
 
 
 def pass_on(outgoing: Tensor, incoming: Tensor) -> None:
-    """Send to the right neighbour while receiving from the left; nothing travels for empty parts.
+    """Send to the right neighbour while receiving from the left; empty parts are not sent.
 
-    One batch, not a send and then a receive: with NCCL, ranks that all send first wait for ever.
+    One batch, not a send and then a receive: with NCCL, ranks that all send first wait forever.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     transfers = [

@@ -1,4 +1,4 @@
-"""A roll call: ranks sign what they enter, so that the one that never came can be named.
+"""Roll call: ranks sign what they enter, so that the one that never came can be named.
 
 The list is kept in the store by which the ranks met (torchrun's, or rank 0's), which goes on
 answering when a collective hangs. Signing costs one small message and waits for nobody.
@@ -15,13 +15,11 @@ from torch.distributed import DistError, DistNetworkError
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 LOOK_EVERY_S = 0.02
-LINGER_S = (
-    3.0  # at most, for the others to read why, before the store of a rank that leaves is gone
-)
+LINGER_S = 3.0  # at most, for others to read the reason before a leaving rank's store is gone
 
 
 class RanksMissing(Exception):
-    """Some ranks are dead, hang or are somewhere else; the message names them."""
+    """Failure because some ranks are dead, hang or are somewhere else; the message names them."""
 
     def __init__(self, message: str, ranks: frozenset[int]) -> None:
         super().__init__(message)
@@ -29,7 +27,10 @@ class RanksMissing(Exception):
 
 
 class RollCall:
-    """What one rank signs and reads. All ranks must enter the same things in the same order."""
+    """Entries that one rank signs and reads.
+
+    All ranks must enter the same things in the same order.
+    """
 
     def __init__(
         self, store: Store, *, rank: int, world_size: int, timeout_s: float, name: str
@@ -41,15 +42,18 @@ class RollCall:
         self.names = [f"rank {other}" for other in range(world_size)]
 
     def introduce(self, purpose: str) -> None:
-        """Meet every rank, come for the same purpose; learn its machine and process. RanksMissing,
-        also when purposes differ."""
+        """Meet every rank, check that all have the same purpose, and learn their machines and
+        processes.
+
+        Raises RanksMissing, also if purposes differ.
+        """
         self.enter(purpose)
         said = self.exchange(f"rank {self.rank} ({platform.node()}, pid {os.getpid()})\n{purpose}")
         self.names, purposes = [list(part) for part in zip(*map(str.splitlines, said), strict=True)]
         self._require_same(purposes)
 
     def enter(self, what: str) -> None:
-        """Sign that this rank now enters `what`. RanksMissing where the list is gone."""
+        """Sign that this rank now enters `what`. Raises RanksMissing if the list is gone."""
         self.place, self.what = self.place + 1, what
         self.waits_for = self.place, self.what
         try:
@@ -58,11 +62,11 @@ class RollCall:
             raise self._list_is_gone(error) from error
 
     def wait_for(self, entered: tuple[int, str]) -> None:
-        """Of several that this rank has entered it now waits for this one, by place and name."""
+        """Set which of several entered things this rank now waits for, by place and name."""
         self.waits_for = entered
 
     def meet(self, what: str) -> None:
-        """Enter `what` once every rank has come to it. RanksMissing, also when they differ."""
+        """Enter `what` once every rank has come to it. Raises RanksMissing, also if they differ."""
         self.enter(what)
         self._require_same(self.exchange(what))
 
@@ -72,7 +76,7 @@ class RollCall:
             raise out_of_step(said, self.names)
 
     def exchange(self, text: str) -> list[str]:
-        """What every rank says here, by rank. RanksMissing."""
+        """Return the text of every rank, by rank. Raises RanksMissing."""
         self.exchanges += 1
         keys = [f"said/{self.exchanges}/{rank}" for rank in range(self.world_size)]
         try:
@@ -83,17 +87,17 @@ class RollCall:
             raise self.explain(error) from error
 
     def explain(self, error: BaseException) -> RanksMissing:
-        """Who is to blame for `error`, which this rank met in what it had entered.
+        """Return who is to blame for `error`, which this rank met in what it had entered.
 
-        Every rank that fails signs that it lives. One that neither does so nor goes on, within the
-        time that the others may need to notice, is the one that they all wait for.
+        Every rank that fails signs that it is alive. One that neither does so nor proceeds, within
+        the time that the others may need to notice, is the one that they all wait for.
         """
         found = self.find(error)
         self.leave_with(set(range(self.world_size)) - found.ranks)
         return found
 
     def find(self, error: BaseException) -> RanksMissing:
-        """As `explain`, but this rank stays: others may still read what it keeps."""
+        """Return the same as `explain`, but stay: others may still read this rank's entries."""
         try:
             return self._find(error)
         except DistError as lost:
@@ -125,7 +129,7 @@ class RollCall:
             self.store.wait(keys, timedelta(seconds=LINGER_S))
 
     def _whereabouts(self) -> list[tuple[int, str]]:
-        """Place and name of what each rank has entered last; place 0 of one that never signed."""
+        """Return place and name of each rank's last entry; place 0 for one that never signed."""
         found = []
         for rank in range(self.world_size):
             key = f"at/{rank}"
@@ -135,7 +139,7 @@ class RollCall:
         return found
 
     def _silent(self) -> list[int]:
-        """The ranks that have neither gone on nor said that they failed too."""
+        """Return the ranks that have neither proceeded nor signed that they failed too."""
         return [
             rank
             for rank, (place, _) in enumerate(self._whereabouts())
@@ -168,7 +172,8 @@ class RollCall:
 
 
 def out_of_step(said: list[str], names: list[str]) -> RanksMissing:
-    """Ranks that came to the same place for different things; the fewer are to blame."""
+    """Return the error for ranks that came to one place for different things; the fewer are
+    blamed."""
     usual = max(sorted(set(said)), key=said.count)
     others = frozenset(rank for rank, what in enumerate(said) if what != usual)
     first = said.index(usual)

@@ -1,6 +1,5 @@
-"""What the jobs of a study say together: how much faster, at what efficiency, what limits, and
-whether the loss curve stayed. Pure and torch-free.
-"""
+"""Results of a study's jobs together: speed-up, efficiency, bottleneck, and the check that the
+loss curve is the same. Pure and torch-free."""
 
 import math
 from collections.abc import Sequence
@@ -18,13 +17,11 @@ from strategies.planning.timeline import bubble
 from strategies.spec import Strategy, TrainSpec
 from strategies.trust.certificate import Comparison, Curve, compare, promise_of, told
 
-WARM_UP_STEPS = (
-    10  # of each attempt: memory is claimed, kernels are chosen, compiled layers written
-)
+WARM_UP_STEPS = 10  # of each attempt: memory is allocated, kernels chosen, layers compiled
 
 
 class StudyKind(StrEnum):
-    """What differs between the jobs of a study, and what stays.
+    """Kind of a study, by what differs between its jobs.
 
     strong: the ranks; the batch stays. weak: the ranks, and the batch grows with them. schedules:
     the order of a pipeline's passes; ranks and batch stay.
@@ -36,25 +33,25 @@ class StudyKind(StrEnum):
 
 
 class Judgement(NamedTuple):
-    """What it means that communication takes a share of the passes below `below`."""
+    """Sentence about communication that takes a share of the passes below `below`."""
 
     below: float
     sentence: str
 
 
-# A tenth is within what step times vary by; from half on, ranks wait longer than they compute.
+# Step times vary by about a tenth; from half on, ranks wait longer than they compute.
 JUDGEMENTS = (
-    Judgement(0.1, "Computing limits: communication hardly costs anything."),
-    Judgement(0.3, "Communication is felt, but computing limits."),
+    Judgement(0.1, "Computing is the bottleneck: communication costs hardly anything."),
+    Judgement(0.3, "Communication costs some time, but computing is the bottleneck."),
     Judgement(
         0.5, "Communication takes much of a step: larger micro-batches would use the ranks better."
     ),
-    Judgement(math.inf, "Communication limits: ranks wait longer than they compute."),
+    Judgement(math.inf, "Communication is the bottleneck: ranks wait longer than they compute."),
 )
 
 
 class Look(NamedTuple):
-    """What a probe saw of one step on rank 0, seconds."""
+    """Measurement of one step on rank 0, in seconds."""
 
     forward_s: float
     backward_s: float
@@ -63,64 +60,63 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """One job of a study, as far as it has come."""
+    """One job of a study and its results so far."""
 
     spec: TrainSpec
     plan: Plan
     step_times_s: Sequence[Sequence[float]]
-    """Of each attempt in order. Steps that a probe looked into are not among them."""
+    """Step times of each attempt, in order, without the steps that a probe measured."""
     looks: Sequence[Look]
     curve: Curve
     failure: str | None
-    """Why it will have no result; None while it waits or trains, and when it is done."""
+    """Reason why it will have no result; None while it waits or trains, and when it is done."""
 
 
 class Measured(BaseModel):
-    """One job of a study in numbers; None is what is not known, or will not be."""
+    """One job of a study in numbers; None if a number is not known, or never will be."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     label: str
-    """What sets it apart: `2 ranks`, `GPipe`."""
+    """Name that distinguishes it: `2 ranks`, `GPipe`."""
     ranks: int
     global_batch_size: int
     learning_rate: float
-    """The highest, with what the batch size makes of it."""
+    """Highest rate, after scaling by the batch size."""
     timed_steps: int
-    """How many the median is taken of: all after the first ones of each attempt, but those that
-    were looked into."""
+    """Number of steps in the median: all but the warm-up of each attempt and the measured ones."""
     step_time_s: float | None
-    """The median."""
+    """Median step time."""
     tokens_per_s: float | None
     speed_up: float | None
-    """Samples per second against the first job of the study."""
+    """Samples per second relative to the first job of the study."""
     expected_speed_up: float | None
-    """As many times as there are ranks; of schedules: what their bubbles predict."""
+    """Ratio of the numbers of ranks; for schedules, the ratio that their bubbles predict."""
     efficiency: float | None
-    """speed_up / expected_speed_up."""
+    """Quotient speed_up / expected_speed_up."""
     serial_fraction: float | None
-    """Share of the work that is not done in parallel, by Karp and Flatt; of strong studies from one
-    rank on."""
+    """Share of the work that is not done in parallel, by Karp and Flatt; only in strong studies
+    that start from one rank."""
     bubble: float | None
-    """Share of a step in which a pipeline's ranks wait for each other, as its order of passes
-    predicts."""
+    """Share of a step in which a pipeline's ranks wait for each other, as predicted from its
+    schedule."""
     communication: float | None
     """Exposed communication over forward and backward time, on rank 0."""
     judgement: str | None
-    """What limits, by that ratio."""
+    """Bottleneck, judged by that ratio."""
     curve: Comparison | None
-    """Against the first job of the study; of weak studies none, another batch is another curve."""
+    """Comparison with the first job of the study; None in weak studies, whose batches differ."""
     missing: str | None
-    """Why there are no times."""
+    """Reason why there are no times."""
 
 
 def measure(kind: StudyKind, runs: Sequence[Run]) -> list[Measured]:
-    """Every job of a study against its first."""
+    """Return the numbers of every job of a study, relative to its first."""
     return [measured(kind, run, runs[0]) for run in runs]
 
 
 def measured(kind: StudyKind, run: Run, first: Run) -> Measured:
-    """One of them."""
+    """Return the numbers of one job."""
     time_s, first_time_s = step_time(run), step_time(first)
     speed_up = None
     if time_s is not None and first_time_s is not None:
@@ -149,7 +145,7 @@ def measured(kind: StudyKind, run: Run, first: Run) -> Measured:
 
 
 def label_of(kind: StudyKind, spec: TrainSpec, plan: Plan) -> str:
-    """What sets a job apart from the others of its study."""
+    """Return the name that distinguishes a job from the others of its study."""
     if kind is not StudyKind.SCHEDULES:
         return ranks_label(plan.world_size)
     if plan.strategy is Strategy.NAIVE:
@@ -158,25 +154,25 @@ def label_of(kind: StudyKind, spec: TrainSpec, plan: Plan) -> str:
 
 
 def ranks_label(ranks: int) -> str:
-    """`1 rank`, `2 ranks`."""
+    """Return `1 rank`, `2 ranks`."""
     return "1 rank" if ranks == 1 else f"{ranks} ranks"
 
 
 def timed(run: Run) -> list[float]:
-    """Step times after the warm-up of each attempt; none of a job that failed."""
+    """Return step times after the warm-up of each attempt; none for a job that failed."""
     if run.failure is not None:
         return []
     return list(chain.from_iterable(times[WARM_UP_STEPS:] for times in run.step_times_s))
 
 
 def step_time(run: Run) -> float | None:
-    """The median, seconds: one slow step does not move it."""
+    """Return the median in seconds, which one slow step does not change."""
     times_s = timed(run)
     return median(times_s) if times_s else None
 
 
 def why_missing(run: Run) -> str:
-    """In a sentence, of a job without times."""
+    """Return a sentence about a job without times."""
     if run.failure is not None:
         return run.failure
     if run.spec.training.steps <= WARM_UP_STEPS:
@@ -190,7 +186,7 @@ def why_missing(run: Run) -> str:
 def expected_speed_up(
     kind: StudyKind, plan: Plan, first: Plan, waits: float | None, first_waits: float | None
 ) -> float | None:
-    """If nothing but the ranks, or the bubbles, made a difference."""
+    """Return the speed-up if only the ranks, or the bubbles, made a difference."""
     if kind is not StudyKind.SCHEDULES:
         return plan.world_size / first.world_size
     if waits is None or first_waits is None:
@@ -199,7 +195,7 @@ def expected_speed_up(
 
 
 def bubble_of(run: Run) -> float | None:
-    """The predicted share of waiting in a pipeline's step."""
+    """Return the predicted share of waiting in a pipeline's step."""
     if run.plan.layout.pipeline == 1:
         return None
     return bubble(
@@ -213,10 +209,10 @@ def bubble_of(run: Run) -> float | None:
 def serial_fraction(
     kind: StudyKind, speed_up: float | None, plan: Plan, first: Plan
 ) -> float | None:
-    """The experimentally determined serial fraction, (1 / S - 1 / p) / (1 - 1 / p).
+    """Return the experimentally determined serial fraction, (1 / S - 1 / p) / (1 - 1 / p).
 
-    It grows with p where overhead grows; below 0 the speed-up was more than p. Source: Karp and
-    Flatt, Measuring parallel processor performance, CACM 33(5), 1990.
+    It grows with p if overhead grows; below 0 the speed-up was more than p. Source: Karp and Flatt,
+    Measuring parallel processor performance, CACM 33(5), 1990.
     """
     ranks = plan.world_size
     if kind is not StudyKind.STRONG or first.world_size != 1 or ranks == 1 or speed_up is None:
@@ -225,7 +221,7 @@ def serial_fraction(
 
 
 def communication(run: Run) -> float | None:
-    """The median ratio of the steps that were looked into."""
+    """Return the median ratio of the measured steps."""
     if run.failure is not None:
         return None
     ratios = [
@@ -237,10 +233,10 @@ def communication(run: Run) -> float | None:
 
 
 def judgement(ratio: float, *, pipeline: int) -> str:
-    """What it means, in a sentence or two.
+    """Return a sentence or two about a ratio of communication.
 
-    A forward or backward pass contains the communication that it waits for, but not what a
-    pipeline's rank waits for between two passes.
+    A forward or backward pass contains the communication that it waits for, but not the time that a
+    pipeline's rank waits between two passes.
     """
     share = ratio if pipeline == 1 else ratio / (1 + ratio)
     sentence = next(one.sentence for one in JUDGEMENTS if share < one.below)
@@ -248,7 +244,7 @@ def judgement(ratio: float, *, pipeline: int) -> str:
 
 
 def same_curve(kind: StudyKind, run: Run, first: Run) -> Comparison | None:
-    """By the rule of certificates, over the steps that both have."""
+    """Compare with the first job by the rule of certificates, over the steps that both have."""
     if (
         kind is StudyKind.WEAK
         or run is first
@@ -264,12 +260,12 @@ def same_curve(kind: StudyKind, run: Run, first: Run) -> Comparison | None:
 
 
 def summary(kind: StudyKind, points: Sequence[Measured]) -> str:
-    """What a study found, in one or two sentences."""
+    """Return the findings of a study in one or two sentences."""
     return " ".join(part for part in (speed_sentence(kind, points), curve_sentence(points)) if part)
 
 
 def speed_sentence(kind: StudyKind, points: Sequence[Measured]) -> str:
-    """How much faster the last job that has times is than the first."""
+    """Return a sentence about the speed of the last timed job relative to the first."""
     first = points[0]
     timed_points = [point for point in points[1:] if point.speed_up is not None]
     if not timed_points:
@@ -287,7 +283,7 @@ def speed_sentence(kind: StudyKind, points: Sequence[Measured]) -> str:
 
 
 def curve_sentence(points: Sequence[Measured]) -> str:
-    """Whether the loss curve stayed."""
+    """Return a sentence about whether the loss curves agree."""
     compared = [(point, point.curve) for point in points if point.curve is not None]
     if not compared:
         return ""
@@ -299,8 +295,8 @@ def curve_sentence(points: Sequence[Measured]) -> str:
             off = next(
                 told(name, of) for name, of in zip(names, parts, strict=False) if not of.is_within
             )
-            return f"{point.label} took another curve than {first}: {off}."
+            return f"{point.label} has another curve than {first}: {off}."
     if any(curve.verdict == "exempt" for _, curve in compared):
-        return "Not every one of them promises the same loss curve."
+        return "Not all of these jobs promise the same loss curve."
     steps = min(curve.steps for _, curve in compared)
-    return f"All that were compared took the loss curve of {first} over {steps:,} steps."
+    return f"All compared jobs have the loss curve of {first} over {steps:,} steps."

@@ -65,7 +65,7 @@ def test_what_was_wrong_is_a_sentence(world: World) -> None:
     found = told(world, {**REPORT, "timings": [timing], "wrong": [wrong]})
     assert [check["right"] for check in found["checks"]] == [False]
     assert found["findings"] == [
-        "rank 1 received no finite number instead of 3 at index 5 of "
+        "rank 1 received nan or infinity instead of 3 at index 5 of "
         "all_reduce (sum, float32, 16 KiB)"
     ]
 

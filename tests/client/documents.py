@@ -124,7 +124,7 @@ MEASURED: Json = {
     "serial_fraction": None,
     "bubble": None,
     "communication": 0.0,
-    "judgement": "Computing limits: communication hardly costs anything.",
+    "judgement": "Computing is the bottleneck: communication costs hardly anything.",
     "curve": None,
     "missing": None,
 }
@@ -144,7 +144,7 @@ STUDY_REPORT: Json = {
             "efficiency": 0.8,
             "serial_fraction": 0.25,
             "communication": 0.21,
-            "judgement": "Communication is felt, but computing limits.",
+            "judgement": "Communication costs some time, but computing is the bottleneck.",
             "curve": {
                 name: COMPARISON[name]
                 for name in ("verdict", "result_class", "steps", "loss", "grad_norm")

@@ -36,7 +36,7 @@ def test_it_sends_the_file_and_the_sizes_and_shows_what_was_found(
     (row,) = [line for line in lines if line.startswith("2 ranks  ") and "80 %" in line]
     for part in ("0.08 s", "12,800", "1.60", "2.00", "25 %", "21 %", "1.7e-07", "same curve"):
         assert part in row
-    assert "2 ranks: Communication is felt, but computing limits." in lines
+    assert "2 ranks: Communication costs some time, but computing is the bottleneck." in lines
     assert "bubble" not in shown.stdout
 
 

@@ -281,7 +281,7 @@ def study_report(**changes: Any) -> StudyReport:
                 efficiency=0.8,
                 serial_fraction=0.25,
                 communication=0.21,
-                judgement="Communication is felt, but computing limits.",
+                judgement="Communication costs some time, but computing is the bottleneck.",
                 curve=Comparison(
                     **certificate("pass").model_dump(include=set(Comparison.model_fields))
                 ),
@@ -307,7 +307,7 @@ def measured(**changes: Any) -> Measured:
         "serial_fraction": None,
         "bubble": None,
         "communication": 0.0,
-        "judgement": "Computing limits: communication hardly costs anything.",
+        "judgement": "Computing is the bottleneck: communication costs hardly anything.",
         "curve": None,
         "missing": None,
     }

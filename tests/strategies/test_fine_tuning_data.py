@@ -115,7 +115,7 @@ def test_a_checkpoint_without_a_usable_tokenizer_is_refused(tmp_path: Path) -> N
         ({"prompt": "a"}, 'has no "completion"'),
         ({"prompt": "a", "completion": ""}, "empty completion"),
         ({"text": "a", "messages": []}, "has text and messages"),
-        ({"messages": "hello"}, "no list"),
+        ({"messages": "hello"}, "not a list"),
         ({"messages": [{"content": "a"}]}, 'message 1 without a "role"'),
         ({"messages": [{"role": "user", "content": 5}]}, 'message 1 that has no "content"'),
         ({"messages": [{"role": "user", "content": "a"}]}, "no message of the assistant"),

@@ -169,7 +169,7 @@ BROKEN = {
         archive(
             images=npy(np.where(np.arange(20)[:, None, None] == 7, np.nan, PIXELS)), labels=GOOD
         ),
-        r"images\[7\] has a pixel that is no finite number",
+        r"images\[7\] has a pixel that is not finite",
     ),
     "tests unlike": (
         archive(x_train=IMAGES, y_train=GOOD, x_test=npy(PIXELS[:, :5]), y_test=GOOD),

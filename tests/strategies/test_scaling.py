@@ -186,6 +186,6 @@ def test_the_summary_says_what_was_found() -> None:
         "No speed-up is known yet. 2 ranks: Its first 10 steps, which are not timed, are not over "
         "yet."
     )
-    assert "2 ranks took another curve than 1 rank: loss off by 3.2e-02 at step 2" in said(
+    assert "2 ranks has another curve than 1 rank: loss off by 3.2e-02 at step 2" in said(
         STRONG, run(1, 0.8), run(2, 0.5, losses={1: 4.0, 2: 3.1})
     )
