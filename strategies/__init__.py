@@ -1,1 +1,4 @@
-"""Training: what to train, how it is split, the loop that does it. Imports nothing of ours."""
+"""Training: the spec, its split over ranks, and the training loop.
+
+Imports no other package of ours.
+"""

@@ -1,4 +1,7 @@
-"""What this version can train with: one line per strategy, model and precision. Torch-free."""
+"""Catalog of what this version can train: one line per strategy, model and precision.
+
+Torch-free.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -34,18 +37,18 @@ LOCAL_SGD = "strategies.parallel.local_sgd:LocalSgdEngine"
 TORCH_AXES = ("pipeline", "replicate", "shard", "context", "tensor")
 
 
-ResultClass = Literal["exact", "band", "exempt"]  # what a loss curve promises
+ResultClass = Literal["exact", "band", "exempt"]  # promise about a loss curve
 RESULT_CLASSES: tuple[ResultClass, ...] = ("exact", "band", "exempt")  # best first
 HALF_PRECISION = (Precision.BFLOAT16, Precision.FLOAT16, Precision.PURE_BFLOAT16)
 
 
 @dataclass(frozen=True)
 class Technique:
-    """How a strategy is run: the class that implements `engine.Engine`, and the axes it may use."""
+    """Implementation of a strategy: its class, an `engine.Engine`, and the axes it supports."""
 
     engine: str  # "module:Class"
     axes: tuple[str, ...]
-    open_axis: str | None  # takes the ranks that the given degrees leave
+    open_axis: str | None  # axis of the ranks that the given degrees leave over
     result_class: ResultClass
 
 
@@ -75,7 +78,7 @@ MODELS = {
 
 
 def promised(strategy: Strategy, spec: TrainSpec) -> ResultClass:
-    """What the loss curve of a run promises: the weakest of its parts."""
+    """Return the promise of a run's loss curve: the weakest of its parts."""
     technique = TECHNIQUES.get(strategy)
     by_strategy: ResultClass = "exact" if technique is None else technique.result_class
     by_precision: ResultClass = "band" if spec.precision in HALF_PRECISION else "exact"
@@ -89,6 +92,6 @@ def promised(strategy: Strategy, spec: TrainSpec) -> ResultClass:
 
 
 def engine_path(strategy: Strategy, layout: Layout) -> str:
-    """`module:Class` of the engine that runs a strategy in a layout."""
+    """Return `module:Class` of the engine that runs a strategy in a layout."""
     engine = TECHNIQUES[strategy].engine
     return PIPELINE if engine == SPMD and layout.pipeline > 1 else engine

@@ -1,7 +1,7 @@
 """Checkpoints: written aside, fsynced, hashed, renamed; read only if every hash is right.
 
-Tensors are stored under their global names by torch.distributed.checkpoint, so that a run may go
-on with another number of ranks. What is not a tensor is in progress.json.
+Tensors are stored under their global names by torch.distributed.checkpoint, so that a run may
+continue with another number of ranks. Everything else is in progress.json.
 """
 
 import shutil
@@ -45,7 +45,7 @@ ASIDE = ".tmp-"  # step-000200.tmp-<token>: being written, or about to be delete
 
 
 class Progress(BaseModel):
-    """How far a run has come; with the seed it is also its place in the data."""
+    """Progress of a run; together with the seed it is also its position in the data."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -54,12 +54,12 @@ class Progress(BaseModel):
     tokens_seen: int = 0
     loss_scale: LossScale = LossScale()
     recent_losses: tuple[float, ...] = ()
-    """What the guard against loss spikes remembers."""
+    """Losses that the guard against spikes compares with."""
 
     def after(
         self, *, samples: int, tokens: int, loss: float, skipped: bool, guards: GuardSpec
     ) -> "Progress":
-        """One step further."""
+        """Return the progress after one more step."""
         return Progress(
             step=self.step + 1,
             samples_seen=self.samples_seen + samples,
@@ -70,19 +70,19 @@ class Progress(BaseModel):
 
 
 class StoredProgress(BaseModel):
-    """progress.json."""
+    """Content of progress.json."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     progress: Progress
     spec: TrainSpec
     eval_loss: float | None = None
-    """On the held-out text, where it was evaluated at this step."""
+    """Loss on the held-out data, if it was evaluated at this step."""
 
 
 @torch.no_grad()
 def copied(state: State) -> State:
-    """A copy in the host's memory, which training does not change any more."""
+    """Return a copy in the host's memory, which training does not change."""
     return {
         part: {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         for part, tensors in state.items()
@@ -100,10 +100,10 @@ def save_checkpoint(
     eval_loss: float | None = None,
     disk: Disk | None = None,
 ) -> Path:
-    """Write `step-N`, all ranks together; its path, once it is safe on the disk of each node.
+    """Write `step-N`, all ranks together; return its path once it is safe on every node's disk.
 
-    `token` is the same on all ranks and no other run's. `disk` is `find_disk`'s, where there are
-    several nodes.
+    `token` is the same on all ranks and unique to this run. `disk` is `find_disk`'s result, needed
+    with several nodes.
     """
     disk = disk or Disk(0, 1, mesh.is_first)
     name = checkpoint_name(progress.step)
@@ -112,7 +112,7 @@ def save_checkpoint(
         save(
             state,
             storage_writer=FileSystemWriter(aside, single_file_per_rank=True, sync_files=True),
-            # One copy of what every rank holds, by the first of them, on its node's disk.
+            # Tensors that several ranks hold are written once, by the first of them.
             planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
             process_group=mesh.saving_group,
             no_dist=mesh.world_size == 1,
@@ -128,7 +128,7 @@ def save_checkpoint(
             node=disk.number,
             num_nodes=disk.count,
         )
-        if disk.number != 0:  # for `best_of` here; the first node's is the checkpoint's
+        if disk.number != 0:  # for `best_of` on this node; the manifest lists the first node's
             write_atomically(aside / PROGRESS, json_bytes(stored))
         publish(aside, final)
         delete_old(checkpoints, final, spec.checkpoint)
@@ -136,18 +136,18 @@ def save_checkpoint(
 
 
 def publish(aside: Path, final: Path) -> None:
-    """Give a complete checkpoint its name."""
-    if final.exists():  # it is damaged, or this run would have gone on from it
+    """Give a complete checkpoint its final name."""
+    if final.exists():  # it is damaged, or this run would have continued from it
         discard(final)
     aside.rename(final)
     fsync_directory(final.parent)
 
 
 def delete_old(checkpoints: Path, newest: Path, keep: CheckpointSpec) -> None:
-    """Keep `newest`, those before it, and the best; delete the others, and what a crash left
-    half-written.
+    """Keep `newest`, the ones before it as asked, and the best; delete all others.
 
-    Later ones than `newest` are damaged: this run went on from before them.
+    Half-written ones that a crash left are deleted too. Later ones than `newest` are damaged: this
+    run continued from before them.
     """
     finished = finished_checkpoints(checkpoints)
     at = finished.index(newest)
@@ -162,14 +162,14 @@ def delete_old(checkpoints: Path, newest: Path, keep: CheckpointSpec) -> None:
 
 
 def best_of(checkpoints: Sequence[Path]) -> list[Path]:
-    """The one with the lowest loss on the held-out text; none where nothing was evaluated."""
+    """Return the one with the lowest loss on the held-out data; none if nothing was evaluated."""
     losses = {path: read_progress(path).eval_loss for path in checkpoints}
     evaluated = {path: loss for path, loss in losses.items() if loss is not None}
     return [min(evaluated, key=evaluated.__getitem__)] if evaluated else []
 
 
 def discard(checkpoint: Path) -> None:
-    """Take the name away first, so that no reader meets a half-deleted checkpoint."""
+    """Delete a checkpoint; it is renamed first, so that no reader finds it half-deleted."""
     doomed = checkpoint.with_name(f"{checkpoint.name}{ASIDE}doomed")
     if doomed.exists():
         shutil.rmtree(doomed)
@@ -178,9 +178,10 @@ def discard(checkpoint: Path) -> None:
 
 
 def find_checkpoint(checkpoints: Path, resume_from: Path | None) -> Path | None:
-    """Where to go on from: this run's newest that verifies, else `resume_from`, else nowhere.
+    """Return the checkpoint to continue from: this run's newest valid one, else `resume_from`.
 
-    BadCheckpoint where `resume_from` was asked for and nothing in it can be trusted.
+    None if there is neither. Raises BadCheckpoint if `resume_from` is given and nothing in it
+    verifies.
     """
     own = newest_checkpoint(checkpoints)
     if own is not None or resume_from is None:
@@ -195,9 +196,9 @@ def find_checkpoint(checkpoints: Path, resume_from: Path | None) -> Path | None:
 
 
 def load_checkpoint(checkpoint: Path, engine: Engine, spec: TrainSpec, mesh: Mesh) -> Progress:
-    """Read weights and optimizer into the engine; how far that run had come.
+    """Read weights and optimizer into the engine; return the progress of the run that wrote them.
 
-    BadCheckpoint where it belongs to another model. The files must have been verified.
+    The files must have been verified. Raises BadCheckpoint if it belongs to another model.
     """
     stored = read_progress(checkpoint)
     require_same_model(stored.spec, spec, checkpoint)
@@ -216,8 +217,10 @@ def load_checkpoint(checkpoint: Path, engine: Engine, spec: TrainSpec, mesh: Mes
 
 
 def read_weights(checkpoint: Path, spec: TrainSpec) -> dict[str, Tensor]:
-    """The whole trained weights of a saved run on CPU, by global name; for one rank, without the
-    others."""
+    """Return the whole trained weights of a saved run on CPU, by global name.
+
+    Called by one rank, without the others.
+    """
     weights = {
         name: torch.empty(parameter.shape, dtype=parameter.dtype)
         for name, parameter in design_model(spec).named_weights()
@@ -229,7 +232,7 @@ def read_weights(checkpoint: Path, spec: TrainSpec) -> dict[str, Tensor]:
 
 
 def read_progress(checkpoint: Path) -> StoredProgress:
-    """progress.json; BadCheckpoint where it cannot be read."""
+    """Read progress.json. Raises BadCheckpoint if it cannot be read."""
     try:
         return StoredProgress.model_validate_json((checkpoint / PROGRESS).read_bytes())
     except (OSError, ValidationError) as error:
@@ -238,16 +241,19 @@ def read_progress(checkpoint: Path) -> StoredProgress:
 
 @contextmanager
 def alone_is_fine() -> Iterator[None]:
-    """Keep torch from warning that one rank has no process group: it needs none."""
+    """Suppress torch's warning that a single rank has no process group: it needs none."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
         yield
 
 
 def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> None:
-    """Steps, batch sizes, learning rate, text and layout may change between runs; the model, what
-    its tokens are, and the optimizer's state may not. Neither may the frozen weights, which a
-    checkpoint lacks."""
+    """Raise BadCheckpoint if the checkpoint belongs to another model.
+
+    Steps, batch sizes, learning rate, text and layout may change between runs; the model, its
+    tokens and the optimizer's state may not. Neither may the frozen weights, which a checkpoint
+    lacks.
+    """
     differences = []
     for part in ("model", "adapter"):
         before, now = fields_of(getattr(stored, part)), fields_of(getattr(spec, part))
@@ -265,7 +271,7 @@ def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> 
         "image_shape": (image_shape(spec.data), image_shape(stored.data)),
         "classes": (num_classes(spec.data), num_classes(stored.data)),
     }
-    if spec.adapter is not None and spec.model.checkpoint is None:  # they are drawn again
+    if spec.adapter is not None and spec.model.checkpoint is None:  # frozen weights are drawn again
         others["seed"] = (spec.training.seed, stored.training.seed)
     differences += [
         f"{field} is {here} here, {there} there"
@@ -273,14 +279,14 @@ def require_same_model(stored: TrainSpec, spec: TrainSpec, checkpoint: Path) -> 
         if here != there
     ]
     if differences:
-        raise BadCheckpoint(f"{checkpoint} is of another model: {'; '.join(differences)}")
+        raise BadCheckpoint(f"{checkpoint} belongs to another model: {'; '.join(differences)}")
 
 
 def state_of(optimizer: OptimizerName) -> OptimizerName:
-    """Whose state an optimizer keeps, by names and numbers."""
+    """Return the optimizer whose state has the same names and shapes."""
     return OptimizerName.ADAMW if optimizer is OptimizerName.ADAMW_TRITON else optimizer
 
 
 def fields_of(part: BaseModel | None) -> dict[str, object]:
-    """A part of a spec, in JSON's types; nothing where it is left out."""
+    """Return a part of a spec in JSON's types; empty if it is left out."""
     return {} if part is None else part.model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""torch.compile, layer by layer: fused kernels, written for the machine at hand."""
+"""torch.compile, layer by layer: fused kernels, generated for this machine."""
 
 import torch
 from torch._inductor.cpp_builder import get_cpp_compiler
@@ -8,13 +8,13 @@ from strategies.models.network import Network
 
 
 class NoCompiler(Exception):
-    """torch.compile cannot write code on this machine."""
+    """Machine on which torch.compile cannot generate code."""
 
 
 def compile_layers(model: Network, device: torch.device) -> None:
     """Compile every layer's forward; equal layers share one compilation.
 
-    NoCompiler where the machine has no C++ compiler, which torch needs on CPU.
+    Raises NoCompiler if the machine has no C++ compiler, which torch needs on CPU.
     """
     if device.type == "cpu":
         require_compiler()

@@ -1,4 +1,4 @@
-"""What the outside asks of a running attempt: control.json, and SIGTERM as a stop."""
+"""Requests to a running attempt: control.json, and SIGTERM as a stop."""
 
 import os
 import signal
@@ -11,7 +11,8 @@ from strategies.run_directory import Action, read_control
 
 
 class ControlWatch:
-    """Looks once a step: one stat of control.json on the first rank, a flag on every rank.
+    """Reader of requests, once a step: one stat of control.json on the first rank, a flag on every
+    rank.
 
     Ranks must not act on it alone: each request goes into a reduction first.
     """
@@ -31,7 +32,10 @@ class ControlWatch:
         self.terminated = True
 
     def is_asked_to_stop(self) -> bool:
-        """Whether a stop is among what `look` has not returned yet. Of the first rank only."""
+        """Return True if a stop is pending that `look` has not returned yet.
+
+        For the first rank only.
+        """
         if self.terminated or self.path is None:
             return self.terminated
         try:
@@ -43,7 +47,7 @@ class ControlWatch:
         return control.action is Action.STOP
 
     def look(self) -> Action | None:
-        """The newest request that was not yet returned."""
+        """Return the newest request that has not been returned yet."""
         if self.terminated:
             return Action.STOP
         if self.path is None:
@@ -59,7 +63,7 @@ class ControlWatch:
         try:
             control = read_control(self.path)
         except ValidationError as error:
-            print(f"control.json is not a request and was passed over: {error}", flush=True)  # noqa: T201
+            print(f"control.json is not a valid request and was ignored: {error}", flush=True)  # noqa: T201
             return None
         if control is None or control.sequence <= self.sequence:
             return None

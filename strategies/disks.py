@@ -1,7 +1,7 @@
-"""Checkpoints of ranks on several nodes that share no folder: each node has the files of its own.
+"""Checkpoints of ranks on several nodes that share no folder: each node has its own files.
 
-The platform brings them together in its store. What the first node needs whole at the end of a run,
-to export the weights, is sent to it by the others.
+The platform gathers them in its store. At the end of a run the first node needs the whole
+checkpoint, to export the weights; the other nodes send it their files.
 """
 
 import os
@@ -20,16 +20,19 @@ PIECE = 64 << 20  # bytes sent at a time
 
 @dataclass(frozen=True)
 class Disk:
-    """Which part of every checkpoint a rank's run directory holds."""
+    """Part of every checkpoint that a rank's run directory holds."""
 
     number: int
     count: int
     is_writer: bool
-    """This rank writes what is written once into that directory."""
+    """True on the rank that writes files written once into that directory."""
 
 
 def find_disk(folder: Path, mesh: Mesh) -> Disk:
-    """The disk of this rank: its node's own, or the one that all nodes share. All ranks call it."""
+    """Return this rank's disk: its node's own, or the one that all nodes share.
+
+    All ranks call it.
+    """
     if mesh.num_nodes == 1:
         return Disk(0, 1, mesh.is_first)
     mark = folder / f".first-node-{mesh.broadcast_text(os.urandom(8).hex())}"
@@ -46,7 +49,7 @@ def find_disk(folder: Path, mesh: Mesh) -> Disk:
 
 
 def bring_together(checkpoint: Path, disk: Disk, mesh: Mesh) -> None:
-    """Send what other nodes have of a finished checkpoint to the first one. All ranks call it.
+    """Send other nodes' files of a finished checkpoint to the first node. All ranks call it.
 
     `checkpoint` is its path on this rank's disk.
     """
@@ -82,6 +85,6 @@ def _receive(checkpoint: Path, sender: int, mesh: Mesh) -> None:
 
 
 def _pieces(size: int) -> Iterator[int]:
-    """The lengths of the pieces of a file."""
+    """Yield the lengths of the pieces of a file."""
     for start in range(0, size, PIECE):
         yield min(PIECE, size - start)

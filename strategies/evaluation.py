@@ -1,4 +1,4 @@
-"""How good the model is on what is held out: the same numbers whatever the layout."""
+"""Evaluation of the model on held-out data, with the same numbers in every layout."""
 
 from typing import NamedTuple
 
@@ -12,20 +12,20 @@ from strategies.spec import ModelName
 
 
 class Scores(NamedTuple):
-    """Of everything that was evaluated."""
+    """Scores over all held-out data."""
 
     loss: float
     """Nats per token, or per image."""
     accuracy: float | None
-    """The share of images whose label came out likeliest; None of text."""
+    """Share of images whose label was the likeliest; None for text."""
 
     def metrics(self) -> dict[str, float | None]:
-        """What there is to tell."""
+        """Return the scores under the names of the metrics."""
         return {"eval_loss": self.loss, "eval_accuracy": self.accuracy}
 
 
 def evaluate(engine: Engine, held_out: HeldOut, mesh: Mesh, model: ModelName) -> Scores | None:
-    """The scores of a model of this name; None where nothing is held out."""
+    """Return the scores of a model of this name; None if nothing is held out."""
     if held_out.valid_tokens == 0:
         return None
     measure = loss_sum_and_hits if model.reads_images else token_loss_sum

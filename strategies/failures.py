@@ -1,4 +1,5 @@
-"""How a rank's failure leaves the process: an exit code, and error.json for whoever judges."""
+"""Reports of a rank's failure: an exit code, and error.json for the process that judges the
+attempt."""
 
 import json
 import os
@@ -21,7 +22,7 @@ KNOWN = (BadData, BadCheckpoint, Diverged, PreflightFailed, NotEquipped)
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code that tells this failure from the others."""
+    """Return the exit code of this kind of failure."""
     if isinstance(error, BadData):
         return ExitCode.BAD_DATA
     if isinstance(error, BadCheckpoint):
@@ -41,7 +42,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 def report(error: BaseException, digest: Digest | None = None) -> ExitCode:
-    """Tell stderr and error.json what went wrong, and whom the ranks wait for; the exit code."""
+    """Write the failure, and who the ranks wait for, to stderr and error.json; return the exit
+    code."""
     code = exit_code_of(error)
     trace = "".join(traceback.format_exception(error))
     message = str(error) or type(error).__name__

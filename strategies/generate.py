@@ -1,4 +1,4 @@
-"""What the trained model is used for at the end: its weights as one file, and a sample of text."""
+"""Uses of the trained model at the end: its weights as one file, and a sample of text."""
 
 import os
 from pathlib import Path
@@ -16,17 +16,17 @@ from strategies.spec import ModelName, TrainSpec
 
 TEMPERATURE = 0.7
 TOP_K = 20
-BESIDE = '{"tokenizer": "huggingface"}'  # its files are too large for a header
+BESIDE = '{"tokenizer": "huggingface"}'  # the tokenizer's files are too large for a header
 
 
 def export_weights(
     path: Path, weights: dict[str, Tensor], spec: TrainSpec, tokenizer: Tokenizer | None
 ) -> None:
-    """Write whole tensors as safetensors, atomically: a llama as Hugging Face has it, any other
-    under its global names.
+    """Write whole tensors as safetensors, atomically.
 
-    Its metadata say how to build the model (`spec`) and what its tokens mean (`tokenizer`, for
-    `tokens.tokenizer_from`; that of a checkpoint lies beside it, and an image model has none).
+    A llama is written in Hugging Face's form, any other model under its global names. The metadata
+    describe the model (`spec`) and its tokens (`tokenizer`, for `tokens.tokenizer_from`; the files
+    of a checkpoint's tokenizer are beside it, and an image model has none).
     """
     if spec.model.name is ModelName.LLAMA:
         weights = to_hugging_face(weights, spec)
@@ -50,10 +50,10 @@ def sample_text(
     num_tokens: int,
     source: Source | None = None,
 ) -> str:
-    """The prompt and what the model writes after it, on CPU; the same for the same weights. Those
-    that `weights` lacks are frozen, and read from `source` again.
+    """Return the prompt and the model's continuation, on CPU; the same for the same weights.
 
-    Without a prompt, or with one that has no tokens, it goes on from a line break.
+    Weights that `weights` lacks are frozen, and read from `source` again. Without a prompt, or with
+    one that has no tokens, the text continues a line break.
     """
     model = build_model(spec, device=torch.device("cpu"), source=source)
     assert isinstance(model, Transformer)
@@ -76,9 +76,9 @@ def sample_text(
 def generate(
     model: Transformer, prompt: list[int], *, num_tokens: int, vocabulary: int, seed: int
 ) -> list[int]:
-    """`prompt` and `num_tokens` more, each drawn from the TOP_K likeliest of the vocabulary.
+    """Return `prompt` and `num_tokens` more, each drawn from the TOP_K likeliest of the vocabulary.
 
-    The model may have room for more tokens than there are.
+    The model may be sized for more tokens than the vocabulary has.
     """
     generator = torch.Generator().manual_seed(seed)
     tokens = list(prompt)

@@ -1,4 +1,4 @@
-"""The gradient of the whole model, whatever part of it a rank holds: its norm, and clipping it."""
+"""Gradient of the whole model, whichever part of it a rank holds: its norm, and clipping."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from strategies.parallel.mesh import Mesh
 
 
 class Weight(NamedTuple):
-    """A parameter under its global name, and how many ranks hold each number of it."""
+    """Parameter under its global name, and the number of ranks that hold each number of it."""
 
     name: str
     parameter: nn.Parameter
@@ -19,8 +19,11 @@ class Weight(NamedTuple):
 
 
 def weights_of(named: Sequence[tuple[str, nn.Parameter]], mesh: Mesh) -> list[Weight]:
-    """The trained parameters of this rank's layers. A rank that shares its layers but not its
-    numbers with others holds a DTensor; what is no DTensor, all ranks of the layer hold whole."""
+    """Return the trained parameters of this rank's layers.
+
+    A rank that shares its layers with others but holds only part of the numbers has a DTensor; a
+    plain tensor is held whole by all ranks of the layer.
+    """
     return [
         Weight(name, parameter, mesh.layout.stage_size // num_shards(parameter))
         for name, parameter in named
@@ -29,7 +32,7 @@ def weights_of(named: Sequence[tuple[str, nn.Parameter]], mesh: Mesh) -> list[We
 
 
 def num_shards(tensor: Tensor) -> int:
-    """Into how many parts ranks have split a tensor."""
+    """Return the number of parts into which ranks have split a tensor."""
     if not isinstance(tensor, DTensor):
         return 1
     shards = 1
@@ -39,12 +42,12 @@ def num_shards(tensor: Tensor) -> int:
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """The numbers that this rank holds, as a plain tensor on the same storage."""
+    """Return the numbers that this rank holds, as a plain tensor on the same storage."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def num_bytes(tensors: Iterable[Tensor]) -> int:
-    """What this rank holds of some tensors."""
+    """Return the bytes that this rank holds of some tensors."""
     return sum(part.numel() * part.element_size() for part in map(own_part, tensors))
 
 
@@ -52,12 +55,12 @@ def num_bytes(tensors: Iterable[Tensor]) -> int:
 def clip_gradients(
     weights: Sequence[Weight], max_norm: float, mesh: Mesh, *, loss_scale: float = 1.0
 ) -> Tensor:
-    """Divide the gradient by `loss_scale`, and scale that of the whole model to at most `max_norm`;
-    its norm in between, 0-d, float64.
+    """Divide the gradient by `loss_scale`, and scale that of the whole model to at most `max_norm`.
 
-    Every rank adds up the squares of what it holds, each divided by the number of ranks that hold
-    it too; the sum over all ranks then counts every number once, whatever the layout. A gradient
-    that is not finite is left alone, so that it can still be seen where it broke.
+    Returns its norm before the second scaling, 0-d, float64. Every rank adds up the squares of its
+    numbers, each divided by the number of ranks that also hold it; the sum over all ranks then
+    counts every number once, whatever the layout. A gradient that is not finite is not changed, so
+    that one can still see where it broke.
     """
     by_copies: dict[int, list[Tensor]] = {}
     for weight in weights:
@@ -78,7 +81,7 @@ def clip_gradients(
 
 
 def broken_weights(weights: Sequence[Weight]) -> list[str]:
-    """The names of those whose gradient, as far as this rank holds it, is not finite."""
+    """Return the names of weights whose gradient, on this rank, is not finite."""
     return [
         weight.name
         for weight in weights
@@ -88,7 +91,8 @@ def broken_weights(weights: Sequence[Weight]) -> list[str]:
 
 
 def settled(parameter: nn.Parameter) -> Tensor:
-    """The gradient, laid out as its parameter: some tensor-parallel ones are not yet added up."""
+    """Return the gradient, laid out as its parameter: some tensor-parallel ones are not summed
+    yet."""
     gradient = parameter.grad
     assert gradient is not None
     if isinstance(parameter, DTensor):
@@ -100,9 +104,9 @@ def settled(parameter: nn.Parameter) -> Tensor:
 
 
 def norm_of(gradients: Sequence[Tensor]) -> Tensor:
-    """The norm of all of them as one vector, 0-d, float64.
+    """Return the norm of all gradients as one vector, 0-d, float64.
 
-    Row by row, and the rows in float64: in one go on CPU, float32 sums run so long that torch's
+    Row by row, and the rows in float64: in one sum on CPU, float32 sums are so long that torch's
     own norm is off by 3e-6 on 160 x 640 numbers and by 6e-4 on 4096 x 4096. It costs the same.
     """
     rows = [row_norms(gradient) for gradient in gradients]
@@ -111,7 +115,7 @@ def norm_of(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def row_norms(gradient: Tensor) -> Tensor:
-    """The norm of every row, in float32 at least, 1-d."""
+    """Return the norm of every row, in float32 or wider, 1-d."""
     dtype = torch.promote_types(gradient.dtype, torch.float32)
     norms: Tensor = torch.linalg.vector_norm(gradient, dim=-1, dtype=dtype)
     return norms.flatten()

@@ -1,4 +1,4 @@
-"""Stop before a broken step reaches the weights."""
+"""Guards that stop a run before a broken step changes the weights."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ ADVICE = "Try a lower learning_rate or a longer warm-up"
 
 
 class Diverged(Exception):
-    """The loss or the gradient is broken; the weights are still the last good ones."""
+    """Stop because the loss or the gradient is broken; the weights are still the last good ones."""
 
     def __init__(self, what: str, *, step: int) -> None:
         super().__init__(f"step {step}: {what}; the weights of step {step - 1} were kept. {ADVICE}")
@@ -26,8 +26,8 @@ class Diverged(Exception):
 def require_finite_loss(loss: float, *, own_share: Tensor, step: int, mesh: Mesh) -> None:
     """Raise Diverged, on every rank alike and naming the rank, unless the loss is finite.
 
-    `loss` is what all ranks agreed on, `own_share` this rank's part of it. The ranks talk to each
-    other only when something is wrong.
+    `loss` is the value that all ranks agreed on, `own_share` this rank's part of it. The ranks
+    communicate only if something is wrong.
     """
     if math.isfinite(loss):
         return
@@ -40,8 +40,10 @@ def require_finite_loss(loss: float, *, own_share: Tensor, step: int, mesh: Mesh
 def require_finite_gradient(
     norm: float, *, engine: Engine, step: int, mesh: Mesh, scale: LossScale = UNSCALED
 ) -> None:
-    """Raise Diverged, on every rank alike, unless the gradient norm is finite; it names the weights
-    and the ranks that hold them. Where ranks hold the same, it is too late to tell whose broke.
+    """Raise Diverged, on every rank alike, unless the gradient norm is finite.
+
+    The message names the weights and the ranks that hold them. If several ranks hold the same
+    weight, it is too late to tell whose gradient broke first.
     """
     if math.isfinite(norm):
         return
@@ -60,7 +62,7 @@ def require_finite_gradient(
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The first name, and how many more."""
+    """Return the first name, and how many more."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return names[0] + more if names else ""
 
@@ -68,7 +70,7 @@ def shortened(names: Sequence[str]) -> str:
 def require_no_spike(
     loss: float, recent_losses: Sequence[float], *, guards: GuardSpec, step: int
 ) -> None:
-    """Raise Diverged where the loss is far above the median of the steps before."""
+    """Raise Diverged if the loss is far above the median of the previous steps."""
     factor = guards.loss_spike_factor
     if factor is None or len(recent_losses) < guards.loss_spike_window:
         return
@@ -83,7 +85,7 @@ def require_no_spike(
 
 
 def remember(recent_losses: Sequence[float], loss: float, guards: GuardSpec) -> tuple[float, ...]:
-    """The losses that the next step is compared with; none where spikes are not looked for."""
+    """Return the losses that the next step is compared with; none if spikes are not looked for."""
     if guards.loss_spike_factor is None:
         return ()
     return (*recent_losses, loss)[-guards.loss_spike_window :]

@@ -16,6 +16,6 @@ class Hardware(BaseModel):
     memory_gib: float = Field(gt=0)
     model: str | None = None
     no_sandbox: str = ""
-    """Why no script of a user's own can be shut in here; empty where one can, or is not said."""
+    """Reason why scripts cannot be sandboxed here; empty if they can, or it is not known."""
     no_gang_sandbox: str = ""
-    """Why none can that runs on several of these nodes."""
+    """Reason why scripts that run on several of these nodes cannot be sandboxed."""

@@ -1,7 +1,7 @@
-"""What an image model's parts are as large as: numbers that are trained, multiplied and kept.
+"""Sizes of an image model's parts: numbers that are trained, multiplied and kept.
 
-Torch-free. Both models are a first matrix or convolution, layers of one each after a norm, and a
-head after another; none has a bias, every norm has.
+Torch-free. Both models consist of a first matrix or convolution, layers of a norm and one of them
+each, and a norm and a head; only norms have biases.
 """
 
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from strategies.data.built_in import DIGITS
 from strategies.data.digits import CLASSES, SHAPE
 from strategies.spec import ActivationCheckpointing, DataSpec, ModelName, ModelSpec
 
-KERNEL = 3 * 3  # of every convolution
+KERNEL = 3 * 3  # size of every convolution
 
 
 class ImageShape(NamedTuple):
-    """Of one image, or of the features that it has become."""
+    """Shape of one image, or of its features after some layers."""
 
     height: int
     width: int
@@ -22,7 +22,7 @@ class ImageShape(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many numbers it is."""
+        """Count of numbers."""
         return self.height * self.width * self.channels
 
     def __str__(self) -> str:
@@ -30,7 +30,10 @@ class ImageShape(NamedTuple):
 
 
 def image_shape(data: DataSpec) -> ImageShape:
-    """As told, or known of a built-in dataset; `rules.images` asks for it where neither is so."""
+    """Return the image shape: given, or known for a built-in dataset.
+
+    `rules.images` asks for it if neither is the case.
+    """
     if data.image_shape is None:
         return ImageShape(*SHAPE) if data.dataset == DIGITS else ImageShape(1, 1, 1)
     height, width, *channels = data.image_shape
@@ -38,12 +41,12 @@ def image_shape(data: DataSpec) -> ImageShape:
 
 
 def num_classes(data: DataSpec) -> int:
-    """How many different labels there are, as told or known."""
+    """Return the number of different labels, given or known."""
     return data.classes or CLASSES
 
 
 def features(model: ModelSpec, image: ImageShape) -> list[ImageShape]:
-    """What goes into each layer, and last into the head."""
+    """Return the shape of the input of each layer, and last of the head."""
     if model.name is ModelName.MLP:
         return [ImageShape(1, 1, model.width)] * (model.layers + 1)
     return [
@@ -53,31 +56,33 @@ def features(model: ModelSpec, image: ImageShape) -> list[ImageShape]:
 
 
 def first_weights(model: ModelSpec, data: DataSpec) -> int:
-    """Numbers in the first matrix or convolution."""
+    """Return the count of numbers in the first matrix or convolution."""
     shape = image_shape(data)
     return model.width * (shape.size if model.name is ModelName.MLP else KERNEL * shape.channels)
 
 
 def layer_weights(model: ModelSpec) -> int:
-    """Numbers in one layer's matrix or convolution."""
+    """Return the count of numbers in one layer's matrix or convolution."""
     return model.width**2 * (1 if model.name is ModelName.MLP else KERNEL)
 
 
 def head_weights(model: ModelSpec, data: DataSpec) -> int:
-    """Numbers in the head's matrix."""
+    """Return the count of numbers in the head's matrix."""
     return features(model, image_shape(data))[-1].size * num_classes(data)
 
 
 def count_parameters(model: ModelSpec, data: DataSpec) -> int:
-    """Numbers that are trained."""
+    """Return the count of trained numbers."""
     norms = (model.layers + 1) * 2 * model.width
     matrices = first_weights(model, data) + model.layers * layer_weights(model)
     return matrices + norms + head_weights(model, data)
 
 
 def products(model: ModelSpec, data: DataSpec) -> int:
-    """Multiplications of one image's forward pass. A convolution meets its numbers at every
-    place of the image that it reads."""
+    """Return the multiplications of one image's forward pass.
+
+    A convolution multiplies its numbers at every position of its input.
+    """
     if model.name is ModelName.MLP:
         matrices = first_weights(model, data) + model.layers * layer_weights(model)
         return matrices + head_weights(model, data)
@@ -88,9 +93,11 @@ def products(model: ModelSpec, data: DataSpec) -> int:
 
 
 def kept_numbers(model: ModelSpec, data: DataSpec, how: ActivationCheckpointing) -> int:
-    """Numbers that one image leaves in all layers for the backward pass: the input of each, what
-    its norm and its activation give, and for cnn what is pooled. full: the inputs alone;
-    selective: also what a product gives."""
+    """Return how many numbers per image all layers keep for the backward pass.
+
+    none: the input of each layer, the outputs of its norm and its activation, and for cnn the input
+    of the pooling. full: the inputs only. selective: the inputs and the outputs of products.
+    """
     *inputs, _ = (shape.size for shape in features(model, image_shape(data)))
     whole = 3 if model.name is ModelName.MLP else 4
     per_layer = {ActivationCheckpointing.FULL: 1, ActivationCheckpointing.SELECTIVE: 2}

@@ -1,11 +1,11 @@
-"""First weights that do not depend on the layout: a name gives the whole tensor, a rank keeps its
-slice.
+"""Initial weights that do not depend on the layout: a name determines the whole tensor, a rank
+keeps its slice.
 
 They come from a source: a Hugging Face checkpoint, or `Seed`, which draws them. Norm weights start
 at 1, biases at 0, matrices at a normal distribution with deviation sqrt(2 / (5 x width))
-(SmallInit, arXiv:1910.05895, equation 6: 0.05 at width 160, 0.023 at width 768).
-Image models, whose parts read more or fewer numbers than width, take the same by how many each
-reads. Of an adapter, A is uniform up to 1 / sqrt(width) and B zero; they are always drawn.
+(SmallInit, arXiv:1910.05895, equation 6: 0.05 at width 160, 0.023 at width 768). For image models,
+whose matrices read more or fewer numbers than width, the formula uses how many each reads. In an
+adapter, A is uniform up to 1 / sqrt(width) and B zero; adapters are always drawn.
 """
 
 import hashlib
@@ -31,23 +31,23 @@ from strategies.run_directory import BadCheckpoint, RunPlan
 from strategies.shapes import tokens_per_sample, vocabulary_size
 from strategies.spec import TrainSpec
 
-Region = tuple[slice, ...]  # of a tensor, with the bounds of every dimension
+Region = tuple[slice, ...]  # part of a tensor, with the bounds of every dimension
 ADAPTER = re.compile(r"\.lora\.\w+\.([ab])$")
 
 
 class Source(Protocol):
-    """Where first weights come from."""
+    """Source of initial weights."""
 
     def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
-        """A part of the weight that has this global name and, as a whole, this shape."""
+        """Return a region of the weight with this global name and, as a whole, this shape."""
 
 
 @dataclass(frozen=True)
 class Seed:
-    """Weights drawn from hash(seed, name), the whole tensor and then cut."""
+    """Source that draws a whole tensor from hash(seed, name) and returns a region of it."""
 
     seed: int
-    width: int | None  # None: of each matrix, how many numbers it reads
+    width: int | None  # None: for each matrix, the count of numbers it reads
 
     def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
         return first_values(name, shape, seed=self.seed, width=self.width)[region]
@@ -55,7 +55,7 @@ class Seed:
 
 @dataclass(frozen=True)
 class AdaptersBeside:
-    """Frozen weights from one source; their adapters, which it lacks, are drawn."""
+    """Source of frozen weights together with adapters, which it lacks and which are drawn."""
 
     frozen: Source
     drawn: Seed
@@ -66,13 +66,13 @@ class AdaptersBeside:
 
 
 def source_of(run_plan: RunPlan) -> Source:
-    """Where a run's first weights come from; BadCheckpoint where that cannot be used."""
+    """Return the source of a run's initial weights. Raises BadCheckpoint if it cannot be used."""
     spec = run_plan.spec
     if spec.model.checkpoint is None:
         return seed_of(spec)
     if run_plan.model_path is None:
         raise BadCheckpoint(
-            f"the plan does not say where checkpoint {spec.model.checkpoint} lies (model_path)"
+            f"the plan has no model_path, the folder of checkpoint {spec.model.checkpoint}"
         )
     from strategies.fine_tuning.pretrained import Pretrained
 
@@ -81,15 +81,15 @@ def source_of(run_plan: RunPlan) -> Source:
 
 
 def seed_of(spec: TrainSpec) -> Seed:
-    """The source of a model that is built from nothing."""
+    """Return the source of a model that starts from random weights."""
     return Seed(spec.training.seed, None if spec.model.name.reads_images else spec.model.width)
 
 
 def design_model(spec: TrainSpec) -> Network:
-    """The model without storage, to be cut and spread before it takes any memory."""
+    """Return the model without storage, so that it can be cut and spread before it takes memory."""
     module, _, name = MODELS[spec.model.name].partition(":")
     make: Callable[..., Network] = getattr(importlib.import_module(module), name)
-    with torch.device("meta"):  # torch's own first values are not wanted
+    with torch.device("meta"):  # torch's own initial values are not wanted
         if spec.model.name.reads_images:
             return make(
                 spec.model,
@@ -109,7 +109,7 @@ def design_model(spec: TrainSpec) -> Network:
 
 
 def build_model(spec: TrainSpec, *, device: torch.device, source: Source | None = None) -> Network:
-    """The whole model with its first weights, by default as if it were built from nothing."""
+    """Return the whole model with its initial weights, by default the random ones."""
     model = design_model(spec)
     for name, module in model.named_children():
         named = "embedding" if model.tied and name == "head" else name
@@ -121,7 +121,7 @@ def build_model(spec: TrainSpec, *, device: torch.device, source: Source | None 
 
 @torch.no_grad()
 def materialise(module: nn.Module, name: str, source: Source, *, device: torch.device) -> None:
-    """Give a module of a designed model storage and first weights; `name` is its global name."""
+    """Give a module of a meta model storage and initial weights; `name` is its global name."""
     module.to_empty(device=device)
     for own_name, matrix in module.named_modules(prefix=name):
         if isinstance(matrix, FrozenMatrix):
@@ -129,13 +129,13 @@ def materialise(module: nn.Module, name: str, source: Source, *, device: torch.d
             matrix.take(source.read(f"{own_name}.weight", matrix.shape, whole))
     for own_name, parameter in module.named_parameters(prefix=name):
         if not parameter.is_floating_point():
-            continue  # codes of a matrix that was taken above
+            continue  # codes of a frozen matrix, filled above
         own = parameter.to_local() if isinstance(parameter, DTensor) else parameter
         own.copy_(source.read(own_name, parameter.shape, own_region(parameter)))
 
 
 def own_region(weight: Tensor) -> Region:
-    """What of a whole tensor this rank holds."""
+    """Return the region of a whole tensor that this rank holds."""
     shape, offset = tuple(weight.shape), (0,) * weight.ndim
     if isinstance(weight, DTensor):
         shape, offset = compute_local_shape_and_global_offset(
@@ -145,7 +145,7 @@ def own_region(weight: Tensor) -> Region:
 
 
 def first_values(name: str, shape: torch.Size, *, seed: int, width: int | None) -> Tensor:
-    """The whole of one tensor, in float64, from its name."""
+    """Return one whole tensor, in float64, from its name."""
     if len(shape) == 1:
         return (torch.zeros if name.endswith("bias") else torch.ones)(shape, dtype=torch.float64)
     adapter = ADAPTER.search(name)

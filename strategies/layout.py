@@ -1,4 +1,4 @@
-"""A layout: degrees on named axes, and which rank sits where. Pure."""
+"""Layout: degrees on named axes, and the coordinate of each rank. Pure."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ AXES = ("pipeline", "replicate", "shard", "context", "tensor")  # outer to inner
 
 
 class Coordinate(NamedTuple):
-    """Where a rank sits, along each axis."""
+    """Position of a rank along each axis."""
 
     pipeline: int
     replicate: int
@@ -30,12 +30,12 @@ class Layout(BaseModel):
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """The degrees, in the order of AXES."""
+        """Degrees in the order of AXES."""
         return (self.pipeline, self.replicate, self.shard, self.context, self.tensor)
 
     @property
     def world_size(self) -> int:
-        """The number of ranks."""
+        """Number of ranks."""
         product = 1
         for degree in self.degrees:
             product *= degree
@@ -43,16 +43,19 @@ class Layout(BaseModel):
 
     @property
     def batch_degree(self) -> int:
-        """How many ranks see different samples (replicate x shard)."""
+        """Number of ranks that see different samples (replicate x shard)."""
         return self.replicate * self.shard
 
     @property
     def stage_size(self) -> int:
-        """How many ranks hold the same layers: all but along the pipeline."""
+        """Number of ranks that hold the same layers: all axes but the pipeline."""
         return self.world_size // self.pipeline
 
     def coordinate(self, rank: int) -> Coordinate:
-        """Where `rank` sits; neighbours on the tensor axis have neighbouring ranks."""
+        """Return the coordinate of `rank`; neighbours on the tensor axis have neighbouring ranks.
+
+        Raises ValueError for a rank outside the layout.
+        """
         if not 0 <= rank < self.world_size:
             raise ValueError(f"rank {rank} is outside this layout of {self.world_size} ranks")
         places = []
@@ -62,6 +65,6 @@ class Layout(BaseModel):
         return Coordinate(*reversed(places))
 
     def batch_rank(self, rank: int) -> int:
-        """Which share of the samples `rank` takes, from 0 to batch_degree - 1."""
+        """Return which share of the samples `rank` takes, from 0 to batch_degree - 1."""
         at = self.coordinate(rank)
         return at.replicate * self.shard + at.shard

@@ -1,4 +1,4 @@
-"""The loss: a token sum over the valid tokens of the whole optimizer step. An image is one token.
+"""Loss: a token sum over the valid tokens of the whole optimizer step. An image is one token.
 
 Dividing by the global number, not by that of a micro-batch or a rank, makes accumulation, data
 parallelism and ragged masks all give the gradient of the one big batch.
@@ -16,9 +16,9 @@ IGNORED = -100  # label of a position that is not trained on
 
 
 def token_loss_sum(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """Cross-entropy in nats, summed over the valid tokens; labels are already shifted.
+    """Return the cross-entropy in nats, summed over the valid tokens; labels are already shifted.
 
-    In float32 at least, whatever the logits are in.
+    Computed in float32 at least, whatever the type of the logits.
     """
     logits_BTV = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
     return cross_entropy(
@@ -27,7 +27,7 @@ def token_loss_sum(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
 
 
 def loss_sum_and_hits(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """The same sum, and how many of the valid tokens came out likeliest, (2,)."""
+    """Return the same sum, and the number of valid tokens whose label was the likeliest, (2,)."""
     hits = (logits_BTV.argmax(dim=-1) == labels_BT).sum()  # no class is numbered IGNORED
     loss = token_loss_sum(logits_BTV, labels_BT)
     return torch.stack([loss, hits.to(loss.dtype)])

@@ -1,4 +1,4 @@
-"""Precisions as torch sees them, and the loss scale that float16 needs."""
+"""Precisions as torch types, and the loss scale that float16 needs."""
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -15,19 +15,20 @@ WEIGHTS = {
 }
 AUTOCAST = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}
 
-# The constants of torch.amp.GradScaler; it has no smallest scale and never gives up.
+# The constants of torch.amp.GradScaler, which has no smallest scale and never gives up.
 FIRST_SCALE, SMALLEST_SCALE, GOOD_STEPS_TO_DOUBLE = 2.0**16, 1.0, 2000
-MOST_SKIPS_IN_A_ROW = 32  # 16 to come down from the first scale, and as many at the smallest
+MOST_SKIPS_IN_A_ROW = 32  # 16 from the first scale to the smallest, and as many at the smallest
 
 
 def dtype_of(precision: Precision) -> torch.dtype:
-    """The type of weights, gradients and optimizer state."""
+    """Return the type of weights, gradients and optimizer state."""
     return WEIGHTS[precision]
 
 
 def compute_in(precision: Precision, model: nn.Module, device: torch.device) -> None:
-    """Let a model's forward pass take matrix products and attention in half precision, where that
-    is asked for. Norms, residuals and weights stay as they are.
+    """Run a model's matrix products and attention in half precision, if the precision asks for it.
+
+    Norms, residuals and weights keep their type.
     """
     if precision in AUTOCAST:
         # No cache: a pass uses every weight once, and a sharded one's copy must not outlive it.
@@ -36,12 +37,12 @@ def compute_in(precision: Precision, model: nn.Module, device: torch.device) -> 
 
 
 class LossScale(BaseModel):
-    """What the loss is multiplied by before its backward pass, so that small gradients do not
-    vanish in float16: halved whenever a gradient overflows, doubled after many that did not. Every
-    other precision keeps it at 1.
+    """Factor of the loss before its backward pass, so that small gradients do not vanish in
+    float16.
 
-    Micikevicius et al., arXiv:1710.03740, section 3.2. What an overflow is, the norm of the whole
-    model's gradient says, which is the same on all ranks.
+    Halved whenever a gradient overflows, doubled after many that did not. All other precisions keep
+    it at 1. An overflow is seen in the norm of the whole model's gradient, which is the same on all
+    ranks. Source: Micikevicius et al., arXiv:1710.03740, section 3.2.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,18 +50,18 @@ class LossScale(BaseModel):
     value: float = 1.0
     dynamic: bool = False
     good_steps: int = 0
-    """Since the scale last changed."""
+    """Steps since the scale last changed."""
     skipped_steps: int = 0
     skipped_in_a_row: int = 0
 
     @property
     def may_skip(self) -> bool:
-        """Whether a gradient that is not finite is the scale's fault, as far as one can tell."""
+        """True if a gradient that is not finite may be due to the scale."""
         exhausted = self.value == SMALLEST_SCALE and self.skipped_in_a_row >= MOST_SKIPS_IN_A_ROW
         return self.dynamic and not exhausted
 
     def after(self, *, skipped: bool) -> "LossScale":
-        """The scale of the next step."""
+        """Return the scale of the next step."""
         if not self.dynamic:
             return self
         if skipped:
@@ -79,14 +80,15 @@ class LossScale(BaseModel):
         )
 
     def metrics(self) -> dict[str, float]:
-        """What there is to tell."""
+        """Return the scale and the number of skipped steps; empty for other precisions than
+        float16."""
         if not self.dynamic:
             return {}
         return {"loss_scale": self.value, "skipped_steps": self.skipped_steps}
 
 
 def first_loss_scale(precision: Precision) -> LossScale:
-    """The loss scale that a run begins with."""
+    """Return the loss scale that a run begins with."""
     if precision is Precision.FLOAT16:
         return LossScale(value=FIRST_SCALE, dynamic=True)
     return LossScale()

@@ -1,7 +1,7 @@
-"""Activation checkpointing: what a layer does not keep for its backward pass is computed again.
+"""Activation checkpointing: activations that a layer does not keep are recomputed for its backward.
 
-Chen et al., arXiv:1604.06174; what is worth keeping: Korthikanti et al., arXiv:2205.05198,
-section 5; torch.utils.checkpoint does it.
+Chen et al., arXiv:1604.06174; which are worth keeping: Korthikanti et al., arXiv:2205.05198,
+section 5. Implemented by torch.utils.checkpoint.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ from strategies.models.network import Network
 from strategies.spec import ActivationCheckpointing
 
 aten = torch.ops.aten
-# The operations that take most of the time: kept, everything between them is computed again.
+# Operations that take most of the time: their results are kept, all others are recomputed.
 KEPT = [
     aten.mm.default,
     aten.bmm.default,
@@ -26,10 +26,10 @@ KEPT = [
 
 
 def forget_activations(model: Network, how: ActivationCheckpointing) -> None:
-    """Let every layer of a model keep only its input (full), or also its products (selective).
+    """Make every layer of a model keep only its input (full), or also its products (selective).
 
-    The layer's forward is replaced, not the layer: names stay, and what a sharding hooks onto the
-    layer stays outside, so a second forward pass finds the weights that the backward pass gathered.
+    The layer's forward is replaced, not the layer: names stay, and hooks of sharding on the layer
+    stay outside, so the recomputation finds the weights that the backward pass gathered.
     """
     if how is ActivationCheckpointing.NONE:
         return

@@ -1,7 +1,7 @@
-"""An attempt's folder on its node: the names and small formats that everyone shares. Torch-free.
+"""Folder of an attempt on its node: the names and small formats shared by all. Torch-free.
 
 plan.json and control.json go in; preflight.json, metrics.jsonl, certificate.json, result.json,
-checkpoints/, artifacts/, logs/ and exit.json come out. Whatever is replaced is replaced atomically.
+checkpoints/, artifacts/, logs/ and exit.json come out. Every replacement is atomic.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ RANK_METRICS_NAME = re.compile(r"^metrics-rank-(\d+)\.jsonl$")
 
 
 class ExitCode(IntEnum):
-    """How a rank ended. Anything else that is not 0 is the user's or a peer's error."""
+    """End of a rank. Any other code that is not 0 is the user's or a peer's error."""
 
     FINISHED = 0
     USER_ERROR = 1
@@ -55,7 +55,7 @@ class ExitCode(IntEnum):
 
 
 class BadCheckpoint(Exception):
-    """A checkpoint that cannot be trusted or does not belong to this run."""
+    """Checkpoint that cannot be trusted or does not belong to this run."""
 
 
 class FilePart(BaseModel):
@@ -63,50 +63,56 @@ class FilePart(BaseModel):
 
 
 class RunPlan(FilePart):
-    """plan.json: all that a run needs to know."""
+    """Content of plan.json: everything that a run needs to know."""
 
     spec: TrainSpec
     plan: Plan
     dataset_path: str | None = None
-    """None: the built-in dataset that spec.data.dataset names."""
+    """Path of the dataset; None: the built-in one that spec.data.dataset names."""
     dataset_format: DatasetFormat = "text"
-    """jsonl: one document per line (`rows.py` has its forms); samples never cross documents. npz:
-    images and their labels."""
+    """jsonl: one document per line (`rows.py` has its forms); samples never cross documents.
+    npz: images and their labels."""
     model_path: str | None = None
-    """The folder of the checkpoint that spec.model.checkpoint names."""
+    """Folder of the checkpoint that spec.model.checkpoint names."""
     resume_from: str | None = None
-    """A checkpoint's directory, or a folder of them; used when the run directory holds none."""
+    """Directory of a checkpoint, or of several; used if the run directory holds none."""
     prompt: str = "class "
-    """What the sample of generated text begins with."""
+    """Beginning of the sample of generated text."""
     sample_bytes: int = Field(default=220, ge=0, le=100_000)
-    """How many tokens of text are sampled after it; a token is a byte or a character."""
+    """Number of tokens sampled after it; a token is a byte or a character."""
     threads_per_rank: int | None = Field(default=None, ge=1)
-    """None: OMP_NUM_THREADS where set, else cores // local ranks."""
+    """Number of CPU threads; None: OMP_NUM_THREADS if set, else cores // local ranks."""
     collective_timeout_s: float = Field(default=300.0, gt=0)
-    """How long a rank waits for the others before it gives up."""
+    """Time that a rank waits for the others before it gives up."""
     preflight: bool = True
-    """Several ranks prove themselves to each other before the first step."""
+    """True if several ranks test each other before the first step."""
 
 
 class Action(StrEnum):
-    """What a running attempt can be asked for."""
+    """Request that a running attempt understands."""
 
     CHECKPOINT = "checkpoint"
     STOP = "stop"
     PROFILE = "profile"
     SNAPSHOT = "snapshot"
-    """Of the memory."""
+    """Snapshot of the memory."""
 
 
 class Control(FilePart):
-    """control.json. A request is obeyed once: when its sequence is above the last one obeyed."""
+    """Content of control.json.
+
+    A request is obeyed once: if its sequence is above the last obeyed one.
+    """
 
     sequence: int = Field(ge=1)
     action: Action
 
 
 class Result(BaseModel):
-    """result.json: how the run ended, by rank 0. A diverged run's last loss may be nan, as null."""
+    """Content of result.json: the end of the run, by rank 0.
+
+    A diverged run's last loss may be nan, written as null.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
@@ -116,15 +122,15 @@ class Result(BaseModel):
     loss_last: float | None
     eval_loss: float | None
     eval_accuracy: float | None = None
-    """Images only: the share of the held-out ones whose label came out likeliest."""
+    """Images only: the share of the held-out ones whose label was the likeliest."""
     tokens_per_s: float | None
     wall_s: float
     checkpoint: str | None
     sample: str | None
     reason: Literal["finished", "stopped", "diverged"]
     peak_gib: list[float] = []
-    """The most that each rank's training held at a time, without Python and its libraries; empty
-    where that was not weighed."""
+    """Peak memory of each rank's training, without Python and its libraries; empty if it was not
+    measured."""
 
 
 class ManifestFile(FilePart):
@@ -136,10 +142,10 @@ class ManifestFile(FilePart):
 
 
 class Manifest(FilePart):
-    """manifest.json, the last file written into a checkpoint.
+    """Content of manifest.json, the last file written into a checkpoint.
 
     Nodes that share no folder write one each, of their own files: manifest.json on the first,
-    manifest-1.json on the second. A checkpoint is whole where all are together.
+    manifest-1.json on the second. A checkpoint is complete if all of them are present.
     """
 
     format: int
@@ -153,7 +159,7 @@ class Manifest(FilePart):
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The paths inside one attempt's folder."""
+    """Paths inside one attempt's folder."""
 
     path: Path
 
@@ -170,7 +176,7 @@ class RunDirectory:
         return self.path / METRICS
 
     def rank_metrics(self, rank: int) -> Path:
-        """What a rank tells of itself; metrics.jsonl is rank 0's."""
+        """Return the metrics file of a rank; metrics.jsonl is rank 0's."""
         return self.path / f"metrics-rank-{rank}.jsonl" if rank else self.metrics
 
     @property
@@ -198,16 +204,19 @@ class RunDirectory:
         return self.path / ARTIFACTS
 
     def rank_logs(self, rank: int) -> Path:
-        """Folder of stdout.log, stderr.log and error.json of one global rank."""
+        """Return the folder of stdout.log, stderr.log and error.json of one global rank."""
         return self.path / LOGS / f"rank-{rank}"
 
     def read_plan(self) -> RunPlan:
-        """plan.json; ValidationError or OSError where it is wrong or missing."""
+        """Read plan.json. Raises ValidationError or OSError if it is wrong or missing."""
         return RunPlan.model_validate_json(self.plan.read_bytes())
 
 
 def read_control(path: Path) -> Control | None:
-    """The standing request; None where there is none. ValueError where the file is not one."""
+    """Return the pending request; None if there is none.
+
+    Raises ValueError if the file is not valid.
+    """
     try:
         return Control.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -223,7 +232,7 @@ def write_control(path: Path, action: Action) -> Control:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`: after a crash it is the old file or the new one, whole."""
+    """Replace `path` by `content`; after a crash it is either the old file or the new one."""
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -248,12 +257,13 @@ def fsync_directory(path: Path) -> None:
 
 
 def checkpoint_name(step: int) -> str:
-    """`step-000200`."""
+    """Return a name such as `step-000200`."""
     return f"step-{step:06d}"
 
 
 def finished_checkpoints(checkpoints: Path) -> list[Path]:
-    """The renamed ones, newest first; whether they are whole, `verify_checkpoint` says."""
+    """Return the checkpoints with their final name, newest first; `verify_checkpoint` checks
+    them."""
     if not checkpoints.is_dir():
         return []
     found = [
@@ -265,7 +275,7 @@ def finished_checkpoints(checkpoints: Path) -> list[Path]:
 
 
 def newest_checkpoint(checkpoints: Path) -> Path | None:
-    """The newest checkpoint of a folder that verifies; None where there is none."""
+    """Return the newest checkpoint of a folder that verifies, or None."""
     for path in finished_checkpoints(checkpoints):
         try:
             verify_checkpoint(path)
@@ -276,12 +286,15 @@ def newest_checkpoint(checkpoints: Path) -> Path | None:
 
 
 def manifest_name(node: int) -> str:
-    """`manifest.json` of the first node, `manifest-1.json` of the second."""
+    """Return `manifest.json` for the first node, `manifest-1.json` for the second."""
     return MANIFEST if node == 0 else f"manifest-{node}.json"
 
 
 def read_manifest(checkpoint: Path, node: int = 0) -> Manifest:
-    """A node's manifest; BadCheckpoint where it is missing, unreadable or of another format."""
+    """Read a node's manifest.
+
+    Raises BadCheckpoint if it is missing, unreadable or of another format.
+    """
     path = checkpoint / manifest_name(node)
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())
@@ -301,8 +314,10 @@ def read_manifest(checkpoint: Path, node: int = 0) -> Manifest:
 
 
 def verify_checkpoint(checkpoint: Path) -> Manifest:
-    """The first node's manifest, once every file that it and those of other nodes list has been
-    read back with the right size and hash. BadCheckpoint where one is missing."""
+    """Read back all files of all nodes' manifests, and return the first node's manifest.
+
+    Raises BadCheckpoint if a file is missing or has another size or hash.
+    """
     first = verify_part(checkpoint, 0)
     for node in range(1, first.num_nodes):
         verify_part(checkpoint, node)
@@ -310,7 +325,7 @@ def verify_checkpoint(checkpoint: Path) -> Manifest:
 
 
 def verify_part(checkpoint: Path, node: int) -> Manifest:
-    """A node's manifest, once every file it lists has been read back with the right hash."""
+    """Read back every file that a node's manifest lists, and return that manifest."""
     manifest = read_manifest(checkpoint, node)
     for file in manifest.files:
         path = checkpoint / file.path
@@ -329,7 +344,7 @@ def verify_part(checkpoint: Path, node: int) -> Manifest:
 def write_manifest(
     checkpoint: Path, *, step: int, layout: Layout, node: int = 0, num_nodes: int = 1
 ) -> Manifest:
-    """Hash every file of a checkpoint, as far as it is on this node, and write its manifest."""
+    """Hash every file of a checkpoint that is on this node, and write its manifest."""
     paths = sorted(path for path in checkpoint.rglob("*") if path.is_file())
     files = [
         ManifestFile(
@@ -353,11 +368,11 @@ def write_manifest(
 
 
 def sha256_of(path: Path) -> str:
-    """Hash of a file, in lower-case hexadecimal digits."""
+    """Return the hash of a file, in lower-case hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def json_bytes(model: BaseModel) -> bytes:
-    """A model as indented JSON, for files that people open."""
+    """Return a model as indented JSON, for files that people open."""
     return (model.model_dump_json(indent=2) + "\n").encode()

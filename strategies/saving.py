@@ -16,36 +16,37 @@ from strategies.spec import TrainSpec
 
 
 class Saved(NamedTuple):
-    """A checkpoint that is safe on disk, on every node."""
+    """Checkpoint that is safe on disk, on every node."""
 
     path: Path
     step: int
     stage_s: float
-    """How long training stood still."""
+    """Time for which training was paused."""
     save_s: float
-    """From the request to the end."""
+    """Time from the request to the end."""
 
 
 @dataclass
 class CheckpointWriter:
-    """Writes one checkpoint at a time; all ranks call it at the same steps."""
+    """Writer of one checkpoint at a time; all ranks call it at the same steps."""
 
     checkpoints: Path
     spec: TrainSpec
     mesh: Mesh
     disk: Disk | None = None
-    """Of this rank, where there are several nodes."""
+    """Disk of this rank, needed with several nodes."""
 
     def __post_init__(self) -> None:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self.under_way: Future[Saved] | None = None
 
     def start(self, engine: Engine, progress: Progress, eval_loss: float | None) -> Saved | None:
-        """Copy the state and begin to write it; the save before, which had to end first."""
+        """Copy the state and begin to write it; return the previous save, which had to end
+        first."""
         before = self.finish()
         began = time.perf_counter()
         token = self.mesh.broadcast_text(str(os.getpid()))
-        _ = self.mesh.saving_group  # made here, by all ranks in the same order
+        _ = self.mesh.saving_group  # created here, by all ranks in the same order
         state = copied(engine.state())
         stage_s = time.perf_counter() - began
 
@@ -66,13 +67,13 @@ class CheckpointWriter:
         return before
 
     def finished(self) -> Saved | None:
-        """What has been saved since the last look, if anything."""
+        """Return the save that has ended since the last call, if any."""
         if self.under_way is None or not self.under_way.done():
             return None
         return self.finish()
 
     def finish(self) -> Saved | None:
-        """Wait for the save under way; what went wrong in it is raised here."""
+        """Wait for the save in progress and return it; its error, if any, is raised here."""
         if self.under_way is None:
             return None
         saving, self.under_way = self.under_way, None
@@ -87,5 +88,5 @@ class CheckpointWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """A failing run still lets the save under way end: it may be its last good state."""
+        """Let the save in progress end even if the run fails: it may be its last good state."""
         self.thread.shutdown(wait=True)

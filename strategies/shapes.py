@@ -1,4 +1,4 @@
-"""The widths that a spec implies, and the number of parameters. Torch-free."""
+"""Widths that a spec implies, and the number of parameters. Torch-free."""
 
 from strategies import image_shapes
 from strategies.spec import (
@@ -12,28 +12,29 @@ from strategies.spec import (
 )
 
 FFN_MULTIPLE = 32
-BYTES = 256  # tokens, where each byte is one
+BYTES = 256  # tokens, if each byte is one
 NF4_BLOCK = 64  # numbers that share a scale (QLoRA, arXiv:2305.14314, section 3)
 NF4_BLOCKS_TOGETHER = 256  # scales that share one
-ADAM_8BIT_BLOCK = 256  # numbers of an average that share a scale, as bitsandbytes has it
-ADAM_8BIT_LEAST = 4096  # numbers of a tensor whose averages are kept so; those of others in full
+ADAM_8BIT_BLOCK = 256  # numbers of an average that share a scale, in bitsandbytes
+ADAM_8BIT_LEAST = 4096  # numbers of the smallest tensor whose averages are kept in 8 bits
 
 
 def vocabulary_size(data: DataSpec) -> int:
-    """How many tokens the model tells apart: given, or by the tokenizer.
+    """Return the number of tokens that the model distinguishes: given, or by the tokenizer.
 
-    `rules.data` asks for the number where the tokenizer alone does not say it.
+    `rules.data` asks for the number if it does not follow from the tokenizer.
     """
     return BYTES if data.vocabulary_size is None else data.vocabulary_size
 
 
 def tokens_per_sample(data: DataSpec) -> int:
-    """What the loss is a mean over: the tokens of a sample of text; an image counts as one."""
+    """Return the number of tokens per sample, over which the loss averages; an image counts as
+    one."""
     return data.sequence_length or 1
 
 
 def ffn_width(model: ModelSpec) -> int:
-    """Inner width of the feed-forward part, given or by the model's default."""
+    """Return the inner width of the feed-forward part, given or by the model's default."""
     if model.ffn_width is not None:
         return model.ffn_width
     if model.name is ModelName.GPT:
@@ -42,24 +43,24 @@ def ffn_width(model: ModelSpec) -> int:
 
 
 def heads(model: ModelSpec) -> int:
-    """Heads of queries, which every text model has."""
+    """Return the number of query heads, which every text model has."""
     return model.heads or 1
 
 
 def kv_heads(model: ModelSpec) -> int:
-    """Heads of keys and values."""
+    """Return the number of heads of keys and values."""
     return heads(model) if model.kv_heads is None else model.kv_heads
 
 
 def parameters_of(spec: TrainSpec) -> int:
-    """Numbers of the model, adapters aside."""
+    """Return the count of the model's numbers, adapters excluded."""
     if spec.model.name.reads_images:
         return image_shapes.count_parameters(spec.model, spec.data)
     return count_parameters(spec.model, vocabulary=vocabulary_size(spec.data))
 
 
 def count_parameters(model: ModelSpec, *, vocabulary: int) -> int:
-    """Those of a text model; tied embeddings are one matrix."""
+    """Return the count of a text model's numbers; tied embeddings are one matrix."""
     width, inner = model.width, ffn_width(model)
     kv_width = width // heads(model) * kv_heads(model)
     attention = 2 * width * width + 2 * width * kv_width  # query and output, key and value
@@ -74,7 +75,7 @@ def count_parameters(model: ModelSpec, *, vocabulary: int) -> int:
 
 
 def matrices(model: ModelSpec) -> dict[AdapterTarget, tuple[int, int]]:
-    """Every matrix of a text model's layer: its width out, its width in."""
+    """Return every matrix of a text model's layer: its output width, its input width."""
     if model.name.reads_images:
         return {}
     width, inner = model.width, ffn_width(model)
@@ -93,7 +94,7 @@ def matrices(model: ModelSpec) -> dict[AdapterTarget, tuple[int, int]]:
 
 
 def count_adapters(model: ModelSpec, adapter: AdapterSpec) -> int:
-    """Numbers of all adapters: rank x (out + in) for each matrix that has one."""
+    """Return the count of all adapters' numbers: rank x (out + in) for each adapted matrix."""
     per_layer = sum(
         adapter.rank * sum(shape)
         for name, shape in matrices(model).items()
@@ -103,14 +104,15 @@ def count_adapters(model: ModelSpec, adapter: AdapterSpec) -> int:
 
 
 def count_trained(spec: TrainSpec) -> int:
-    """Numbers that a run trains: all, or those of its adapters."""
+    """Return the count of numbers that a run trains: all, or those of its adapters."""
     if spec.adapter is not None:
         return count_adapters(spec.model, spec.adapter)
     return parameters_of(spec)
 
 
 def frozen_bytes(base: FrozenBase, shape: tuple[int, int], *, whole: int) -> int:
-    """What a frozen matrix (out, in) takes; `whole` are the bytes of a number as it was."""
+    """Return the bytes of a frozen matrix (out, in); `whole` are the bytes of an unquantised
+    number."""
     numbers = shape[0] * shape[1]
     match base:
         case FrozenBase.NONE:
@@ -123,5 +125,5 @@ def frozen_bytes(base: FrozenBase, shape: tuple[int, int], *, whole: int) -> int
 
 
 def largest_matrix(model: ModelSpec, *, vocabulary: int) -> int:
-    """Numbers in the largest matrix of a text model."""
+    """Return the count of numbers in the largest matrix of a text model."""
     return model.width * max(ffn_width(model), model.width, vocabulary)

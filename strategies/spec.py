@@ -1,7 +1,7 @@
-"""What to train and how it is split over ranks: the part of a job's spec that training needs.
+"""Training part of a job's spec: the model, its training, and the split over ranks.
 
-Fields that contradict each other are not refused here but by `planner.plan`, which knows the
-hardware and names every problem at once; here each field is checked alone.
+Each field is checked alone here. Fields that contradict each other are refused by `planner.plan`,
+which knows the hardware and names every problem at once.
 """
 
 from enum import StrEnum
@@ -19,12 +19,12 @@ class ModelName(StrEnum):
 
     @property
     def reads_images(self) -> bool:
-        """Whether its samples are labelled images; the others read text."""
+        """True if its samples are labelled images; the other models read text."""
         return self in (ModelName.MLP, ModelName.CNN)
 
 
 class Strategy(StrEnum):
-    """The kinds of parallelism; `catalog` says which of them this version can run."""
+    """Kinds of parallelism; `catalog` lists those that this version can run."""
 
     AUTO = "auto"
     SINGLE = "single"
@@ -42,7 +42,8 @@ class Strategy(StrEnum):
 
 
 class Precision(StrEnum):
-    """What is computed in; weights and optimizer stay in float32 unless the name says otherwise."""
+    """Type of the computation; weights and optimizer stay in float32 unless the name says
+    otherwise."""
 
     FLOAT32 = "float32"
     FLOAT64 = "float64"
@@ -52,7 +53,7 @@ class Precision(StrEnum):
 
 
 class PipelineSchedule(StrEnum):
-    """The order of a pipeline's forward and backward passes, by torch's names."""
+    """Order of a pipeline's forward and backward passes, by torch's names."""
 
     GPIPE = "GPipe"
     ONE_F_ONE_B = "1F1B"
@@ -62,7 +63,8 @@ class PipelineSchedule(StrEnum):
 
 
 class ActivationCheckpointing(StrEnum):
-    """What a layer keeps for its backward pass: all; matrix products; only its input."""
+    """Activations that a layer keeps for its backward pass: all; matrix products; only its
+    input."""
 
     NONE = "none"
     SELECTIVE = "selective"
@@ -70,15 +72,18 @@ class ActivationCheckpointing(StrEnum):
 
 
 class Gather(StrEnum):
-    """layer: a layer, beside embedding and head, which stay until the pass has ended. matrix: one
-    matrix, wherever it is."""
+    """Unit of weights that is gathered at a time.
+
+    layer: a layer, beside embedding and head, which stay until the pass has ended. matrix: one
+    matrix, wherever it is.
+    """
 
     LAYER = "layer"
     MATRIX = "matrix"
 
 
 class GradientCompression(StrEnum):
-    """What gradients are sent as; float16 is finer than bfloat16 by 3 bits."""
+    """Type in which gradients are sent; float16 is finer than bfloat16 by 3 bits."""
 
     NONE = "none"
     FLOAT16 = "float16"
@@ -86,8 +91,8 @@ class GradientCompression(StrEnum):
 
 
 class Offload(StrEnum):
-    """Where a state lives between its uses: on its device, in the host's memory, in files on the
-    node's disk."""
+    """Place of a state between its uses: its device, the host's memory, files on the node's
+    disk."""
 
     NONE = "none"
     CPU = "cpu"
@@ -104,7 +109,7 @@ class OptimizerName(StrEnum):
 
 
 class LearningRateScaling(StrEnum):
-    """How the learning rate follows the global batch size."""
+    """Dependence of the learning rate on the global batch size."""
 
     NONE = "none"
     LINEAR = "linear"
@@ -112,8 +117,8 @@ class LearningRateScaling(StrEnum):
 
 
 class Sampling(StrEnum):
-    """Which samples a data-parallel rank takes of a step: its share of one global order (the
-    law); its share of its own part of the data; whatever its own seed draws."""
+    """Samples that a data-parallel rank takes of a step: its share of one global order (the
+    law); its share of its own part of the data; or samples drawn with its own seed."""
 
     GLOBAL = "global"
     PARTITIONED = "partitioned"
@@ -121,7 +126,7 @@ class Sampling(StrEnum):
 
 
 class AdapterTarget(StrEnum):
-    """The matrices of a layer."""
+    """Matrix of a layer."""
 
     QUERY = "query"
     KEY = "key"
@@ -133,7 +138,7 @@ class AdapterTarget(StrEnum):
 
 
 class FrozenBase(StrEnum):
-    """How the layers' frozen matrices are stored."""
+    """Storage of the layers' frozen matrices."""
 
     NONE = "none"
     NF4 = "nf4"
@@ -141,7 +146,7 @@ class FrozenBase(StrEnum):
 
 
 class Schedule(StrEnum):
-    """The learning rate after the warm-up."""
+    """Learning rate after the warm-up."""
 
     COSINE = "cosine"
     CONSTANT = "constant"
@@ -149,7 +154,7 @@ class Schedule(StrEnum):
 
 AUTO = "auto"  # left to the planner
 
-# The upper bounds keep every product of fields a sane integer; none is a promise that it fits.
+# The upper bounds keep every product of fields a sane integer; they do not promise that it fits.
 Layers = Annotated[int, Field(strict=True, ge=1, le=1024)]
 Width = Annotated[int, Field(strict=True, ge=2, le=131_072)]
 Heads = Annotated[int, Field(strict=True, ge=1, le=4096)]
@@ -157,7 +162,7 @@ BatchSize = Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
 Steps = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
 Degree = Annotated[int, Field(strict=True, ge=1, le=65_536)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
-HUB = "hub:"  # begins the name of a checkpoint that is not uploaded but fetched by the node
+HUB = "hub:"  # prefix of a checkpoint that is not uploaded but downloaded by the node
 NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 Checkpoint = Annotated[
     str, Field(max_length=256, pattern=f"^({NAME}|{HUB}{NAME}/{NAME}(@[A-Za-z0-9._/-]+)?)$")
@@ -166,7 +171,10 @@ Pixels = Annotated[int, Field(strict=True, ge=1, le=4096)]
 
 
 class SpecPart(BaseModel):
-    """Frozen, no unknown fields, no infinities; the line under a field is its description."""
+    """Frozen part of a spec, without unknown fields or infinities.
+
+    The string under a field is its description.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -174,7 +182,7 @@ class SpecPart(BaseModel):
 
 
 class RopeScaling(SpecPart):
-    """How Llama 3.1 stretches rotary positions over longer texts, by config.json's names."""
+    """Llama 3.1's stretching of rotary positions over longer texts, by config.json's names."""
 
     rope_type: Literal["llama3"]
     factor: Annotated[float, Field(ge=1, le=1e6)]
@@ -184,7 +192,7 @@ class RopeScaling(SpecPart):
 
 
 class ModelSpec(SpecPart):
-    """The network, built from nothing, or with the weights of a checkpoint."""
+    """Network, with random initial weights or those of a checkpoint."""
 
     name: ModelName
     """Text: gpt (LayerNorm, GELU, every head its own keys), llama (RMSNorm, SwiGLU, grouped keys).
@@ -201,17 +209,17 @@ class ModelSpec(SpecPart):
     """Inner width of the feed-forward part. Default: gpt 4 x width; llama 8/3 x width, rounded
     up to a multiple of 32."""
     tied_embeddings: bool = False
-    """Text only: whether the head uses the embedding's matrix."""
+    """Text only: true if the head uses the embedding's matrix."""
     attention_bias: bool = False
     """llama only: biases of query, key and value, as Qwen2 has them."""
     norm_epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-5
-    """What norms add to a variance."""
+    """Number that norms add to a variance."""
     rope_base: Annotated[float, Field(gt=1, le=1e12)] = 10_000.0
     """Base of the rotary positions' frequencies (rope_theta)."""
     rope_scaling: RopeScaling | None = None
     checkpoint: Checkpoint | None = None
-    """llama only: a Hugging Face model to start from, by the name or id it was uploaded under, or
-    as `hub:owner/name@revision`. The other fields must be those of its config.json: `trainyard
+    """llama only: a Hugging Face model to start from, by the name or id of its upload, or as
+    `hub:owner/name@revision`. The other fields must equal those of its config.json: `trainyard
     models show` prints them."""
 
     @field_validator("heads")
@@ -224,34 +232,35 @@ class ModelSpec(SpecPart):
 
 
 class DataSpec(SpecPart):
-    """The text and how it is cut, or the images and what they show."""
+    """Text and its cut into samples, or images and their labels."""
 
     dataset: Annotated[
         str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     ]
-    """`python-stdlib` (text) or `digits` (images), built in, or the name or id of an uploaded
-    dataset."""
+    """`python-stdlib` (text) or `digits` (images), both built in, or the name or id of an
+    uploaded dataset."""
     tokenizer: Literal["bytes", "characters", "huggingface"] = "bytes"
     """Text only. bytes: 256 tokens. characters: one token per different character of the text.
-    huggingface: that of model.checkpoint."""
+    huggingface: the tokenizer of model.checkpoint."""
     vocabulary_size: Annotated[int, Field(strict=True, ge=2, le=1_114_112)] | None = None
-    """characters: how many different ones the text has, or more (to divide by a tensor degree,
-    say); a text that has more ends the run at its start. huggingface: as the checkpoint has it."""
+    """characters: number of different characters in the text, or more (to divide by a tensor
+    degree, say); a text with more ends the run at its start. huggingface: as in the checkpoint."""
     sequence_length: Annotated[int, Field(strict=True, ge=1, le=1_048_576)] | None = None
     """Text only, and required there: tokens per sample."""
     image_shape: Annotated[tuple[Pixels, ...], Field(min_length=2, max_length=3)] | None = None
-    """Images only: height, width and, where there are several, channels. Known of digits."""
+    """Images only: height, width and, if there are several, channels. Known for digits."""
     classes: Annotated[int, Field(strict=True, ge=2, le=65_536)] | None = None
-    """Images only: labels are 0, ..., classes - 1. Known of digits."""
+    """Images only: labels are 0, ..., classes - 1. Known for digits."""
     pixel_mean: Annotated[float, Field(ge=-1e6, le=1e6)] = 0.0
-    """Images only: taken off every pixel, once bytes have been divided by 255."""
+    """Images only: subtracted from every pixel, after bytes have been divided by 255."""
     pixel_deviation: Annotated[float, Field(gt=0, le=1e6)] = 1.0
-    """Images only: what every pixel is divided by after that."""
+    """Images only: divisor of every pixel after that."""
     held_out: Annotated[float, Field(ge=0, le=0.5)] = 0.02
-    """Share of the text or of the images, at its end, that is never trained on but evaluated; 0
-    for none. Images that came with a part for tests hold out that part instead."""
+    """Share of the text or of the images, at its end, that is evaluated and never trained on; 0
+    for none. Images that have a test part hold out that part instead."""
     packing: bool = False
-    """Documents only: fill every sample with as many as fit; attention stays inside each."""
+    """Documents only: fill every sample with as many documents as fit; attention stays inside
+    each."""
     sampling: Sampling = Sampling.GLOBAL
 
 
@@ -266,33 +275,37 @@ class TrainingSpec(SpecPart):
     gradient_accumulation_steps: BatchSize | None = None
     """Forward passes per step."""
     learning_rate: Annotated[float, Field(gt=0, le=10)]
-    """The highest learning rate, reached at the end of the warm-up."""
+    """Highest learning rate, reached at the end of the warm-up."""
     learning_rate_scaling: LearningRateScaling = LearningRateScaling.NONE
-    """linear, sqrt: times global_batch_size / reference_global_batch_size, or its square root."""
+    """linear, sqrt: multiplied by global_batch_size / reference_global_batch_size, or its square
+    root."""
     reference_global_batch_size: BatchSize | None = None
-    """The batch size that learning_rate was found for; needed to scale it."""
+    """Batch size that learning_rate was tuned for; needed to scale it."""
     optimizer: OptimizerName = OptimizerName.ADAMW
     warmup_steps: Annotated[int, Field(strict=True, ge=0, le=100_000_000)] = 0
     schedule: Schedule = Schedule.COSINE
     min_learning_rate_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Where cosine ends, as a share of learning_rate."""
+    """Last rate of cosine, as a share of learning_rate."""
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.1
     beta1: Beta = 0.9
-    """sgd, lars: the momentum."""
+    """Momentum of sgd and lars."""
     beta2: Beta = 0.95
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
-    """Decides the first weights and the order of the data; the layout does not touch either."""
+    """Seed of the initial weights and of the order of the data; neither depends on the layout."""
     eval_every_steps: Steps | None = None
-    """Evaluate on what is held out this often; it is always done once at the end."""
+    """Interval of evaluations on the held-out data; one is always made at the end."""
 
 
 class ParallelismSpec(SpecPart):
-    """The degrees multiply to the number of ranks."""
+    """Strategy and degrees, which multiply to the number of ranks."""
 
     strategy: Strategy = Strategy.AUTO
-    """auto: the planner chooses, and says why. Any other names the axis that takes the ranks
-    which the degrees leave; all degrees may be given beside it."""
+    """auto: the planner chooses, and gives its reason.
+
+    Any other names the axis of the ranks that the degrees leave over; all degrees may be given
+    beside it.
+    """
     data_parallel_replicate_degree: Degree | None = None
     """Groups of ranks that hold the same weights and see other samples. Default of every degree:
     the remaining ranks on the strategy's own axis, 1 on the others."""
@@ -307,81 +320,91 @@ class ParallelismSpec(SpecPart):
     sequence_parallel: bool = False
     """tensor only: between a layer's matrices, split tokens instead of repeating them."""
     ulysses_degree: Degree = 1
-    """context only: how many of its ranks exchange heads (Ulysses); the others form rings. 1: one
-    ring; the context degree: Ulysses alone; between: both (USP)."""
+    """context only: number of its ranks that exchange heads (Ulysses); the others form rings. 1:
+    one ring; the context degree: Ulysses alone; between: both (USP)."""
     pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
     pipeline_stages_per_rank: Annotated[int, Field(strict=True, ge=1, le=64)] | None = None
-    """Default: what the schedule needs, 1 or 2."""
+    """Default: the number that the schedule needs, 1 or 2."""
     gradient_compression: GradientCompression = GradientCompression.NONE
-    """ddp and context only: what gradients are sent as."""
+    """ddp and context only: type in which gradients are sent."""
     gradient_delay: Annotated[int, Field(strict=True, ge=0, le=1000)] = 0
-    """Every update uses the gradient of so many steps before, as where ranks do not wait for each
-    other; the first ones change nothing. Each step of delay keeps one more gradient."""
+    """Age, in steps, of the gradient that an update uses, as if ranks did not wait for each
+    other; the first updates change nothing. Each step of delay keeps one more gradient."""
     average_every_steps: Steps | None = None
-    """local_sgd only, and needed there: ranks average their weights after so many own steps."""
+    """local_sgd only, and needed there: number of a rank's own steps between two averages of
+    weights."""
     offload_optimizer: Offload = Offload.NONE
-    """zero1 to zero3: where the optimizer's state lives, and is updated from; nvme: zero3 only."""
+    """zero1 to zero3: place of the optimizer's state, which is updated from there; nvme: zero3
+    only."""
     offload_parameters: Offload = Offload.NONE
-    """zero3 only: where weights live when they are not in use."""
+    """zero3 only: place of weights that are not in use."""
 
 
 class TilingSpec(SpecPart):
-    """What is too large to be held at once, piece by piece."""
+    """Processing of large tensors piece by piece."""
 
     loss_parts: Annotated[int, Field(strict=True, ge=1, le=1_048_576)] = 1
-    """Runs of tokens that head and loss take one after the other, so that the logits of a
-    micro-batch never exist whole; they are computed once more in the backward pass."""
+    """Number of parts in which head and loss process the tokens one after the other, so that the
+    logits of a micro-batch never exist whole; they are recomputed in the backward pass."""
     gather: Gather = Gather.LAYER
-    """fsdp, hsdp: what ranks gather of the weights at a time."""
+    """fsdp, hsdp: weights that ranks gather at a time."""
 
 
 class CheckpointSpec(SpecPart):
-    """When to save. The last step is always saved, and so is a run that is asked to stop."""
+    """Times of saving. The last step is always saved, and so is a run that is asked to stop."""
 
     every_steps: Steps | None = None
     keep_last: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2
     keep_best: bool = False
-    """Also keep the one with the lowest loss on what is held out; needs eval_every_steps."""
+    """True to also keep the one with the lowest loss on the held-out data; needs
+    eval_every_steps."""
 
 
 class GuardSpec(SpecPart):
-    """When to stop a run before a bad update. Numbers that are not finite always stop it."""
+    """Conditions that stop a run before a bad update.
+
+    Numbers that are not finite always stop it.
+    """
 
     loss_spike_factor: Annotated[float, Field(gt=1)] | None = None
-    """Stop where the loss is above this many times the median of the steps before. Default:
-    never."""
+    """Stop if the loss is above this many times the median of the previous steps.
+
+    Default: never.
+    """
     loss_spike_window: Annotated[int, Field(strict=True, ge=2, le=1000)] = 20
-    """How many steps before; none is judged until there are as many."""
+    """Number of previous steps; no step is judged until there are as many."""
 
 
 class VerifySpec(SpecPart):
-    """Certify that the layout takes the curve of one rank."""
+    """Certificate that the layout has the loss curve of one rank."""
 
     steps: Annotated[int, Field(strict=True, ge=1, le=1000)]
-    """How many of the first steps one rank trains alone, before the run, to compare with. It takes
-    as long as that many steps on one rank."""
+    """Number of first steps that one rank trains alone, before the run, as the reference.
+
+    It takes as long as that many steps on one rank.
+    """
 
 
 class AdapterSpec(SpecPart):
-    """Train small matrices beside frozen ones."""
+    """Small trained matrices beside frozen ones."""
 
     kind: Literal["lora"] = "lora"
     rank: Annotated[int, Field(strict=True, ge=1, le=4096)] = 8
-    """The inner width of an adapter (peft's r)."""
+    """Inner width of an adapter (peft's r)."""
     alpha: Annotated[float, Field(gt=0, le=1_000_000)] = 16.0
-    """What an adapter gives is multiplied by alpha / rank (peft's lora_alpha)."""
+    """Adapters' outputs are multiplied by alpha / rank (peft's lora_alpha)."""
     targets: Annotated[tuple[AdapterTarget, ...], Field(min_length=1, max_length=7)] = (
         AdapterTarget.QUERY,
         AdapterTarget.VALUE,
     )
-    """Which matrices of every layer have one (peft's target_modules); gate is llama's alone."""
+    """Matrices of every layer that get an adapter (peft's target_modules); gate is llama's only."""
     base: FrozenBase = FrozenBase.NONE
-    """How the layers' own matrices are stored: as they are; in 4 bits, scales in 8 (QLoRA); in 8
+    """Storage of the layers' own matrices: as they are; in 4 bits, scales in 8 (QLoRA); in 8
     bits with a scale for every row (LLM.int8). Embedding, norms and head stay as they are."""
 
 
 class TrainSpec(SpecPart):
-    """One training run, whatever it runs on."""
+    """One training run, on any hardware."""
 
     model: ModelSpec
     data: DataSpec
@@ -393,7 +416,7 @@ class TrainSpec(SpecPart):
     activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing.NONE
     tiling: TilingSpec = TilingSpec()
     compile: bool = False
-    """Let torch.compile write each layer's kernels; the first step takes longer."""
+    """True to let torch.compile generate each layer's kernels; the first step takes longer."""
     checkpoint: CheckpointSpec = CheckpointSpec()
     guards: GuardSpec = GuardSpec()
     verify: VerifySpec | None = None

@@ -1,7 +1,7 @@
-"""Pipeline stages: which layers each of them has, and which rank holds which. Pure, torch-free.
+"""Pipeline stages: their layers, and the ranks that hold them. Pure, torch-free.
 
-Stages are numbered along the model. A rank may hold several: one rank after the other takes one,
-over and over; ZBVZeroBubble turns round at the last rank, so that the first one holds both ends.
+Stages are numbered along the model. A rank may hold several: ranks take stages in turn, round after
+round; ZBVZeroBubble reverses every second round, so that the first rank holds both ends.
 """
 
 from strategies import image_shapes
@@ -12,20 +12,20 @@ SINGLE_STAGE = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
 
 
 def schedule_of(strategy: Strategy, parallelism: ParallelismSpec) -> PipelineSchedule:
-    """What orders the passes. Naive is GPipe, one micro-batch at a time."""
+    """Return the schedule of the passes. Naive is GPipe, one micro-batch at a time."""
     if strategy is Strategy.NAIVE:
         return PipelineSchedule.GPIPE
     return parallelism.pipeline_schedule
 
 
 def stages_per_rank(schedule: PipelineSchedule, parallelism: ParallelismSpec) -> int:
-    """As asked for, or what the schedule needs: 2 where a rank may hold several, else 1."""
+    """Return the number asked for, or the default: 2 if a rank may hold several, else 1."""
     default = 1 if schedule in SINGLE_STAGE else 2
     return parallelism.pipeline_stages_per_rank or default
 
 
 def can_order(schedule: PipelineSchedule, *, ranks: int, micro_batches: int) -> bool:
-    """Whether torch's schedule takes this number of micro-batches.
+    """Return True if torch's schedule supports this number of micro-batches.
 
     1F1B keeps one in flight for each rank. Interleaved ones go round by round, each of as many
     micro-batches as there are ranks or more.
@@ -40,16 +40,16 @@ def can_order(schedule: PipelineSchedule, *, ranks: int, micro_batches: int) -> 
 
 
 def rank_of(stage: int, *, ranks: int, schedule: PipelineSchedule) -> int:
-    """Where along the pipeline a stage is held."""
+    """Return the rank along the pipeline that holds a stage."""
     turn, place = divmod(stage, ranks)
     backwards = schedule is PipelineSchedule.ZBV and turn % 2 == 1
     return ranks - 1 - place if backwards else place
 
 
 def layers_of(spec: TrainSpec, num_stages: int) -> list[range]:
-    """The layers of each stage, so that the slowest takes as little time as it can.
+    """Return the layers of each stage, cut so that the slowest takes as little time as possible.
 
-    Time is counted in products per token, or per image; the loss and what norms cost are left out.
+    Time is counted in products per token, or per image; loss and norms are left out.
     """
     if spec.model.name.reads_images:
         return cut(
@@ -64,13 +64,13 @@ def layers_of(spec: TrainSpec, num_stages: int) -> list[range]:
         spec.model.layers,
         num_stages,
         layer_cost=layer_products(spec),
-        first_cost=width,  # one row is read, and its gradient written
+        first_cost=width,  # reads one row, and writes its gradient
         last_cost=vocabulary * width,
     )
 
 
 def layer_products(spec: TrainSpec) -> int:
-    """Multiplications of one layer's forward pass, per token."""
+    """Return the multiplications of one layer's forward pass, per token."""
     model = spec.model
     kv_width = model.width // heads(model) * kv_heads(model)
     attention = 2 * model.width * (model.width + kv_width)
@@ -82,16 +82,17 @@ def layer_products(spec: TrainSpec) -> int:
 def cut(
     layers: int, num_stages: int, *, layer_cost: float, first_cost: float, last_cost: float
 ) -> list[range]:
-    """Neighbouring layers for each stage, at least one; what ends cost beside them is given.
+    """Return neighbouring layers for each stage, at least one; the ends' additional costs are
+    given.
 
-    Layers are alike, so giving each to the stage that has least to do makes the largest cost of a
-    stage as small as it can be.
+    Layers are alike, so giving each to the stage with the lowest cost minimises the largest cost of
+    a stage.
     """
     counts, costs = [1] * num_stages, [layer_cost] * num_stages
     costs[0] += first_cost
     costs[-1] += last_cost
     for _ in range(layers - num_stages):
-        # Of equals the later one: early stages keep more micro-batches in memory.
+        # Among equals the later one: early stages keep more micro-batches in memory.
         lightest = min(range(num_stages), key=lambda stage: (costs[stage], -stage))
         counts[lightest] += 1
         costs[lightest] += layer_cost

@@ -17,7 +17,7 @@ from strategies.watching.phases import Phase, phase
 
 
 class Agreement(NamedTuple):
-    """What all ranks know after a step's only small reduction."""
+    """Values that all ranks know after a step's only small reduction."""
 
     loss: float
     grad_norm: float
@@ -28,12 +28,12 @@ class Agreement(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step that all ranks took."""
+    """Step that all ranks took."""
 
     agreed: Agreement
     learning_rate: float
     skipped: bool
-    """Whether float16's gradient overflowed, so that the weights stayed as they were."""
+    """True if float16's gradient overflowed, so that the weights stayed unchanged."""
 
 
 def take_step(
@@ -46,9 +46,10 @@ def take_step(
     spec: TrainSpec,
     mesh: Mesh,
 ) -> Step:
-    """The step after `progress`; Diverged, before the weights have changed, where it must not be.
+    """Take the step after `progress`. Raises Diverged, before any weight changes, if a guard stops
+    it.
 
-    `valid_tokens` are those of all ranks, `request` is what this rank was asked for.
+    `valid_tokens` are those of all ranks, `request` is the request to this rank.
     """
     step, scale = progress.step + 1, progress.loss_scale
     share = engine.forward_backward(micro_batches, valid_tokens / scale.value) / scale.value
@@ -69,7 +70,7 @@ def take_step(
 
 
 def agree(share: Tensor, norm: Tensor, request: Action | None, mesh: Mesh) -> Agreement:
-    """Add up the shares of the loss; what is asked of one rank rides along to all."""
+    """Add up the shares of the loss; requests to one rank are sent to all in the same reduction."""
     requests = [float(request is action) for action in Action]
     values = torch.cat(
         [

@@ -66,7 +66,7 @@ from strategies.watching.speed import Speed
 from strategies.watching.story import Story
 from strategies.watching.use import Use
 
-# What a run would import on its way; a test finds out when this falls behind.
+# Modules that a run would import later; a test fails if this list is incomplete.
 IMPORTED_LATE = (
     "strategies.parallel.context",
     "strategies.parallel.ddp",
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> int:
-    """Train as one rank of a run, placed by torchrun's environment variables; the exit code.
+    """Train as one rank of a run, placed by torchrun's environment variables; return the exit code.
 
     The caller must then flush and end the process with os._exit. `engine` replaces the technique
     that the plan names.
@@ -134,7 +134,7 @@ def run(run_plan: RunPlan, run_dir: Path, *, engine: Engine | None = None) -> in
 
 
 def prove(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> None:
-    """Let the ranks prove themselves to each other; PreflightFailed names the one that does not."""
+    """Let the ranks test each other. Raises PreflightFailed, which names the rank that fails."""
 
     def tell(report: Report) -> None:
         if mesh.is_first:
@@ -155,7 +155,7 @@ def train(
     mesh: Mesh,
     control: ControlWatch,
 ) -> None:
-    """The whole run of one rank, from the first weights to result.json."""
+    """Run one rank's whole training, from the initial weights to result.json."""
     spec, training = run_plan.spec, run_plan.spec.training
     data = TrainingData(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
     held_out = HeldOut(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
@@ -176,7 +176,7 @@ def train(
     probe, speed = Probe(mesh.device, engine.held), Speed(spec, mesh)
     use = Use(mesh.device)
     story = Story(directory, checkpoint=checkpoint)
-    gc.freeze()  # what lives until the end need not be looked through by every later collection
+    gc.freeze()  # later collections need not scan objects that live until the end
     patience = Patience(mesh, first_s=run_plan.collective_timeout_s)
     stopping = False
     disk = find_disk(directory.path, mesh)
@@ -219,7 +219,7 @@ def train(
             step_time_s = time.perf_counter() - began
             patience.after_step(step_time_s)
             story.add_step(agreed.loss)
-            if not seen:  # looking took longer than the step
+            if not seen:  # the measurement took longer than the step
                 story.add_time(valid_tokens, step_time_s)
             grad_norm = None if skipped else agreed.grad_norm
             used = use.look()
@@ -284,15 +284,17 @@ def train(
         story.sample = leave_artifacts(run_plan, directory, story.checkpoint, windows)
     story.peak_gib = mesh.gather(scales.peak_gib or 0.0)
     if mesh.num_nodes > 1:
-        mesh.barrier()  # no node tells a result before the first one has all that it leaves
+        mesh.barrier()  # no node writes a result before the first one has written its artifacts
     story.write_result(progress.step, mesh, "finished" if finished else "stopped")
-    mesh.barrier()  # ranks end together, so that one that lingers can be told from one that waits
+    mesh.barrier()  # ranks end together, so a rank that hangs differs from one that waits
     engine.close()
 
 
 def find_start(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> Path | None:
-    """The checkpoint to go on from: on all ranks the one that the first rank found, each in the
-    folders of its own node."""
+    """Return the checkpoint to continue from: the one that the first rank found, on all ranks.
+
+    Each rank gets its path in the folders of its own node. Raises BadCheckpoint.
+    """
     asked = None if run_plan.resume_from is None else Path(run_plan.resume_from)
     found = refused = ""
     if mesh.is_first:
@@ -317,8 +319,10 @@ def find_start(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> Path |
 def leave_artifacts(
     run_plan: RunPlan, directory: RunDirectory, checkpoint: Path, windows: Windows
 ) -> str | None:
-    """Write what was trained and, of a text model, a sample, on the first rank alone; the
-    sample."""
+    """Write the trained weights and, for a text model, a sample; return the sample.
+
+    Called by the first rank alone.
+    """
     tokenizer = windows.tokenizer if isinstance(windows, TokenWindows) else None
     weights = read_weights(checkpoint, run_plan.spec)
     if run_plan.spec.adapter is not None:
@@ -344,17 +348,17 @@ def leave_artifacts(
 
 
 def is_due(step: int, every: int | None) -> bool:
-    """Whether something done every so many steps is due."""
+    """Return True if something done every so many steps is due."""
     return every is not None and step % every == 0
 
 
 def cache_folder() -> Path:
-    """Where a run by hand keeps the built-in dataset, per user."""
+    """Return the user's folder in which a manual run keeps the built-in dataset."""
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainyard"
 
 
 def num_threads(run_plan: RunPlan) -> int:
-    """Threads of this rank: as told, else its share of the cores.
+    """Return the threads of this rank: as given, else its share of the cores.
 
     More threads than cores make a step five times slower (measured).
     """
@@ -364,10 +368,10 @@ def num_threads(run_plan: RunPlan) -> int:
 
 
 def preload() -> None:
-    """Import what a run will need, so that a process that forks ranks has it ready.
+    """Import all modules that a run needs, so that a process that forks ranks has them ready.
 
     No tensor operation happens here: a thread pool of the parent would not survive the fork.
-    DistributedDataParallel alone would otherwise import torch._dynamo for a second.
+    DistributedDataParallel alone would otherwise import torch._dynamo, which takes a second.
     """
     for module in IMPORTED_LATE:
         importlib.import_module(module)
@@ -376,7 +380,7 @@ def preload() -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """Leave without tearing torch down, which can hang after a successful run."""
+    """Exit without tearing torch down, which can hang after a successful run."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

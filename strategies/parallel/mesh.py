@@ -1,4 +1,4 @@
-"""This rank's place among the others, and the few operations that ranks do together."""
+"""Place of a rank among the others, and the few operations that ranks do together."""
 
 import os
 from dataclasses import dataclass

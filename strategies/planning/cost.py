@@ -59,7 +59,7 @@ class Cost(BaseModel):
     bubble: float
     """Share of a step in which a pipeline's rank waits, from 0 to 1."""
     step_time: StepTime | None
-    """None: the hardware's speed is not known."""
+    """Duration of a step; None: the hardware's speed is not known."""
     tokens_per_s: float | None
     total_s: float | None
     gpu_hours: float | None

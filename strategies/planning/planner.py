@@ -51,7 +51,7 @@ NOTHING_LEARNED: Learned = {}
 
 
 class Plan(BaseModel):
-    """Everything decided before a run; JSON both ways."""
+    """All decisions made before a run; JSON both ways."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
@@ -85,7 +85,7 @@ class Plan(BaseModel):
     """Memory available per rank: nine tenths of its GPU, or of its share of the host's RAM."""
     fits: bool
     cost: Cost | None = None
-    """None in plans made before costs were computed."""
+    """Cost of the run; None in plans made before costs were computed."""
     advice: list[Advice] = []
     """Changes that would make the job fit; empty if it fits."""
     problems: list[Problem]

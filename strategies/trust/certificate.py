@@ -36,7 +36,7 @@ class Difference(CertificatePart):
     found: float | None
     expected: float | None
     tolerance: float | None
-    """None: nothing is promised."""
+    """Largest allowed difference; None: nothing is promised."""
 
     @property
     def is_within(self) -> bool:
@@ -59,7 +59,8 @@ class Comparison(CertificatePart):
     """Number of steps compared."""
     loss: Difference
     grad_norm: Difference | None
-    """None: float16 skipped each of these steps in one of the runs."""
+    """Difference of the gradient norms; None: float16 skipped each of these steps in one of the
+    runs."""
 
 
 class Certificate(Comparison):

@@ -51,7 +51,7 @@ class WrongValue(Part):
     index: int
     expected: float
     got: float | None
-    """None: not finite."""
+    """Received number; None: not finite."""
 
     def __str__(self) -> str:
         got = "nan or infinity" if self.got is None else f"{self.got:g}"

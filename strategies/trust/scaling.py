@@ -295,7 +295,7 @@ def curve_sentence(points: Sequence[Measured]) -> str:
             off = next(
                 told(name, of) for name, of in zip(names, parts, strict=False) if not of.is_within
             )
-            return f"{point.label} has another curve than {first}: {off}."
+            return f"The curve of {point.label} differs from that of {first}: {off}."
     if any(curve.verdict == "exempt" for _, curve in compared):
         return "Not all of these jobs promise the same loss curve."
     steps = min(curve.steps for _, curve in compared)

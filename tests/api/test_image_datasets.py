@@ -73,8 +73,8 @@ def test_the_digits_are_built_in(world: World) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "does not end as an archive"),
-        (b"a text", "does not end as an archive"),
+        (b"", "its end is not that of a zip archive"),
+        (b"a text", "its end is not that of a zip archive"),
         (npz(a=PIXELS), "has a; needs images and labels"),
         (npz(images=PIXELS, labels=LABELS[:9]), "40 images, but 9 labels"),
         (npz(images=PIXELS, labels=LABELS - 1), r"labels[0] is -1; labels are from 0 to 65,535"),

@@ -37,7 +37,7 @@ def test_it_answers_first_and_shows_every_job_with_its_link(page: TestClient) ->
     assert cells(text, "2 ranks")[6:9] == ["1.60", "2.00", "80.0%"]
     assert cells(text, "2 ranks")[9:] == ["25.0%", "21.0%", "1.7e-7", "pass"]
     assert 'href="/jobs/job_02aaaaaaaaaaaaaaaaaaaaaaaa"' in text
-    assert "<strong>2 ranks</strong>: <bdi>Communication is felt" in text
+    assert "<strong>2 ranks</strong>: <bdi>Communication costs some time" in text
     assert text.count('class="plot" tabindex="0"') == 2
 
 

@@ -86,7 +86,7 @@ def test_files_must_be_writable_past_the_page_cache(programs: Path, tmp_path: Pa
     add_program(programs, "c++")
     add_program(programs, "ninja")
     assert not writes_directly(tmp_path / "missing")
-    with pytest.raises(NotEquipped, match=r"cannot .no O_DIRECT.; .* or take the host"):
+    with pytest.raises(NotEquipped, match=r"does not support .no O_DIRECT.; .* or take the host"):
         require(tmp_path / "missing", locked_bytes=0, instead="take the host")
 
 

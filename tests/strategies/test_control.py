@@ -91,7 +91,9 @@ def test_checkpoint_and_profile_are_obeyed_once_each_and_training_goes_on(
         names = {event.get("name") for event in json.loads(trace.read_text())["traceEvents"]}
         assert "aten::mm" in names
         assert_names_what_fills_the_memory(run, rank)
-    assert "control.json is not a request" in (warm.logs / "rank-0" / "stdout.log").read_text()
+    assert (
+        "control.json is not a valid request" in (warm.logs / "rank-0" / "stdout.log").read_text()
+    )
 
 
 def assert_names_what_fills_the_memory(run: Run, rank: int) -> None:

@@ -132,8 +132,8 @@ def edited(content: bytes, at: bytes, becomes: bytes) -> bytes:
 IMAGES, GOOD = npy(PIXELS), npy(LABELS)
 OBJECTS = npy(np.array([{}] * 20), allow_pickle=True)
 BROKEN = {
-    "text": (b"just a text", "does not end as an archive"),
-    "empty": (b"", "does not end as an archive"),
+    "text": (b"just a text", "its end is not that of a zip archive"),
+    "empty": (b"", "its end is not that of a zip archive"),
     "only an end": (b"PK\x05\x06" + bytes(18), "has nothing; needs images and labels"),
     "other names": (archive(a=IMAGES, b=GOOD), "has a, b; needs images and labels"),
     "two pairs": (
@@ -217,7 +217,7 @@ def test_an_archive_cannot_hide_a_large_directory(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.npz", images=PIXELS, labels=LABELS)
     content = path.read_bytes()
     path.write_bytes(content[:-22] + b"PK\x06\x07" + bytes(16) + content[-22:])
-    with pytest.raises(BadData, match="does not end as an archive"):
+    with pytest.raises(BadData, match="its end is not that of a zip archive"):
         check(path)
 
 

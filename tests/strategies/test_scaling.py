@@ -128,9 +128,9 @@ def test_communication_is_the_median_of_the_steps_that_were_looked_into() -> Non
 @pytest.mark.parametrize(
     ("ratio", "words"),
     [
-        (0.0, "Computing limits"),
-        (0.0999, "Computing limits"),
-        (0.1, "felt"),
+        (0.0, "Computing is the bottleneck"),
+        (0.0999, "Computing is the bottleneck"),
+        (0.1, "costs some time"),
         (0.5, "wait longer"),
         (3.0, "wait longer"),
     ],
@@ -145,7 +145,7 @@ def test_what_a_pipeline_waits_between_its_passes_counts_as_waiting() -> None:
         "Communication takes much of a step: larger micro-batches would use the ranks better. "
         "This includes the bubble."
     )
-    assert judgement(1.1, pipeline=2).startswith("Communication limits")
+    assert judgement(1.1, pipeline=2).startswith("Communication is the bottleneck")
 
 
 def test_curves_are_held_to_the_promise() -> None:
@@ -169,8 +169,8 @@ def test_schedules_stand_beside_what_their_bubbles_predict() -> None:
     assert second.expected_speed_up == pytest.approx(0.8 / 0.5)
     assert second.speed_up == pytest.approx(1 / 0.7)
     assert summary(SCHEDULES, [first, second]) == (
-        "1F1B is 1.43 times as fast as naive; their bubbles predict 1.60. All that were "
-        "compared took the loss curve of naive over 2 steps."
+        "1F1B is 1.43 times as fast as naive; their bubbles predict 1.60. All compared "
+        "jobs have the loss curve of naive over 2 steps."
     )
 
 
@@ -179,13 +179,14 @@ def test_the_summary_says_what_was_found() -> None:
         return summary(kind, measure(kind, runs))
 
     assert said(STRONG, run(1, 0.8), run(2, 0.5)) == (
-        "2 ranks are 1.60 times as fast as 1 rank, an efficiency of 80 %. All that were compared "
-        "took the loss curve of 1 rank over 2 steps."
+        "2 ranks are 1.60 times as fast as 1 rank, an efficiency of 80 %. All compared jobs "
+        "have the loss curve of 1 rank over 2 steps."
     )
     assert said(STRONG, run(1, 0.8), run(2, losses={9: 1.0})) == (
         "No speed-up is known yet. 2 ranks: Its first 10 steps, which are not timed, are not over "
         "yet."
     )
-    assert "2 ranks has another curve than 1 rank: loss off by 3.2e-02 at step 2" in said(
-        STRONG, run(1, 0.8), run(2, 0.5, losses={1: 4.0, 2: 3.1})
+    assert (
+        "The curve of 2 ranks differs from that of 1 rank: loss off by 3.2e-02 at step 2"
+        in said(STRONG, run(1, 0.8), run(2, 0.5, losses={1: 4.0, 2: 3.1}))
     )
