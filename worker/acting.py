@@ -1,4 +1,4 @@
-"""The acting half of the agent: thin, each action safe to repeat."""
+"""Acting half of the agent: thin, each action safe to repeat."""
 
 import threading
 import time
@@ -45,14 +45,14 @@ from worker.shim import exit_record
 from worker.spawners import Spawners
 
 KILL_WITHIN_S = 5.0
-MOVED_S = 0.5  # a deadline that has moved by less is the same: answers take their time
+MOVED_S = 0.5  # a smaller move of a deadline is the delay of an answer, not a change
 
 log = structlog.get_logger()
 
 
 @dataclass
 class InMemory:
-    """What this worker alone knows of an attempt; the next one starts without it."""
+    """Facts about an attempt that only this worker has; the next worker starts without them."""
 
     preparation: Preparation | None = None
     spawned_at: float | None = None
@@ -63,31 +63,31 @@ class InMemory:
 
 @dataclass
 class Actor:
-    """Does what was decided."""
+    """Executor of the agent's decisions."""
 
     folder: NodeFolder
     node: str
     new_client: Callable[[], ApiClient]
     spawners: Spawners
     trainer: str
-    """The module whose main is one rank: strategies.train."""
+    """Module whose main is one rank: strategies.train."""
     host: ScriptHost
     slots: int | None
-    """CPU slots of a machine without GPUs, where they are not its cores."""
+    """CPU slots of a machine without GPUs, if they are not its cores."""
     peers: Peers
     log_bytes: int
-    """Of each stream of each rank that are kept."""
+    """Bytes kept of each stream of each rank."""
     memory_bytes: int | None
-    """Of one job at most; None: as much as the machine has."""
+    """Memory limit of one job; None: as much as the machine has."""
     wake: threading.Event
     spool: threading.Event
-    """Wakes the spool: there is a new attempt to look after."""
+    """Event that wakes the spool: there is a new attempt to look after."""
     boot_id: str = field(default_factory=boot_id)
     memory: dict[Key, InMemory] = field(default_factory=dict)
     refused: set[Key] = field(default_factory=set)
 
     def act(self, action: Action, *, sent_at: float) -> None:
-        """Do it. OSError where the disk refuses: the next round decides the same again.
+        """Do the action. Raises OSError if the disk fails: the next round decides the same again.
 
         `sent_at` is when the request was sent that an order answers, on the boot clock.
         """
@@ -147,7 +147,9 @@ class Actor:
     def _take_changes(self, attempt: Attempt, order: Order) -> None:
         known = attempt.order()
         if known is not None and known.gang != order.gang:
-            write_atomically(attempt.order_file, json_bytes(order))  # its ranks may start now
+            write_atomically(
+                attempt.order_file, json_bytes(order)
+            )  # it may allow the ranks to start
         if order.request is not None and order.request != attempt.request():
             write_atomically(attempt.request_file, json_bytes(order.request))
 
@@ -221,12 +223,12 @@ class Actor:
             log.error("spawner_gone", attempt=attempt.path.name, launcher=launcher)
 
     def share_of_cores(self, order: Order) -> int:
-        """The threads of one rank: others may come to have the slots that it has not."""
+        """Return the threads of one rank, so that other jobs may use the remaining slots."""
         slots = len(list_gpus()) or self.slots or cores()
         return max(1, cores() // max(slots, order.plan.ranks_per_node))
 
     def _end_tree(self, attempt: Attempt) -> bool:
-        """Kill all that belongs to the attempt, its shim too; whether nothing is left."""
+        """Kill all processes of the attempt, its shim included; return True if none is left."""
         shim = attempt.shim()
         place = None if shim is None else shim.cgroup
         cgroup = cgroup_for(attempt.path) if place is None else Cgroup(Path(place))
@@ -238,9 +240,9 @@ class Actor:
         return gone
 
     def _conclude(self, attempt: Attempt, outcome: Outcome, reason: str) -> None:
-        """For an attempt that has no shim (any more) to write its exit record."""
+        """Write the exit record of an attempt that has no shim (any more)."""
         if not self._end_tree(attempt):
-            reason += " Some of its processes could not be killed; an administrator must look."
+            reason += " Some of its processes could not be killed; an administrator must check."
         shim = attempt.shim()
         same_boot = shim is not None and shim.boot_id == self.boot_id
         record = exit_record(
@@ -258,7 +260,7 @@ class Actor:
 
 
 def has_moved(before: Schedule, after: Schedule) -> bool:
-    """Whether the shim should be told of `after`."""
+    """Return True if the shim must be given `after`."""
     if (before.boot_id, before.reason, before.ordered) != (
         after.boot_id,
         after.reason,
@@ -271,5 +273,5 @@ def has_moved(before: Schedule, after: Schedule) -> bool:
         after.term_at - before.term_at,
         after.kill_at - before.kill_at,
     )
-    # A slow answer makes deadlines look earlier by its delay, never later: sooner counts at once.
+    # A slow answer makes deadlines look earlier by its delay, never later.
     return any(abs(move) > MOVED_S for move in moves)

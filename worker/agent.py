@@ -1,8 +1,9 @@
-"""The agent: what this node runs follows from what the API wants and what is here.
+"""Agent: brings this node from what runs here to what the API wants to run here.
 
-One round: observe the attempts' folders, carry each one step on, tell the API, follow its orders.
-Every round starts from the folders, so it does not matter which worker made them, nor how often a
-round is cut short. With the API away nothing is stopped: deadlines run in the shims.
+One round: observe the attempts' folders, carry each one step on, report to the API, follow its
+orders. Every round starts from the folders, so it does not matter which worker created them, nor
+how often a round is cut short. While the API is away nothing is stopped: deadlines run in the
+shims.
 """
 
 import os
@@ -31,11 +32,11 @@ from worker.process_tree import strays
 from worker.spool import Shipped
 from worker.telemetry import TelemetrySource
 
-# At the folders. Twenty looks a second at a training would take half a per cent of a core from it.
+# Pauses between looks at the folders. Twenty looks a second would take half a per cent of a core.
 STARTING_LOOK_S, RUNNING_LOOK_S = 0.03, 0.4
 INVENTORY_EVERY_S = 300.0
 SPAWN_PATIENCE_S = 45.0  # for a shim to take its lock; the warm process imports for seconds first
-EXIT_HELD_BACK_S = 2.0  # so that an exit is not told before the last lines, if they can be sent
+EXIT_HELD_BACK_S = 2.0  # so that the last lines, if they can be sent, arrive before the exit
 REFUSED_PAUSE_S = 15.0
 
 log = structlog.get_logger()
@@ -43,7 +44,7 @@ log = structlog.get_logger()
 
 @dataclass
 class Agent:
-    """One per node, in a thread of its own."""
+    """Loop that reconciles this node with the API; one per node, in a thread of its own."""
 
     folder: NodeFolder
     actor: Actor
@@ -54,12 +55,12 @@ class Agent:
     wake: threading.Event
     stop: threading.Event
     api_is_back: Callable[[], None]
-    """Called when the API answers after it did not."""
+    """Function called when the API answers again after a failure."""
     is_cut_off: bool = False
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def run(self) -> None:
-        """Rounds until `stop`."""
+        """Run rounds until `stop` is set."""
         self.telemetry = TelemetrySource(self.folder.path)
         self.inventory, self.inventory_at = (
             take_inventory(self.slots, self.actor.host.sandbox),
@@ -78,7 +79,7 @@ class Agent:
                 for o in observed
             ]
             if any(one.exited and o.exit is None for one, o in zip(seen, observed, strict=True)):
-                self.actor.spool.set()  # its exit waits for its last lines
+                self.actor.spool.set()  # an exit waits for the attempt's last lines
             if self.wake.is_set() or news != told or time.monotonic() >= next_beat:
                 self.wake.clear()
                 told = news
@@ -92,7 +93,7 @@ class Agent:
         self.client.close()
 
     def observe(self) -> list[Seen]:
-        """Every attempt that has a folder here."""
+        """Return every attempt that has a folder here."""
         attempts = self.folder.all_attempts()
         memory = self.actor.memory
         for key in memory.keys() - {attempt.key for attempt in attempts}:
@@ -103,7 +104,7 @@ class Agent:
 
     def _see(self, attempt: Attempt, known: InMemory) -> Seen:
         lives = attempt.shim_lives()
-        # In this order: a shim writes its exit record before it lets go of the lock.
+        # In this order: a shim writes its exit record before it releases the lock.
         exited = attempt.exit_record() is not None
         started = attempt.shim_file.exists()
         result = read_model(attempt.result, Result) if started and not (lives or exited) else None
@@ -136,7 +137,7 @@ class Agent:
         return patient and start is not None and self.actor.spawners.is_running(start.launcher)
 
     def describe(self, seen: Seen) -> Observed:
-        """What the API is told of it."""
+        """Return the report to the API about an attempt."""
         attempt, known = self.folder.attempt(seen.key), self.actor.memory[seen.key]
         if known.certificate is None:
             known.certificate = read_model(attempt.certificate, Certificate)
@@ -174,7 +175,8 @@ class Agent:
         )
 
     def beat(self, seen: Sequence[Seen], observed: list[Observed]) -> float:
-        """Tell the API everything, follow what it wants; seconds until the next time."""
+        """Report everything to the API and follow its orders; return the seconds until the next
+        time."""
         heartbeat = self.heartbeat(seen, observed)
         sent_at = boot_s()
         try:
@@ -195,7 +197,7 @@ class Agent:
         return self.poll_s
 
     def heartbeat(self, seen: Sequence[Seen], observed: list[Observed]) -> Heartbeat:
-        """All that this node observes. Processes of attempts that have ended are killed."""
+        """Return all that this node observes. Kills processes of attempts that have ended."""
         left = strays(
             self.folder.attempts, live={s.key.folder for s in seen if not s.exited or s.shim_lives}
         )
@@ -222,26 +224,27 @@ class Agent:
         )
 
     def trim_cache(self) -> None:
-        """Hold the cache to its size; a disk that refuses is asked again later."""
+        """Trim the cache to its size; after a disk error it is tried again later."""
         try:
             cache.trim(self.folder, self.max_cache_bytes)
         except OSError as error:
             log.error("disk_error", action="trim_cache", error=str(error))
 
     def carry_on(self, seen: Sequence[Seen]) -> bool:
-        """Carry every attempt one step on, without the API; True where anything was done."""
+        """Carry every attempt one step on, without the API; return True if anything was done."""
         now = boot_s()
         steps = [next_step(one, now=now, boot_id=self.actor.boot_id) for one in seen]
         return self._act_on_all([step for step in steps if step is not None], now)
 
     def follow(self, seen: Sequence[Seen], orders: Orders, *, sent_at: float) -> None:
-        """Do what the orders, which answer a request sent at `sent_at`, ask for."""
+        """Do what the orders ask for; they answer a request sent at `sent_at`."""
         actions = follow(seen, orders, wiped=self.folder.wiped_epochs())
         if self._act_on_all(actions, sent_at):
             self.carry_on(self.observe())
 
     def _act_on_all(self, actions: Sequence[Action], sent_at: float) -> bool:
-        """Act; what the disk refuses is tried again in the next round, the others go on."""
+        """Do the actions; one that fails on the disk is tried again in the next round, others go
+        on."""
         for action in actions:
             try:
                 self.actor.act(action, sent_at=sent_at)
@@ -251,7 +254,7 @@ class Agent:
 
 
 def may_tell_exit(attempt: Attempt) -> bool:
-    """Not before the last lines are shipped, unless that takes long."""
+    """Return True once the last lines are shipped, or after EXIT_HELD_BACK_S."""
     shipped = read_model(attempt.shipped_file, Shipped)
     if shipped is not None and shipped.complete:
         return True
@@ -259,7 +262,7 @@ def may_tell_exit(attempt: Attempt) -> bool:
 
 
 def look_again_s(observed: Sequence[Observed], poll_s: float) -> float:
-    """How soon to look at the folders again: often while a person waits for a first step."""
+    """Return the pause before the next look at the folders: short while a first step is awaited."""
     phases = {one.phase for one in observed if one.exit is None}
     if phases & {Phase.PREPARING, Phase.STARTING}:
         return STARTING_LOOK_S

@@ -1,4 +1,4 @@
-"""The node's side of the node protocol: HTTP to an API that may be slow, or away."""
+"""Node's side of the node protocol: HTTP to an API that may be slow, or away."""
 
 import os
 import ssl
@@ -36,11 +36,11 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class Unreachable(Exception):
-    """No answer, or one that says: later. The same request may be sent again."""
+    """Missing answer, or one that says: later. The same request may be sent again."""
 
 
 class Refused(Exception):
-    """The API has understood and says no."""
+    """Refusal by the API, which has understood the request."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(f"{status} {code}: {detail}")
@@ -48,16 +48,16 @@ class Refused(Exception):
 
     @property
     def is_final(self) -> bool:
-        """Whether it concerns an attempt that the API does not know, or no longer wants."""
+        """True if it concerns an attempt that the API does not know, or no longer wants."""
         return self.status in (404, 409, 410)
 
 
 class DamagedFile(Exception):
-    """A file that arrived with other bytes than its name says."""
+    """File that arrived with other bytes than its hash says."""
 
 
 class ApiClient:
-    """One per thread. Raises Unreachable and Refused."""
+    """Client of the node protocol; one per thread. Raises Unreachable and Refused."""
 
     def __init__(self, api_url: str, token: str = "") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -76,12 +76,12 @@ class ApiClient:
         return self._post("/v1/node/heartbeat", heartbeat, Orders)
 
     def get_secrets(self, job_id: str, epoch: int) -> Secrets:
-        """What the script of a live attempt of this node gets beside its order."""
+        """Return the secrets of a script in a live attempt of this node."""
         answer = self._request("GET", f"/v1/node/secrets/{job_id}/{epoch}")
         try:
             return Secrets.model_validate_json(answer.content)
         except ValidationError as error:
-            raise Unreachable("the API answered what are no secrets") from error
+            raise Unreachable("the API's answer is not a valid set of secrets") from error
 
     def send_metrics(self, batch: MetricsBatch) -> MetricsAck:
         return self._post("/v1/node/metrics", batch, MetricsAck)
@@ -96,7 +96,7 @@ class ApiClient:
         self._send("POST", "/v1/node/artifacts", report)
 
     def has_file(self, sha256: str) -> bool:
-        """Whether the store has these bytes."""
+        """Return True if the store has the bytes with this hash."""
         try:
             self._request("HEAD", f"/v1/node/files/{sha256}")
         except Refused as refusal:
@@ -106,7 +106,7 @@ class ApiClient:
         return True
 
     def put_file(self, path: Path, sha256: str) -> None:
-        """Stream a file into the store. OSError where it cannot be read (any more)."""
+        """Stream a file into the store. Raises OSError if it cannot be read (any more)."""
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             self._request(
@@ -120,7 +120,7 @@ class ApiClient:
     def get_file(self, file: FileRef, target: Path) -> None:
         """Fetch a file to `target`, which appears only once its hash is right.
 
-        DamagedFile, and OSError of the disk, besides the usual.
+        Raises DamagedFile, and OSError of the disk, besides the usual.
         """
         aside = target.with_name(f".{target.name}.part")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ class ApiClient:
         try:
             return kind.model_validate_json(answer.content)
         except ValidationError as error:
-            raise Unreachable(f"{path} answered what is no {kind.__name__}: {error}") from error
+            raise Unreachable(f"{path}: answer is not a valid {kind.__name__}: {error}") from error
 
     def _send(self, method: str, path: str, message: BaseModel) -> httpx2.Response:
         return self._request(
@@ -175,12 +175,12 @@ class ApiClient:
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """The certificates to trust; reading them takes 40 ms, so once per process."""
+    """Return the trusted certificates, read once per process: reading them takes 40 ms."""
     return httpx2.create_ssl_context()
 
 
 def _require_success(answer: httpx2.Response) -> None:
-    """Unreachable for what may pass, Refused for what will not."""
+    """Raise Unreachable for a temporary failure, Refused for a permanent one."""
     status = answer.status_code
     if 200 <= status < 300:
         return

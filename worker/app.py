@@ -1,4 +1,4 @@
-"""The Celery app of a node: it hears one doorbell on one queue, and carries nothing else."""
+"""Celery app of a node: it receives one doorbell on one queue, and carries nothing else."""
 
 from celery import Celery
 from kombu.entity import Queue
@@ -9,7 +9,10 @@ from worker import tasks
 
 
 def create_app(settings: WorkerSettings, node: str) -> Celery:
-    """Celery for the queue of `node`: early acknowledgement, no results, no prefetch, JSON only."""
+    """Return Celery for the queue of `node`.
+
+    Early acknowledgement, no results, no prefetch, JSON only.
+    """
     app = Celery("trainyard", broker=broker_url(settings.redis_url), include=[tasks.__name__])
     app.conf.update(
         task_queues=[Queue(queue_of(node))],  # type: ignore[no-untyped-call]

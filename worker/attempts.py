@@ -1,7 +1,7 @@
-"""An attempt's folder on this node: the run directory, and what only the worker keeps in it.
+"""Folder of an attempt on this node: the run directory, and files that only the worker uses.
 
-attempts/<job>.<epoch>/ is also the start token: it is made once, synced to disk, and never made
-again for an epoch that was wiped. Files that cannot be read count as absent, each with the
+attempts/<job>.<epoch>/ is also the start token: it is created once, synced to disk, and never
+created again for an epoch that was wiped. Files that cannot be read count as absent, each with the
 consequence that its reader states.
 """
 
@@ -25,15 +25,15 @@ from strategies.run_directory import RunDirectory, fsync_directory, json_bytes, 
 
 FOLDER_NAME = re.compile(r"^([A-Za-z0-9_-]{1,80})\.(\d{1,9})$")
 WIPED = "wiped.json"
-LOG_BYTES = 128 << 20  # of each stream of each rank, kept on the disk and sent to the API
-TAIL_BYTES = 16_384  # of metrics.jsonl, to find the last step: a line has some 300 bytes
+LOG_BYTES = 128 << 20  # per stream of each rank, kept on the disk and sent to the API
+TAIL_BYTES = 16_384  # read of metrics.jsonl to find the last step: a line has some 300 bytes
 
 log = structlog.get_logger()
 Stored = TypeVar("Stored", bound=BaseModel)
 
 
 class Key(NamedTuple):
-    """Names one attempt."""
+    """Name of one attempt."""
 
     job_id: str
     epoch: int
@@ -50,69 +50,75 @@ class Kept(BaseModel):
 
 
 class Start(Kept):
-    """start.json: what the shim is to start. Written by the agent, before it asks for a shim."""
+    """Content of start.json: instructions for the shim, written by the agent before it asks for
+    one."""
 
     job_id: str
     epoch: int
     node: str
     trainer: str
-    """The module whose main(argv) is one rank."""
+    """Module whose main(argv) is one rank."""
     launcher: Launcher
     ranks: int = Field(ge=1)
-    """On this node."""
+    """Number of ranks on this node."""
     threads: int = Field(ge=1)
-    """Of each rank."""
+    """Threads of each rank."""
     script: bool = False
-    """plan.json is a script's; there is no trainer."""
+    """True if plan.json is a script's; there is no trainer."""
     gpus: list[int] = []
     """Indices of the GPUs that the ranks may see, in order; empty without GPUs."""
     nodes: int = Field(default=1, ge=1)
     position: int = Field(default=0, ge=0)
-    """Of this node among them."""
+    """Position of this node among them."""
     rendezvous: Rendezvous | None = None
-    """Where the ranks of several nodes meet."""
+    """Meeting point of the ranks of several nodes."""
     interface: str = ""
-    """The network interface that leads to the other nodes, where there are any."""
+    """Network interface that leads to the other nodes, if there are any."""
     log_bytes: int = Field(default=LOG_BYTES, ge=4096)
-    """Kept of each stream of each rank: of a longer one its first and its last half."""
+    """Bytes kept of each stream of each rank: of a longer one its first and its last half."""
     memory_bytes: int | None = Field(default=None, ge=1)
-    """That all its processes here may use at most; None: as much as the machine has."""
+    """Memory limit of all its processes here; None: as much as the machine has."""
 
     @property
     def global_ranks(self) -> range:
-        """Of the ranks on this node."""
+        """Global numbers of the ranks on this node."""
         return range(self.position * self.ranks, (self.position + 1) * self.ranks)
 
 
 class ShimState(Kept):
-    """shim.json: the shim that owns the attempt. It is created exclusively: the second shim of an
-    attempt finds it and leaves."""
+    """Content of shim.json: the shim that owns the attempt.
+
+    It is created exclusively: the second shim of an attempt finds it and exits.
+    """
 
     pid: int
     boot_id: str
     launcher: Launcher
     began_s: float
-    """On the boot clock."""
+    """Start time on the boot clock."""
     cgroup: str | None = None
-    """Where it is, if the machine allows one. A later worker may run in another place."""
+    """Path of the attempt's cgroup, if the machine allows one.
+
+    A later worker may run in another.
+    """
 
 
 class Schedule(Kept):
-    """deadlines.json: when the shim does what, on the boot clock of `boot_id`."""
+    """Content of deadlines.json: times of the shim's actions, on the boot clock of `boot_id`."""
 
     boot_id: str
     checkpoint_at: float
     stop_at: float
-    """control.json asks the ranks to save and stop."""
+    """Time at which control.json asks the ranks to save and stop."""
     term_at: float
     kill_at: float
     reason: Outcome
     ordered: bool = False
-    """The stop was ordered; it is then not moved to later."""
+    """True if the stop was ordered; it is then not postponed."""
 
 
 class Attempt(RunDirectory):
-    """The paths and files of one attempt on this node."""
+    """Paths and files of one attempt on this node."""
 
     @property
     def key(self) -> Key:
@@ -153,7 +159,7 @@ class Attempt(RunDirectory):
 
     @property
     def secrets_file(self) -> Path:
-        """Of a script, readable by the worker alone."""
+        """Secrets of a script, readable by the worker alone."""
         return self.path / "secrets.json"
 
     @property
@@ -162,7 +168,7 @@ class Attempt(RunDirectory):
 
     @property
     def launcher_logs(self) -> Path:
-        """stdout.log and stderr.log of the shim and of torchrun itself: rank -1."""
+        """Folder of stdout.log and stderr.log of the shim and of torchrun itself: rank -1."""
         return self.path / "logs" / "launcher"
 
     def order(self) -> Order | None:
@@ -181,7 +187,10 @@ class Attempt(RunDirectory):
         return read_model(self.request_file, Request)
 
     def exit_record(self) -> ExitRecord | None:
-        """How it ended. A damaged exit.json counts as none: the attempt is then judged anew."""
+        """Return the attempt's end.
+
+        A damaged exit.json counts as none: the attempt is judged again.
+        """
         return read_model(self.exit, ExitRecord)
 
     def write_exit(self, record: ExitRecord) -> None:
@@ -191,7 +200,8 @@ class Attempt(RunDirectory):
         write_atomically(self.schedule_file, json_bytes(schedule))
 
     def shim_lives(self) -> bool:
-        """Whether a shim holds the lock: true until the moment it is gone, whatever its pid."""
+        """Return True if a shim holds the lock, which it does until it is gone, whatever its
+        pid."""
         try:
             descriptor = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -205,7 +215,7 @@ class Attempt(RunDirectory):
         return False
 
     def last_step(self) -> int:
-        """The step of the last whole line of metrics.jsonl; 0 where there is none."""
+        """Return the step of the last whole line of metrics.jsonl; 0 if there is none."""
         try:
             with self.metrics.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -223,7 +233,7 @@ class Attempt(RunDirectory):
 
 @dataclass(frozen=True)
 class NodeFolder:
-    """The worker's data directory."""
+    """Data directory of the worker."""
 
     path: Path
 
@@ -237,11 +247,11 @@ class NodeFolder:
 
     @property
     def cache(self) -> Path:
-        """Datasets by content."""
+        """Folder of datasets, models and environments, named by content."""
         return self.path / "cache"
 
     def create(self) -> None:
-        """Make the folders that are missing; finish a wipe that was cut short."""
+        """Create the folders that are missing; finish a wipe that was cut short."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (self.attempts, self.cache):
             folder.mkdir(exist_ok=True, mode=0o700)
@@ -250,7 +260,7 @@ class NodeFolder:
 
     @contextmanager
     def held(self) -> Iterator[bool]:
-        """Hold the folder against a second worker; yields whether that succeeded."""
+        """Lock the folder against a second worker; yield True if that succeeded."""
         descriptor = os.open(self.path / "worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -265,7 +275,7 @@ class NodeFolder:
         return Attempt(self.attempts / key.folder)
 
     def all_attempts(self) -> list[Attempt]:
-        """Every attempt with a folder here, by job and epoch."""
+        """Return every attempt with a folder here, by job and epoch."""
         found = []
         for entry in os.scandir(self.attempts):
             if FOLDER_NAME.match(entry.name) and entry.is_dir(follow_symlinks=False):
@@ -273,9 +283,9 @@ class NodeFolder:
         return sorted(found, key=lambda attempt: attempt.key)
 
     def begin(self, order: Order) -> Attempt:
-        """Make the attempt's folder, durably: whoever finds it knows that it was taken up.
+        """Create the attempt's folder, durably: its existence means that the attempt was taken up.
 
-        FileExistsError where that happened before.
+        Raises FileExistsError if that happened before.
         """
         attempt = self.attempt(Key(order.job_id, order.epoch))
         attempt.path.mkdir(mode=0o700)
@@ -284,7 +294,8 @@ class NodeFolder:
         return attempt
 
     def wiped_epochs(self) -> dict[str, int]:
-        """By job, the highest epoch that was here and is gone. Unreadable: none known."""
+        """Return by job the highest epoch that was here and is gone; empty if the file is
+        unreadable."""
         wiped = read_model(self.path / WIPED, WipedEpochs)
         return {} if wiped is None else dict(wiped.epochs)
 
@@ -302,13 +313,13 @@ class NodeFolder:
 
 
 class WipedEpochs(Kept):
-    """wiped.json, oldest job first."""
+    """Content of wiped.json, oldest job first."""
 
     epochs: dict[str, int]
 
 
 def read_model(path: Path, model: type[Stored]) -> Stored | None:
-    """The file as `model`; None where it is absent, unreadable or garbage (which is logged)."""
+    """Read the file as `model`; None if it is absent, unreadable or invalid (which is logged)."""
     try:
         return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:

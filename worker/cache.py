@@ -1,6 +1,7 @@
-"""The node's cache of datasets, models and environments, held to a size: the longest unused goes.
+"""Cache of datasets, models and environments on this node, trimmed to a size: least recently used
+goes first.
 
-What an attempt that is here trains on stays, however much it is.
+Entries that an attempt on this node trains on stay, however large they are.
 """
 
 import os
@@ -16,14 +17,14 @@ from strategies.run_directory import RunPlan
 from worker.attempts import NodeFolder, read_model
 from worker.script_run import ScriptRun
 
-SETTLED_S = 3600.0  # what is younger may be on its way to an attempt that has no plan yet
+SETTLED_S = 3600.0  # a younger entry may be for an attempt that has no plan yet
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A dataset's or an archive's file, a model's folder, a script's environment."""
+    """File of a dataset or an archive, folder of a model, or environment of a script."""
 
     path: Path
     size: int
@@ -31,15 +32,15 @@ class Entry:
 
 
 def touch(path: Path) -> None:
-    """Note that an entry is used now."""
+    """Record that an entry is used now."""
     if path.exists():
         os.utime(path)
 
 
 def trim(folder: NodeFolder, max_bytes: int) -> int:
-    """Remove entries until the cache holds at most `max_bytes`; the bytes that were freed.
+    """Remove entries until the cache holds at most `max_bytes`; return the bytes that were freed.
 
-    OSError of the disk.
+    Raises OSError of the disk.
     """
     entries = sorted(_entries(folder.cache), key=lambda entry: entry.used_at)
     excess, freed = sum(entry.size for entry in entries) - max_bytes, 0
@@ -64,7 +65,7 @@ def _entries(cache: Path) -> Iterator[Entry]:
             sizes = [file.stat().st_size for file in inside if file.is_file()]
             yield Entry(path, sum(sizes), path.stat().st_mtime)
         except FileNotFoundError:
-            continue  # a fetch that was cut off has taken its own file away
+            continue  # an interrupted fetch has removed its own file
 
 
 def _needed(folder: NodeFolder) -> set[Path]:

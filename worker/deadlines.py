@@ -1,4 +1,4 @@
-"""When the shim asks for a checkpoint, asks to stop, terminates and kills. Pure.
+"""Times at which the shim asks for a checkpoint, asks to stop, terminates and kills. Pure.
 
 Times are seconds on the node's boot clock, so a slow answer, a dead API or a changed wall clock
 moves nothing.
@@ -13,7 +13,7 @@ KILL_AFTER_TERM_S = 30.0
 
 
 class Due(IntEnum):
-    """The strongest thing that is due; each includes those before it."""
+    """Strongest action that is due; each includes those before it."""
 
     NOTHING = 0
     CHECKPOINT = 1
@@ -23,7 +23,7 @@ class Due(IntEnum):
 
 
 def due(schedule: Schedule, now: float) -> Due:
-    """What is due at `now`."""
+    """Return the action that is due at `now`."""
     if now >= schedule.kill_at:
         return Due.KILL
     if now >= schedule.term_at:
@@ -44,7 +44,7 @@ def schedule_of(
     boot_id: str,
     before: Schedule | None,
 ) -> Schedule:
-    """The schedule that follows from an order that answers a request sent at `sent_at`.
+    """Return the schedule that follows from an order that answers a request sent at `sent_at`.
 
     A stop that was ordered, or whose time has come, keeps its times; a deadline of the lease that
     comes sooner still holds.
@@ -75,7 +75,8 @@ def schedule_of(
 
 
 def ordered_stop(stop: StopOrder | None, *, now: float, boot_id: str) -> Schedule:
-    """Stop from now on: save, SIGTERM after the grace, SIGKILL 30 s later."""
+    """Return the schedule of a stop from now on: save, SIGTERM after the grace, SIGKILL 30 s
+    later."""
     assert stop is not None
     term_at = now + max(0.0, stop.grace_s)
     return Schedule(

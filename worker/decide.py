@@ -1,7 +1,8 @@
-"""What to do about each attempt. Pure: from what was seen and what the API wants, to actions.
+"""Decisions about each attempt. Pure: from what was seen and what the API wants, to actions.
 
 `next_step` needs no API: it carries an attempt that was once begun to its end. `follow` adds what
-the API wants. Both may be asked again at any time: what was done is seen and not done twice.
+the API wants. Both may be asked again at any time: an action that was done is seen and not
+repeated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,19 +13,19 @@ from core.states import Outcome
 from worker.attempts import Key, Schedule, ShimState
 
 MAX_SPAWNS = 4
-OVERDUE_S = 8.0  # after the last deadline: a shim that still lives then has failed to kill
+OVERDUE_S = 8.0  # after the last deadline; a shim that is alive then has failed to kill
 UNWANTED_GRACE_S = 20.0
 
 
 @dataclass(frozen=True)
 class Seen:
-    """An attempt's folder, as found."""
+    """State of an attempt's folder, as found."""
 
     key: Key
     exited: bool = False
     shim_lives: bool = False
     started: bool = False
-    """A shim has taken it up, once."""
+    """True if a shim has ever taken it up."""
     shim: ShimState | None = None
     has_order: bool = True
     prepared: bool = False
@@ -36,33 +37,33 @@ class Seen:
     spawns: int = 0
     schedule: Schedule | None = None
     finished_step: int | None = None
-    """result.json says that the training is finished, at this step."""
+    """Last step, if result.json says that the training is finished."""
 
 
 @dataclass(frozen=True)
 class Begin:
-    """Make the folder, and write down the order and its deadlines."""
+    """Action: create the folder, and write the order and its deadlines."""
 
     order: Order
 
 
 @dataclass(frozen=True)
 class Prepare:
-    """Fetch what it needs."""
+    """Action: fetch the files that the attempt needs."""
 
     key: Key
 
 
 @dataclass(frozen=True)
 class Spawn:
-    """Ask for a shim."""
+    """Action: ask for a shim."""
 
     key: Key
 
 
 @dataclass(frozen=True)
 class Conclude:
-    """End what is left of it and write its exit record."""
+    """Action: end the attempt's remaining processes and write its exit record."""
 
     key: Key
     outcome: Outcome
@@ -71,35 +72,36 @@ class Conclude:
 
 @dataclass(frozen=True)
 class EndTree:
-    """Kill the shim and all that belongs to it: it has outlived its last deadline."""
+    """Action: kill the shim and all its processes, because it has outlived its last deadline."""
 
     key: Key
 
 
 @dataclass(frozen=True)
 class Reschedule:
-    """Write down its deadlines, whether it is to stop, and whether its ranks may start."""
+    """Action: write the attempt's deadlines, whether it is to stop, and whether its ranks may
+    start."""
 
     order: Order | Unread
 
 
 @dataclass(frozen=True)
 class StopUnwanted:
-    """Stop an attempt that the API does not list."""
+    """Action: stop an attempt that the API does not list."""
 
     key: Key
 
 
 @dataclass(frozen=True)
 class Wipe:
-    """Remove the folder: everything in it is safe elsewhere."""
+    """Action: remove the folder, of which everything is stored elsewhere."""
 
     key: Key
 
 
 @dataclass(frozen=True)
 class Refuse:
-    """Do not begin it."""
+    """Action: do not begin the attempt."""
 
     key: Key
     why: str
@@ -109,11 +111,12 @@ Action = Begin | Prepare | Spawn | Conclude | EndTree | Reschedule | StopUnwante
 
 
 def next_step(seen: Seen, *, now: float, boot_id: str) -> Action | None:
-    """What carries this attempt on; None while it runs, is being prepared, or is over."""
+    """Return the action that carries this attempt on; None if it runs, is being prepared, or is
+    over."""
     if seen.exited:
         return None
     if seen.shim_lives:
-        # A shim that lives is of this boot, and so is its schedule.
+        # A live shim was started in this boot, and so its schedule is of this boot.
         overdue = seen.schedule is not None and now > seen.schedule.kill_at + OVERDUE_S
         return EndTree(seen.key) if overdue else None
     if seen.started:
@@ -121,7 +124,7 @@ def next_step(seen: Seen, *, now: float, boot_id: str) -> Action | None:
     if not seen.has_order or seen.schedule is None or seen.schedule.boot_id != boot_id:
         return None  # until the API repeats its order; after a reboot it may want it no longer
     if now >= seen.schedule.stop_at:
-        return Conclude(seen.key, seen.schedule.reason, "It was stopped before it was started.")
+        return Conclude(seen.key, seen.schedule.reason, "The job was stopped before it started.")
     if seen.cannot_start is not None:
         return Conclude(seen.key, *seen.cannot_start)
     if not seen.prepared:
@@ -132,32 +135,37 @@ def next_step(seen: Seen, *, now: float, boot_id: str) -> Action | None:
         return Conclude(
             seen.key,
             Outcome.START_FAILED,
-            f"No launcher came up in {seen.spawns} tries; the worker's log says why.",
+            f"No launcher started in {seen.spawns} attempts; the worker's log says why.",
         )
     return Spawn(seen.key)
 
 
 def _lost(seen: Seen, *, now: float, boot_id: str) -> Conclude:
-    """The shim is gone and has left no exit record."""
+    """Return the conclusion about a shim that is gone and has left no exit record."""
     if seen.finished_step is not None:
         return Conclude(
-            seen.key, Outcome.SUCCEEDED, f"Trained {seen.finished_step:,} steps; its shim was lost."
+            seen.key,
+            Outcome.SUCCEEDED,
+            f"Trained {seen.finished_step:,} steps; the supervising process was lost.",
         )
     if seen.shim is not None and seen.shim.boot_id != boot_id:
-        return Conclude(seen.key, Outcome.NODE_LOST, "The node was restarted under it.")
+        return Conclude(seen.key, Outcome.NODE_LOST, "The node was restarted while the job ran.")
     if seen.schedule is not None and now >= seen.schedule.stop_at:
         return Conclude(
-            seen.key, seen.schedule.reason, "It did not stop by its deadline and was killed."
+            seen.key, seen.schedule.reason, "The job did not stop by its deadline and was killed."
         )
     return Conclude(
         seen.key,
         Outcome.SHIM_LOST,
-        "Its shim was killed by somebody other than Trainyard; its ranks were ended with it.",
+        "The supervising process was killed, but not by Trainyard; the ranks were ended with it.",
     )
 
 
 def follow(seen: Sequence[Seen], orders: Orders, *, wiped: Mapping[str, int]) -> list[Action]:
-    """What the API's orders ask for, beyond what is there. An attempt not listed must not run."""
+    """Return the actions that the API's orders require.
+
+    An attempt that is not listed must not run.
+    """
     here = {one.key: one for one in seen}
     actions: list[Action] = []
     listed = set()
@@ -190,11 +198,11 @@ def follow(seen: Sequence[Seen], orders: Orders, *, wiped: Mapping[str, int]) ->
 def _take_up(
     order: Order, key: Key, seen: Sequence[Seen], wiped: Mapping[str, int]
 ) -> list[Action]:
-    """Begin it, unless a later one was here, or an earlier one still is."""
+    """Begin the attempt, unless a later one was here, or an earlier one still is."""
     siblings = [one for one in seen if one.key.job_id == key.job_id]
     latest = max([wiped.get(key.job_id, 0), *(one.key.epoch for one in siblings)])
     if key.epoch <= latest:
         return [Refuse(key, f"epoch {latest} of this job was on this node already")]
     if any(not one.exited for one in siblings):
-        return []  # the earlier one is not listed and therefore being stopped
+        return []  # the earlier one is not listed and is therefore being stopped
     return [Begin(order)]

@@ -1,4 +1,4 @@
-"""Who this node is: enrolled once with a single-use token, remembered in identity.json."""
+"""Identity of this node: enrolled once with a single-use token, stored in identity.json."""
 
 import os
 import threading
@@ -18,11 +18,14 @@ log = structlog.get_logger()
 
 
 class NotEnrolled(Exception):
-    """This node has no identity and could not get one; the message says what to do."""
+    """Failure to obtain an identity for this node; the message says what to do."""
 
 
 class Identity(BaseModel):
-    """identity.json. Whoever has its token speaks as this node: only its owner may read it."""
+    """Content of identity.json.
+
+    Its token authenticates this node, so only its owner may read it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -39,9 +42,9 @@ def identify(
     inventory: Inventory,
     stop: threading.Event,
 ) -> Identity:
-    """The identity in the data directory, else a new one for the enrolment token.
+    """Return the identity in the data directory, else a new one for the enrolment token.
 
-    Waits while the API cannot be reached. NotEnrolled where it refuses, or `stop` is set.
+    Waits while the API cannot be reached. Raises NotEnrolled if it refuses, or `stop` is set.
     """
     known = read_model(folder.identity, Identity)
     if known is not None:

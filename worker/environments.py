@@ -1,9 +1,9 @@
-"""Virtual environments for scripts' requirements: built once per content, over the node's own.
+"""Virtual environments for scripts' requirements, built once per content on top of the node's own.
 
-Only wheels are installed, so nothing of a package runs while it is installed; it runs in the
+Only wheels are installed, so no code of a package runs during its installation; it runs in the
 sandbox. Paths, addresses and options in a requirements file are refused for the same reason. The
-node's packages are seen through the new environment, so torch is not fetched again; what a
-requirement asks for in another version is put in front of it.
+node's packages are visible in the new environment, so torch is not downloaded again; a package
+required in another version takes precedence over the node's.
 """
 
 import fcntl
@@ -26,18 +26,19 @@ NOT_FOUND = re.compile(r"No matching distribution found for ([^\s;]+)")
 CONFLICT = re.compile(r"The conflict is caused by:\s*(.+?)(?:\n\n|\Z)", re.DOTALL)
 OUR_PATH = "trainyard_node.pth"
 COMPLETE = "complete"
-# Of pip's own settings, where packages come from is the node's to say.
+# Beside PIP_*: the node's own settings decide where pip gets packages from.
 PASSED = ("PATH", "HOME", "LANG", "TMPDIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy",
           "http_proxy", "no_proxy", "SSL_CERT_FILE")  # fmt: skip
 MAX_REQUIREMENTS = 500
 
 
 class CannotBuild(Exception):
-    """The environment can't be had; the message tells the job's owner why."""
+    """Failure to build the environment; the message gives the job's owner the reason."""
 
 
 def requirements_of(path: Path) -> list[str]:
-    """The packages that a requirements.txt or pyproject.toml asks for, each checked, sorted."""
+    """Return the packages that a requirements.txt or pyproject.toml asks for, each checked,
+    sorted."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -57,25 +58,25 @@ def _dependencies(text: str, name: str) -> list[str]:
     try:
         found = tomllib.loads(text).get("project", {}).get("dependencies", [])
     except tomllib.TOMLDecodeError as error:
-        raise CannotBuild(f"{name} is no TOML: {error}") from error
+        raise CannotBuild(f"{name} is not valid TOML: {error}") from error
     if not isinstance(found, list) or not all(isinstance(line, str) for line in found):
-        raise CannotBuild(f"{name}: project.dependencies is no list of texts")
+        raise CannotBuild(f"{name}: project.dependencies is not a list of strings")
     return found
 
 
 def _checked(line: str, name: str) -> Requirement:
     if line.startswith("-"):
         raise CannotBuild(
-            f"{name}: {line!r} is an option; only packages with their versions are taken, such as "
-            "einops==0.8.1"
+            f"{name}: {line!r} is an option; only packages with their versions are allowed, such "
+            "as einops==0.8.1"
         )
     try:
         requirement = Requirement(line)
     except InvalidRequirement as error:
-        raise CannotBuild(f"{name}: {line!r} is no requirement: {error}") from error
+        raise CannotBuild(f"{name}: {line!r} is not a valid requirement: {error}") from error
     if requirement.url is not None:
         raise CannotBuild(
-            f"{name}: {line!r} names an address; only packages by name and version are taken"
+            f"{name}: {line!r} names an address; only packages by name and version are allowed"
         )
     return requirement
 
@@ -88,18 +89,18 @@ def build(
     say: Callable[[str], None],
     cancelled: Callable[[], bool],
 ) -> Path:
-    """The folder of an environment with `requirements`, built where it is not there yet.
+    """Return the folder of an environment with `requirements`, building it if needed.
 
-    `wheels`: a folder that packages come from instead of an index. `say` gets a line for the
-    attempt's log now and then. CannotBuild, and OSError of the disk.
+    `wheels`: a folder to take packages from instead of an index. `say` gets a line for the
+    attempt's log now and then. Raises CannotBuild, and OSError of the disk.
     """
     folder = cache / f"environment-{_key(requirements)}"
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / f"{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two attempts at once: the second finds it built
         if (folder / COMPLETE).exists():
-            os.utime(folder)  # it is used: the node's cache gives up what was not for longest
-            say(f"The environment of {counted(len(requirements), 'requirement')} is here already.")
+            os.utime(folder)  # mark it as used: the cache removes the least recently used entries
+            say(f"The environment of {counted(len(requirements), 'requirement')} is already built.")
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         say(f"Building the environment: {', '.join(requirements)}")
@@ -121,7 +122,7 @@ def _key(requirements: Sequence[str]) -> str:
 
 
 def _installed(site: str) -> str:
-    """What the node has, by name and version: another torch is another environment."""
+    """Return the node's packages, by name and version: another torch needs another environment."""
     return " ".join(sorted(name for name in os.listdir(site) if name.endswith(".dist-info")))
 
 
@@ -149,8 +150,8 @@ def _install(
     if missing is not None:
         where = f"the node's folder of wheels ({wheels})" if wheels else "the package index"
         raise CannotBuild(
-            f"the package {missing[1]} could not be had from {where}: there is none of that name "
-            "and version as a wheel for this Python"
+            f"the package {missing[1]} is not available from {where}: it has no wheel of that name "
+            "and version for this Python"
         )
     clash = CONFLICT.search(said)
     why = " ".join((clash[1] if clash else said).split())[-400:]
@@ -160,7 +161,7 @@ def _install(
 def _run(
     command: list[str], say: Callable[[str], None], cancelled: Callable[[], bool]
 ) -> tuple[int, str]:
-    """(exit code, output) of a command whose lines are also told."""
+    """Run a command, pass its lines to `say`, and return its exit code and output."""
     environment = {name: value for name, value in os.environ.items() if name in PASSED}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     said: list[str] = []
@@ -181,5 +182,5 @@ def _run(
             say(line.rstrip())
             if cancelled():
                 process.kill()
-                raise CannotBuild("it was stopped while its environment was built")
+                raise CannotBuild("the job was stopped while its environment was built")
     return process.returncode, "".join(said)

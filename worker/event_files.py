@@ -1,10 +1,10 @@
-"""TensorBoard's event files: the scalars in them, and nothing else.
+"""Reader of the scalars in TensorBoard's event files.
 
 A file is a row of records: length (8 bytes), its checksum, the record, its checksum (both masked
 CRC-32C); a record is a protocol buffer `Event`. Read here by hand, because the fields are few:
-Event 2 step, 5 summary; Summary 1 value; Value 1 tag, 2 simple_value, 8 tensor; TensorProto
-1 dtype, 4 tensor_content, 5 float_val, 6 double_val.
-Source: tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto, summary.proto.
+Event 2 step, 5 summary; Summary 1 value; Value 1 tag, 2 simple_value, 8 tensor; TensorProto 1
+dtype, 4 tensor_content, 5 float_val, 6 double_val. Source: tensorflow/core/lib/io/record_writer.h,
+tensorflow/core/util/event.proto, summary.proto.
 """
 
 import struct
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 HEADER, FOOTER = 12, 4
-LARGEST = 1 << 16  # bytes of a record with scalars; what is larger holds images or a graph
-FLOAT, DOUBLE = 1, 2  # of TensorProto.dtype
+LARGEST = 1 << 16  # bytes of a record with scalars; larger ones hold images or a graph
+FLOAT, DOUBLE = 1, 2  # values of TensorProto.dtype
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class Scalar(NamedTuple):
-    """One value that was recorded."""
+    """Recorded value."""
 
     step: int
     tag: str
@@ -28,16 +28,16 @@ class Scalar(NamedTuple):
 
 @dataclass(frozen=True)
 class Records:
-    """What a piece of a file held; `end` is the byte after the last whole record."""
+    """Content of a piece of a file; `end` is the byte after the last whole record."""
 
     scalars: list[Scalar]
     end: int
     is_broken: bool = False
-    """A checksum was wrong: nothing behind it can be read."""
+    """True if a checksum was wrong: nothing behind it can be read."""
 
 
 def read_records(content: bytes) -> Records:
-    """The scalars of every whole record at the beginning of `content`."""
+    """Return the scalars of every whole record at the beginning of `content`."""
     at = 0
     scalars: list[Scalar] = []
     while len(content) - at >= HEADER:
@@ -63,12 +63,12 @@ def read_records(content: bytes) -> Records:
 
 
 def record_size(header: bytes) -> int:
-    """Bytes of the record that begins with these 12, with all that surrounds it."""
+    """Return the bytes of the record that begins with these 12, header and checksums included."""
     return HEADER + int(struct.unpack_from("<Q", header)[0]) + FOOTER
 
 
 def scalars_of(event: bytes) -> list[Scalar]:
-    """Those of one event. ValueError where it is no protocol buffer."""
+    """Return the scalars of one event. Raises ValueError if it is not a valid protocol buffer."""
     step, summaries = 0, []
     for number, value in fields_of(event):
         if number == 2 and isinstance(value, int):
@@ -86,7 +86,7 @@ def scalars_of(event: bytes) -> list[Scalar]:
 
 
 def scalar_of(value: bytes, step: int) -> Scalar | None:
-    """A summary's value, where it is one number."""
+    """Return a summary's value if it is one number, else None."""
     tag, number = "", None
     for index, content in fields_of(value):
         if not isinstance(content, bytes):
@@ -101,7 +101,7 @@ def scalar_of(value: bytes, step: int) -> Scalar | None:
 
 
 def number_of(tensor: bytes) -> float | None:
-    """The number in a tensor of one element; None for any other."""
+    """Return the number in a tensor of one element; None for any other."""
     kind, content = 0, b""
     for index, value in fields_of(tensor):
         if index == 1 and isinstance(value, int):
@@ -116,7 +116,7 @@ def number_of(tensor: bytes) -> float | None:
 
 
 def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(number, value) of each field: an int for a varint, else its bytes."""
+    """Yield (number, value) of each field: an int for a varint, else its bytes."""
     at = 0
     while at < len(message):
         key, at = varint(message, at)
@@ -138,7 +138,7 @@ def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at `at`, and the byte after it."""
+    """Return the number that begins at `at`, and the position after it."""
     value = shift = 0
     while shift < 70:
         if at >= len(message):
@@ -153,7 +153,7 @@ def varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C, rotated and shifted as TensorFlow's records have it."""
+    """Return the CRC-32C, rotated and shifted as in TensorFlow's records."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)

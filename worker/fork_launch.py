@@ -1,4 +1,4 @@
-"""The warm launcher: ranks forked from a process that has imported what they need.
+"""Warm launcher: ranks forked from a process that has imported the modules they need.
 
 Nothing here imports torch: the process that forks (`worker.warm`) has done so through the trainer.
 """
@@ -39,7 +39,7 @@ class ForkedRank:
 
 @dataclass
 class ForkLauncher:
-    """Ranks forked from this process, which has imported what they need."""
+    """Launcher of ranks forked from this process, which has imported the modules they need."""
 
     attempt: Attempt
     start_order: Start
@@ -73,7 +73,7 @@ class ForkLauncher:
                 rank.code = code
 
     def watch(self) -> None:
-        """Nothing: every rank is a child of the shim."""
+        """Do nothing: every rank is a child of the shim."""
 
     def is_running(self) -> bool:
         return any(rank.code is None for rank in self.ranks)
@@ -92,7 +92,7 @@ class ForkLauncher:
     def _signal_all(self, number: signal.Signals) -> None:
         for rank in self.ranks:
             if rank.code is None:
-                os.kill(rank.pid, number)  # it is not reaped yet, so the pid is still its own
+                os.kill(rank.pid, number)  # not reaped yet, so the pid is still the rank's
 
     def evidence(self) -> list[RankEvidence]:
         return [
@@ -112,11 +112,11 @@ class ForkLauncher:
         return None
 
     def conclude(self, *, stopped: bool) -> None:
-        """Nothing: the ranks have left everything in its place."""
+        """Do nothing: the ranks have written everything to its place."""
 
 
 def run_rank(attempt: Attempt, start: Start, *, rank: int, address: str, port: int) -> NoReturn:
-    """Become rank `rank` of all: the same environment, logs and error file as under torchrun."""
+    """Become rank `rank` of all, with the environment, logs and error file that torchrun gives."""
     code = 1
     folder = attempt.rank_logs(rank)
     try:

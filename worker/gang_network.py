@@ -1,11 +1,11 @@
-"""The network of one script on several nodes: its sandboxes reach each other, and nobody else.
+"""Network of one script on several nodes: its sandboxes reach each other, and nothing else.
 
 In each sandbox there is one interface, `gang0`, with an address in a network that exists nowhere
-else. What is sent there comes out here, packet by packet: a TUN device whose other end this process
-holds, outside. It travels over one TCP connection to the first node's relay, which hands it to the
-node that it is for. A packet for any other address, or with a sender that it does not come from, is
-dropped. The connection is made by whoever knows the attempt's key and by nobody else; what it
-carries is not encrypted, as that of recipes is not.
+else. Packets sent there come out here: it is a TUN device whose other end this process holds,
+outside. They travel over one TCP connection to the first node's relay, which passes them to their
+destination node. A packet to any other address, or with a wrong sender address, is dropped. Both
+ends of the connection must prove that they know the attempt's key; its content is not encrypted,
+like that of recipes.
 
 Every packet between two other nodes goes through the first one.
 """
@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 INTERFACE = "gang0"
-FIRST_ADDRESS = 0x0A4D0001  # 10.77.0.1; a sandbox has no other network that this could hide
+FIRST_ADDRESS = 0x0A4D0001  # 10.77.0.1; a sandbox has no other network that could clash with it
 PREFIX = 16
 MAX_NODES = 1 << 15
-MTU = 65_520  # of packets that never meet a wire: a TCP connection carries them
+MTU = 65_520  # packets travel inside a TCP connection, so no wire limits them
 GO = b"g"
 ALL_HERE = b"\0\0"  # an empty packet
 MEET_WITHIN_S = 100.0  # the scheduler gives a gang 120 s to start its ranks
@@ -37,18 +37,18 @@ RETRY_S = 0.2
 NONCE = 16
 HEADER = struct.Struct("!H")
 IPV4_HEADER = 20
-MAX_WAITING = 8 << 20  # bytes for one node; what comes on top is lost, and TCP sends it again
+MAX_WAITING = 8 << 20  # bytes queued for one node; further packets are dropped, and TCP resends
 PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Seat:
-    """One node's place in the network of an attempt."""
+    """Position of one node in the network of an attempt."""
 
     position: int
     nodes: int
     address: str
-    """Of the first node, among the nodes."""
+    """Address of the first node, in the network of the nodes."""
     port: int
     key: str
 
@@ -58,15 +58,15 @@ class Seat:
 
 
 def address_of(position: int) -> str:
-    """Inside: `10.77.0.1` of the first node."""
+    """Return the address inside the sandbox: `10.77.0.1` for the first node."""
     return socket.inet_ntoa(struct.pack("!I", FIRST_ADDRESS + position))
 
 
 def addressee(packet: bytes | memoryview, *, nodes: int, sender: int | None) -> int | None:
-    """The position that a packet is for; None if it may not be carried.
+    """Return the position that a packet is for; None if it may not be carried.
 
-    `sender`: the position that it must say it is from; None on the way in, where the first node
-    has looked.
+    `sender`: the position that its source address must have; None on the way in, where the first
+    node has checked it.
     """
     if len(packet) < IPV4_HEADER or packet[0] >> 4 != 4:
         return None
@@ -78,7 +78,7 @@ def addressee(packet: bytes | memoryview, *, nodes: int, sender: int | None) -> 
 
 
 def fork_relay(seat: Seat, outside: socket.socket, prepare: Callable[[], None]) -> int:
-    """Start the relay of a sandbox that has the other end of `outside`; its pid.
+    """Start the relay of a sandbox that has the other end of `outside`; return its pid.
 
     `prepare` is called first in the new process.
     """
@@ -97,14 +97,15 @@ def _become(seat: Seat, outside: socket.socket, prepare: Callable[[], None]) -> 
         carry(seat, outside)
         code = 0
     except OSError as error:
-        say(f"The network among the nodes is gone: {error}")
+        say(f"The network between the nodes has failed: {error}")
     finally:
         os._exit(code)
     raise AssertionError  # not reached
 
 
 def carry(seat: Seat, outside: socket.socket) -> None:
-    """Take the sandbox's interface, meet the other nodes, let the script begin, and carry."""
+    """Take the sandbox's interface, meet the other nodes, let the script begin, and relay
+    packets."""
     _, given, _, _ = socket.recv_fds(outside, 1, 1)
     if not given:
         raise ConnectionResetError("the sandbox was not built")
@@ -118,9 +119,9 @@ def carry(seat: Seat, outside: socket.socket) -> None:
         if seat.is_first:
             link.sendall(ALL_HERE)
         elif receive(link, len(ALL_HERE)) != ALL_HERE:
-            raise OSError("the first node says something else than that all are here")
+            raise OSError("the first node did not confirm that all nodes are here")
     outside.sendall(GO)
-    say(f"Among {seat.nodes} nodes this one is {address_of(seat.position)}.")
+    say(f"This node is {address_of(seat.position)}, one of {seat.nodes}.")
     Relay(seat, tun, {position: Link(each) for position, each in links.items()}).run()
 
 
@@ -128,7 +129,7 @@ def carry(seat: Seat, outside: socket.socket) -> None:
 
 
 def admit_all(seat: Seat, deadline: float) -> dict[int, socket.socket]:
-    """On the first node: a connection from each of the others."""
+    """Accept, on the first node, a connection from each of the others."""
     admitted: dict[int, socket.socket] = {}
     with listen(seat.port) as server:
         while len(admitted) < seat.nodes - 1:
@@ -138,27 +139,27 @@ def admit_all(seat: Seat, deadline: float) -> dict[int, socket.socket]:
             try:
                 position = admit(connection, seat)
             except OSError:
-                connection.close()  # a stranger, or one who has died meanwhile
+                connection.close()  # an unknown peer, or one that has died meanwhile
                 continue
             if position in admitted:
-                admitted[position].close()  # it has tried again
+                admitted[position].close()  # the node has tried again
             admitted[position] = connection
     return admitted
 
 
 def listen(port: int) -> socket.socket:
-    """At every address of this machine: the one that others know may be another's to translate."""
+    """Listen at every address of this machine: the one that others know may be a translated one."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     return socket.create_server(("", port), family=family, dualstack_ipv6=both)
 
 
 def reach_first(seat: Seat, deadline: float) -> socket.socket:
-    """On any other node: the connection to the first one, as soon as that listens."""
+    """Connect, on any other node, to the first one as soon as it listens."""
     while True:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            raise TimeoutError(f"nobody answers at {seat.address} port {seat.port}")
+            raise TimeoutError(f"no answer from {seat.address} port {seat.port}")
         with contextlib.suppress(OSError):
             connection = socket.create_connection((seat.address, seat.port), min(left_s, 5.0))
             try:
@@ -172,7 +173,10 @@ def reach_first(seat: Seat, deadline: float) -> socket.socket:
 
 
 def introduce(connection: socket.socket, seat: Seat) -> None:
-    """Both sides show that they know the key, without sending it. OSError if the other does not."""
+    """Prove to each other that both sides know the key, without sending it.
+
+    Raises OSError if the other side does not know it.
+    """
     hello = secrets.token_bytes(NONCE) + HEADER.pack(seat.position)
     connection.sendall(hello)
     nonce = receive(connection, NONCE)
@@ -182,15 +186,15 @@ def introduce(connection: socket.socket, seat: Seat) -> None:
 
 
 def admit(connection: socket.socket, seat: Seat) -> int:
-    """The position of who has connected. OSError if that is a stranger."""
+    """Return the position of the connected node. Raises OSError if it does not know the key."""
     hello = receive(connection, NONCE + HEADER.size)
     nonce = secrets.token_bytes(NONCE)
     connection.sendall(nonce + proof(seat.key, b"first", hello, nonce))
     if not hmac.compare_digest(receive(connection, 32), proof(seat.key, b"other", hello, nonce)):
-        raise OSError("a stranger")
+        raise OSError("the other side does not know the key")
     (position,) = HEADER.unpack_from(hello, NONCE)
     if not 0 < position < seat.nodes:
-        raise OSError(f"there is no node {position}")
+        raise OSError(f"position {position} is not a node of this attempt")
     return int(position)
 
 
@@ -199,7 +203,7 @@ def proof(key: str, side: bytes, hello: bytes, nonce: bytes) -> bytes:
 
 
 def receive(connection: socket.socket, size: int) -> bytes:
-    """Exactly `size` bytes. OSError if the connection ends before."""
+    """Receive exactly `size` bytes. Raises OSError if the connection ends before."""
     received = b""
     while len(received) < size:
         piece = connection.recv(size - len(received))
@@ -214,15 +218,18 @@ def receive(connection: socket.socket, size: int) -> bytes:
 
 @dataclass
 class Link:
-    """The connection to one other node."""
+    """Connection to one other node."""
 
     socket: socket.socket
     received: bytearray = field(default_factory=bytearray)
     waiting: bytearray = field(default_factory=bytearray)
-    """To be sent as soon as it goes."""
+    """Bytes to be sent as soon as the connection accepts them."""
 
     def send(self, packet: bytes | memoryview) -> None:
-        """Send a packet, or keep it for later, or lose it. OSError if the connection is gone."""
+        """Send a packet, queue it, or drop it if the queue is full.
+
+        Raises OSError if the connection is gone.
+        """
         if len(self.waiting) > MAX_WAITING:
             return
         header = HEADER.pack(len(packet))
@@ -240,7 +247,10 @@ class Link:
             del self.waiting[: self.socket.send(self.waiting)]
 
     def packets(self) -> Iterator[bytes]:
-        """Those that have arrived whole. ConnectionResetError at the end of the connection."""
+        """Yield the packets that have arrived whole.
+
+        Raises ConnectionResetError at the end of the connection.
+        """
         with contextlib.suppress(BlockingIOError):
             piece = self.socket.recv(PIECE)
             if not piece:
@@ -258,8 +268,11 @@ class Link:
 
 
 class Relay:
-    """Hands packets on until the sandbox is gone. Its interface stays when the other nodes have
-    left: the ranks of this node speak to each other by its address."""
+    """Relay of packets until the sandbox is gone.
+
+    Its interface stays when the other nodes have left: the ranks of this node use its address among
+    themselves.
+    """
 
     def __init__(self, seat: Seat, tun: int, links: Mapping[int, Link]) -> None:
         self.seat, self.tun, self.links = seat, tun, dict(links)
@@ -270,7 +283,7 @@ class Relay:
             self.selector.register(link.socket, selectors.EVENT_READ, position)
 
     def run(self) -> None:
-        """Until the sandbox is gone."""
+        """Relay until the sandbox is gone."""
         while True:
             self._look_where_it_goes_on()
             for key, events in self.selector.select():
@@ -281,8 +294,11 @@ class Relay:
                     self._from_outside(key.data, events)
 
     def _look_where_it_goes_on(self) -> None:
-        """Nothing more is taken from the sandbox while a connection is full; from the others all
-        is taken always, or two that are full would wait for each other."""
+        """Select the descriptors to wait for.
+
+        Nothing more is read from the sandbox while a connection is full; from the others everything
+        is always read, or two full connections would wait for each other.
+        """
         for link in self.links.values():
             wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.waiting else 0)
             if self.selector.get_key(link.socket).events != wanted:
@@ -296,8 +312,8 @@ class Relay:
         self.listens_inside = not is_full
 
     def _from_inside(self) -> bool:
-        """Send on what the sandbox has sent; False once that is gone."""
-        for _ in range(64):  # then the others have their turn
+        """Relay packets from the sandbox; return False once it is gone."""
+        for _ in range(64):  # then the other descriptors get their turn
             try:
                 packet = os.read(self.tun, MTU + 1)
             except BlockingIOError:
@@ -336,7 +352,8 @@ class Relay:
                 self._lose(way)
 
     def _lose(self, position: int) -> None:
-        """Its script has ended, or its node is gone: the platform will say which."""
+        """Drop a connection: its script has ended or its node is gone, and the platform will say
+        which."""
         link = self.links.pop(position, None)
         if link is not None:
             self.selector.unregister(link.socket)
@@ -344,6 +361,6 @@ class Relay:
 
 
 def say(text: str) -> None:
-    """A line in the launcher's log, which the job's owner can read."""
+    """Write a line to the launcher's log, which the job's owner can read."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stderr.flush()

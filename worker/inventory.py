@@ -1,4 +1,4 @@
-"""What this machine has: GPUs through NVML, else CPU cores as slots."""
+"""Inventory of this machine: GPUs through NVML, else CPU cores as slots."""
 
 import platform
 import socket
@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 
 def take_inventory(slots: int | None, sandbox: Found) -> Inventory:
-    """The machine as it is now; `slots` overrides the number of CPU slots."""
+    """Return the machine's inventory now; `slots` overrides the number of CPU slots."""
     gpus = list_gpus()
     return Inventory(
         hostname=socket.gethostname(),
@@ -33,7 +33,7 @@ def take_inventory(slots: int | None, sandbox: Found) -> Inventory:
 
 
 def list_gpus() -> list[Gpu]:
-    """The GPUs that NVML sees; none without its driver."""
+    """Return the GPUs that NVML sees; none without its driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -45,7 +45,7 @@ def list_gpus() -> list[Gpu]:
 
 
 def gpu_device_numbers(indices: Iterable[int]) -> tuple[int, ...]:
-    """N of each /dev/nvidiaN; in a container they are not NVML's own indices."""
+    """Return N of each /dev/nvidiaN; in a container they differ from NVML's own indices."""
     pynvml.nvmlInit()
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
@@ -66,7 +66,7 @@ def _gpu(index: int) -> Gpu:
 
 
 def torch_version() -> str:
-    """Of the installed torch, without importing it; empty where there is none."""
+    """Return the version of the installed torch without importing it; empty if there is none."""
     try:
         return version("torch")
     except PackageNotFoundError:

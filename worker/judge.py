@@ -1,7 +1,7 @@
-"""Who is to blame, and how it is told: an outcome and a sentence from the evidence. Pure.
+"""Judgement of an attempt's end: an outcome, a culprit and a sentence from the evidence. Pure.
 
-torchrun exits with 1 for every failure, and the first failure it sees may be the victim of
-another; so every rank's exit code and error file are looked at.
+torchrun exits with 1 for every failure, and the first failure it sees may be the victim of another;
+so every rank's exit code and error file are examined.
 """
 
 import re
@@ -14,17 +14,17 @@ from core.states import Outcome
 from strategies.run_directory import ExitCode, Result
 from worker.memory import MemoryUse
 
-# What a healthy rank says when another one is gone.
+# Messages of a healthy rank when another one is gone.
 PEER_IS_GONE = re.compile(
     r"Connection (closed|reset|refused)|Timed out waiting|Broken pipe|remote process exited|"
     r"monitoredBarrier|[Ss]ocket (closed|timeout)|NCCL.*(remote|unhandled system) error"
 )
 PEER_TIMED_OUT = re.compile(r"Timed out waiting|monitoredBarrier|[Ss]ocket timeout")
-# Every rank says the same of a failed preflight, and whom it names first need not be itself.
+# Every rank reports a failed preflight alike, and the rank it names first need not be itself.
 NAMED_BY_PREFLIGHT = re.compile(r"^preflight: rank (\d+)\b")
 KILLERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 LONGEST_MESSAGE = 600
-# Of Python, of torch (on a GPU, on a CPU), of the system; of "type: message".
+# "type: message" of errors of Python, of torch (on a GPU, on a CPU), and of the system.
 OUT_OF_MEMORY_ERROR = re.compile(
     r"^([\w.]+\.)?(OutOfMemoryError|(_Array)?MemoryError)\b|"
     r"DefaultCPUAllocator: can't allocate memory|"
@@ -56,46 +56,47 @@ STOPPED_SENTENCES = {
 
 @dataclass(frozen=True)
 class RankError:
-    """What a rank wrote into its error.json."""
+    """Content of a rank's error.json."""
 
     type: str
     message: str
     t_ns: int
     missing: tuple[int, ...] = ()
-    """The ranks that it waited for, by what the ranks found out together."""
+    """Ranks that it waited for, as the ranks found out together."""
     why: str = ""
-    """Which collective they never entered, in a sentence without its end; empty where none was."""
+    """Sentence, without its full stop, about the collective that they never entered; empty if
+    none."""
     remedy: str = ""
-    """What its owner can do about it, in a sentence; empty where that is not known."""
+    """Sentence with the owner's remedy; empty if none is known."""
 
 
 @dataclass(frozen=True)
 class RankEvidence:
-    """What is known of one rank's end."""
+    """Evidence of one rank's end."""
 
     rank: int
     code: int | None
-    """None where nobody saw it; negative for a signal."""
+    """Exit code; None if nobody saw it; negative for a signal."""
     error: RankError | None = None
     killed_by_us: bool = False
 
     @property
     def failed(self) -> bool:
-        """Whether it ended by itself, and not well."""
+        """True if it ended by itself and not successfully."""
         return (self.code not in (0, None) or self.error is not None) and not self.killed_by_us
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The attempt was asked to stop."""
+    """Request to stop the attempt."""
 
     reason: Outcome
     killed: bool
-    """It had to be ended by SIGKILL."""
+    """True if it had to be ended by SIGKILL."""
 
 
 class Planned(NamedTuple):
-    """What the plan had said of the memory of one rank."""
+    """Memory of one rank according to the plan."""
 
     needed_gib: float
     capacity_gib: float
@@ -103,32 +104,33 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the shim has seen."""
+    """All evidence that the shim has seen."""
 
     node: str
     ranks: Sequence[RankEvidence]
     result: Result | None
     step: int
-    """Of the last line of metrics; 0 for none."""
+    """Step of the last line of metrics; 0 for none."""
     stop: Stop | None = None
     ran_out_of_memory: bool = False
-    """The kernel has killed a process of this node for want of memory meanwhile."""
+    """True if the kernel has meanwhile killed a process of this node for lack of memory."""
     memory: MemoryUse | None = None
-    """What they had used when they were ended for it."""
+    """Memory in use when the ranks were ended because of it."""
     planned: Planned | None = None
-    """Of a training."""
+    """Planned memory; None for a script."""
     launcher_failure: str = ""
-    """Why no rank could be started."""
+    """Reason why no rank could be started."""
     launcher_code: int | None = None
-    """Of torchrun itself; None where there is none."""
+    """Exit code of torchrun itself; None if it was not used."""
     breach: str = ""
-    """What the ranks did that they may not, in a sentence without its end."""
+    """Forbidden action of the ranks, in a sentence without its full stop."""
     is_script: bool = False
-    """A user's own: exit codes mean nothing beyond 0, and it need not make steps."""
+    """True for a user's own script: exit codes mean nothing beyond 0, and it need not make
+    steps."""
 
 
 class Verdict(NamedTuple):
-    """What `judge` found."""
+    """Result of `judge`."""
 
     outcome: Outcome
     reason: str
@@ -136,11 +138,12 @@ class Verdict(NamedTuple):
     signal: int | None = None
     code: int | None = None
     guilt: int | None = None
-    """Of the culprit, against ranks on other nodes (`core.messages.ExitRecord.guilt`)."""
+    """Guilt of the culprit, compared with ranks on other nodes
+    (`core.messages.ExitRecord.guilt`)."""
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """The outcome of an attempt, with a sentence for its owner."""
+    """Return the outcome of an attempt, with a sentence for its owner."""
     failed = [rank for rank in evidence.ranks if rank.failed]
     if evidence.breach:
         return Verdict(Outcome.USER_ERROR, f"{evidence.breach}.")
@@ -190,14 +193,14 @@ def _used_up_its_memory(
 
 
 def _advice(evidence: Evidence) -> str:
-    """What to do about too little memory, and what the plan had said."""
+    """Return advice about too little memory, with the plan's number."""
     if evidence.is_script:
         return "Keep less in memory at a time, or take a node with more."
     if evidence.planned is None:
         return ""
     needed, capacity = evidence.planned
     return (
-        f"The plan had said {needed:.2f} GiB for each rank, of {capacity:.2f} GiB. Take a smaller "
+        f"The plan expected {needed:.2f} GiB for each rank, of {capacity:.2f} GiB. Take a smaller "
         "micro_batch_size, or split the model over more ranks."
     )
 
@@ -226,12 +229,15 @@ def _verdict_on(
 
 
 def _guilt(rank: RankEvidence) -> tuple[int, int, int]:
-    """Smaller is more guilty: an own signal or exit code, an own exception, then the victims of
-    others; among equals who was first."""
+    """Return a sort key; a smaller one is more guilty.
+
+    First come ranks with a signal or exit code of their own, then those with an exception of their
+    own, then the victims of others; among equals the earlier one.
+    """
     if rank.code in OUTCOME_OF_CODE:
         return 0, 0 if rank.error is None else rank.error.t_ns, rank.rank
     if rank.error is None:
-        # A SIGTERM is what launchers send to the survivors.
+        # Launchers send SIGTERM to the survivors.
         return (2 if rank.code == -signal.SIGTERM else 0), 0, rank.rank
     return (3 if PEER_IS_GONE.search(rank.error.message) else 1), rank.error.t_ns, rank.rank
 
@@ -282,12 +288,13 @@ def _outcome_of(culprit: RankEvidence, evidence: Evidence) -> Outcome:
 
 
 def _nobody_failed(evidence: Evidence) -> Verdict:
-    """The ranks are gone, none with an error, and the training is not finished."""
+    """Return the verdict if the ranks are gone, none with an error, and the training is
+    unfinished."""
     if evidence.result is not None:
         return Verdict(
             Outcome.KILLED,
-            f"The ranks on {evidence.node} were asked to stop{_where(evidence)} by somebody other "
-            "than Trainyard, and did so.",
+            f"The ranks on {evidence.node} were asked to stop{_where(evidence)}, but not by "
+            "Trainyard, and did so.",
             signal=int(signal.SIGTERM),
         )
     killed = next((rank for rank in evidence.ranks if rank.killed_by_us), None)
@@ -315,24 +322,24 @@ def _stopped_sentence(evidence: Evidence) -> str:
     why = STOPPED_SENTENCES.get(evidence.stop.reason, f"Stopped ({evidence.stop.reason})")
     result = evidence.result
     if evidence.stop.killed:
-        saved = "; it did not end in time and was killed, so it goes back to its last checkpoint"
+        saved = "; it did not stop in time and was killed, so it returns to its last checkpoint"
     elif result is not None and result.checkpoint is not None:
         return f"{why} after step {result.step:,}, which is saved."
     elif evidence.step:
-        saved = "; nothing was saved on the way out"
+        saved = "; no checkpoint was saved"
     else:
         return f"{why} before its first step."
     return f"{why}{_where(evidence)}{saved}."
 
 
 def used_of(used: int, bound: int) -> str:
-    """`18.1 of 18.0 GiB`; below 1 GiB in MiB."""
+    """Return `18.1 of 18.0 GiB`; below 1 GiB in MiB."""
     unit, name = (GIB, "GiB") if bound >= GIB else (1 << 20, "MiB")
     return f"{used / unit:,.1f} of {bound / unit:,.1f} {name}"
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` for 9."""
+    """Return `SIGKILL` for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -344,16 +351,16 @@ def _where(evidence: Evidence) -> str:
 
 
 def _short(text: str) -> str:
-    """One line of at most LONGEST_MESSAGE characters."""
+    """Return one line of at most LONGEST_MESSAGE characters."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 3] + "..."
 
 
 def codes_in_report(report: str) -> dict[int, int]:
-    """Exit code by rank, from the table that torchrun prints when a rank has failed."""
+    """Return exit codes by rank, from the table that torchrun prints when a rank has failed."""
     return {int(rank): int(code) for rank, code in FAILURE.findall(report)}
 
 
 def address_in_use(texts: Sequence[str]) -> bool:
-    """Whether the ranks could not meet because another program took the port first."""
+    """Return True if the ranks could not meet because another program took the port first."""
     return any(re.search(r"EADDRINUSE|[Aa]ddress already in use", text) for text in texts)

@@ -1,7 +1,7 @@
-"""Keeping: every finished checkpoint, and after the exit every artifact, into the store.
+"""Upload of every finished checkpoint, and after the exit of every artifact, to the store.
 
-A file travels under its hash: what the store has is not sent again, and a transfer that was cut
-short begins again at the file it was cut in. A checkpoint is verified before it is sent and
+A file travels under its hash: a file that the store has is not sent again, and an interrupted
+transfer starts again at the file it was cut in. A checkpoint is verified before it is sent and
 reported once all its files are there. Only then may the run directory be wiped.
 """
 
@@ -37,31 +37,37 @@ log = structlog.get_logger()
 
 
 class KeptState(BaseModel):
-    """kept.json: what the API has acknowledged. Lost, everything is offered again."""
+    """Content of kept.json: acknowledgements of the API.
+
+    If it is lost, everything is offered again.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
     checkpoints: list[int] = []
     artifacts: list[str] = []
     complete: bool = False
-    """Of an attempt that has exited: metrics, logs, checkpoints and artifacts."""
+    """True if an attempt has exited and its metrics, logs, checkpoints and artifacts are stored."""
 
 
 @dataclass
 class Keeper:
-    """Uploads, one file at a time, for all attempts of this node. Runs in a thread of its own."""
+    """Uploader of one file at a time, for all attempts of this node.
+
+    Runs in a thread of its own.
+    """
 
     folder: NodeFolder
     client: ApiClient
     nudge: threading.Event
     stop: threading.Event
     kept: threading.Event
-    """Set when all of an attempt is kept."""
+    """Event that is set when everything of an attempt is stored."""
     unsendable: set[Path] = field(default_factory=set)
     refused_until: dict[Path, float] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Until `stop`; an upload under way is cut off and begun again by the next worker."""
+        """Upload until `stop` is set; an interrupted upload is started again by the next worker."""
         failures = 0
         while not self.stop.is_set():
             busy = False
@@ -81,7 +87,7 @@ class Keeper:
         self.client.close()
 
     def keep(self, attempt: Attempt) -> bool:
-        """Send what one attempt has ready; False once all of it is kept."""
+        """Send the finished files of one attempt; return False once everything is stored."""
         state = read_model(attempt.kept_file, KeptState) or KeptState()
         if state.complete:
             return False
@@ -103,7 +109,7 @@ class Keeper:
                 if not refusal.is_final:
                     log.error("files_refused", attempt=attempt.path.name, detail=str(refusal))
                 self.refused_until[attempt.path] = time.monotonic() + REFUSED_PAUSE_S
-        except OSError as error:  # of the disk: this attempt waits, the others go on
+        except OSError as error:  # from the disk: this attempt waits, the others go on
             log.warning("disk_error", attempt=attempt.path.name, error=str(error))
         return not state.complete
 
@@ -113,7 +119,8 @@ class Keeper:
         self.kept.set()
 
     def _keep_checkpoints(self, attempt: Attempt, state: KeptState) -> None:
-        """Oldest first, so that a cut leaves the store with an earlier one at least."""
+        """Send the oldest first, so that an interruption leaves at least an earlier one in the
+        store."""
         start = attempt.start()
         node = 0 if start is None else start.position
         for folder in reversed(finished_checkpoints(attempt.checkpoints)):
@@ -141,8 +148,8 @@ class Keeper:
 
     @staticmethod
     def _files_of(checkpoint: Path, node: int) -> list[FileRef]:
-        """Those that this node wrote, its manifest too, once each has been read and has the right
-        hash."""
+        """Return the files that this node wrote, its manifest included, after checking their
+        hashes."""
         manifest = verify_part(checkpoint, node)
         path = checkpoint / manifest_name(node)
         files = [FileRef(path=f.path, sha256=f.sha256, size=f.size) for f in manifest.files]

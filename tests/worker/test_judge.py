@@ -178,7 +178,7 @@ def test_what_was_used_stands_beside_the_bound_and_the_plan() -> None:
     verdict = judge(evidence(*ranks, memory=use, planned=Planned(9.5, 10.8)))
     assert (verdict.outcome, verdict.culprit_rank) == (Outcome.OUT_OF_MEMORY, 1)
     assert verdict.reason == (
-        "The job ran out of memory on n1 at step 120: it used 18.1 of 18.0 GiB. The plan had said "
+        "The job ran out of memory on n1 at step 120: it used 18.1 of 18.0 GiB. The plan expected "
         "9.50 GiB for each rank, of 10.80 GiB. Take a smaller micro_batch_size, or split the model "
         "over more ranks."
     )
@@ -229,7 +229,7 @@ def test_a_rank_that_lingers_after_the_result_and_is_killed_by_us_spoils_nothing
             "Paused at step 120; it did not end in time and was killed, so it goes back to its "
             "last checkpoint.",
         ),
-        (False, None, 120, "Paused at step 120; nothing was saved on the way out."),
+        (False, None, 120, "Paused at step 120; no checkpoint was saved."),
         (False, None, 0, "Paused before its first step."),
     ],
 )

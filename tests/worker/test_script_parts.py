@@ -61,7 +61,7 @@ def test_an_environment_is_built_once_from_a_folder_of_wheels(tmp_path: Path) ->
     ]
     assert folders[0] == folders[1]
     assert any("Building the environment: tinynet==1.2" in line for line in said)
-    assert said[-1] == "The environment of 1 requirement is here already."
+    assert said[-1] == "The environment of 1 requirement is already built."
     assert list(folders[0].glob("lib/python*/site-packages/tinynet.py"))
     [pth] = folders[0].glob("lib/python*/site-packages/*.pth")
     assert any(Path(line, "torch").is_dir() for line in pth.read_text().split())
