@@ -14,7 +14,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-FOLDERS = ("strategies",)
+FOLDERS = ("strategies", "worker")
 """Folders that obey the rule. To come: api, benchmarks, client, core, dashboard, scheduler,
 standalone, tests."""
 

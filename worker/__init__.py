@@ -1,1 +1,1 @@
-"""What runs on each GPU node: agent, shim, launchers, spool, telemetry."""
+"""Agent, shim, launchers, judge and spool of a GPU node: everything that runs on each one."""

@@ -1,4 +1,4 @@
-"""What starts the ranks of one attempt on this node. One contract, two launchers.
+"""Launchers that start the ranks of one attempt on this node: one contract, two implementations.
 
 Contract: torchrun's environment variables, logs/rank-N/{stdout.log,stderr.log,error.json}, the run
 directory as working directory. The trainer is a module with `main(argv) -> exit code`; a forked
@@ -24,9 +24,9 @@ from worker.process_tree import MARK, descendants, die_with_parent, is_running
 from worker.resource_limits import ResourceLimits
 
 MASTER = "127.0.0.1"
-SHUTDOWN_TIMEOUT_S = 25  # of torchrun: its own 30 s would race our SIGKILL, 30 s after SIGTERM
+SHUTDOWN_TIMEOUT_S = 25  # torchrun's default of 30 s would race our SIGKILL, 30 s after SIGTERM
 LOWEST_PORT, HIGHEST_PORT = 15_000, 60_000
-# What a rank may inherit. No TRAINYARD_*: a training has no business with the platform's secrets.
+# Variables that a rank may inherit. No TRAINYARD_*: a training must not see the platform's secrets.
 PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
           "PYTHONPATH", "VIRTUAL_ENV", "XDG_CACHE_HOME")  # fmt: skip
 SOCKETS = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -34,49 +34,50 @@ PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TORCH", "PYTORC
 
 
 class Launcher(Protocol):
-    """Starts ranks once; the shim reaps every process and tells the launcher of its own."""
+    """Launcher of one attempt's ranks; the shim reaps every process and tells the launcher."""
 
     hears_control: bool
-    """Its ranks read control.json; else they are told to stop by SIGTERM alone."""
+    """True if its ranks read control.json; else they are told to stop by SIGTERM alone."""
     breach: str
-    """What they did that they may not, in a sentence without its end; empty where nothing."""
+    """Forbidden action of the ranks, in a sentence without its full stop; empty if there was
+    none."""
 
     def start(self) -> None:
         """Start all ranks."""
 
     def ended(self, pid: int, code: int) -> None:
-        """A child of the shim has ended, perhaps one of this launcher's."""
+        """Record that a child of the shim has ended, perhaps one of this launcher's."""
 
     def watch(self) -> None:
-        """Look after what needs looking after; called a few times a second."""
+        """Do the launcher's periodic work; called a few times a second."""
 
     def is_running(self) -> bool:
-        """Whether what it started is still there."""
+        """Return True if the processes that it started are still there."""
 
     def has_failed_rank(self) -> bool:
-        """Whether a rank has ended that should not have."""
+        """Return True if a rank has ended that should not have."""
 
     def terminate(self) -> None:
-        """SIGTERM, so that the ranks save and stop."""
+        """Send SIGTERM, so that the ranks save and stop."""
 
     def kill_ranks(self) -> None:
-        """SIGKILL to every rank that is left."""
+        """Send SIGKILL to every remaining rank."""
 
     def evidence(self) -> list[RankEvidence]:
-        """How each rank ended, as far as anybody saw it."""
+        """Return the known facts about the end of each rank."""
 
     def failure(self) -> str:
-        """Why there are no ranks; empty where there were some."""
+        """Return the reason why there are no ranks; empty if there were some."""
 
     def code(self) -> int | None:
-        """Of the launcher's own process, if it has one."""
+        """Return the exit code of the launcher's own process, if it has one."""
 
     def conclude(self, *, stopped: bool) -> None:
-        """After the last process has ended, before it is judged."""
+        """Finish up after the last process has ended, before the attempt is judged."""
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the processes of a training inherit of `environment`."""
+    """Return the variables of `environment` that the processes of a training inherit."""
     kept = {
         name: value
         for name, value in environment.items()
@@ -87,11 +88,11 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def rank_environment(attempt: Attempt, start: Start) -> dict[str, str]:
-    """What both launchers add."""
+    """Return the variables that both launchers add."""
     environment = {
         MARK: str(attempt.path),
         "OMP_NUM_THREADS": str(start.threads),
-        # Above all levels: torch's profiler prints a line whenever it starts or stops.
+        # Above all levels: otherwise torch's profiler prints a line at each start and stop.
         "KINETO_LOG_LEVEL": "6",
     }
     if start.gpus:
@@ -103,27 +104,28 @@ def rank_environment(attempt: Attempt, start: Start) -> dict[str, str]:
         environment["GLOO_SOCKET_IFNAME"] = interface
     if start.rendezvous and interface:
         environment["NCCL_SOCKET_IFNAME"] = f"={interface}"
-    # What the administrator has set for the whole machine holds.
+    # Variables that the administrator has set for the whole machine take precedence.
     set_here = {name: os.environ[name] for name in SOCKETS if name in os.environ}
     return {**environment, **set_here}
 
 
 def meeting_point(start: Start) -> tuple[str, int]:
-    """Address and port of the first node; on one node alone a port that is free now."""
+    """Return address and port of the first node; for a single node a port that is free now."""
     if start.rendezvous is None:
         return MASTER, free_port()
     return start.rendezvous.address, start.rendezvous.port
 
 
 def trainer_arguments(attempt: Attempt) -> list[str]:
-    """argv of the trainer's main."""
+    """Return argv of the trainer's main."""
     return ["--plan", str(attempt.plan), "--run-dir", str(attempt.path)]
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, outside the range that clients' connections come from.
+    """Return a port that is free now, outside the range of clients' connections.
 
-    Somebody may take it before the ranks do: their start is then tried again with another.
+    Another program may take it before the ranks do: their start is then tried again with another.
+    Raises OSError if 200 tried ports are taken.
     """
     low, high = 32768, 60999
     with contextlib.suppress(OSError, ValueError):
@@ -141,7 +143,8 @@ def free_port() -> int:
 
 
 def in_child(limits: ResourceLimits, parent_death: signal.Signals) -> None:
-    """First thing in a process forked from the shim: signals as usual, its limits, its leash."""
+    """Set up a process forked from the shim: default signals, its limits, its parent-death
+    signal."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -150,7 +153,7 @@ def in_child(limits: ResourceLimits, parent_death: signal.Signals) -> None:
 
 
 def rank_of(pid: int) -> int | None:
-    """RANK in the environment of a process; None where it has none, or is gone."""
+    """Return RANK from the environment of a process; None if it has none, or is gone."""
     with contextlib.suppress(OSError, ValueError):
         for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             if variable.startswith(b"RANK="):
@@ -159,7 +162,7 @@ def rank_of(pid: int) -> int | None:
 
 
 def read_error(path: Path) -> RankError | None:
-    """error.json of a rank; None where there is none, or one that nobody can read.
+    """Return the error in a rank's error.json; None if it is missing or unreadable.
 
     torchrun's own has message, extraInfo and timestamp nested one level deeper.
     """
@@ -184,7 +187,8 @@ def read_error(path: Path) -> RankError | None:
 
 @dataclass
 class TorchrunLauncher:
-    """`torchrun` as a child process; it starts each rank in a session of its own."""
+    """Launcher that runs `torchrun` as a child process, which starts each rank in its own
+    session."""
 
     attempt: Attempt
     start_order: Start
@@ -196,7 +200,7 @@ class TorchrunLauncher:
     hears_control: bool = True
     breach: str = ""
     report_from: int = 0
-    """Where in the launcher's stderr.log the report of this start begins."""
+    """Offset in the launcher's stderr.log at which the report of this start begins."""
 
     def start(self) -> None:
         self.exit_code, self.all_ranks_seen = None, False
@@ -215,7 +219,7 @@ class TorchrunLauncher:
             self._become(command, environment)
 
     def command(self, address: str, port: int) -> list[str]:
-        """torchrun's, with a static rendezvous."""
+        """Return torchrun's command, with a static rendezvous."""
         start = self.start_order
         return [
             sys.executable, "-m", "torch.distributed.run",
@@ -248,7 +252,7 @@ class TorchrunLauncher:
             self.exit_code = code
 
     def watch(self) -> None:
-        """Give each rank's logs their usual name, as soon as torchrun has made its folders."""
+        """Give each rank's logs their usual name, once torchrun has created its folders."""
         if len(self._ranks()) >= self.start_order.ranks:
             self.all_ranks_seen = True
         for local_rank, rank in enumerate(self.start_order.global_ranks):
@@ -313,7 +317,7 @@ class TorchrunLauncher:
         return self.exit_code
 
     def conclude(self, *, stopped: bool) -> None:
-        """Nothing: the ranks have left everything in its place."""
+        """Do nothing: the ranks have written everything to its place."""
 
     def _ranks(self) -> set[int]:
         return {pid for pid in descendants(self.pid) if is_running(pid)}

@@ -1,8 +1,8 @@
-"""A log that is too long: its first and its last half stay, and the disk gets the middle back.
+"""Cap of a long log: its first and its last half are kept, and the middle is freed on the disk.
 
-Ranks write into plain files, whoever reads them or not. The middle is punched out of such a file
-while it grows: every byte keeps its place, so that what is shipped can still be told by where it
-begins.
+Ranks write into plain files, whether they are read or not. The middle is punched out of such a file
+while it grows: every byte keeps its offset, so that shipped pieces can still be identified by the
+offset at which they begin.
 """
 
 import ctypes
@@ -17,38 +17,38 @@ from typing import NamedTuple
 PUNCH_HOLE, KEEP_SIZE = 0x02, 0x01  # linux/falloc.h
 STEP = 1 << 20  # bytes that are worth a call
 LINE_END = re.compile(rb"[\r\n]")
-LONGEST_LINE = 1 << 16  # bytes in which the end of a line is looked for
+LONGEST_LINE = 1 << 16  # bytes in which the end of a line is searched
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Gap(NamedTuple):
-    """The bytes of a log that nobody is to read."""
+    """Bytes of a log that are left out."""
 
     start: int
     end: int | None
-    """None while the log may grow: only its end tells what its last half is."""
+    """End of the gap; None while the log may grow, whose last half is known only at its end."""
 
 
 @dataclass
 class LogCap:
-    """Holds every log below `folder` to `cap` bytes of the disk."""
+    """Limit of `cap` bytes on the disk for every log below `folder`."""
 
     folder: Path
     cap: int
     tell: Callable[[str], None]
-    """Called once for each log that has become too long."""
+    """Function called once for each log that has become too long."""
     given_back: dict[Path, int] = field(default_factory=dict)
-    """Up to which byte."""
+    """Offset up to which each log has been freed."""
 
     def trim(self) -> None:
-        """Give back what lies between the halves of each log now."""
+        """Free the current middle of each log."""
         for path in logs_below(self.folder):
             start, end = self.cap // 2, path.stat().st_size - self.cap // 2
             if end - self.given_back.get(path, start) < min(STEP, self.cap // 4):
                 continue
             try:
-                # From its beginning each time: the disk takes whole blocks only.
+                # From the gap's beginning each time: the disk frees whole blocks only.
                 punch(path, start, end)
             except OSError as error:
                 self.tell(f"The middle of long logs can't be left out here: {error.strerror}.")
@@ -57,19 +57,21 @@ class LogCap:
             if path not in self.given_back:
                 self.tell(
                     f"{path.parent.name}/{path.name} is longer than {size_text(self.cap)}: its "
-                    "middle is left out, and its last part is told when the attempt has ended."
+                    "middle is left out, and its last part is sent when the attempt has ended."
                 )
             self.given_back[path] = end
 
 
 def logs_below(folder: Path) -> Iterator[Path]:
-    """The logs of every rank and of the launcher."""
+    """Return the logs of every rank and of the launcher."""
     return folder.glob("*/*.log")
 
 
 def gap_of(path: Path, cap: int, *, is_final: bool) -> Gap | None:
-    """What is left out of a log; None where all of it is kept. Lines stay whole, so that no part of
-    a secret is left standing at the edge."""
+    """Return the gap of a log; None if all of it is kept.
+
+    Lines stay whole, so that no part of a secret is left at the edge.
+    """
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -90,20 +92,20 @@ def gap_of(path: Path, cap: int, *, is_final: bool) -> Gap | None:
 
 
 def note_of(left_out: int, cap: int) -> str:
-    """What stands where `left_out` bytes are left out, a line of its own."""
+    """Return the line that replaces `left_out` bytes."""
     return (
-        f"\n[{left_out:,} bytes are left out here: of a log this node keeps {size_text(cap)}, its "
+        f"\n[{left_out:,} bytes are left out here: this node keeps {size_text(cap)} of a log, its "
         "beginning and its end]\n"
     )
 
 
 def size_text(size: int) -> str:
-    """`128 MiB`."""
+    """Return a size such as `128 MiB`."""
     return f"{size / (1 << 20):g} MiB"
 
 
 def punch(path: Path, start: int, end: int) -> None:
-    """Give the bytes from `start` to `end` back to the disk; they read as zeros. OSError."""
+    """Free the bytes from `start` to `end` on the disk; they read as zeros. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         done = libc.fallocate(

@@ -1,7 +1,7 @@
 """`trainyard worker`: Celery in the main thread, the agent, the spool and the keeper beside it.
 
-SIGTERM: take no more work, send what is there, leave. Shims and their ranks stay, and the next
-worker adopts them; so they do after kill -9.
+On SIGTERM it takes no more work, sends what is there, and exits. Shims and their ranks stay, and
+the next worker adopts them; the same holds after kill -9.
 """
 
 import argparse
@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run this node's worker until SIGTERM; the exit code."""
+    """Run this node's worker until SIGTERM; return the exit code."""
     parser = argparse.ArgumentParser(prog="trainyard worker", description=__doc__)
     parser.add_argument("--enrol", default="", metavar="TOKEN", help="single-use, first time only")
     arguments = parser.parse_args(argv)
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(settings: WorkerSettings, *, enrol_token: str = "", trainer: str = TRAINER) -> int:
-    """The worker with `settings`; `trainer` is the module whose main is one rank."""
+    """Run the worker with `settings`; `trainer` is the module whose main is one rank."""
     folder = NodeFolder(settings.data)
     folder.create()
     stop = threading.Event()
@@ -101,7 +101,7 @@ def work(
     trainer: str,
     stop: threading.Event,
 ) -> int:
-    """Everything at once, until `stop`."""
+    """Run all threads until `stop` is set."""
 
     def client() -> ApiClient:
         return ApiClient(settings.api_url, identity.node_token)
@@ -173,7 +173,7 @@ def work(
 
 
 def script_host(settings: WorkerSettings) -> ScriptHost:
-    """What this node offers to scripts: the sandbox that can be built, tried once."""
+    """Return this node's offer to scripts: the sandbox that can be built, tried once."""
     found = find_level(settings.sandbox)
     if found.level is None:
         log.warning("no_sandbox", reason=found.reason)
@@ -186,7 +186,10 @@ def script_host(settings: WorkerSettings) -> ScriptHost:
 
 
 def listen(app: Celery, stop: threading.Event) -> None:
-    """Hear doorbells until `stop`. Whatever a broker or a forger sends: start over."""
+    """Listen for doorbells until `stop`.
+
+    After any failure of the broker or message, start again.
+    """
 
     def note_stop(**_: Any) -> None:
         stop.set()
@@ -209,7 +212,10 @@ def listen(app: Celery, stop: threading.Event) -> None:
 
 
 def crash_only(work: Callable[[], None]) -> Callable[[], None]:
-    """A thread that fails ends the process: a supervisor starts it anew, and shims don't mind."""
+    """Return `work` so guarded that a failure ends the process.
+
+    A supervisor starts it again, and shims are not affected.
+    """
 
     def guarded() -> None:
         try:
@@ -222,7 +228,7 @@ def crash_only(work: Callable[[], None]) -> Callable[[], None]:
 
 
 def configure_logs() -> None:
-    """One JSON object a line, on standard output."""
+    """Log one JSON object per line to standard output."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -1,9 +1,9 @@
-"""Memory: what this machine has left, what one attempt may use of it, and what it does use.
+"""Memory: free memory of this machine, limit of one attempt, and its use.
 
-A cgroup holds the bound where one can be made (`worker.resource_limits`): the kernel then counts,
-and kills within it. Elsewhere the shim adds up the resident memory of all the attempt's processes.
-Either way the attempt is ended at its bound, and before the machine itself has nothing left: else
-the kernel would choose whom to kill among everything that runs here.
+A cgroup enforces the limit where one can be created (`worker.resource_limits`): the kernel then
+counts, and kills within it. Elsewhere the shim adds up the resident memory of all the attempt's
+processes. Either way the attempt is ended at its limit, and before the machine itself runs out:
+otherwise the kernel would choose a victim among everything that runs here.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 CGROUPS = Path("/sys/fs/cgroup")
 MIB, GIB = 1 << 20, 1 << 30
-LEAST_BOUND = 256 * MIB  # an attempt that gets less than torch's imports need says so and ends
+LEAST_BOUND = 256 * MIB  # less than torch's imports need: such an attempt ends and says why
 LONGEST_PAUSE_S, SHORTEST_PAUSE_S = 0.2, 0.02
-FILLED_PER_S = 8 * GIB  # as fast as a few threads touch new pages
+FILLED_PER_S = 8 * GIB  # speed at which a few threads touch new pages
 OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -29,35 +29,38 @@ class Machine(NamedTuple):
 
     total: int
     available: int
-    """Without what the kernel can take back from caches."""
+    """Free memory, including caches that the kernel can reclaim."""
 
     @property
     def reserve(self) -> int:
-        """Kept for the platform and the system: a tenth, at least 1 GiB, at most a quarter."""
+        """Memory kept for the platform and the system: a tenth, at least 1 GiB, at most a
+        quarter."""
         return max(self.total // 10, min(GIB, self.total // 4))
 
     @property
     def for_jobs(self) -> int:
-        """All jobs of the node together."""
+        """Limit of all jobs of the node together."""
         return self.total - self.reserve
 
     @property
     def margin(self) -> int:
-        """For what else runs here to grow by."""
+        """Memory left for other programs to grow."""
         return self.reserve // 4
 
     def bound(self, wanted: int | None) -> int:
-        """What one attempt that starts now may use; `wanted` is the administrator's word."""
+        """Return the limit of an attempt that starts now; `wanted` is the administrator's
+        setting."""
         room = min(self.for_jobs, self.available - self.margin)
         return max(LEAST_BOUND, room if wanted is None else min(room, wanted))
 
     def is_full(self) -> bool:
-        """Whether the next large allocation may wake the machine's own killer."""
+        """Return True if the next large allocation may trigger the machine's own out-of-memory
+        killer."""
         return self.available < self.margin // 2
 
 
 def machine() -> Machine:
-    """This machine's memory now. Cgroups above this process can leave it less."""
+    """Return this machine's memory now. Cgroups above this process can leave it less."""
     told = Path("/proc/meminfo").read_text()
     kib = {name: int(number) for name, number in re.findall(r"^(\w+):\s+(\d+) kB$", told, re.M)}
     found = Machine(1024 * kib["MemTotal"], 1024 * kib["MemAvailable"])
@@ -71,7 +74,7 @@ def machine() -> Machine:
 
 @cache
 def limiting_groups(total: int) -> list[Path]:
-    """The cgroups around this process that leave it less than `total`."""
+    """Return the cgroups around this process that leave it less than `total`."""
     limits = {
         group: read_number(group, "memory.max", "memory.limit_in_bytes")
         for group in own_groups("memory")
@@ -80,8 +83,10 @@ def limiting_groups(total: int) -> list[Path]:
 
 
 def own_groups(controller: str) -> list[Path]:
-    """The cgroups of this process that count for `controller`, innermost first; a shim's, which
-    are the attempt's own, left out."""
+    """Return the cgroups of this process that count for `controller`, innermost first.
+
+    Those of a shim, which are the attempt's own, are left out.
+    """
     found = []
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, names, place = line.split(":", 2)
@@ -89,13 +94,13 @@ def own_groups(controller: str) -> list[Path]:
         if names and controller not in names.split(","):
             continue
         inner = Path(place.split("/trainyard-")[0].strip("/"))
-        # In a container the place may be its name outside, and the mount already that folder.
+        # In a container the path may be the one seen outside, and the mount already that folder.
         found += [mount / above for above in (inner, *inner.parents) if (mount / above).is_dir()]
     return list(dict.fromkeys(found))
 
 
 def read_number(group: Path, *names: str) -> int | None:
-    """The first of the group's files that is there and holds a number."""
+    """Return the number in the first of the group's files that exists and holds one."""
     for name in names:
         with contextlib.suppress(OSError, ValueError):
             return int((group / name).read_text())
@@ -103,7 +108,7 @@ def read_number(group: Path, *names: str) -> int | None:
 
 
 def used_bytes(group: Path) -> int:
-    """What the cgroup holds, without files, which the kernel takes back when memory is wanted."""
+    """Return the cgroup's memory without files, which the kernel reclaims when memory is needed."""
     used = read_number(group, "memory.current", "memory.usage_in_bytes") or 0
     with contextlib.suppress(OSError):
         found = re.findall(r"^(?:in)?active_file (\d+)$", (group / "memory.stat").read_text(), re.M)
@@ -112,7 +117,7 @@ def used_bytes(group: Path) -> int:
 
 
 def kills_in(group: Path) -> int:
-    """How many processes of the cgroup the kernel has killed for want of memory."""
+    """Return how many processes of the cgroup the kernel has killed for lack of memory."""
     for name in ("memory.events", "memory.oom_control"):
         with contextlib.suppress(OSError):
             found = OOM_KILL.search((group / name).read_text())
@@ -122,8 +127,10 @@ def kills_in(group: Path) -> int:
 
 
 def kills_around() -> int:
-    """The same of all that shares this process's memory: its cgroup where it says, else the
-    machine."""
+    """Return the same for everything that shares this process's memory.
+
+    That is its cgroup if it counts kills, else the machine.
+    """
     for group in own_groups("memory"):
         if (group / "memory.events").exists() or (group / "memory.oom_control").exists():
             return kills_in(group)
@@ -132,8 +139,11 @@ def kills_around() -> int:
 
 
 def resident_bytes(pids: Iterable[int], *, more_than: int) -> int:
-    """What the processes hold. Pages that they share count once, which is slow to find out: only
-    where the plain sum is `more_than` that."""
+    """Return the processes' resident memory.
+
+    Shared pages are counted once, which is slow to find out, only if the plain sum exceeds
+    `more_than`.
+    """
     alive = list(pids)
     plain = sum(_number(f"/proc/{pid}/statm", r"^\d+ (\d+)") for pid in alive) * PAGE
     if plain <= more_than:
@@ -149,7 +159,7 @@ def _number(path: str, pattern: str) -> int:
 
 
 class MemoryUse(NamedTuple):
-    """What an attempt that was ended for its memory had used on this node."""
+    """Memory used on this node by an attempt that was ended because of it."""
 
     most_bytes: int
     bound_bytes: int
@@ -157,21 +167,21 @@ class MemoryUse(NamedTuple):
 
 @dataclass
 class MemoryWatch:
-    """Looks at one attempt's memory, more often the less is left."""
+    """Watch over one attempt's memory; it looks more often the less is left."""
 
     bound_bytes: int
     group: Path | None
-    """The cgroup that holds the bound; None: nothing but this does."""
+    """Cgroup that enforces the limit; None: only this watch does."""
     processes: Callable[[], Iterable[int]]
     most_bytes: int = 0
     exceeded: bool = False
-    """It has reached its bound, or has left the machine nothing."""
+    """True if the attempt has reached its limit, or has exhausted the machine's memory."""
     pause_s: float = LONGEST_PAUSE_S
-    """Until the next look."""
+    """Seconds until the next look."""
     kills_before: int = field(default_factory=kills_around)
 
     def look(self) -> None:
-        """Measure; see whether it must end."""
+        """Measure, and decide whether the attempt must end."""
         here = machine()
         left = here.available - here.margin // 2
         if self.group is None:
@@ -182,15 +192,17 @@ class MemoryWatch:
             used = read_number(self.group, "memory.peak", "memory.max_usage_in_bytes") or 0
             self.exceeded |= kills_in(self.group) > 0
         self.most_bytes = max(self.most_bytes, used)
-        if here.is_full():  # whoever uses next to nothing did not fill it
+        if here.is_full():  # an attempt that uses next to nothing did not fill it
             now = used if self.group is None else used_bytes(self.group)
             self.exceeded |= now > here.margin
         self.pause_s = max(SHORTEST_PAUSE_S, min(LONGEST_PAUSE_S, left / FILLED_PER_S))
 
     def use(self) -> MemoryUse | None:
-        """For the verdict; None where its memory is not why it ended."""
+        """Return the use for the verdict; None if memory is not the reason for the attempt's
+        end."""
         return MemoryUse(self.most_bytes, self.bound_bytes) if self.exceeded else None
 
     def others_were_killed(self) -> bool:
-        """Whether the kernel has killed for want of memory around here meanwhile."""
+        """Return True if the kernel has meanwhile killed a process around here for lack of
+        memory."""
         return kills_around() > self.kills_before

@@ -1,4 +1,4 @@
-"""How other nodes reach this one: its address, and the network interface that has it."""
+"""Address of this node for other nodes, and the network interface that has it."""
 
 import socket
 from dataclasses import dataclass
@@ -9,35 +9,35 @@ import psutil
 
 @dataclass(frozen=True)
 class Peers:
-    """This node, as seen by the others."""
+    """Address of this node as seen by the others."""
 
     address: str
     interface: str
-    """Empty where no interface has the address: then gloo and NCCL choose one themselves."""
+    """Interface with that address; if it is empty, gloo and NCCL choose one themselves."""
 
 
 def find_peers(setting: str, api_url: str) -> Peers:
-    """By the address that was set, else by the one that this machine uses towards the API."""
+    """Return the address in the setting, else the one that this machine uses towards the API."""
     address = setting or address_towards(api_url)
     return Peers(address, interface_of(address))
 
 
 def address_towards(url: str) -> str:
-    """The own address on the way to a host; that of loopback where there is no way."""
+    """Return this machine's address on the way to a host; loopback's if there is no way."""
     parts = urlsplit(url)
     try:
         family, kind, _, _, target = socket.getaddrinfo(
             parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM
         )[0]
         with socket.socket(family, kind) as probe:
-            probe.connect(target)  # of a datagram socket: nothing is sent
+            probe.connect(target)  # a datagram socket sends nothing here
             return str(probe.getsockname()[0])
     except OSError:
         return "127.0.0.1"
 
 
 def interface_of(address: str) -> str:
-    """The name of the network interface with this address (or this host's name), such as `eth0`."""
+    """Return the network interface, such as `eth0`, with this address (or this host's name)."""
     try:
         wanted = {found[4][0] for found in socket.getaddrinfo(address, None)}
     except OSError:

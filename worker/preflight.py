@@ -1,6 +1,6 @@
-"""`trainyard preflight`: ranks of this machine, started by torchrun as an attempt's are, examined.
+"""`trainyard preflight`: test of ranks on this machine, started by torchrun as an attempt's are.
 
-The ranks print what they find; what this process adds is their start and an exit code that says it.
+The ranks print their findings; this process only starts them and returns the verdict as exit code.
 """
 
 import os
@@ -18,11 +18,11 @@ from worker.launch import MASTER, SHUTDOWN_TIMEOUT_S, free_port
 from worker.process_tree import die_with_parent
 
 NOT_STARTED, INTERRUPTED = 1, 130
-LAST_LINES = 15  # of what torchrun said, where no rank has reported
+LAST_LINES = 15  # of torchrun's output, if no rank has reported
 
 
 def run(*, ranks: int | None, quick: bool, as_json: bool) -> int:
-    """Examine `ranks` ranks, by default one per GPU or core; the exit code."""
+    """Examine `ranks` ranks, by default one per GPU or core; return the exit code."""
     ranks = ranks or max(2, len(list_gpus()) or cores())
     with tempfile.TemporaryDirectory(prefix="trainyard-preflight-") as folder:
         report, said = Path(folder, "report.json"), Path(folder, "stderr.log")
@@ -53,7 +53,7 @@ def run(*, ranks: int | None, quick: bool, as_json: bool) -> int:
 
 
 def torchrun(ranks: int) -> list[str]:
-    """torchrun's command for this machine alone, with a static rendezvous."""
+    """Return torchrun's command for this machine alone, with a static rendezvous."""
     return [
         sys.executable, "-m", "torch.distributed.run",
         "--nnodes", "1", "--node-rank", "0", "--nproc-per-node", str(ranks),
@@ -63,6 +63,7 @@ def torchrun(ranks: int) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Of the ranks: all of them on this machine, whatever its host name leads to."""
+    """Return the environment of the ranks, all on this machine whatever its host name resolves
+    to."""
     own = {"GLOO_SOCKET_IFNAME": "lo", **os.environ}
     return {**own, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}

@@ -1,7 +1,7 @@
-"""Getting an attempt ready: dataset, model, checkpoint on this node's disk, then plan.json, last.
+"""Preparation of an attempt: dataset, model, checkpoint on this node's disk, then plan.json, last.
 
 Runs in a thread of its own per attempt, because a download may take long; the heartbeat goes on
-meanwhile and shows `message`. Whatever goes wrong for good becomes an exit record `start_failed`.
+meanwhile and shows `message`. A permanent failure becomes an exit record `start_failed`.
 """
 
 import os
@@ -47,7 +47,7 @@ Fetched = TypeVar("Fetched")
 
 
 class Preparation(threading.Thread):
-    """One attempt being made ready. `failure` is set where that was in vain."""
+    """Preparation of one attempt. `failure` is set if it failed."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Preparation(threading.Thread):
             self.failure = failure
         except OSError as error:
             self.failure = CannotStart(
-                Outcome.START_FAILED, f"The node's disk refused: {error.strerror or error}."
+                Outcome.START_FAILED, f"The node's disk failed: {error.strerror or error}."
             )
         finally:
             if self.client is not None:
@@ -89,7 +89,7 @@ class Preparation(threading.Thread):
             self.done()
 
     def prepare(self) -> None:
-        """Leave plan.json in the attempt's folder. CannotStart, or OSError of the disk."""
+        """Write plan.json to the attempt's folder. Raises CannotStart, or OSError of the disk."""
         plan: RunPlan | ScriptRun
         if isinstance(self.order.spec, Script):
             plan = self._script()
@@ -142,7 +142,8 @@ class Preparation(threading.Thread):
         return self._patiently(fetch, "its secrets")
 
     def _dataset(self, spec: TrainSpec) -> Path:
-        """The text or the images on this disk; by content, so that it is fetched once per node."""
+        """Return the dataset's file on this disk, named by content so that a node fetches it
+        once."""
         file = self.order.dataset
         if file is None:
             try:
@@ -157,7 +158,8 @@ class Preparation(threading.Thread):
         return cached
 
     def _model(self) -> str | None:
-        """The folder of the model to start from; by content, so that a node fetches it once."""
+        """Return the folder of the initial model, named by content so that a node fetches it
+        once."""
         files = self.order.model
         if not files:
             return None
@@ -169,13 +171,13 @@ class Preparation(threading.Thread):
         for file in files:
             self.message = f"Fetching the model: {size_text(ready)} of {size_text(total)}."
             target = folder / file.path
-            if not target.exists():  # it is there under its name only once it is whole
+            if not target.exists():  # a file has its final name only once it is complete
                 self._fetch(file, target)
             ready += file.size
         return str(folder)
 
     def _checkpoint(self) -> str | None:
-        """The checkpoint to resume from, on this disk: of an earlier attempt here, or fetched."""
+        """Return the checkpoint to resume from: of an earlier attempt on this node, or fetched."""
         resume = self.order.resume
         if resume is None:
             return None
@@ -199,7 +201,7 @@ class Preparation(threading.Thread):
         return str(folder)
 
     def _link(self, resume: Resume, file: FileRef, target: Path) -> bool:
-        """Take the file from an earlier attempt of this job that ran here. Its hash is checked."""
+        """Link the file from an earlier attempt of this job that ran here, if its hash is right."""
         name = checkpoint_name(resume.step)
         for earlier in self.folder.all_attempts():
             if earlier.key.job_id != self.order.job_id or earlier.path == self.attempt.path:
@@ -219,11 +221,11 @@ class Preparation(threading.Thread):
             return False
 
     def _fetch(self, file: FileRef, target: Path) -> None:
-        """Fetch a file, for as long as the attempt is wanted."""
+        """Fetch a file, retrying as long as the attempt is wanted."""
         self._patiently(lambda client: client.get_file(file, target), file.path)
 
     def _patiently(self, fetch: Callable[[ApiClient], Fetched], what: str) -> Fetched:
-        """What `fetch` gets, tried again for as long as the attempt is wanted."""
+        """Return the result of `fetch`, retrying as long as the attempt is wanted."""
         client = self.client = self.client or self.new_client()
         pause_s, damaged = FIRST_PAUSE_S, 0
         while True:
@@ -231,7 +233,7 @@ class Preparation(threading.Thread):
                 return fetch(client)
             except Refused as refusal:
                 raise CannotStart(
-                    Outcome.START_FAILED, f"The store does not give {what}: {refusal.detail}"
+                    Outcome.START_FAILED, f"The store refused {what}: {refusal.detail}"
                 ) from refusal
             except DamagedFile as error:
                 damaged += 1
@@ -241,12 +243,12 @@ class Preparation(threading.Thread):
                 log.info("fetch_interrupted", file=what, error=str(error))
                 self.message = f"The store cannot be reached; trying again: {error}"[:300]
             if self.cancelled.wait(pause_s):
-                raise CannotStart(Outcome.CANCELLED, "It was stopped before it was started.")
+                raise CannotStart(Outcome.CANCELLED, "The job was stopped before it started.")
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def size_text(size: int) -> str:
-    """`1.2 GiB`, `340 KiB`."""
+    """Return a size such as `1.2 GiB` or `340 KiB`."""
     if size >= GIB:
         return f"{size / GIB:.1f} GiB"
     if size >= 1 << 20:

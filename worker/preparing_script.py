@@ -1,6 +1,6 @@
-"""Getting a script's attempt ready: its code, its environment, its secrets, its folders.
+"""Preparation of a script's attempt: its code, its environment, its secrets, its folders.
 
-Nothing of the script runs here. What it will own is given to it by `worker.script_launch`.
+No code of the script runs here. `worker.script_launch` makes the script the owner of its folders.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ from worker.script_run import ENVIRONMENT, Limits, ScriptFolders, ScriptRun
 
 
 class CannotStart(Exception):
-    """The attempt can't be started here; the message tells its owner why."""
+    """Failure to start the attempt here; the message tells its owner why."""
 
     def __init__(self, outcome: Outcome, reason: str) -> None:
         super().__init__(reason)
@@ -35,12 +35,12 @@ class CannotStart(Exception):
 
 @dataclass(frozen=True)
 class ScriptHost:
-    """What this node offers to scripts."""
+    """Sandbox, limits and packages that this node offers to scripts."""
 
     sandbox: Found
     limits: Limits
     wheels: Path | None = None
-    """A folder that packages come from instead of an index."""
+    """Folder to take packages from instead of an index."""
 
 
 def script_run(
@@ -55,7 +55,10 @@ def script_run(
     tell: Callable[[str], None],
     cancelled: Callable[[], bool],
 ) -> ScriptRun:
-    """plan.json of a script whose archive is on this disk. CannotStart, and OSError of the disk."""
+    """Return plan.json of a script whose archive is on this disk.
+
+    Raises CannotStart, and OSError of the disk.
+    """
     assert isinstance(order.spec, Script)
     script, found = order.spec, host.sandbox
     level, reason = (
@@ -65,7 +68,7 @@ def script_run(
         with_network = "" if order.gang is None else " with a network to the other nodes"
         raise CannotStart(
             Outcome.START_FAILED,
-            f"sandbox_unavailable: this node can't shut a script in{with_network}: {reason}",
+            f"sandbox_unavailable: this node can't sandbox a script{with_network}: {reason}",
         )
     folders = ScriptFolders(attempt)
     shutil.rmtree(folders.path, ignore_errors=True)
@@ -100,14 +103,14 @@ def script_run(
 
 
 def _gpus(order: Order) -> tuple[int, ...]:
-    """The device files of the ranks' GPUs, by their numbers."""
+    """Return the numbers of the device files of the ranks' GPUs."""
     if order.plan.device != "cuda":
         return ()
     return gpu_device_numbers(order.slots or range(order.plan.ranks_per_node))
 
 
 def _place_sdk(folders: ScriptFolders, launcher: ScriptLauncher) -> None:
-    """The one file of ours that a script may import."""
+    """Copy the one file of ours that a script may import."""
     package = folders.sdk / "trainyard"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -142,17 +145,19 @@ def _environment(
         except CannotBuild as error:
             say(str(error))
             outcome = Outcome.CANCELLED if cancelled() else Outcome.START_FAILED
-            raise CannotStart(outcome, f"Its environment can't be built: {error}.") from error
+            raise CannotStart(
+                outcome, f"The script's environment can't be built: {error}."
+            ) from error
 
 
 def require_launcher(script: Script, environment: Path | None) -> None:
-    """CannotStart where this node has not got what is to start the ranks."""
+    """Raise CannotStart if this node lacks the program that starts the ranks."""
     if script.launcher == "mpirun":
         python = sys.executable if environment is None else str(environment / "bin/python")
         if shutil.which("mpirun", path=search_path(python)) is None:
             raise CannotStart(
                 Outcome.START_FAILED,
-                "This node has no MPI: there is no mpirun. Name openmpi in a requirements file of "
+                "This node has no MPI (mpirun is missing). Name openmpi in a requirements file of "
                 "the code, or take torchrun.",
             )
     needed = {"torchrun": "torch", "accelerate": "accelerate"}.get(script.launcher)
@@ -174,6 +179,6 @@ def _write_secrets(attempt: Attempt, secrets: Secrets) -> None:
 
 
 def _let_read(folder: Path) -> None:
-    """Let another user read it, whatever the worker's umask is."""
+    """Make a folder readable by another user, whatever the worker's umask."""
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)

@@ -1,7 +1,7 @@
-"""Every process of an attempt: found in more than one way, killed, and seen to be gone.
+"""Processes of an attempt: found in more than one way, killed, and seen to be gone.
 
-torchrun starts each rank in its own session, and a rank may leave children of its own, so neither
-a pid nor a process group names them all. They are found by cgroup where one can be made, by
+torchrun starts each rank in its own session, and a rank may leave children of its own, so neither a
+pid nor a process group covers them all. They are found by cgroup where one can be created, by
 descent (the shim is a subreaper, so orphans become its children), by working directory, and by a
 mark in the environment (not for forked ranks: /proc shows their parent's environment).
 """
@@ -29,7 +29,7 @@ def die_with_parent(number: signal.Signals) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of whatever its descendants leave behind."""
+    """Make this process the parent of the orphans among its descendants."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -39,9 +39,9 @@ def _prctl(option: int, value: int) -> None:
 
 
 class Cgroup:
-    """A cgroup (v2) of one attempt: the shim in its `shim`, the ranks in its `ranks`.
+    """Cgroup (v2) of one attempt: the shim is in its `shim`, the ranks in its `ranks`.
 
-    None is in the cgroup itself, or it could not pass limits down.
+    No process is in the cgroup itself, or it could not pass limits down.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,10 @@ class Cgroup:
         self.ranks = path / "ranks"
 
     def create(self) -> None:
-        """Make it and move this process in. OSError where that is not allowed."""
+        """Create the cgroup and move this process into it.
+
+        Raises OSError if that is not allowed.
+        """
         for folder in (self.shim, self.ranks):
             folder.mkdir(parents=True, exist_ok=True)
         self.join(self.shim)
@@ -61,19 +64,19 @@ class Cgroup:
         (path / "cgroup.procs").write_text("0")
 
     def pids(self) -> set[int]:
-        """All of it, the shim too."""
+        """Return all its processes, the shim included."""
         return {pid for folder in (self.path, self.shim, self.ranks) for pid in _pids_of(folder)}
 
     def kill_ranks(self) -> None:
-        """SIGKILL to every rank at once; children forked meanwhile die too."""
+        """Send SIGKILL to every rank at once; children forked meanwhile die too."""
         _kill(self.ranks)
 
     def kill(self) -> None:
-        """SIGKILL to all, the shim too."""
+        """Send SIGKILL to all processes, the shim included."""
         _kill(self.path)
 
     def remove(self) -> None:
-        """Take the empty cgroup away, and the node's with the last one; others stay."""
+        """Remove the empty cgroup, and the node's with the last one; others stay."""
         for folder in (self.ranks, self.shim, self.path, self.path.parent):
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -92,7 +95,7 @@ def _kill(folder: Path) -> None:
 
 
 def cgroup_for(attempt: Path) -> Cgroup | None:
-    """Where the cgroup of an attempt's folder would be; None on a machine without cgroup v2."""
+    """Return the cgroup for an attempt's folder; None on a machine without cgroup v2."""
     mount = _cgroup_mount()
     if mount is None:
         return None
@@ -100,13 +103,13 @@ def cgroup_for(attempt: Path) -> Cgroup | None:
 
 
 def group_of(attempt: Path) -> Path:
-    """The name of an attempt's cgroup, below one of its node's: no other platform has that."""
+    """Return the name of an attempt's cgroup, below its node's, which no other platform uses."""
     node = sha256(str(attempt.parent).encode()).hexdigest()[:12]
     return Path(f"trainyard-{node}", attempt.name)
 
 
 def _cgroup_mount() -> Path | None:
-    """Where cgroup v2 is mounted, at this process's own place below it."""
+    """Return the mount of cgroup v2, at this process's own place below it."""
     try:
         mounts = Path("/proc/self/mounts").read_text().splitlines()
         own = Path("/proc/self/cgroup").read_text().splitlines()
@@ -124,15 +127,15 @@ def _cgroup_mount() -> Path | None:
 
 @dataclass(frozen=True)
 class ProcessTree:
-    """The processes of the attempt in folder `attempt`."""
+    """Processes of the attempt in folder `attempt`."""
 
     attempt: Path
     cgroup: Cgroup | None = None
 
     def pids(self, *, spare: int | None = None) -> set[int]:
-        """Those that run now, zombies not counted; `spare` (the shim) and ourselves left out.
+        """Return the running processes, without zombies, `spare` (the shim) and this process.
 
-        The descendants of `spare` belong to it.
+        The descendants of `spare` belong to the attempt.
         """
         found = set() if self.cgroup is None else self.cgroup.pids()
         found |= {
@@ -147,7 +150,7 @@ class ProcessTree:
     def kill(
         self, *, within_s: float, spare: int | None = None, reap: Callable[[], None] | None = None
     ) -> bool:
-        """SIGKILL them all until none is left; False where some are left after `within_s`."""
+        """Send SIGKILL until no process is left; return False if some are left after `within_s`."""
         deadline = time.monotonic() + within_s
         while True:
             if self.cgroup is not None:
@@ -169,7 +172,7 @@ class ProcessTree:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
+    """Return True if the process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -178,7 +181,7 @@ def is_running(pid: int) -> bool:
 
 
 def descendants(pid: int) -> set[int]:
-    """Children, their children, and so on."""
+    """Return the children, their children, and so on."""
     found: set[int] = set()
     ahead = [pid]
     while ahead:
@@ -199,8 +202,11 @@ def _children(pid: int) -> list[int]:
 
 
 def attempts_of_processes(attempts: Path) -> Iterator[tuple[int, str]]:
-    """(pid, name of the attempt's folder) of every process that works below `attempts` or carries
-    the mark of one there. 10 us a process."""
+    """Yield (pid, name of the attempt's folder) of every process of an attempt below `attempts`.
+
+    Such a process has its working directory there or carries the mark of a folder there. Takes 10
+    us per process.
+    """
     below = f"{attempts}/"
     mark = f"{MARK}={below}".encode()
     for name in os.listdir("/proc"):
@@ -219,7 +225,7 @@ def attempts_of_processes(attempts: Path) -> Iterator[tuple[int, str]]:
 
 
 def strays(attempts: Path, *, live: set[str]) -> set[int]:
-    """Processes of attempts that have ended: those in `live` (folder names) may run."""
+    """Return processes of attempts that have ended; those in `live` (folder names) may run."""
     return {
         pid
         for pid, folder in attempts_of_processes(attempts)

@@ -1,7 +1,8 @@
-"""Which ranks of this node have proven themselves lately, so that an attempt need not ask again.
+"""Record of ranks of this node that have passed a preflight lately, so that it need not be
+repeated.
 
-An attempt that did a preflight and came to its first step has passed it. What it proved is
-forgotten when an attempt fails by the node's fault, and when the machine restarts.
+An attempt that did a preflight and reached its first step has passed it. The record is deleted when
+an attempt fails through the node's fault, and ignored after the machine restarts.
 """
 
 from pathlib import Path
@@ -16,17 +17,17 @@ FRESH_S = 3600.0
 
 
 class Proven(Kept):
-    """proven.json, in the node's folder."""
+    """Content of proven.json, in the node's folder."""
 
     boot_id: str
     passed_at: dict[int, float]
-    """By number of ranks, on the boot clock of `boot_id`."""
+    """Time of the last pass by number of ranks, on the boot clock of `boot_id`."""
 
 
 def needs_preflight(folder: NodeFolder, plan: Plan, *, now: float, boot_id: str) -> bool:
-    """Whether the ranks of `plan` have not proven themselves within the hour.
+    """Return True unless as many ranks have passed a preflight within the hour.
 
-    Always for several nodes: this one knows nothing of the way to the others.
+    Always True for several nodes: this one knows nothing of the network to the others.
     """
     proven = read_model(folder.path / FILE, Proven)
     if proven is None or proven.boot_id != boot_id or plan.nodes > 1:
@@ -35,7 +36,7 @@ def needs_preflight(folder: NodeFolder, plan: Plan, *, now: float, boot_id: str)
 
 
 def note_end(attempt: Attempt, outcome: Outcome, *, began_s: float, boot_id: str) -> None:
-    """Remember what an attempt that has ended says of its node. OSError of the disk."""
+    """Record an attempt's result about its node. Raises OSError of the disk."""
     if outcome in INFRASTRUCTURE:
         distrust(attempt)
         return
@@ -53,10 +54,10 @@ def note_end(attempt: Attempt, outcome: Outcome, *, began_s: float, boot_id: str
 
 
 def distrust(attempt: Attempt) -> None:
-    """Forget whatever was proven on this node: an attempt has failed by its fault."""
+    """Delete this node's record, because an attempt has failed through its fault."""
     file_of(attempt).unlink(missing_ok=True)
 
 
 def file_of(attempt: Attempt) -> Path:
-    """proven.json of the attempt's node."""
+    """Return the path of proven.json of the attempt's node."""
     return attempt.path.parents[1] / FILE

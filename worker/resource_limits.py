@@ -1,8 +1,8 @@
-"""Memory and number of processes of one attempt, bounded by cgroups where this machine lets us.
+"""Limits of one attempt's memory and number of processes, by cgroups where this machine allows it.
 
-With version 2 the attempt's own cgroup takes the limits, where the controllers were delegated. With
-version 1 each controller has a tree of its own, and the same folders are made in it. The folder of
-the node, above those of its attempts, bounds the memory of all of them together.
+With version 2 the attempt's own cgroup has the limits, if the controllers were delegated. With
+version 1 each controller has a tree of its own, and the same folders are created in it. The folder
+of the node, above those of its attempts, limits the memory of all of them together.
 """
 
 import contextlib
@@ -12,51 +12,51 @@ from pathlib import Path
 from worker.memory import own_groups
 from worker.process_tree import Cgroup, group_of
 
-# The files that hold the limits, by controller.
+# Files of the limits, by controller.
 VERSION_2 = {"memory": "memory.max", "pids": "pids.max"}
 VERSION_1 = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}
-WITH_SWAP = "memory.memsw.limit_in_bytes"  # of version 1
-NO_SWAP_AND_ALL_AT_ONCE = {"memory.swap.max": "0", "memory.oom.group": "1"}  # of version 2
-FIRST_TO_DIE = "1000"  # of oom_score_adj: before the platform, which has 0
+WITH_SWAP = "memory.memsw.limit_in_bytes"  # version 1
+NO_SWAP_AND_ALL_AT_ONCE = {"memory.swap.max": "0", "memory.oom.group": "1"}  # version 2
+FIRST_TO_DIE = "1000"  # oom_score_adj: before the platform, which has 0
 
 
 @dataclass
 class ResourceLimits:
-    """The limits of the attempt in folder `attempt`."""
+    """Limits of the attempt in folder `attempt`."""
 
     attempt: Path
     cgroup: Cgroup | None
     memory_bytes: int
-    """Of all its processes."""
+    """Memory limit of all its processes."""
     node_memory_bytes: int
-    """Of all attempts of the node."""
+    """Memory limit of all attempts of the node."""
     processes: int | None = None
-    """None: as many as the system allows."""
+    """Limit of the number of processes; None: as many as the system allows."""
     bounded: dict[str, Path] = field(default_factory=dict)
-    """Where each controller counts the ranks."""
+    """Cgroup in which each controller counts the ranks."""
     joined: list[Path] = field(default_factory=list)
-    """Groups of version 1 that a process must join."""
+    """Cgroups of version 1 that a process must join."""
 
     def set(self) -> None:
-        """Set what can be set."""
+        """Set the limits that this machine allows to be set."""
         wanted = {"memory": self.memory_bytes, "pids": self.processes}
         for controller, value in wanted.items():
             if value is not None and not self._set_v2(controller, value):
                 self._set_v1(controller, value)
 
     def enter(self) -> None:
-        """Move this process, a rank, into its groups; it dies before the platform does."""
+        """Move this process, a rank, into its cgroups; it is killed before the platform is."""
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(FIRST_TO_DIE)
         if self.cgroup is not None:
-            with contextlib.suppress(OSError):  # found by descent and working directory then
+            with contextlib.suppress(OSError):  # it is then found by descent and working directory
                 self.cgroup.join(self.cgroup.ranks)
         for group in self.joined:
             with contextlib.suppress(OSError):
                 Cgroup.join(group)
 
     def remove(self) -> None:
-        """Take the empty groups of version 1 away, the node's with the last one."""
+        """Remove the empty cgroups of version 1, the node's with the last one."""
         for group in self.joined:
             _remove(group)
 

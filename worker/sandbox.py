@@ -1,10 +1,10 @@
-"""What shuts a user's script in, and which way of doing so this machine allows.
+"""Sandbox of a user's script, and the kinds of sandbox that this machine allows.
 
 Inside there is the system and Python, read-only; the job's own folders; the GPUs of its lease; a
-network of its own with nothing on it but loopback and, of a job on several nodes, its fellows
-(`worker.gang_network`). Outside stay everybody's files, other processes, the network, the platform.
-`bubblewrap` where it is installed, else `namespaces`: the same view, built by `worker.sandbox_init`
-under unshare(1). Either way that program is the first one inside.
+network of its own with nothing on it but loopback and, for a job on several nodes, its other
+sandboxes (`worker.gang_network`). Other users' files, other processes, the network and the platform
+are outside. `bubblewrap` is used if installed, else `namespaces`: the same view, built by
+`worker.sandbox_init` under unshare(1). Either way that program is the first one inside.
 """
 
 import json
@@ -37,7 +37,7 @@ GPU_CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", 
 
 
 class Level(StrEnum):
-    """What a sandbox is made with."""
+    """Program that a sandbox is built with."""
 
     BUBBLEWRAP = "bubblewrap"
     NAMESPACES = "namespaces"
@@ -45,48 +45,48 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Found:
-    """What this machine allows; a level that is None says why none."""
+    """Kinds of sandbox that this machine allows; the reason explains a level of None."""
 
     level: Level | None
     reason: str = ""
     gang_level: Level | None = None
-    """For a script on several nodes: it needs a network among them."""
+    """Level for a script on several nodes, which needs a network between them."""
     gang_reason: str = ""
 
 
 @dataclass(frozen=True)
 class Fellows:
-    """The network of a sandbox with those on other nodes."""
+    """Network of a sandbox with those on other nodes."""
 
     address: str
-    """Its own."""
+    """Address of this sandbox."""
     descriptor: int
-    """The socket, inherited, that takes the other end of its interface to the relay."""
+    """Inherited socket that passes the other end of its interface to the relay."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """One sandbox: what is seen in it beside the system, and what runs."""
+    """One sandbox: what it shows beside the system, and the command that runs in it."""
 
     folder: Path
-    """On the host, of this sandbox alone: for /etc, and for an empty folder to hide things with."""
+    """Host folder of this sandbox alone: for /etc, and for an empty folder to hide things with."""
     command: Sequence[str]
     environment: Mapping[str, str]
     working_folder: str
     binds: Sequence[tuple[Path, str, bool]]
-    """(host path, path inside, writable)."""
+    """Triples of host path, path inside, and True if writable."""
     limits: Mapping[str, int] = field(default_factory=dict)
     shm_bytes: int = 1 << 30
     gpus: Sequence[int] = ()
     uid: int | None = None
-    """Whom it runs as where the worker is root; else the worker's own user, without rights."""
+    """User that it runs as if the worker is root; else the worker's own user, without rights."""
     fellows: Fellows | None = None
-    """None: nobody is on its network."""
+    """Network with other sandboxes; None: nobody else is on its network."""
 
     def launch(self, level: Level) -> tuple[list[str], bytes]:
-        """The command to start on the host, and what its standard input must be."""
+        """Return the command to start on the host, and the content of its standard input."""
         self._write_etc()
-        # Parents first: a Python that itself lies under /tmp is laid into the script's own /tmp.
+        # Parents first: a Python that is itself under /tmp is mounted into the script's own /tmp.
         view = sorted(
             [*system_view(), *self._etc(), *self.binds], key=lambda bind: PurePosixPath(bind[1])
         )
@@ -182,7 +182,7 @@ class Box:
         (etc / "hosts").write_text("127.0.0.1 localhost sandbox\n")
         (etc / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
         for path in etc.iterdir():
-            path.chmod(0o644)  # whatever the worker's umask is
+            path.chmod(0o644)  # whatever the worker's umask
 
     def _etc(self) -> list[tuple[Path, str, bool]]:
         own = [
@@ -193,7 +193,7 @@ class Box:
 
 
 def gpu_devices(gpus: Sequence[int], found: Collection[str]) -> list[str]:
-    """The device files to show of those `found` in /dev: of these GPUs, and what steers them."""
+    """Return the device files of `found` in /dev for these GPUs, with the control devices."""
     if not gpus:
         return []
     names = [*GPU_CONTROL, *(f"nvidia{number}" for number in gpus)]
@@ -201,7 +201,7 @@ def gpu_devices(gpus: Sequence[int], found: Collection[str]) -> list[str]:
 
 
 def system_view() -> list[tuple[Path, str, bool]]:
-    """The system and this Python, parents before what lies below them."""
+    """Return the binds of the system and this Python, parents before their children."""
     roots = [
         "/usr",
         *(top for top in TOP_FOLDERS if os.path.isdir(top) and not os.path.islink(top)),
@@ -216,17 +216,17 @@ def system_view() -> list[tuple[Path, str, bool]]:
 
 
 def folders_above(target: str) -> list[str]:
-    """What has to exist before `target` is mounted, outermost first."""
+    """Return the folders that must exist before `target` is mounted, outermost first."""
     return [str(parent) for parent in reversed(PurePosixPath(target).parents)][1:]
 
 
 def top_links() -> list[tuple[str, str]]:
-    """(/bin, usr/bin) and its like."""
+    """Return (/bin, usr/bin) and similar links."""
     return [(top, os.readlink(top)) for top in TOP_FOLDERS if os.path.islink(top)]
 
 
 def our_packages() -> list[str]:
-    """Where this installation's own packages lie among what is seen inside."""
+    """Return the paths of this installation's own packages, which are hidden inside."""
     sites = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     return [
         path for site in sorted(sites) for name in OURS if os.path.isdir(path := f"{site}/{name}")
@@ -246,7 +246,7 @@ def _bwrap() -> str | None:
 
 
 def find_level(wanted: str = "auto") -> Found:
-    """The best that works here, found by trying it. `wanted` names one, or `none`."""
+    """Return the best level that works here, found by trying it. `wanted` names one, or `none`."""
     if wanted == "none":
         reason = "TRAINYARD_SANDBOX is none on this node"
         return Found(None, reason, None, reason)
@@ -256,7 +256,7 @@ def find_level(wanted: str = "auto") -> Found:
 
 
 def first_that_works(levels: Sequence[Level], *, in_gang: bool) -> tuple[Level | None, str]:
-    """The first level that can be built here, or why none can."""
+    """Return the first level that can be built here, or the reasons why none can."""
     reasons = []
     for level in levels:
         reason = why_not(level, in_gang=in_gang)
@@ -267,7 +267,7 @@ def first_that_works(levels: Sequence[Level], *, in_gang: bool) -> tuple[Level |
 
 
 def why_not(level: Level, *, in_gang: bool = False) -> str:
-    """Why a sandbox of this level can't be built here; empty where it can: one is.
+    """Return the reason why a sandbox of this level can't be built here; empty if it was built.
 
     `in_gang`: with a network to other nodes.
     """

@@ -1,14 +1,14 @@
-"""The first process inside a sandbox: shuts the door behind itself, then starts the script.
+"""First process inside a sandbox: drops all rights for good, then starts the script.
 
 It is process 1 of the sandbox's PID namespace, so the kernel ends everything in it when it ends. It
-runs alone, with the standard library only (`python -I -S sandbox_init.py`), and reads what to do
-from its standard input: secrets stand in no argument list and in nobody's environment but the
+runs alone, with the standard library only (`python -I -S sandbox_init.py`), and reads its
+instructions from standard input: secrets are in no argument list and in no environment but the
 script's.
 
-    mounts     where there is no bubblewrap: what is seen inside, made here
+    mounts     without bubblewrap: the view inside, built here
     limits     resource limits by name
-    network    of a script on several nodes its address, and the socket to its relay; else null
-    uid, gid   whom the script runs as, where the worker is root; else null
+    network    for a script on several nodes its address, and the socket to its relay; else null
+    uid, gid   user that the script runs as if the worker is root; else null
     command, environment, folder
 """
 
@@ -38,10 +38,10 @@ TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 1, 0x1000
 CAPABILITY_VERSION = 0x20080522
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-CANNOT_START = 126  # as a shell's
-LINGER_S = 2.0  # for what was sent last to arrive on the other nodes
+CANNOT_START = 126  # like a shell's
+LINGER_S = 2.0  # for the last packets to arrive on the other nodes
 
-# What no training needs and kernels have been broken with. By architecture, from
+# System calls that no training needs and exploits have used. By architecture, from
 # linux/arch/*/syscalls: ptrace mount umount2 pivot_root chroot unshare setns keyctl add_key
 # request_key bpf perf_event_open userfaultfd io_uring_setup kexec_load init_module finit_module
 # delete_module swapon reboot open_by_handle_at name_to_handle_at move_mount fsopen open_tree
@@ -55,14 +55,14 @@ DENIED = {
 CLONE = {"x86_64": 56, "aarch64": 220}
 CLONE3 = 435
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone takes
+NEW_NAMESPACES = 0x7E020000  # all CLONE_NEW* flags of clone
 X32 = 0x40000000
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> int:
-    """Build, lock, run; the script's exit code, or 128 and the number of its signal."""
+    """Build, lock, run; return the script's exit code, or 128 plus the number of its signal."""
     with os.fdopen(0, "rb", closefd=False) as told:
         wanted = json.load(told)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -90,9 +90,9 @@ def main() -> int:
 
 
 def build(mounts: dict[str, Any]) -> None:
-    """Make a new root of `mounts` and go there. This process is alone in its mount namespace."""
+    """Build a new root from `mounts` and enter it. This process is alone in its mount namespace."""
     new_root = mounts["root"]
-    own_umask = os.umask(0o022)  # whoever runs inside walks through the folders that are made here
+    own_umask = os.umask(0o022)  # the user inside must be able to enter the folders created here
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", new_root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
     for target in mounts["folders"]:
@@ -118,13 +118,13 @@ def build(mounts: dict[str, Any]) -> None:
     os.umask(own_umask)
     raise_interface("lo")
     socket.sethostname("sandbox")
-    if mounts["own_user_namespace"]:  # no further one may be made in it
+    if mounts["own_user_namespace"]:  # forbid further ones inside it
         with open("/proc/sys/user/max_user_namespaces", "w") as file:
             file.write("0")
 
 
 def bind(source: str, target: str, *, writable: bool) -> None:
-    """Show `source` at `target`, with all that is mounted below it, read-only unless `writable`."""
+    """Show `source` at `target`, with all mounts below it, read-only unless `writable`."""
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
     else:
@@ -138,7 +138,7 @@ def bind(source: str, target: str, *, writable: bool) -> None:
 
 
 def mounted_below(target: str) -> list[tuple[str, int]]:
-    """Mount points at and below `target`, with the flags that a namespace may not take off."""
+    """Return mount points at and below `target`, with flags that a namespace may not remove."""
     found = []
     with open("/proc/self/mountinfo") as file:
         for line in file:
@@ -163,7 +163,7 @@ def mount(source: str, target: str, kind: str | None, flags: int, options: str =
 
 
 def raise_interface(name: str) -> None:
-    """A new interface is down, loopback too."""
+    """Bring an interface up; new ones are down, loopback too."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         asked = struct.pack("16sh", name.encode(), 0)
         flags = struct.unpack("16sh", fcntl.ioctl(any_socket, SIOCGIFFLAGS, asked))[1]
@@ -174,8 +174,8 @@ def raise_interface(name: str) -> None:
 
 
 def make_interface(network: dict[str, Any]) -> int:
-    """The interface that leads to the other nodes, of this network namespace; where its packets
-    come out."""
+    """Create this namespace's interface to the other nodes; return the descriptor of its
+    packets."""
     tun = os.open("/dev/net/tun", os.O_RDWR)
     name = network["interface"].encode()
     fcntl.ioctl(tun, TUNSETIFF, struct.pack("16sH22x", name, IFF_TUN | IFF_NO_PI))
@@ -193,7 +193,7 @@ def make_interface(network: dict[str, Any]) -> int:
 
 
 def meet(interface: int, descriptor: int) -> None:
-    """Give the interface's other end to the relay outside, and wait until that has met the other
+    """Pass the interface's other end to the relay outside, and wait until it has met the other
     nodes."""
     with socket.socket(fileno=descriptor) as outside:
         socket.send_fds(outside, [b"t"], [interface])
@@ -203,7 +203,7 @@ def meet(interface: int, descriptor: int) -> None:
 
 
 def linger() -> None:
-    """With this process the network ends: wait until the others have what was sent to them."""
+    """Wait until the other nodes have received everything: the network ends with this process."""
     deadline = time.monotonic() + LINGER_S
     while time.monotonic() < deadline:
         with open("/proc/net/tcp") as file:
@@ -217,7 +217,7 @@ def linger() -> None:
 
 
 def lock(limits: dict[str, int], uid: int | None, gid: int | None) -> None:
-    """Give up all that this process may do beyond an ordinary one, for good."""
+    """Give up for good all rights beyond those of an ordinary process."""
     os.setsid()  # no terminal to push characters into
     for name, value in limits.items():
         number = getattr(resource, name)
@@ -235,8 +235,10 @@ def lock(limits: dict[str, int], uid: int | None, gid: int | None) -> None:
 
 
 def drop_bounding_set() -> None:
-    """No file with capabilities gives any of them back. Without the right to do that there are
-    none to give."""
+    """Prevent files with capabilities from giving any of them back.
+
+    A process without the right to do that has none to gain.
+    """
     for capability in range(64):
         if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             return
@@ -250,7 +252,7 @@ def drop_capabilities() -> None:
 
 
 def deny_system_calls() -> None:
-    """A seccomp filter: what DENIED lists fails with EPERM, and so do new namespaces."""
+    """Install a seccomp filter: calls in DENIED and new namespaces fail with EPERM."""
     machine = platform.machine()
     if machine not in DENIED:
         raise OSError(errno.ENOSYS, f"no list of system calls for {machine}")
@@ -264,7 +266,7 @@ def deny_system_calls() -> None:
         (load, 0, 0, 0),  # the number of the call
         (at_least, 0, 1, X32),
         (answer, 0, 0, deny),
-        (equal, 0, 1, CLONE3),  # its flags can't be seen; the C library falls back to clone
+        (equal, 0, 1, CLONE3),  # a filter can't read its flags; the C library falls back to clone
         (answer, 0, 0, absent),
     ]
     for number in DENIED[machine]:
@@ -298,7 +300,7 @@ def failure(what: str) -> OSError:
 
 
 def start(command: list[str], environment: dict[str, str]) -> int:
-    """Start the script's launcher in a session of its own; its pid."""
+    """Start the script's launcher in a session of its own; return its pid."""
     child = os.fork()
     if child == 0:
         try:
@@ -313,7 +315,8 @@ def start(command: list[str], environment: dict[str, str]) -> int:
 
 
 def wait_for(child: int) -> int:
-    """Pass signals on and bury the dead until `child` has ended; everything else ends with us."""
+    """Forward signals and reap children until `child` has ended; the rest ends with this
+    process."""
 
     def forward(number: int, _: object) -> None:
         try:

@@ -1,7 +1,7 @@
-"""Whom a script runs as where the worker is root: a user that no account has, and no other script.
+"""Users that scripts run as if the worker is root: without an account, and never shared.
 
 A user is taken by a lock on a file in a folder of the whole machine, so that two platforms never
-share one. The kernel lets go of it when the last process that holds it has ended.
+share one. The kernel releases it when the last process that holds it has ended.
 """
 
 import fcntl
@@ -12,25 +12,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-FIRST_UID, NUM_UIDS = 60_578, 606  # no account has them (systemd.io/UIDS-GIDS: unused)
+FIRST_UID, NUM_UIDS = 60_578, 606  # not used by accounts (systemd.io/UIDS-GIDS: unused)
 TAKEN = Path("/run/trainyard-sandbox-users")
 
 
 @dataclass(frozen=True)
 class SandboxUser:
-    """One of these users, while this process has it to itself."""
+    """One of these users, while this process holds it exclusively."""
 
     uid: int
     lock: int
-    """The descriptor that holds it."""
+    """Descriptor that holds it."""
 
     def release(self) -> None:
-        """Let another script have it."""
+        """Let another script use it."""
         os.close(self.lock)
 
 
 def take_user() -> SandboxUser:
-    """One that no script of this machine runs as. OSError where there is none."""
+    """Take a user that no script of this machine runs as. Raises OSError if there is none."""
     TAKEN.mkdir(mode=0o700, exist_ok=True)
     uids = range(FIRST_UID, FIRST_UID + NUM_UIDS)
     for uid in random.sample(uids, k=NUM_UIDS):
@@ -41,7 +41,7 @@ def take_user() -> SandboxUser:
 
 
 def try_to_take(uid: int) -> SandboxUser | None:
-    """This one; None where a script runs as it."""
+    """Take this user; return None if a script runs as it."""
     lock = os.open(TAKEN / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,7 +53,7 @@ def try_to_take(uid: int) -> SandboxUser | None:
 
 @contextmanager
 def user_for_a_while() -> Iterator[int | None]:
-    """The uid of one; None where the worker is not root: its own is taken then."""
+    """Yield the uid of a user that is held meanwhile; None if the worker is not root."""
     if os.geteuid() != 0:
         yield None
         return

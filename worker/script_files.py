@@ -1,7 +1,7 @@
-"""Reading what a script has written, while it may still be swapping it for something else.
+"""Reader of files that a script has written and may still be replacing by something else.
 
-Nothing is reached by a whole path: every part is opened beneath the one before, and a link anywhere
-is refused, so that no look of the worker's ends outside the script's own folders.
+Nothing is opened by a whole path: every part is opened beneath the one before, and links are
+refused, so that the worker never reads outside the script's own folders.
 """
 
 import os
@@ -11,22 +11,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-DEEPEST = 24  # folders below its own that are looked into
+DEEPEST = 24  # levels of folders below the script's own that are read
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Entry(NamedTuple):
-    """A plain file, as it was seen."""
+    """Plain file, as it was seen."""
 
     name: str
-    """Its path below the folder that was looked through."""
+    """Path below the searched folder."""
     size: int
     changed_ns: int
 
 
 def open_plain(root: Path, name: str) -> int:
-    """A descriptor to read the plain file `name` below `root`, which is the worker's. OSError."""
+    """Return a descriptor for reading the plain file `name` below `root`, the worker's own folder.
+
+    Raises OSError if it is missing or not a plain file.
+    """
     *above, last = name.split("/")
     folder = _open_folder(root, above)
     try:
@@ -35,12 +38,13 @@ def open_plain(root: Path, name: str) -> int:
         os.close(folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(f"{name} is no plain file")
+        raise OSError(f"{name} is not a plain file")
     return descriptor
 
 
 def plain_files(root: Path) -> Iterator[Entry]:
-    """Every plain file below `root`, by name; what is nested deeper than DEEPEST is not seen."""
+    """Yield every plain file below `root`, by name; files nested deeper than DEEPEST are left
+    out."""
     ahead: list[list[str]] = [[]]
     while ahead:
         parts = ahead.pop()

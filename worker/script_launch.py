@@ -1,9 +1,9 @@
-"""Starts a user's script in its sandbox, looks after it, and keeps what it leaves behind.
+"""Launcher of a user's script in its sandbox, which also watches it and keeps its output.
 
-The sandbox's first process is process 1 of a PID namespace, so killing it, or what holds it, ends
-every process in there. Each rank's output goes to a file that is made outside and shown inside.
-On each of several nodes there is one sandbox, and `worker.gang_network` between them; what the
-script logs and leaves is taken on the first.
+The sandbox's first process is process 1 of a PID namespace, so killing it, or its parent, ends
+every process inside. Each rank's output goes to a file that is created outside and shown inside.
+With several nodes there is one sandbox on each, and `worker.gang_network` between them; the
+script's metrics and output are taken on the first.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from worker.script_output import MAX_FILES, ScriptOutput
 from worker.script_run import ENVIRONMENT, ScriptFolders, ScriptRun
 from worker.tracebacks import traceback_error
 
-PORT = 29_500  # of a network that nobody else is in
+PORT = 29_500  # in a network that nobody else is in
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 RANK = """#!/bin/sh
 # One rank: its output into its own files, torch's variables under mpirun too.
@@ -68,13 +68,13 @@ MPI = {
 
 
 def search_path(python: str) -> str:
-    """PATH inside: the script's own environment, the node's, the machine's."""
+    """Return PATH inside: the script's own environment, the node's, the machine's."""
     return os.pathsep.join([os.path.dirname(python), os.path.dirname(sys.executable), PATH])
 
 
 @dataclass
 class ScriptLauncher:
-    """One script, from its start to what is kept of it."""
+    """Launcher of one script, from its start to the storing of its output."""
 
     attempt: Attempt
     start_order: Start
@@ -83,9 +83,9 @@ class ScriptLauncher:
     pid: int = 0
     exit_code: int | None = None
     breach: str = ""
-    """What the script did that it may not: it was ended for that."""
+    """Forbidden action of the script, for which it was ended."""
     user: SandboxUser | None = None
-    """Whom it runs as, held by this process to its end; None where the worker is not root."""
+    """User that it runs as, held by this process to its end; None if the worker is not root."""
     relay_pid: int = 0
     asked_to_leave: bool = False
     killed: bool = False
@@ -106,7 +106,7 @@ class ScriptLauncher:
         self.limits.processes = self.run.limits.processes
 
     def start(self) -> None:
-        if self.pid == 0:  # once: what the script has changed meanwhile may lead anywhere
+        if self.pid == 0:  # once: links that the script has made meanwhile may lead anywhere
             self.user = take_user() if os.geteuid() == 0 else None
             hand_over(self.folders.own, None if self.user is None else self.user.uid)
         self.exit_code = None
@@ -123,7 +123,7 @@ class ScriptLauncher:
             self._enter(self.box(Fellows(address_of(seat.position), inside.fileno())), inside)
 
     def seat(self) -> Seat | None:
-        """Its place among the sandboxes of the attempt; None where this one is alone."""
+        """Return its place among the sandboxes of the attempt; None if it is the only one."""
         start = self.start_order
         if start.rendezvous is None:
             return None
@@ -137,7 +137,7 @@ class ScriptLauncher:
             self._become(command, told, inherited)
 
     def box(self, fellows: Fellows | None) -> Box:
-        """Its sandbox. Makes the files of each rank's output."""
+        """Return its sandbox. Creates the files of each rank's output."""
         run, folders = self.run, self.folders
         uid = None if self.user is None else self.user.uid
         binds = [
@@ -178,7 +178,7 @@ class ScriptLauncher:
         )
 
     def command(self) -> list[str]:
-        """What starts the ranks, inside."""
+        """Return the command that starts the ranks, inside."""
         script, start = self.run.script, self.start_order
         ranks, world = str(start.ranks), start.nodes * start.ranks
         program = ["/job/rank", self.run.python, script.entry, *script.arguments]
@@ -208,11 +208,12 @@ class ScriptLauncher:
 
     @property
     def master(self) -> str:
-        """Where the ranks meet, inside."""
+        """Address at which the ranks meet, inside."""
         return MASTER if self.start_order.rendezvous is None else address_of(0)
 
     def environment(self) -> dict[str, str]:
-        """The script's: nothing of the node's but what its GPUs need, then the owner's own."""
+        """Return the script's environment: what the node's GPUs need, then the owner's own
+        variables."""
         passed = {
             name: value
             for name, value in os.environ.items()
@@ -272,11 +273,11 @@ class ScriptLauncher:
         elif pid == self.relay_pid:
             self.relay_pid = 0
             if code != 0 and self.is_running():
-                say("Without its network the script is ended.")
+                say("The script is ended because its network has failed.")
                 self._kill()
 
     def watch(self) -> None:
-        """Take its numbers, and see how much of the disk it has."""
+        """Collect its metrics, and check its use of the disk."""
         with contextlib.suppress(OSError):
             self._collect()
         now = time.monotonic()
@@ -301,7 +302,7 @@ class ScriptLauncher:
 
     @property
     def is_first(self) -> bool:
-        """Of several nodes the first one: what the script logs and leaves is taken there."""
+        """True on the first of several nodes, where the script's metrics and output are taken."""
         return self.start_order.position == 0
 
     def _collect(self, *, last: bool = False) -> None:
@@ -324,10 +325,10 @@ class ScriptLauncher:
         return self.exit_code is None
 
     def has_failed_rank(self) -> bool:
-        return False  # whatever started the ranks ends them together
+        return False  # the program that started the ranks ends them together
 
     def terminate(self) -> None:
-        """Once: a second SIGTERM would meet a script that is saving."""
+        """Send SIGTERM once: a second one could interrupt a script that is saving."""
         first = self._first_inside()
         if first is not None and not self.asked_to_leave:
             self.asked_to_leave = True
@@ -346,7 +347,7 @@ class ScriptLauncher:
                     os.kill(pid, signal.SIGKILL)
 
     def _first_inside(self) -> int | None:
-        """Process 1 of the sandbox, by its number outside."""
+        """Return process 1 of the sandbox, by its pid outside."""
         for pid in sorted(descendants(self.pid)) if self.is_running() else ():
             with contextlib.suppress(OSError):
                 status = Path(f"/proc/{pid}/status").read_text()
@@ -375,7 +376,7 @@ class ScriptLauncher:
         return found
 
     def failure(self) -> str:
-        """Why no rank was started; empty where one was."""
+        """Return the reason why no rank was started; empty if one was."""
         if self.exit_code in (0, None) or self.killed:
             return ""
         logs = [self.attempt.rank_logs(rank) for rank in self.start_order.global_ranks]
@@ -394,12 +395,13 @@ class ScriptLauncher:
         return 128 - code if code is not None and 128 < code < 128 + 65 else code
 
     def conclude(self, *, stopped: bool) -> None:
-        """After its last process: take the last numbers, keep its output, clear the rest away."""
+        """Collect the last metrics, keep the output, and delete the rest, after the last
+        process."""
         with contextlib.suppress(OSError):
             self._collect(last=True)
         step = max(self.attempt.last_step(), self.run.resume_step)
         checkpoint, left_out = None, list[str]()
-        if self.is_first and not self.breach:  # of what fills a disk nothing is kept
+        if self.is_first and not self.breach:  # output that fills the disk is not kept
             checkpoint, left_out = self.output.conclude(step=step)
         if left_out:
             say(
@@ -436,7 +438,7 @@ class ScriptLauncher:
 
 
 def hand_over(folders: Iterable[Path], uid: int | None) -> None:
-    """Give the script what it may write to, whatever the umask was."""
+    """Make the script the owner of the folders it may write to, whatever the umask was."""
     for own in folders:
         for path in [own, *own.rglob("*")]:
             if path.is_dir():
@@ -446,8 +448,11 @@ def hand_over(folders: Iterable[Path], uid: int | None) -> None:
 
 
 def disk_use(folders: list[Path]) -> tuple[int, int]:
-    """(bytes, files) below the folders. du, not Python: a script can nest folders deeper than
-    Python recurses, or than a path is long."""
+    """Return (bytes, files) below the folders.
+
+    Uses du, not Python: a script can nest folders deeper than Python recurses, or than a path may
+    be long.
+    """
     paths = [str(folder) for folder in folders if folder.exists()]
     numbers = []
     for option in ("--block-size=1", "--inodes"):
@@ -463,6 +468,6 @@ def disk_use(folders: list[Path]) -> tuple[int, int]:
 
 
 def say(text: str) -> None:
-    """A line in the launcher's log, which the job's owner can read."""
+    """Write a line to the launcher's log, which the job's owner can read."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stderr.flush()

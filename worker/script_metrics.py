@@ -1,7 +1,7 @@
-"""A script's numbers, from what it logs and from TensorBoard's files, into metrics.jsonl.
+"""Metrics of a script, from its log and from TensorBoard's files, written to metrics.jsonl.
 
-The script owns its files and may write anything: what is no number of a step is passed over, and
-what arrives in metrics.jsonl is bounded.
+The script owns its files and may write anything: lines that are not numbers of a step are skipped,
+and the size of metrics.jsonl is limited.
 """
 
 import json
@@ -18,19 +18,19 @@ from worker.script_files import open_plain, plain_files
 from worker.script_run import ScriptFolders
 
 KEY = re.compile(r"[^A-Za-z0-9_./-]")
-LONGEST_KEY = 80  # as the API takes them
-MAX_KEYS = 200  # of one job
+LONGEST_KEY = 80  # the API's limit
+MAX_KEYS = 200  # per job
 MAX_STEP = 1 << 53
 PIECE = 1 << 18  # bytes read at a time
 LONGEST_LINE = 1 << 14
-MAX_BYTES = 1 << 30  # of metrics.jsonl
+MAX_BYTES = 1 << 30  # size of metrics.jsonl
 FIND_EVERY_S = 2.0
 MAX_EVENT_FILES = 50
 
 
 @dataclass
 class EventFile:
-    """How far one has been read."""
+    """Read position in an event file."""
 
     at: int = 0
     is_broken: bool = False
@@ -38,12 +38,12 @@ class EventFile:
 
 @dataclass
 class ScriptMetrics:
-    """Looks at a script's files now and then, and appends what is new."""
+    """Collector that reads a script's files now and then, and appends new numbers."""
 
     folders: ScriptFolders
     at: int = 0
     event_files: dict[tuple[Path, str], EventFile] = field(default_factory=dict)
-    """By the folder of the script's, and the name below it."""
+    """Event files by the script's folder, and the name below it."""
     keys: set[str] = field(default_factory=set)
     written: int = 0
     found_at: float = 0.0
@@ -51,7 +51,7 @@ class ScriptMetrics:
     last_loss: float | None = None
 
     def collect(self, *, last: bool = False) -> None:
-        """Take what is new; with `last`, all that is left."""
+        """Append new numbers; with `last`, all that are left."""
         lines = self._logged()
         now = time.monotonic()
         if last or now - self.found_at > FIND_EVERY_S:
@@ -145,7 +145,7 @@ class ScriptMetrics:
 
 
 def _read(root: Path, name: str, start: int) -> bytes:
-    """The next piece from byte `start` on; nothing where the file is not there or is no file."""
+    """Return the next piece from byte `start` on; empty if there is no such plain file."""
     try:
         descriptor = open_plain(root, name)
     except OSError:

@@ -1,8 +1,8 @@
-"""A script's output, kept: as artifacts at its end, and as checkpoints while it runs, too.
+"""Storing of a script's output: as artifacts at its end, and as checkpoints while it runs, too.
 
-While it runs, what is there is copied once nothing in it has changed for a while: then no file is
-half written. A checkpoint's step is the last one that was logged, or one more than the checkpoint
-before it, so that the newest is always the furthest.
+While it runs, the output is copied once nothing in it has changed for a while: then no file is half
+written. A checkpoint's step is the last one that was logged, or one more than the previous
+checkpoint's, so that the newest is always the furthest.
 """
 
 import os
@@ -18,16 +18,16 @@ from strategies.layout import Layout
 from strategies.run_directory import MANIFEST, checkpoint_name, finished_checkpoints, write_manifest
 from worker.script_files import Entry, open_plain, plain_files
 
-QUIET_S = 20.0  # without a change, before what is there is taken for whole
+QUIET_S = 20.0  # without a change, after which the output is considered complete
 MAX_FILES = 2000
-LAST = 2  # checkpoints of one attempt on the node's disk; the store has them all
+LAST = 2  # checkpoints of one attempt on the node's disk; the store has all of them
 PIECE = 1 << 20
 SENDABLE_PATH: TypeAdapter[str] = TypeAdapter(RelativePath)
 
 
 @dataclass
 class ScriptOutput:
-    """The output folder of one attempt on `ranks` ranks, which went on from step `kept_step`."""
+    """Output folder of one attempt on `ranks` ranks, which resumed from step `kept_step`."""
 
     output: Path
     artifacts: Path
@@ -40,7 +40,8 @@ class ScriptOutput:
     seen_since: float = 0.0
 
     def look(self, *, now: float, step: int) -> str | None:
-        """While it runs: the name of the checkpoint that was made of what is there, if one was."""
+        """Return the name of the checkpoint made of the output, if one was made; while the
+        script runs."""
         files, _ = self._chosen()
         if files != self.seen:
             self.seen, self.seen_since = files, now
@@ -50,7 +51,8 @@ class ScriptOutput:
         return self._keep(files, step, self._copy)
 
     def conclude(self, *, step: int) -> tuple[str | None, list[str]]:
-        """After its last process: the checkpoint, and what was left out. Makes the artifacts."""
+        """Create the artifacts after the last process; return the checkpoint and what was left
+        out."""
         files, left_out = self._chosen()
         for entry in files:
             self._link(entry, self.artifacts)
@@ -61,7 +63,7 @@ class ScriptOutput:
         return self._keep(files, step, self._link), left_out
 
     def _chosen(self) -> tuple[tuple[Entry, ...], list[str]]:
-        """What can be kept, and the names of the rest."""
+        """Return the files that can be kept, and the names of the rest."""
         files: list[Entry] = []
         left_out = []
         for entry in plain_files(self.output):
@@ -98,7 +100,7 @@ class ScriptOutput:
             os.fsync(copy.fileno())
 
     def _link(self, entry: Entry, folder: Path) -> None:
-        """Nothing of the script lives any more that could swap the file."""
+        """Link a file; no process of the script is left that could replace it."""
         source, target = self.output / entry.name, folder / entry.name
         target.parent.mkdir(parents=True, exist_ok=True)
         os.chown(source, os.geteuid(), os.getegid(), follow_symlinks=False)

@@ -1,8 +1,8 @@
-"""A script's attempt on this node: plan.json of it, and its folders.
+"""Plan and folders of a script's attempt on this node.
 
 sandbox/
-  box/                 what its sandbox is made of: /etc, an empty folder
-  code output scratch run/      /job/code, /job/output, /tmp, /job/run: its own to write
+  box/                 parts of its sandbox: /etc, an empty folder
+  code output scratch run/      /job/code, /job/output, /tmp, /job/run: writable for the script
   sdk/trainyard/run.py          /job/sdk
   rank                          starts one rank with its logs
 """
@@ -23,25 +23,25 @@ ENVIRONMENT = "/job/environment"
 
 
 class Limits(Kept):
-    """What one script may use at most."""
+    """Limits of one script."""
 
     disk_bytes: int = Field(ge=1)
     files: int = Field(ge=1)
-    """Of its own on the disk."""
+    """Number of its own files on the disk."""
     processes: int = Field(ge=1)
 
 
 class ScriptRun(Kept):
-    """plan.json: all that is needed to start the script."""
+    """Content of a script's plan.json: all that is needed to start it."""
 
     script: Script
     ranks: int = Field(ge=1)
     level: Level
     limits: Limits
     python: str
-    """The interpreter of its environment, by its path inside."""
+    """Interpreter of its environment, by its path inside."""
     environment_folder: str | None = None
-    """On the host, if one was built for its requirements; inside it is ENVIRONMENT."""
+    """Host folder of the environment, if one was built for its requirements; inside ENVIRONMENT."""
     resume_from: str | None = None
     resume_step: int = 0
     gpus: tuple[int, ...] = ()
@@ -49,7 +49,7 @@ class ScriptRun(Kept):
 
 @dataclass(frozen=True)
 class ScriptFolders:
-    """The paths of a script's attempt."""
+    """Paths of a script's attempt."""
 
     attempt: Attempt
 
@@ -79,12 +79,12 @@ class ScriptFolders:
 
     @property
     def own(self) -> tuple[Path, ...]:
-        """What it may write to."""
+        """Folders that the script may write to."""
         return (self.code, self.output, self.scratch, self.run)
 
     @property
     def metrics(self) -> Path:
-        """What `trainyard.run.log` writes."""
+        """File that `trainyard.run.log` writes."""
         return self.run / METRICS
 
     @property
@@ -96,12 +96,12 @@ class ScriptFolders:
         return self.path / "rank"
 
     def masks(self) -> Masks:
-        """What must not be seen of it outside."""
+        """Return the values that must not be visible outside."""
         return masks_of(self.attempt)
 
 
 def masks_of(attempt: Attempt) -> Masks:
-    """The secrets of an attempt, as what to take out of its words. None for a recipe."""
+    """Return the secrets of an attempt as masks for its output; empty for a recipe."""
     if not attempt.secrets_file.exists():
         return Masks()
     secrets = read_model(attempt.secrets_file, Secrets)

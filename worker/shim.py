@@ -1,8 +1,8 @@
-"""The shim: the small process that owns one attempt's ranks, from their start to exit.json.
+"""Shim: the small process that owns one attempt's ranks, from their start to exit.json.
 
-It is forked by `worker.spawner` or `worker.warm`, outlives both and the worker, and needs nobody:
-deadlines run here, on the boot clock. It has no parent-death signal, a session of its own, and is
-the subreaper of everything below it.
+It is forked by `worker.spawner` or `worker.warm`, outlives both and the worker, and depends on none
+of them: deadlines run here, on the boot clock. It has no parent-death signal, a session of its own,
+and is the subreaper of everything below it.
 """
 
 import contextlib
@@ -44,9 +44,9 @@ from worker.resource_limits import ResourceLimits
 from worker.script_launch import ScriptLauncher
 from worker.script_run import masks_of
 
-LOOK_EVERY_S = 0.2  # between two looks at deadlines and result.json; a child's end wakes at once
-FAIL_GRACE_S = 5.0  # for the other ranks to say what they saw, after the first has failed
-EXIT_GRACE_S = 20.0  # for all ranks to leave after result.json; a teardown may hang (torch bug)
+LOOK_EVERY_S = 0.2  # between two checks of deadlines and result.json; a child's end wakes at once
+FAIL_GRACE_S = 5.0  # for the other ranks to report what they saw, after the first has failed
+EXIT_GRACE_S = 20.0  # for all ranks to exit after result.json; a teardown may hang (torch bug)
 REPORT_GRACE_S = 5.0  # for torchrun to print its table once its ranks are gone
 GONE_WITHIN_S = 30.0
 PORTS_TRIED = 3
@@ -63,7 +63,7 @@ def run(path: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return 0  # another shim has it: this spawn was a double
+        return 0  # another shim has the lock: this spawn was a duplicate
     start = attempt.start()
     if start is None or attempt.exit.exists():
         return 0
@@ -81,14 +81,14 @@ def run(path: Path) -> int:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
-        return 0  # it ran before and was lost; the agent says so
+        return 0  # a shim ran before and was lost; the agent reports it
     write_output_to(attempt.launcher_logs)
     Shim(attempt, start, state, cgroup, lock).run()
     return 0
 
 
 class Shim:
-    """One attempt while it runs."""
+    """Supervision of one attempt while it runs."""
 
     def __init__(
         self, attempt: Attempt, start: Start, state: ShimState, cgroup: Cgroup | None, lock: int
@@ -114,7 +114,7 @@ class Shim:
         self.stop_reason: Outcome | None = None
         self.killed = False
         self.out_of_memory = False
-        """The ranks were killed for that."""
+        """True once the ranks were killed for that."""
         self.kill_ranks_at = FAR
         self.kill_tree_at = FAR
         self.told_to_leave = False
@@ -122,11 +122,11 @@ class Shim:
         """Number of the last request that was passed on."""
 
     def run(self) -> None:
-        """Start the ranks, watch them to their end, and leave exit.json."""
+        """Start the ranks, watch them to their end, and write exit.json."""
         adopt_orphans()
         signal.signal(signal.SIGTERM, self._leave)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # ignored, it would not end a wait
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # an ignored signal would not end a wait
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         self.limits.set()
         self.memory = MemoryWatch(
@@ -144,7 +144,7 @@ class Shim:
             try:
                 self.launcher.start()
             except OSError as error:
-                failure = f"the machine refused: {error}"
+                failure = f"the operating system refused: {error}"
                 break
             self.watch_to_the_end()
             evidence, failure = self.launcher.evidence(), self.launcher.failure()
@@ -161,12 +161,12 @@ class Shim:
             self.cgroup.remove()
 
     def watch_to_the_end(self) -> None:
-        """Until the launcher and its ranks have ended, by themselves or by a deadline."""
+        """Watch until the launcher and its ranks have ended, by themselves or by a deadline."""
         self.kill_ranks_at = self.kill_tree_at = FAR
         while True:
             self.reap()
             self.launcher.watch()
-            with contextlib.suppress(OSError):  # a log that torchrun has just replaced
+            with contextlib.suppress(OSError):  # torchrun may just have replaced a log
                 self.logs.trim()
             if not self.launcher.is_running():
                 return
@@ -176,7 +176,7 @@ class Shim:
             signal.sigtimedwait([signal.SIGCHLD], min(LOOK_EVERY_S, self.memory.pause_s))
 
     def reap(self) -> None:
-        """Take note of every child that has ended, adopted ones too."""
+        """Reap every child that has ended, adopted ones too, and tell the launcher."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -187,7 +187,7 @@ class Shim:
             self.launcher.ended(pid, os.waitstatus_to_exitcode(status))
 
     def obey_deadlines(self) -> None:
-        """Do what has become due, each thing once."""
+        """Do everything that has become due, each action once."""
         self._read_schedule()
         now = boot_s()
         if self.told_to_leave and self.stop_reason is None:
@@ -211,7 +211,7 @@ class Shim:
         self.done = max(self.done, what)
 
     def keep_ranks_together(self) -> None:
-        """When one rank has failed, or the result is written, the others have a while to leave."""
+        """End the remaining ranks some time after one has failed or the result is written."""
         now = boot_s()
         if self.kill_ranks_at == FAR:
             if self.attempt.result.exists():
@@ -219,7 +219,7 @@ class Shim:
             elif self.launcher.has_failed_rank() and self.stop_reason is None:
                 self.kill_ranks_at = now + FAIL_GRACE_S
         if now >= self.kill_ranks_at and self.kill_tree_at == FAR:
-            say("A rank has failed, or the training is over: SIGKILL to the ranks that linger.")
+            say("A rank has failed, or the training is over: SIGKILL to the remaining ranks.")
             self.launcher.kill_ranks()
             self.kill_tree_at = now + REPORT_GRACE_S
         if now >= self.kill_tree_at:
@@ -256,7 +256,7 @@ class Shim:
         )
         reason = verdict.reason
         if not gone:
-            reason += " Some of its processes could not be killed; an administrator must look."
+            reason += " Some of its processes could not be killed; an administrator must check."
         try:
             note_end(
                 self.attempt,
@@ -265,7 +265,7 @@ class Shim:
                 boot_id=self.state.boot_id,
             )
         except OSError as error:
-            say(f"What the ranks have proven cannot be written down: {error}")
+            say(f"The result of the preflight cannot be recorded: {error}")
         self.attempt.write_exit(
             exit_record(
                 self.attempt,
@@ -279,7 +279,7 @@ class Shim:
 
     def _lost_its_port(self, evidence: list[RankEvidence], failure: str) -> bool:
         if self.attempt.last_step() or self.start.rendezvous is not None:
-            return False  # other nodes' ranks come to that port: only another attempt has another
+            return False  # other nodes' ranks use that port: only a new attempt gets another
         return address_in_use([failure, *(r.error.message for r in evidence if r.error)])
 
     def _read_schedule(self) -> None:
@@ -295,7 +295,7 @@ class Shim:
         self.schedule = self.attempt.schedule() or self.schedule
 
     def _obey_request(self) -> None:
-        """Pass the owner's newest request on, once; a stop is never written over."""
+        """Pass the owner's newest request on, once; a stop is never overwritten."""
         request = self.attempt.request()
         if request is None or request.number <= self.obeyed or self.stop_reason is not None:
             return
@@ -316,7 +316,7 @@ class Shim:
             self.launcher.terminate()
 
     def _ask(self, action: Action) -> bool:
-        """Write control.json; one that somebody has damaged is replaced."""
+        """Write control.json; a damaged one is replaced."""
         try:
             try:
                 write_control(self.attempt.control, action)
@@ -341,7 +341,7 @@ def exit_record(
     duration_s: float,
     result: Result | None = None,
 ) -> ExitRecord:
-    """exit.json."""
+    """Return the content of exit.json."""
     mask = masks_of(attempt).apply
     ranks = [
         RankExit(
@@ -372,13 +372,13 @@ def exit_record(
 
 
 def planned(attempt: Attempt) -> Planned | None:
-    """What the plan of a training had said of its memory."""
+    """Return the memory that a training's plan expected."""
     run = read_model(attempt.plan, RunPlan)
     return None if run is None else Planned(run.plan.needed_gib, run.plan.capacity_gib)
 
 
 def last_lines(attempt: Attempt, rank: int | None) -> list[str]:
-    """The end of what the culprit, or else the launcher, wrote to stderr, then to stdout."""
+    """Return the last lines of stdout, then stderr, of the culprit or else of the launcher."""
     folder = attempt.launcher_logs if rank is None else attempt.rank_logs(rank)
     lines: deque[str] = deque(maxlen=LAST_LINES)
     for name in ("stdout.log", "stderr.log"):
@@ -395,7 +395,7 @@ def last_lines(attempt: Attempt, rank: int | None) -> list[str]:
 
 
 def make_cgroup(attempt: Attempt) -> Cgroup | None:
-    """A cgroup with this process in it, or None where the machine does not allow one."""
+    """Return a cgroup with this process in it, or None if the machine does not allow one."""
     cgroup = cgroup_for(attempt.path)
     if cgroup is None:
         return None
@@ -407,7 +407,7 @@ def make_cgroup(attempt: Attempt) -> Cgroup | None:
 
 
 def write_output_to(folder: Path) -> None:
-    """Nothing on standard input, stdout.log and stderr.log in `folder` for the rest."""
+    """Redirect this process: no standard input, stdout.log and stderr.log in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -419,6 +419,6 @@ def write_output_to(folder: Path) -> None:
 
 
 def say(text: str) -> None:
-    """A line in the launcher's log, which the job's owner can read."""
+    """Write a line to the launcher's log, which the job's owner can read."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stderr.flush()

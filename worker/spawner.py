@@ -1,7 +1,7 @@
-"""A small process of the worker's that forks shims, so that none is the worker's own child.
+"""Small process of the worker that forks shims, so that none is the worker's own child.
 
-It reads one folder a line from its standard input and forks a shim for it. When the worker is
-gone its input ends, and so does it; the shims live on.
+It reads one folder per line from its standard input and forks a shim for it. When the worker is
+gone its input ends, and so does it; the shims continue.
 """
 
 import os
@@ -55,7 +55,7 @@ def fork_shim(attempt: Path, *, inherited: tuple[int, ...]) -> None:
 
 
 def reap() -> None:
-    """Take leave of shims that have ended; what they did is in their exit.json."""
+    """Reap shims that have ended; their results are in their exit.json."""
     while True:
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:

@@ -1,4 +1,4 @@
-"""The agent's two child processes that fork shims: the plain one and the warm one."""
+"""Two child processes of the agent that fork shims: the plain one and the warm one."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ from core.spec import Launcher
 from worker.boot import BOOT_ID_VARIABLE
 from worker.launch import clean_environment
 
-MAX_WARM_DEATHS = 3  # then ranks use torchrun, until the code changes or the worker is restarted
+MAX_WARM_DEATHS = 3  # after that ranks use torchrun, until the code changes or the worker restarts
 CODE_CHECK_EVERY_S = 2.0
 
 log = structlog.get_logger()
@@ -27,14 +27,14 @@ log = structlog.get_logger()
 
 @dataclass
 class Spawner:
-    """One process of `worker.spawner` or `worker.warm`. It ends when its input is closed."""
+    """Process of `worker.spawner` or `worker.warm`. It ends when its input is closed."""
 
     command: list[str]
     environment: dict[str, str]
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it. Its working directory is /, or its ranks' folders would seem in use."""
+        """Start it in /, because otherwise a rank's folder would seem in use."""
         self.process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
@@ -48,7 +48,7 @@ class Spawner:
         return self.process is not None and self.process.poll() is None
 
     def spawn(self, attempt: Path) -> bool:
-        """Ask for a shim; False where the process is gone."""
+        """Ask for a shim; return False if the process is gone."""
         if not self.is_running():
             return False
         assert self.process is not None
@@ -61,7 +61,7 @@ class Spawner:
         return True
 
     def close(self) -> None:
-        """End it; the shims it has forked live on."""
+        """End it; the shims it has forked continue."""
         if self.process is None:
             return
         assert self.process.stdin is not None
@@ -83,7 +83,7 @@ class Spawners:
 
     trainer: str
     warm_allowed: bool
-    """Not on a node with GPUs: a fork after CUDA was touched fails."""
+    """False on a node with GPUs: a fork after CUDA was used fails."""
     plain: Spawner = field(init=False)
     warm: Spawner = field(init=False)
     warm_deaths: int = 0
@@ -102,7 +102,7 @@ class Spawners:
         )
 
     def keep_ready(self) -> None:
-        """Called now and then: start what is missing, renew what is stale."""
+        """Start missing processes and renew outdated ones; called now and then."""
         if not self.plain.is_running():
             self.plain.start()
         if not self.warm_allowed:
@@ -124,7 +124,10 @@ class Spawners:
             self.warm.start()
 
     def choose(self, asked: Launcher, *, device: str, spawns: int) -> Launcher:
-        """What `asked` means here and now. A second failure to come up falls back to torchrun."""
+        """Return the launcher to use for `asked`.
+
+        After two failures to start it falls back to torchrun.
+        """
         warm = self.warm_allowed and device == "cpu" and self.warm_deaths < MAX_WARM_DEATHS
         return (
             Launcher.WARM
@@ -133,7 +136,7 @@ class Spawners:
         )
 
     def spawn(self, attempt: Path, launcher: Launcher) -> bool:
-        """Ask for a shim of this launcher; False where that failed."""
+        """Ask for a shim of this launcher; return False if that failed."""
         self.keep_ready()
         return self._of(launcher).spawn(attempt)
 
@@ -150,7 +153,7 @@ class Spawners:
 
 
 def fingerprint() -> str:
-    """Changes with our code and with what is installed; 1 ms."""
+    """Return a hash that changes with our code and with the installed packages; takes 1 ms."""
     digest = hashlib.sha256()
     for path in _watched():
         found = path.stat()

@@ -1,8 +1,9 @@
-"""The spool: the lines and bytes that ranks have written, shipped in numbered batches.
+"""Spool: the lines and bytes that ranks have written, shipped in numbered batches.
 
 The run directory itself is the spool. A batch says where it begins; the API stores each line and
-byte once and answers up to where it has everything, and that answer decides where to go on: sent
-twice is stored once, lost on the way is sent again. shipped.json only saves time after a restart.
+byte once and answers with the position up to which it has everything, and the next batch begins
+there: data sent twice is stored once, lost data is sent again. shipped.json only saves time after a
+restart.
 """
 
 import codecs
@@ -26,18 +27,18 @@ from worker.log_cap import gap_of, note_of
 from worker.masking import Masks
 from worker.script_run import masks_of
 
-FIRST_LINE_EVERY_S = 0.05  # somebody waits for the first step
+FIRST_LINE_EVERY_S = 0.05  # a person may be waiting for the first step
 STARTING_S = 30.0
 SHIP_EVERY_S = 0.5  # each time costs a step's ranks 2 ms of a core
 IDLE_EVERY_S = 2.0
 SAVE_EVERY_S = 5.0
 MAX_LINES = 2000
 MAX_METRICS_BYTES = 1 << 19
-MAX_LOG_BYTES = 1 << 17  # a byte may become six in JSON, and an API takes a million
+MAX_LOG_BYTES = 1 << 17  # a byte may become six in JSON, and the API's limit is a million
 LONGEST_PAUSE_S = 15.0
-ROUNDS = 20  # of one attempt in a row: the others are to have their turn
+ROUNDS = 20  # of one attempt in a row, so that the others get their turn
 RANK_FOLDER = "rank-"
-LAUNCHER = -1  # of the first node; -2 of the second
+LAUNCHER = -1  # on the first node; -2 on the second
 STREAMS = ("stdout", "stderr")
 UNMASKED = Masks()
 
@@ -45,29 +46,29 @@ log = structlog.get_logger()
 
 
 class Place(BaseModel):
-    """How far the API has the lines of one file of metrics."""
+    """Position up to which the API has the lines of one file of metrics."""
 
     line: int = 0
     at: int = 0
-    """The byte at which that line begins."""
+    """Byte at which that line begins."""
 
 
 class Shipped(BaseModel):
-    """shipped.json: how far the API has everything."""
+    """Content of shipped.json: the positions up to which the API has everything."""
 
     model_config = ConfigDict(extra="ignore")
 
     metrics: dict[int, Place] = {}
-    """By rank."""
+    """Position by rank."""
     logs: dict[str, int] = {}
     """Bytes by `<rank>.<stream>`."""
     complete: bool = False
-    """All of an attempt that has exited."""
+    """True if everything of an attempt that has exited is shipped."""
 
 
 @dataclass
 class Backlog:
-    """What is left to ship of one attempt."""
+    """Data of one attempt that is left to ship."""
 
     attempt: Attempt
     shipped: Shipped
@@ -82,7 +83,7 @@ class Backlog:
         return self.attempt.key
 
     def masks(self) -> Masks:
-        """What must not be seen of a script's output; read once, before there is any."""
+        """Return the secrets to mask in a script's output; read once, before there is any."""
         if self.known_masks is None:
             if not self.attempt.start_file.exists():
                 return UNMASKED
@@ -90,7 +91,7 @@ class Backlog:
         return self.known_masks
 
     def log_cap(self) -> int:
-        """Bytes of one log that are kept; read once, the shim holds it to the same."""
+        """Return the bytes of one log that are kept; read once, the shim uses the same limit."""
         if self.known_log_cap is None:
             start = self.attempt.start()
             if start is None:
@@ -99,8 +100,8 @@ class Backlog:
         return self.known_log_cap
 
     def ship(self, client: ApiClient) -> bool:
-        """Send what is there; True when something was sent."""
-        exited = self.attempt.exit.exists()  # before the files are looked at: they are final then
+        """Send what is there; return True if something was sent."""
+        exited = self.attempt.exit.exists()  # before the files are read: they are final then
         try:
             sent = self._ship_metrics(client)
             sent |= self._ship_logs(client, exited=exited)
@@ -167,7 +168,7 @@ class Backlog:
         return sent
 
     def _seek(self, rank: int, path: Path, line: int) -> None:
-        """Go on at `line`, because the API has more, or less, than shipped.json says."""
+        """Continue at `line`, because the API has more, or less, than shipped.json says."""
         log.info("spool_repositioned", attempt=self.attempt.path.name, rank=rank, line=line)
         place = self.shipped.metrics[rank] = Place()
         for batch in read_lines(path, 0, max_lines=1):
@@ -202,12 +203,12 @@ class Backlog:
         return sent
 
     def _next_piece(self, path: Path, at: int, *, exited: bool) -> tuple[int, str] | None:
-        """(bytes, text) of a log from byte `at` on; for what is left out of it, a note."""
+        """Return (bytes, text) of a log from byte `at` on; for its gap, a note."""
         cap = self.log_cap()
         gap = gap_of(path, cap, is_final=exited)
         if gap is None:
             piece = read_piece(path, at, last=exited, masks=self.masks())
-            # If it has become too long meanwhile, what was read may have been given back.
+            # If the log has become too long meanwhile, the bytes read may already have been freed.
             return piece if gap_of(path, cap, is_final=exited) is None else None
         if at < gap.start:
             return read_piece(path, at, until=gap.start, last=exited, masks=self.masks())
@@ -220,14 +221,14 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Lines:
-    """Consecutive good lines, and the byte after the last one that was looked at."""
+    """Consecutive valid lines, and the byte after the last one that was read."""
 
     lines: list[dict[str, Any]]
     end: int
 
 
 def is_starting(attempt: Attempt) -> bool:
-    """Whether its ranks were asked for a moment ago."""
+    """Return True if its ranks were requested less than STARTING_S ago."""
     try:
         return time.time() - attempt.start_file.stat().st_mtime < STARTING_S
     except FileNotFoundError:
@@ -235,10 +236,10 @@ def is_starting(attempt: Attempt) -> bool:
 
 
 def read_lines(path: Path, start: int, *, max_lines: int = MAX_LINES) -> Iterator[Lines]:
-    """The whole lines of a metrics file from byte `start` on, in bounded batches.
+    """Yield the whole lines of a metrics file from byte `start` on, in bounded batches.
 
-    A line without its end waits. One that is not a JSON object of plain values is passed over and
-    has no number, now and whenever the file is read again.
+    A line without its end waits. One that is not a JSON object of plain values is skipped and has
+    no number, now and whenever the file is read again.
     """
     try:
         file = path.open("rb")
@@ -265,7 +266,7 @@ def read_lines(path: Path, start: int, *, max_lines: int = MAX_LINES) -> Iterato
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """The values of a line of metrics.jsonl by name; None where it is garbage."""
+    """Return the values of a line of metrics.jsonl by name; None if it is invalid."""
     try:
         values = json.loads(line)
     except ValueError:
@@ -280,10 +281,10 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
 def read_piece(
     path: Path, start: int, *, last: bool, until: int | None = None, masks: Masks = UNMASKED
 ) -> tuple[int, str] | None:
-    """(bytes, text) of the next piece of a log from byte `start` on; None where there is none.
+    """Return (bytes, text) of the next piece of a log from byte `start` on; None if there is none.
 
-    A character whose last bytes are not written yet waits, unless this is the `last` piece; and so
-    does what may be the beginning of a secret. What comes from byte `until` on is not read.
+    An incomplete character at the end waits, unless this is the `last` piece, and so does a
+    possible beginning of a secret. Bytes from `until` on are not read.
     """
     longest = MAX_LOG_BYTES if until is None else min(MAX_LOG_BYTES, until - start)
     try:
@@ -309,7 +310,7 @@ def read_piece(
 
 
 def metrics_files(attempt: Attempt) -> list[tuple[int, Path]]:
-    """(rank, file) of the metrics of each rank of this node that has written any."""
+    """Return (rank, file) of the metrics of each rank of this node that has written any."""
     try:
         names = os.listdir(attempt.path)
     except FileNotFoundError:
@@ -320,7 +321,7 @@ def metrics_files(attempt: Attempt) -> list[tuple[int, Path]]:
 
 
 def log_folders(attempt: Attempt) -> list[tuple[int, Path]]:
-    """(rank, folder) of each rank's logs, and of the launcher's as a rank below 0."""
+    """Return (rank, folder) of each rank's logs, and of the launcher's as a rank below 0."""
     start = attempt.start()
     position = 0 if start is None else start.position
     found = [(LAUNCHER - position, attempt.launcher_logs)]
@@ -337,18 +338,21 @@ def log_folders(attempt: Attempt) -> list[tuple[int, Path]]:
 
 @dataclass
 class Spool:
-    """Ships every attempt of this node until everything is there. Runs in a thread of its own."""
+    """Shipper of every attempt of this node until everything is sent.
+
+    Runs in a thread of its own.
+    """
 
     folder: NodeFolder
     client: ApiClient
     nudge: threading.Event
     stop: threading.Event
     shipped: Callable[[], None]
-    """Called when all of an attempt is shipped."""
+    """Function called when everything of an attempt is shipped."""
     backlogs: dict[Key, Backlog] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Until `stop`; then once more, so that little is left for the next worker."""
+        """Ship until `stop` is set; then once more, so that little is left for the next worker."""
         failures = 0
         while True:
             stopping = self.stop.is_set()
@@ -372,7 +376,7 @@ class Spool:
         self.client.close()
 
     def ship_all(self) -> float:
-        """One look at every attempt; seconds until the next one."""
+        """Ship every attempt once; return the seconds until the next time."""
         attempts = {attempt.key: attempt for attempt in self.folder.all_attempts()}
         for key in self.backlogs.keys() - attempts.keys():
             del self.backlogs[key]
@@ -394,7 +398,7 @@ class Spool:
                 if backlog.shipped.complete:
                     self.shipped()
                     continue
-            except OSError as error:  # of the disk: this attempt waits, the others go on
+            except OSError as error:  # from the disk: this attempt waits, the others go on
                 log.warning("disk_error", attempt=attempt.path.name, error=str(error))
             eager = not backlog.shipped.metrics and is_starting(attempt)
             pause_s = min(pause_s, FIRST_LINE_EVERY_S if eager else SHIP_EVERY_S)

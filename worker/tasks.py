@@ -1,4 +1,4 @@
-"""The one Celery task: a doorbell."""
+"""Only Celery task: a doorbell."""
 
 import threading
 
@@ -7,10 +7,10 @@ from celery import shared_task
 from core.doorbell import LOOK
 
 rung = threading.Event()
-"""Set by the task, in the worker's own process; the agent waits for it."""
+"""Event set by the task, in the worker's own process; the agent waits for it."""
 
 
 @shared_task(name=LOOK, ignore_result=True)  # type: ignore[untyped-decorator]
 def look() -> None:
-    """There may be new orders: let the agent ask."""
+    """Wake the agent, because there may be new orders."""
     rung.set()

@@ -1,4 +1,4 @@
-"""How busy this machine is."""
+"""Utilisation of this machine."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from worker.inventory import GIB
 
 
 class TelemetrySource:
-    """Measures since the last call. Close it to let go of NVML."""
+    """Measurement since the previous call. Close it to release NVML."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -26,7 +26,7 @@ class TelemetrySource:
             self.gpus, self.has_nvml = [], False
 
     def measure(self) -> Telemetry:
-        """Use of CPU, memory, disk and GPUs. A GPU that does not answer counts as 0."""
+        """Return the use of CPU, memory, disk and GPUs. A GPU that does not answer counts as 0."""
         use, used_gib = [], []
         for gpu in self.gpus:
             try:
@@ -43,6 +43,6 @@ class TelemetrySource:
         )
 
     def close(self) -> None:
-        """Let go of NVML."""
+        """Release NVML."""
         if self.has_nvml:
             pynvml.nvmlShutdown()

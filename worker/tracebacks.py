@@ -1,4 +1,4 @@
-"""The exception that ended a rank of a person's own program, read from its standard error."""
+"""Exception that ended a rank of a user's own program, read from its standard error."""
 
 import os
 import posixpath
@@ -11,8 +11,8 @@ from worker.judge import RankError
 TAIL_BYTES = 64_000
 # Once its ranks have met, torch writes this before every line of an exception.
 TORCH_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
-# A syntax error of the program itself comes without the first line of a traceback. What is raised
-# while Python clears up ends nothing; the error of a DataLoader's worker is told in a second part.
+# A syntax error of the program itself comes without the first line of a traceback. An exception
+# during Python's cleanup ends nothing; the error of a DataLoader's worker comes in a second part.
 EXCEPTION = re.compile(
     r"^(Exception ignored in.*\n)?"
     r"(?:(?:Original )?Traceback \(most recent call last\):|  File \".*\", line \d+)\n"
@@ -24,8 +24,10 @@ CODE = "/job/code/"
 
 
 def traceback_error(log: Path, left_out: Sequence[str] = ()) -> RankError | None:
-    """Find the last exception in a rank's output: its type, its message, when it was written, and
-    what to do where it missed one of the paths that were left out of its archive."""
+    """Find the last exception in a rank's output: its type, its message, and when it was written.
+
+    If the program missed a path that was left out of its archive, the error has a remedy.
+    """
     try:
         with log.open("rb") as file:
             written_ns = os.fstat(file.fileno()).st_mtime_ns
@@ -41,8 +43,10 @@ def traceback_error(log: Path, left_out: Sequence[str] = ()) -> RankError | None
 
 
 def remedy_for(message: str, left_out: Sequence[str]) -> str:
-    """Name the path that a program missed and how to take it along; empty where none of
-    `left_out` (a folder's path ends in `/`) is in question."""
+    """Return advice about a missing path that was left out of the archive; empty if none applies.
+
+    A folder's path in `left_out` ends in `/`.
+    """
     found = MISSING.search(message)
     if found is None:
         return ""

@@ -1,7 +1,7 @@
-"""The warm process: a spawner that has imported all that a rank needs, and forks it.
+"""Warm process: a spawner that has imported the modules that a rank needs, and forks it.
 
 `python -m worker.warm TRAINER`. It must own one thread, have run no tensor operation and never have
-touched CUDA: a fork would hang or fail otherwise. OMP_NUM_THREADS=1 must be set before it starts,
+used CUDA: a fork would hang or fail otherwise. OMP_NUM_THREADS=1 must be set before it starts,
 because a thread pool of its own would not survive the fork.
 """
 
@@ -21,12 +21,12 @@ def main(trainer: str) -> None:
         preload()
     require_forkable()
     gc.collect()
-    gc.freeze()  # a collection in a rank would otherwise copy every page it looks at
+    gc.freeze()  # a collection in a rank would otherwise copy every page it scans
     serve()
 
 
 def require_forkable() -> None:
-    """End with a message where a fork would be unsafe."""
+    """Exit with a message if a fork would be unsafe."""
     threads = len(os.listdir("/proc/self/task"))
     torch = sys.modules.get("torch")
     if threads != 1:

@@ -226,7 +226,7 @@ def test_a_rank_that_lingers_after_the_result_and_is_killed_by_us_spoils_nothing
             True,
             None,
             120,
-            "Paused at step 120; it did not end in time and was killed, so it goes back to its "
+            "Paused at step 120; it did not stop in time and was killed, so it returns to its "
             "last checkpoint.",
         ),
         (False, None, 120, "Paused at step 120; no checkpoint was saved."),

@@ -132,7 +132,7 @@ def test_a_stop_before_the_start_starts_nothing(api: FakeApi, node: Node) -> Non
     node.start()
     record = api.wait_for_exit(key)
     assert record.outcome is Outcome.CANCELLED
-    assert record.reason == "It was stopped before it was started."
+    assert record.reason == "The job was stopped before it started."
     assert not node.attempt(key).shim_file.exists()
 
 
@@ -195,7 +195,7 @@ def test_a_dataset_that_the_store_does_not_have_is_a_failed_start_with_its_reaso
     node.start()
     record = api.wait_for_exit(key)
     assert record.outcome is Outcome.START_FAILED
-    assert record.reason == "The store does not give text.txt: no such file"
+    assert record.reason == "The store refused text.txt: no such file"
 
 
 def test_a_dataset_that_arrives_damaged_is_never_trained_on(api: FakeApi, node: Node) -> None:
