@@ -1,1 +1,1 @@
-"""Agent, shim, launchers, judge and spool of a GPU node: everything that runs on each one."""
+"""Processes of a GPU node: agent, shim, launchers, spool, telemetry."""
