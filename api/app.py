@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+import anyio
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
@@ -32,6 +33,7 @@ from api.jobs import (
 )
 from api.jobs.plan_accuracy import keep_learning
 from api.jobs.plan_cache import PlanCache
+from api.lanes import THREADS, Lanes
 from api.leases import calendars, forecast, leases, maintenance, moved_leases, waitlist
 from api.nodes import node_files, node_protocol, nodes
 from api.openapi import DESCRIPTION, describe
@@ -61,6 +63,8 @@ from core.database import Database
 from core.doorbell import Doorbell
 from core.settings import ApiSettings
 from core.timekeeping import Timekeeper
+
+LONGEST_STATEMENT_S = 20.0  # whoever asked has given up by then
 
 ROUTERS = (
     plan_accuracy.router,
@@ -117,7 +121,10 @@ ROUTERS = (
 
 def create_app(settings: ApiSettings) -> FastAPI:
     """The application. The database must be migrated; Redis may be away."""
-    database = Database(settings.database_url, pool_size=20)
+    # As many connections as the lanes have threads that use one.
+    database = Database(
+        settings.database_url, pool_size=20, longest_statement_s=LONGEST_STATEMENT_S
+    )
     process = Process(
         settings=settings,
         database=database,
@@ -136,7 +143,9 @@ def create_app(settings: ApiSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         process.hub.start()
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         chores = [
+            asyncio.create_task(prometheus.measure_loop(app.state.numbers)),
             asyncio.create_task(keep_house(process)),
             asyncio.create_task(keep_time(process)),
             asyncio.create_task(process.audience.look_after()),
@@ -148,6 +157,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         await process.hub.close()
         process.ringer.close()
         process.limits.close()
+        app.state.looks.close()
         database.close()
 
     app = FastAPI(
@@ -164,6 +174,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     )
     app.state.process = process
     app.state.numbers = prometheus.RequestNumbers()
+    app.state.looks = prometheus.Looks(process)
     add_error_handlers(app)
     scopes = {}
     for route in api_routes():  # deny by default: a route without policy or scope stops the start
@@ -175,6 +186,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     describe(app, scopes)
     app.include_router(dashboard.create(app))
     app.state.nothing_here = dashboard.nothing_here(app)
+    app.add_middleware(Lanes, numbers=app.state.numbers)
     app.add_middleware(BodyCap, process=process)
     app.add_middleware(prometheus.CountRequests, numbers=app.state.numbers)
     app.add_middleware(NameRequests)

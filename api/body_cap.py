@@ -31,6 +31,7 @@ class BodyCap:
     def __init__(self, app: ASGIApp, process: Process) -> None:
         self.app = app
         self.process = process
+        self._threads = anyio.CapacityLimiter(2)  # outside of every lane
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].startswith(STREAMED):
@@ -69,7 +70,9 @@ class BodyCap:
 
     async def _require_known(self, scope: Scope) -> None:
         try:
-            await anyio.to_thread.run_sync(require_known, Request(scope), self.process)
+            await anyio.to_thread.run_sync(
+                require_known, Request(scope), self.process, limiter=self._threads
+            )
         except Unauthenticated as error:
             # FastAPI would answer 400 for any other exception while it reads a body.
             raise HTTPException(401, error.message, {"WWW-Authenticate": "Bearer"}) from error

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from sqlalchemy.exc import DataError, OperationalError, StatementError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 
 from api.schemas import ProblemDocument, ProblemItem
@@ -73,6 +74,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(OperationalError, _database_away)
+    app.add_exception_handler(NoConnection, _database_away)
     app.add_exception_handler(DataError, _not_storable)
     app.add_exception_handler(UnicodeEncodeError, _not_storable)
     app.add_exception_handler(StatementError, _statement_error)

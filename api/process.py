@@ -4,18 +4,13 @@ Handlers open their session themselves, in one `with`, and the commit is the end
 is over before the answer leaves. A session that is a FastAPI dependency would be opened in one
 thread of the pool and used in another; forty requests that wait for SQLite's writer lock would then
 hold every thread, and the one that has the lock would find none to run in.
-
-Few requests write at once. Threads of one process run in turns, and where many want one thing those
-that will be refused keep whoever gets it from finishing: with 8 writers in place of 40, the slowest
-hundredth of 32 who book one hour on PostgreSQL hears after some 365 ms in place of 490.
 """
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
@@ -41,7 +36,6 @@ from core.topics import topics_of
 
 Answer = TypeVar("Answer")
 DEADLOCKS = ("40P01", "40001")  # deadlock, serialization failure: nothing was written
-WRITERS = 8
 PAUSES_S = (0.05, 0.2)  # the most that is waited before the second and the third try
 
 
@@ -61,7 +55,6 @@ class Process:
     timekeeper: Timekeeper
     provider: Provider | None = None
     """With which people sign in, beside passwords and links."""
-    turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(WRITERS))
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -73,7 +66,7 @@ class Process:
     def write(self) -> Iterator[tuple[Session, Bells]]:
         """A session that commits at the end of the block, and bells that ring after it."""
         bells = Bells()
-        with self.turns, self.database.write() as session:
+        with self.database.write() as session:
             read_only.refuse(session, now=utc_now())
             yield session, bells
         bells.topics |= topics_of(session)

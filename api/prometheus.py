@@ -1,5 +1,6 @@
 """/healthz, /readyz, /metrics: what machines ask."""
 
+import asyncio
 import time
 from importlib.metadata import version
 from typing import Annotated
@@ -12,19 +13,24 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth import Public
-from api.process import ProcessDep
+from api.looks import Look
+from api.process import Process, ProcessDep
 from api.schemas import Health
 from core.clock import utc_now
+from core.database import Database
 from core.states import LIVE_LEASE, JobState
 from core.tables.files import StoredFile
 from core.tables.jobs import Attempt, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.processes import Leadership
+from core.timekeeping import Timekeeper
 
 router = APIRouter(tags=["for machines"], dependencies=[Public])
 
 VERSION = version("trainyard-platform")
+STATEMENT_S = 10.0  # of those that count
+LAG_EVERY_S = 0.25
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -42,8 +48,33 @@ class RequestNumbers:
         self.seconds = Histogram(
             "trainyard_http_request_seconds",
             "Time to the first byte of an answer.",
-            ["route"],
-            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5),
+            ["method", "route"],
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+            registry=self.registry,
+        )
+        self.wait_s = Histogram(
+            "trainyard_lane_wait_seconds",
+            "Time that requests stood in the line of their lane before they were worked on.",
+            ["lane"],
+            buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+            registry=self.registry,
+        )
+        self.waiting = Gauge(
+            "trainyard_lane_waiting",
+            "Requests that stand in the line of their lane.",
+            ["lane"],
+            registry=self.registry,
+        )
+        self.turned_away = Counter(
+            "trainyard_lane_turned_away_total",
+            "Requests that were not worked on: the lane was busy, or the client gone.",
+            ["lane", "why"],
+            registry=self.registry,
+        )
+        self.loop_lag = Histogram(
+            "trainyard_loop_lag_seconds",
+            "How much too late the event loop came back to what it was to do.",
+            buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1),
             registry=self.registry,
         )
         self.viewers = Gauge(
@@ -56,6 +87,48 @@ def numbers_of(request: Request) -> RequestNumbers:
     numbers = request.app.state.numbers
     assert isinstance(numbers, RequestNumbers)
     return numbers
+
+
+class Looks:
+    """What machines ask, with threads and connections that no other request can take."""
+
+    def __init__(self, process: Process) -> None:
+        self.database = Database(
+            process.settings.database_url, pool_size=2, longest_statement_s=STATEMENT_S
+        )
+        self._store = process.store
+        self._timekeeper = process.timekeeper
+        self.readiness = Look(self._require_ready, keep_s=1.0)
+        self.counts = Look(self._count)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.database.close()
+
+    def _require_ready(self) -> None:
+        with self.database.read() as session:
+            session.execute(text("SELECT 1"))
+        self._store.create()
+
+    def _count(self) -> bytes:
+        registry = CollectorRegistry()
+        registry.register(_Counts(self.database, self._timekeeper))
+        return generate_latest(registry)
+
+
+def looks_of(request: Request) -> Looks:
+    """The looks of the app that answers."""
+    looks = request.app.state.looks
+    assert isinstance(looks, Looks)
+    return looks
+
+
+async def measure_loop(numbers: RequestNumbers) -> None:
+    """Count how late the event loop comes back, until cancelled."""
+    while True:
+        wanted = time.perf_counter() + LAG_EVERY_S
+        await asyncio.sleep(LAG_EVERY_S)
+        numbers.loop_lag.observe(max(0.0, time.perf_counter() - wanted))
 
 
 class CountRequests:
@@ -75,7 +148,9 @@ class CountRequests:
             if message["type"] == "http.response.start":
                 route = getattr(scope.get("route"), "path", "none")
                 self.numbers.requests.labels(scope["method"], route, message["status"]).inc()
-                self.numbers.seconds.labels(route).observe(time.perf_counter() - began)
+                self.numbers.seconds.labels(scope["method"], route).observe(
+                    time.perf_counter() - began
+                )
             await send(message)
 
         await self.app(scope, receive, count)
@@ -88,11 +163,10 @@ async def healthz() -> Health:
 
 
 @router.get("/readyz", summary="Can it do its work?")
-def readyz(process: ProcessDep) -> Health:
-    """200 if database and store answer. Redis may be away: nothing is lost without it."""
-    with process.read() as session:
-        session.execute(text("SELECT 1"))
-    process.store.create()
+async def readyz(looks: Annotated[Looks, Depends(looks_of)]) -> Health:
+    """200 if database and store answered within the last second. Redis may be away: nothing is
+    lost without it."""
+    await looks.readiness.take()
     return Health(status="ok", version=VERSION)
 
 
@@ -102,22 +176,23 @@ def readyz(process: ProcessDep) -> Health:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-def metrics(
-    process: ProcessDep, numbers: Annotated[RequestNumbers, Depends(numbers_of)]
+async def metrics(
+    process: ProcessDep,
+    numbers: Annotated[RequestNumbers, Depends(numbers_of)],
+    looks: Annotated[Looks, Depends(looks_of)],
 ) -> Response:
     """Counts only: no names, no ids."""
     numbers.viewers.set(process.hub.num_viewers)
-    registry = CollectorRegistry()
-    registry.register(_Counts(process))
-    body = generate_latest(numbers.registry) + generate_latest(registry)
-    return Response(body, media_type=TEXT)
+    counts = await looks.counts.take()
+    return Response(generate_latest(numbers.registry) + counts, media_type=TEXT)
 
 
 class _Counts:
     """Rows of the database, counted when asked."""
 
-    def __init__(self, process: ProcessDep) -> None:
-        self._process = process
+    def __init__(self, database: Database, timekeeper: Timekeeper) -> None:
+        self._database = database
+        self._timekeeper = timekeeper
 
     def describe(self) -> list[Metric]:
         """Nothing beforehand: registering must not ask the database."""
@@ -155,7 +230,7 @@ class _Counts:
             "trainyard_clock_doubt_seconds", "Leap of the database's clock that is not believed."
         )
         now = utc_now()
-        with self._process.read() as session:
+        with self._database.read() as session:
             for family, query in counted:
                 for state, count in session.execute(query):
                     family.add_metric([str(state)], count)
@@ -182,5 +257,5 @@ class _Counts:
         queue.add_metric([], (now - waiting).total_seconds() if waiting else 0.0)
         store.add_metric([], float(size or 0))
         leader.add_metric([], float(led_until is not None and led_until > now))
-        clock.add_metric([], self._process.timekeeper.doubted.total_seconds())
+        clock.add_metric([], self._timekeeper.doubted.total_seconds())
         return [jobs, nodes, leases, age, queue, ended, store, leader, clock]

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -26,6 +26,7 @@ from sqlalchemy import (
     create_engine,
     event,
     make_url,
+    text,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DisconnectionError, IntegrityError
@@ -74,14 +75,18 @@ class EnumText(TypeDecorator[StrEnum]):
 class Database:
     """One database, of one process. `read()` and `write()` are the only ways to a session."""
 
-    def __init__(self, url: str, *, pool_size: int = 10) -> None:
+    def __init__(
+        self, url: str, *, pool_size: int = 10, longest_statement_s: float | None = None
+    ) -> None:
+        """Connect when first asked. PostgreSQL ends what takes longer than the longest statement,
+        or waits half as long for a lock: OperationalError, and nothing was changed."""
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._file_lock = _FileLock(f"{self.url.database}.writer") if self.is_sqlite else None
         if self.is_sqlite:
             self._reader = self.engine = _sqlite_engine(url, pool_size)
         else:
-            self.engine = _postgresql_engine(url, pool_size)
+            self.engine = _postgresql_engine(url, pool_size, longest_statement_s)
             self._reader = self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
@@ -115,6 +120,8 @@ class Database:
         """
         if self._file_lock is None:
             with self.write() as session:
+                session.execute(text("SET LOCAL statement_timeout = 0"))
+                session.execute(text("SET LOCAL lock_timeout = 0"))
                 yield session
             return
         with self._file_lock, self.engine.connect() as connection:
@@ -195,9 +202,19 @@ class _FileLock:
                 self._is_held = False
 
 
-def _postgresql_engine(url: str, pool_size: int) -> Engine:
+def _postgresql_engine(url: str, pool_size: int, longest_statement_s: float | None) -> Engine:
     """A server that was restarted costs no request: what has ended is replaced when it is taken."""
     engine = create_engine(url, pool_size=pool_size, max_overflow=pool_size)
+
+    @event.listens_for(engine, "connect")
+    def bound(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        if longest_statement_s is None:
+            return
+        most_ms = round(longest_statement_s * 1000)
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(f"SET statement_timeout = {most_ms}")
+            cursor.execute(f"SET lock_timeout = {most_ms // 2}")
+        connection.commit()
 
     @event.listens_for(engine, "checkin")
     def note(_: DBAPIConnection, entry: ConnectionPoolEntry) -> None:

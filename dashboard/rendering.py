@@ -102,8 +102,12 @@ def redirect(path: str) -> Response:
 async def refusal(viewer: Viewer, refused: Refused) -> Response:
     """What the API refused, as a page of its own or as a banner inside one."""
     context: dict[str, object] = {"refused": refused, "now": datetime.now(UTC)}
-    if viewer.is_fragment:
-        return render("refusal_fragment.html", context, status=refused.status)
-    with suppress(Refused):  # nobody has signed in, or nothing can be read
-        context["me"] = await viewer.me()
-    return render("refusal.html", context, status=refused.status)
+    template = "refusal_fragment.html"
+    if not viewer.is_fragment:
+        template = "refusal.html"
+        with suppress(Refused):  # nobody has signed in, or nothing can be read
+            context["me"] = await viewer.me()
+    response = render(template, context, status=refused.status)
+    if refused.retry_after:
+        response.headers["Retry-After"] = refused.retry_after
+    return response

@@ -19,7 +19,9 @@ AnyView = TypeVar("AnyView", bound=View)
 Query = Mapping[str, str | int | list[str] | None]
 
 # What the API judges a browser's request by.
-FORWARDED = ("authorization", "cookie", "host", "origin", "sec-fetch-site", "user-agent")
+FORWARDED = (
+    *("authorization", "cookie", "host", "origin", "priority", "sec-fetch-site", "user-agent"),
+)
 MAX_FORM_BYTES = 1_000_000  # as much as the API takes
 MAX_FIELDS = 2000
 
@@ -34,6 +36,7 @@ class Refused(Exception):
     def __init__(self, response: httpx2.Response) -> None:
         problem = _problem_of(response)
         self.status = response.status_code
+        self.retry_after = response.headers.get("retry-after", "")
         self.title = str(problem.get("title") or f"Answer {response.status_code}")
         self.code = str(problem.get("code") or "")
         self.param = str(problem.get("param") or "")

@@ -1,5 +1,9 @@
-"""Passwords: Argon2id. A hash takes about 0.1 s, so handlers that call this are `def`."""
+"""Passwords: Argon2id. A hash takes about 0.1 s of several threads, so handlers that call this are
+`def`, and few are made at once: however many sign in, half of the cores are left for all else.
+"""
 
+import os
+import threading
 from functools import cache
 
 from pwdlib import PasswordHash
@@ -11,6 +15,7 @@ from core.errors import BadRequest
 WELL_KNOWN = frozenset(
     {"password1234", "123456789012", "1234567890123", "qwertyuiop12", "passwordpassword"}
 )
+AT_ONCE = threading.BoundedSemaphore(max(1, len(os.sched_getaffinity(0)) // 2))
 
 
 def hash_password(password: str) -> str:
@@ -21,15 +26,15 @@ def hash_password(password: str) -> str:
             code="weak_password",
             param="password",
         )
-    return _hasher().hash(password)
+    with AT_ONCE:
+        return _hasher().hash(password)
 
 
 def verify_password(password: str, password_hash: str | None) -> bool:
     """Whether it is right. As slow for a person who has none, so that time tells nothing."""
-    if password_hash is None:
-        _hasher().verify(password, _nobodys_hash())
-        return False
-    return _hasher().verify(password, password_hash)
+    with AT_ONCE:
+        is_right = _hasher().verify(password, password_hash or _nobodys_hash())
+    return is_right and password_hash is not None
 
 
 @cache

@@ -126,6 +126,7 @@ class running_world:
 
     def __exit__(self, *_: object) -> None:
         self.process.ringer.close()
+        self.app.state.looks.close()
         self.process.database.close()
 
 

@@ -119,13 +119,14 @@ def test_a_commit_that_fails_is_told_and_can_be_tried_again(world: World, after:
 
 
 def test_a_database_that_is_away_is_told_with_a_time_to_wait(world: World) -> None:
-    world.database.close()
-    world.database.engine.dispose()
+    engines = (world.database.engine, world.app.state.looks.database.engine)
 
     def refuse(*_: object) -> None:
         raise OperationalError("SELECT 1", {}, ConnectionRefusedError("no database"))
 
-    event.listen(world.database.engine, "do_connect", refuse)
+    for engine in engines:
+        engine.dispose()
+        event.listen(engine, "do_connect", refuse)
     try:
         answer = world.ann.get("/v1/me")
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
@@ -133,7 +134,8 @@ def test_a_database_that_is_away_is_told_with_a_time_to_wait(world: World) -> No
         assert world.nobody.get("/readyz").status_code == 503
         assert world.nobody.get("/healthz").status_code == 200
     finally:
-        event.remove(world.database.engine, "do_connect", refuse)
+        for engine in engines:
+            event.remove(engine, "do_connect", refuse)
     assert world.ann.get("/v1/me").status_code == 200
 
 

@@ -1,0 +1,300 @@
+"""Lanes: what matters goes first, because each kind of request has places of its own.
+
+A process has one interpreter: what runs at once takes turns, however many threads there are. So
+few requests of a kind are worked on at once, and the sum of all lanes is what the threads and the
+connections to the database are counted by: no lane can take another's. Over its limit a lane keeps
+a line that is bounded, in length and in time. A page's own refreshes have no line at all.
+
+A request has a place while it is worked on: not while its body comes, nor while its answer goes,
+except for files, which are both. Pages of the dashboard have none: the calls behind them do, so a
+page never holds a place that its own calls wait for.
+"""
+
+import asyncio
+import random
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.errors import problem_response, service_problem
+from api.prometheus import RequestNumbers
+from core.errors import Unavailable
+
+BACKGROUND_FROM = 5  # RFC 9218: u=0 is the most urgent, 7 the least, 3 what says nothing
+
+FILES = re.compile(
+    r"/client/.+|/v1/jobs/[^/]+/(?:(?:artifacts|checkpoints)/[^/]+|code)|/v1/(?:datasets|models|code)"
+)
+SENDING = re.compile(r"/v1/(?:datasets|models|code)")
+SIGN_IN = re.compile(r"/v1/(?:sessions|sessions/link|new-password|invites/accept|first-start)")
+LONG = re.compile(r"/v1/(?:usage|reports|admin/.+|reports/.+|jobs/[^/]+/(?:comparison|logs))")
+PRIORITY = re.compile(r"(?:^|[\s,])u=([0-7])(?:$|[\s,;])")
+ASKING = ("/plan", "/v1/reports/check")  # sent by POST, and nothing is changed
+
+
+class LaneKind(StrEnum):
+    """What a request is for."""
+
+    NODES = "nodes"
+    NODE_FILES = "node_files"
+    CLICKS = "clicks"
+    SIGN_INS = "sign_ins"
+    PROVIDER = "provider"
+    READS = "reads"
+    LONG_READS = "long_reads"
+    BACKGROUND = "background"
+    STREAMS = "streams"
+    FILES = "files"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How many of a kind are worked on at once, how many may wait, and for how long."""
+
+    at_once: int
+    in_line: int
+    wait_s: float
+
+
+# With 300 clients that only read, in a process that two cores share with all else, a booking took
+# 0.2 s at two reads at once, 0.3 s at four, and 11 s without lanes; readers got as much done.
+LIMITS = {
+    LaneKind.NODES: Limit(3, 256, 20.0),
+    LaneKind.NODE_FILES: Limit(16, 64, 30.0),
+    LaneKind.CLICKS: Limit(4, 512, 15.0),
+    LaneKind.SIGN_INS: Limit(4, 512, 20.0),
+    LaneKind.PROVIDER: Limit(8, 256, 20.0),  # these wait for another server
+    LaneKind.READS: Limit(2, 256, 4.0),
+    LaneKind.LONG_READS: Limit(2, 64, 10.0),
+    LaneKind.BACKGROUND: Limit(1, 0, 0.0),
+    LaneKind.STREAMS: Limit(2, 1000, 20.0),  # until they have begun: a browser gives up on a 503
+    LaneKind.FILES: Limit(32, 64, 30.0),
+}
+WHOLE = (LaneKind.NODE_FILES, LaneKind.FILES)  # these have their place until the last byte
+THREADS = sum(limit.at_once for limit in LIMITS.values()) + 8  # and the process's own chores
+
+
+class Busy(Unavailable):
+    """The request was not worked on."""
+
+    code = "busy"
+    title = "Busy"
+
+    def __init__(self, why: str, *, retry_after_s: int) -> None:
+        super().__init__(f"{why} Nothing was done. Try again in {retry_after_s} s.")
+        self.why = why
+        self.retry_after_s = retry_after_s
+
+
+class Gone(Exception):
+    """The client has hung up while it waited."""
+
+
+def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
+    """The lane of a request; None for what takes no thread: pages, static files, health."""
+    if path.startswith("/v1/node/"):
+        return LaneKind.NODE_FILES if path.startswith("/v1/node/files/") else LaneKind.NODES
+    if not path.startswith(("/v1/", "/client/")):
+        return None
+    is_read = method in ("GET", "HEAD", "OPTIONS")
+    if is_read and path.endswith("/stream"):
+        return LaneKind.STREAMS
+    if (is_read and FILES.fullmatch(path) and not SENDING.fullmatch(path)) or (
+        method == "POST" and SENDING.fullmatch(path)
+    ):
+        return LaneKind.FILES
+    if method == "POST" and SIGN_IN.fullmatch(path):
+        return LaneKind.SIGN_INS
+    if method == "POST" and path.startswith("/v1/sessions/oidc"):
+        return LaneKind.PROVIDER
+    if is_read or path.endswith(ASKING):
+        urgency = PRIORITY.search(priority)
+        if urgency is not None and int(urgency[1]) >= BACKGROUND_FROM:
+            return LaneKind.BACKGROUND
+        return LaneKind.LONG_READS if LONG.fullmatch(path) else LaneKind.READS
+    return LaneKind.CLICKS
+
+
+class Lane:
+    """The places of one kind, and who waits for one: first come, first served."""
+
+    def __init__(self, kind: LaneKind, limit: Limit, numbers: RequestNumbers) -> None:
+        self.kind = kind
+        self.limit = limit
+        self._numbers = numbers
+        self._free = limit.at_once
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._guard = threading.Lock()
+
+    @property
+    def num_waiting(self) -> int:
+        """How many stand in the line."""
+        return len(self._line)
+
+    async def enter(self, receive: Receive | None) -> None:
+        """Take a place; `leave` gives it back. Raises Busy, or Gone, without one.
+
+        `receive` must have nothing more to tell than that the client has gone. None: it has.
+        """
+        began = time.perf_counter()
+        turn = self._stand_in_line()
+        if turn is not None:
+            try:
+                await self._wait(turn, receive)
+            finally:
+                self._numbers.waiting.labels(self.kind).set(self.num_waiting)
+        self._numbers.wait_s.labels(self.kind).observe(time.perf_counter() - began)
+
+    def leave(self) -> None:
+        """Give the place to who has waited longest, or back."""
+        with self._guard:
+            if not self._line:
+                self._free += 1
+                return
+            turn = self._line.popleft()
+        turn.get_loop().call_soon_threadsafe(_give, turn)
+
+    def refuse(self, why: str) -> Busy:
+        """The error for a request that finds no place; each may come back at another moment."""
+        self._numbers.turned_away.labels(self.kind, "busy").inc()
+        return Busy(why, retry_after_s=random.randint(2, 8))
+
+    def _stand_in_line(self) -> asyncio.Future[None] | None:
+        """A turn to wait for; None where there is a free place. Raises Busy if the line is full."""
+        with self._guard:
+            if self._free > 0:
+                self._free -= 1
+                return None
+            if len(self._line) >= self.limit.in_line:
+                raise self.refuse("Too much is asked for at once right now.")
+            turn = asyncio.get_running_loop().create_future()
+            self._line.append(turn)
+        self._numbers.waiting.labels(self.kind).set(self.num_waiting)
+        return turn
+
+    async def _wait(self, turn: asyncio.Future[None], receive: Receive | None) -> None:
+        watched: set[asyncio.Future[None]] = {turn}
+        gone = None
+        if receive is not None:
+            gone = asyncio.create_task(_hung_up(receive))
+            watched.add(gone)
+        try:
+            await asyncio.wait(
+                watched, timeout=self.limit.wait_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if gone is not None and gone.done():
+                self._numbers.turned_away.labels(self.kind, "gone").inc()
+                raise Gone
+            if not turn.done() and self._leave_line(turn):
+                raise self.refuse(f"No place was free within {self.limit.wait_s:.0f} s.")
+        except (Gone, asyncio.CancelledError):
+            if not self._leave_line(turn):
+                self.leave()  # the turn had come meanwhile
+            raise
+        finally:
+            if gone is not None:
+                gone.cancel()
+
+    def _leave_line(self, turn: asyncio.Future[None]) -> bool:
+        """Whether it stood there: otherwise the place is its own by now."""
+        with self._guard:
+            if turn not in self._line:
+                return False
+            self._line.remove(turn)
+            return True
+
+
+class Lanes:
+    """ASGI middleware: a request is worked on when its lane has a place for it."""
+
+    def __init__(
+        self, app: ASGIApp, numbers: RequestNumbers, limits: Mapping[LaneKind, Limit] = LIMITS
+    ) -> None:
+        self.app = app
+        self.lanes = {kind: Lane(kind, limit, numbers) for kind, limit in limits.items()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        kind = kind_of(scope["method"], scope["path"], Headers(scope=scope).get("priority", ""))
+        if kind is None:
+            await self.app(scope, receive, send)
+            return
+        lane = self.lanes[kind]
+        body = receive
+        try:
+            if kind in WHOLE:
+                await lane.enter(None)  # a body that is on its way hides whether somebody has gone
+            else:
+                body = await _with_body(receive)
+                if kind is LaneKind.BACKGROUND and self.lanes[LaneKind.CLICKS].num_waiting:
+                    raise lane.refuse("Clicks wait, and go first.")
+                await lane.enter(receive)
+        except Busy as busy:
+            await problem_response(service_problem(busy), {"Retry-After": str(busy.retry_after_s)})(
+                scope, receive, send
+            )
+            return
+        except Gone:
+            return
+        has_place = True
+
+        def leave() -> None:
+            nonlocal has_place
+            if has_place:
+                has_place = False
+                lane.leave()
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start" and kind not in WHOLE:
+                leave()  # how fast the client reads is its own affair
+            await send(message)
+
+        try:
+            await self.app(scope, body, sent)
+        finally:
+            leave()
+
+
+async def _with_body(receive: Receive) -> Receive:
+    """What receives the same, and has the whole body by now. Raises Gone."""
+    pieces: list[bytes] = []
+    refusal: HTTPException | None = None  # api/body_cap.py: it is the app's to answer
+    has_more = True
+    while has_more and refusal is None:
+        try:
+            message = await receive()
+        except HTTPException as error:
+            refusal = error
+            break
+        if message["type"] == "http.disconnect":
+            raise Gone
+        pieces.append(message.get("body", b""))
+        has_more = message.get("more_body", False)
+    body: list[Message] = [{"type": "http.request", "body": b"".join(pieces)}]
+
+    async def again() -> Message:
+        if refusal is not None:
+            raise refusal
+        return body.pop() if body else await receive()
+
+    return again
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _give(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)

@@ -1,0 +1,28 @@
+"""`python -m tests.api.served`: an API process with one more address, a read that is slow."""
+
+import time
+from typing import Any
+
+from fastapi import FastAPI
+
+from api import app, main
+from core.settings import ApiSettings
+
+
+def create_app(settings: ApiSettings) -> FastAPI:
+    """The application, and `/v1/slow?ms=`, which keeps the interpreter busy for so long."""
+    served = app.create_app(settings)
+    served.add_api_route("/v1/slow", slow)
+    return served
+
+
+def slow(ms: float) -> dict[str, Any]:
+    ends = time.thread_time() + ms / 1000
+    while time.thread_time() < ends:
+        sum(range(1000))
+    return {}
+
+
+if __name__ == "__main__":
+    main.create_app = create_app
+    main.main()
