@@ -8,7 +8,7 @@ SHELL := /bin/bash
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all chaos check format bench bench-course bench-train bench-scheduler screenshots compose-try clean
+.PHONY: help demo up test test-all openapi chaos check format bench bench-course bench-train bench-scheduler screenshots compose-try clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,10 @@ test: $(INSTALLED)  ## Every test, on SQLite and PostgreSQL, with a real Valkey
 test-all: $(INSTALLED)  ## The tests of `make test` and the long ones
 	@$(BIN)/python -m tests.install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+openapi: $(INSTALLED)  ## Write docs/openapi.json and the client's views from the server's schemas
+	$(BIN)/python -m api.write_openapi
+	$(BIN)/python -m api.client_views
 
 chaos: $(INSTALLED)  ## Break a whole platform 50 times, count what was lost (ROUNDS=1000 SEED=7)
 	$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED))

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from api.field_docs import add_field_docs
 from api.jobs.agenda_schemas import NewAgenda
 from api.schemas import PlanRequest, ProblemDocument
 from core.spec import JobSpec
@@ -61,6 +62,7 @@ def _document(app: FastAPI, scopes: Scopes) -> dict[str, Any]:
                 raise ValueError(f"two classes of the API are called {name}: rename one")
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
+    add_field_docs(schemas)
     problem = {
         "description": "What was wrong, and what to do.",
         "content": {"application/problem+json": {"schema": {"$ref": PROBLEM}}},

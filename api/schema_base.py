@@ -4,7 +4,14 @@ import re
 from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    WithJsonSchema,
+)
 
 Item = TypeVar("Item")
 NUMBER = re.compile(r"\s*[-+]?[0-9.]+(e[-+]?[0-9]+)?\s*", re.IGNORECASE)
@@ -19,7 +26,11 @@ def _written_out(value: object) -> object:
 
 # A moment with its offset; naive times and bare numbers are refused.
 AskedMoment = Annotated[AwareDatetime, BeforeValidator(_written_out)]
-Moment = Annotated[AskedMoment, PlainSerializer(datetime.isoformat, return_type=str)]
+Moment = Annotated[
+    AskedMoment,
+    PlainSerializer(datetime.isoformat, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
 
 
 class Body(BaseModel):

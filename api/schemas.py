@@ -6,7 +6,7 @@ the next page starts `after` the last id of this one.
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, computed_field
 
 from api.leases.lease_schemas import LeaseView as LeaseView
 from api.people.people_schemas import (
@@ -72,7 +72,7 @@ from api.schema_base import (
 from core.messages import Inventory, Telemetry
 from core.node_names import NodeName
 from core.spec import AnyJobSpec, AnyPlan, UnreadPlan
-from core.states import AttemptState, Desired, JobState, NodeState, Outcome
+from core.states import TERMINAL_JOB, AttemptState, Desired, JobState, NodeState, Outcome
 from strategies.catalog import ResultClass
 from strategies.hardware import Hardware
 from strategies.planning.accuracy import AccuracyRow
@@ -177,6 +177,12 @@ class JobView(View):
     created_at: Moment
     started_at: Moment | None
     finished_at: Moment | None
+
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
+    @property
+    def is_final(self) -> bool:
+        """Whether it has ended for good."""
+        return self.state in TERMINAL_JOB
 
 
 class ComparisonView(View):

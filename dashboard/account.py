@@ -10,8 +10,7 @@ from dashboard.rendering import redirect, render
 from dashboard.said_once import forget, redirect_saying, said_to
 from dashboard.viewer import Refused, Viewer
 from trainyard.decoding import decode
-from trainyard.people_views import Session
-from trainyard.views import Link, NewToken, Token
+from trainyard.views import Link, NewToken, Session, Token
 
 ANSWERED = (400, 403, 409, 422, 429)
 PAGE = "/account"

@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.viewer import Refused, Viewer
-from trainyard.cleanup_views import Cleanup
 from trainyard.decoding import decode
+from trainyard.views import Cleanup
 
 ANSWERED = (400, 403, 409, 422)
 WRONGS = {

@@ -8,8 +8,7 @@ from dashboard.rendering import redirect, render
 from dashboard.said_once import forget, redirect_saying, said_to
 from dashboard.viewer import Refused, Viewer
 from trainyard.decoding import decode
-from trainyard.people_views import Invite, Lab, NewInvite
-from trainyard.views import Link, User
+from trainyard.views import Invite, Lab, Link, NewInvite, User
 
 ANSWERED = (400, 403, 404, 409, 422)
 LIMIT = 50

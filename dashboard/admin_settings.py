@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from dashboard.rendering import render
 from dashboard.viewer import Viewer
-from trainyard.operation_views import UnsafeSetting
+from trainyard.views import UnsafeSetting
 
 
 async def show(viewer: Viewer) -> Response:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.viewer import Viewer
-from trainyard.agenda_views import Agenda, AgendaJob
+from trainyard.views import Agenda, AgendaJob
 
 LIMIT = 100
 MARGIN = 1.02  # of the lease, so that its end is seen

@@ -9,8 +9,7 @@ from starlette.responses import Response
 from dashboard.rendering import redirect, render
 from dashboard.sentences import lease_can_be_cancelled
 from dashboard.viewer import Refused, Viewer
-from trainyard.agenda_views import Agenda
-from trainyard.views import Lease, Node
+from trainyard.views import Agenda, Lease, Node
 
 ANSWERED = (400, 404, 409, 422, 429)
 LIMIT = 100

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from dashboard.rendering import render
 from dashboard.viewer import Viewer
-from trainyard.usage_views import Quotas, Usage, UsageRow
+from trainyard.views import Quotas, Usage, UsageRow
 
 BY = {"user": "people", "lab": "labs", "node": "nodes"}
 SPANS = {"7": "7 days", "28": "4 weeks", "120": "a term"}

@@ -6,10 +6,17 @@ from typing import Any
 
 from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
-from trainyard.node_views import InTheWay
-from trainyard.operation_views import ReadOnly, UnsafeSetting
 from trainyard.paging import all_pages, whole_list
-from trainyard.views import AuditEntry, Enrolment, Link, Node, User
+from trainyard.views import (
+    AuditEntry,
+    Enrolment,
+    InTheWay,
+    Link,
+    Node,
+    ReadOnly,
+    UnsafeSetting,
+    User,
+)
 
 
 class Admin:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainyard.agenda_views import Agenda, AgendaPlan
 from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
 from trainyard.jobs import Spec, spec_text
 from trainyard.paging import all_pages
+from trainyard.views import Agenda, AgendaPlan
 
 
 class Agendas:

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
-from trainyard.cleanup_views import Cleanup
 from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
 from trainyard.leases import written
 from trainyard.paging import all_pages
+from trainyard.views import Cleanup
 
 PATH = "/v1/admin/cleanups"
 

@@ -25,11 +25,10 @@ from trainyard.policies import Policies
 from trainyard.reports import Reports
 from trainyard.secret_values import Secrets
 from trainyard.sessions import Sessions
-from trainyard.storage_views import Storage
 from trainyard.studies import Studies
 from trainyard.tokens import Tokens
 from trainyard.usage import Usage
-from trainyard.views import Me
+from trainyard.views import Me, Storage
 
 
 class Trainyard:

@@ -8,7 +8,7 @@ from trainyard.decoding import decode
 from trainyard.downloads import fetch
 from trainyard.packing import Packed
 from trainyard.paging import all_pages
-from trainyard.script_views import Code, CodeLine
+from trainyard.views import Code, CodeLine
 
 
 class CodeArchives:

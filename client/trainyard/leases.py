@@ -7,9 +7,8 @@ from typing import Literal
 from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
 from trainyard.errors import BadInput
-from trainyard.lease_views import BlockVerdict, Feed, Forecast, Maintenance, Wait
 from trainyard.paging import all_pages, whole_list
-from trainyard.views import Availability, Lease
+from trainyard.views import Availability, BlockVerdict, Feed, Forecast, Lease, Maintenance, Wait
 
 Start = datetime | date
 """A moment with its offset; or a day, for any time on it (in your zone, or in `zone`)."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from trainyard.connection import Connection
 from trainyard.decoding import decode
-from trainyard.notice_views import NewWebhook, Notice, NoticeChoices
 from trainyard.paging import all_pages
+from trainyard.views import NewWebhook, Notice, NoticeChoices
 
 PATH = "/v1/me/notifications"
 

@@ -7,8 +7,7 @@ from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
 from trainyard.leases import written
 from trainyard.paging import all_pages
-from trainyard.people_views import Grant, Import, Invite, Lab, Move, NewInvite
-from trainyard.views import Link, NewToken, User
+from trainyard.views import Grant, Import, Invite, Lab, Link, Move, NewInvite, NewToken, User
 
 
 class People:

@@ -8,7 +8,7 @@ from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
 from trainyard.leases import written
 from trainyard.paging import whole_list
-from trainyard.policy_views import (
+from trainyard.views import (
     AffectedLease,
     Bands,
     Policy,

@@ -6,7 +6,7 @@ from trainyard import config
 from trainyard.connection import Connection, Patience, client_version
 from trainyard.decoding import decode
 from trainyard.errors import TrainyardError
-from trainyard.operation_views import ClientRelease
+from trainyard.views import ClientRelease
 
 
 def other_release(url: str, *, patience: Patience | None = None) -> ClientRelease | None:

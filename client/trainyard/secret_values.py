@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
 from trainyard.paging import whole_list
-from trainyard.script_views import Secret
+from trainyard.views import Secret
 
 
 class Secrets:

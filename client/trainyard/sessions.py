@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from trainyard.connection import Connection, segment
 from trainyard.decoding import decode
 from trainyard.paging import all_pages
-from trainyard.people_views import Session
-from trainyard.views import Link, NewToken
+from trainyard.views import Link, NewToken, Session
 
 
 class Sessions:

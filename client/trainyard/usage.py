@@ -5,8 +5,8 @@ from datetime import datetime
 from trainyard.connection import Connection, Parameter
 from trainyard.decoding import decode
 from trainyard.leases import written
-from trainyard.usage_views import Quotas
-from trainyard.usage_views import Usage as UsageView
+from trainyard.views import Quotas
+from trainyard.views import Usage as UsageView
 
 
 class Usage:

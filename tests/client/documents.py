@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from core.states import TERMINAL_JOB
+
 Json = dict[str, Any]
 JOB_ID = "job_01k9abcdefghjkmnpqrstvwxyz"
 NOW = "2026-11-21T10:57:00+00:00"
@@ -872,7 +874,7 @@ ACCURACY: Json = {
 
 def job(**changes: Any) -> Json:
     """A queued job, changed."""
-    return {
+    found = {
         "id": JOB_ID,
         "name": "gpt-ddp",
         "user": "ada",
@@ -904,6 +906,7 @@ def job(**changes: Any) -> Json:
         "finished_at": None,
         **changes,
     }
+    return {**found, "is_final": found["state"] in TERMINAL_JOB}
 
 
 def running(step: int, loss: float) -> Json:

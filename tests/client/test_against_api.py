@@ -166,7 +166,7 @@ def test_a_job_is_planned_submitted_and_steered(ada: Trainyard) -> None:
     planned = ada.jobs.plan(EXAMPLE)
     assert planned.chosen == "cpu4"
     assert planned.plans[0].plan.world_size == 2
-    assert planned.plans[0].plan.runnable
+    assert not planned.plans[0].plan.problems
 
     job = ada.jobs.create(EXAMPLE)
     assert (job.state, job.user, job.steps) == ("queued", "ada", 400)

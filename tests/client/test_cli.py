@@ -170,7 +170,8 @@ def test_a_plan_that_cannot_run_exits_2_with_the_reasons(
     problem = {"code": "heads", "param": "model.heads", "message": "160 is not divisible by 7"}
     plan = {**d.PLAN, "problems": [problem], "warnings": ["Two ranks share one core."]}
     answer = {
-        "plans": [{"node_class": "cpu2", "plan": plan, "ready_nodes": 1}],
+        **d.PLAN_ANSWER,
+        "plans": [{**d.CLASS_PLAN, "node_class": "cpu2", "plan": plan}],
         "chosen": None,
         "predicted_start": None,
         "reason": "It cannot run.",

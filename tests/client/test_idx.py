@@ -61,8 +61,8 @@ def test_what_was_packed_is_what_numpy_reads(files: list[Path], count: int, tmp_
     [
         (b"", "it begins with nothing"),
         (b"\x89PNG....", "is no IDX file: it begins with 89504e47"),
-        (bytes([0, 0, 13, 3]) + bytes(12), r"has 3 dimension\(s\) of type 0x0d"),
-        (bytes([0, 0, 8, 2]) + bytes(8), r"has 2 dimension\(s\)"),
+        (bytes([0, 0, 13, 3]) + bytes(12), "has 3 dimensions of type 0x0d"),
+        (bytes([0, 0, 8, 2]) + bytes(8), "has 2 dimensions"),
         (bytes([0, 0, 8, 3, 0]), "ends within its header"),
         (idx(IMAGES)[:-1], r"has less than the 1,050 bytes that \(30, 7, 5\) need"),
         (idx(IMAGES) + b"x", "has more than the 1,050 bytes"),

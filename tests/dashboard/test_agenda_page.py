@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 from api.jobs.agenda_schemas import AgendaJobView, AgendaView
 from dashboard.agenda_page import Stretch, bars
 from tests.dashboard.fake_api import NOW, FakeApi, job, lease
-from trainyard.agenda_views import Agenda
 from trainyard.decoding import decode
+from trainyard.views import Agenda
 
 PAGE = "/agendas/agenda_01aaaaaaaaaaaaaaaaaaaaaaaa"
 HOSTILE = "<script>alert(1)</script>\u202e"

@@ -5,9 +5,9 @@ from datetime import datetime
 from rich.table import Table
 from rich.text import Text
 
-from trainyard.agenda_views import AgendaJob, AgendaPlan
 from trainyard.cli.output import print_table, say, state_text
 from trainyard.inert import one_line
+from trainyard.views import Agenda, AgendaJob, AgendaPlan
 from trainyard.wording import duration, moment
 
 BAR = 30  # columns from the first start to the end of the lease, or of the last job
@@ -15,7 +15,7 @@ WITHIN, AFTER, ELSEWHERE = "█", "▒", "·"
 SHOWN = {"done": "succeeded", "waiting": "queued", "cut": "failed"}  # words with a shape and colour
 
 
-def show_agenda(agenda: AgendaPlan) -> None:
+def show_agenda(agenda: AgendaPlan | Agenda) -> None:
     """The answer first, then the jobs."""
     say(agenda.summary)
     say(agenda.rules)
@@ -44,7 +44,7 @@ def show_agenda(agenda: AgendaPlan) -> None:
     )
 
 
-def jobs_table(agenda: AgendaPlan) -> Table:
+def jobs_table(agenda: AgendaPlan | Agenda) -> Table:
     """The same in short, for a display that is drawn again and again."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for job in agenda.jobs:
@@ -61,7 +61,7 @@ def standing(job: AgendaJob) -> Text:
     return Text(f"{shape} {one_line(job.standing)}", style=style, no_wrap=True)
 
 
-def bar(job: AgendaJob, agenda: AgendaPlan) -> str:
+def bar(job: AgendaJob, agenda: AgendaPlan | Agenda) -> str:
     """When it has the node, from the beginning of the lease to its end or that of the last job."""
     ends = [agenda.usable_end, *(one.end for one in agenda.jobs if one.end is not None)]
     whole_s = max(1.0, (max(ends) - agenda.begins).total_seconds())
@@ -80,7 +80,7 @@ def bar(job: AgendaJob, agenda: AgendaPlan) -> str:
     )
 
 
-def _nodes(agenda: AgendaPlan) -> str:
+def _nodes(agenda: AgendaPlan | Agenda) -> str:
     many = agenda.nodes > 1
     return f"{agenda.nodes} nodes of {agenda.node_class}" if many else f"a {agenda.node_class}"
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from trainyard.agenda_views import Agenda
 from trainyard.cli import watching
 from trainyard.cli.agenda_display import jobs_table, show_agenda
 from trainyard.cli.exit_codes import ExitCode
@@ -21,6 +20,7 @@ from trainyard.cli.output import (
 from trainyard.cli.planning import read_job
 from trainyard.cli.session import connect
 from trainyard.cli.watching import Change
+from trainyard.views import Agenda
 from trainyard.wording import moment
 
 AgendaFile = Annotated[

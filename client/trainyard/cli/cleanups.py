@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cleanup_views import Cleanup
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import AsJson, note, print_json, print_json_list, print_table, say
 from trainyard.cli.session import connect
 from trainyard.cli.times import moment_of
+from trainyard.views import Cleanup
 from trainyard.wording import moment
 
 app = typer.Typer(no_args_is_help=True, help="Find leases that are wrong, and remove them.")

@@ -18,8 +18,7 @@ from trainyard.cli.output import (
 )
 from trainyard.cli.session import connect
 from trainyard.cli.times import moment_of, start_of
-from trainyard.lease_views import BlockVerdict
-from trainyard.views import Lease
+from trainyard.views import BlockVerdict, Lease
 from trainyard.wording import moment
 
 app = typer.Typer(no_args_is_help=True, help="Hours on a node that are yours alone.")

@@ -16,7 +16,7 @@ from trainyard.cli.output import (
     say,
 )
 from trainyard.cli.session import connect
-from trainyard.lease_views import Maintenance
+from trainyard.views import Maintenance
 from trainyard.wording import as_moment, moment
 
 app = typer.Typer(no_args_is_help=True, help="Keep hours on nodes for yourself, or stop using one.")

@@ -15,7 +15,7 @@ from trainyard.cli.output import (
     say,
 )
 from trainyard.cli.session import connect
-from trainyard.notice_views import NoticeChoices
+from trainyard.views import NoticeChoices
 from trainyard.wording import moment
 
 app = typer.Typer(no_args_is_help=True, help="What you were told, and how you want to be told.")

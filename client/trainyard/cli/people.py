@@ -17,7 +17,7 @@ from trainyard.cli.output import (
 )
 from trainyard.cli.session import connect
 from trainyard.cli.times import moment_of
-from trainyard.people_views import Import, Lab
+from trainyard.views import Import, Lab
 from trainyard.wording import moment, number
 
 LabName = Annotated[str, typer.Argument(metavar="LAB", help="Name or id.")]

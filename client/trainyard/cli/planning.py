@@ -154,7 +154,7 @@ def show_answer(answer: PlanAnswer) -> None:
 
 def show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
     made = class_plan.plan
-    verdict = Text("fits", style="green") if made.runnable else Text("cannot run", style="red")
+    verdict = Text("fits", style="green") if not made.problems else Text("cannot run", style="red")
     axes = [f"{axis} {degree}" for axis, degree in made.layout.items() if degree != 1]
     where = f"{class_plan.node_class}, {counted(class_plan.ready_nodes, 'node')} ready"
     facts: list[tuple[str, Any]] = [

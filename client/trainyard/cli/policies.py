@@ -18,7 +18,7 @@ from trainyard.cli.output import (
 )
 from trainyard.cli.planning import read_job
 from trainyard.cli.session import connect
-from trainyard.policy_views import AffectedLease, PolicyPlan, Window, WindowPlan
+from trainyard.views import AffectedLease, PolicyPlan, Window, WindowPlan
 from trainyard.wording import as_moment, moment
 
 PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="The id in its document.")]

@@ -129,7 +129,7 @@ def _changes(report: StudyReport) -> Iterator[Change]:
         yield Change(job.job, job.state, line)
 
 
-def _jobs_words(study: Study) -> str:
+def _jobs_words(study: Study | StudyReport) -> str:
     return ", ".join(f"{one_line(job.label)} {job.state}" for job in study.jobs)
 
 

@@ -13,7 +13,7 @@ BAR_WIDTH = 40  # columns of the longest bar
 REACHED, MISSED = "█", "░"
 
 
-def jobs_table(study: Study) -> Table:
+def jobs_table(study: Study | StudyReport) -> Table:
     """How far each job is, for a display that is drawn again and again."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for job in study.jobs:

@@ -9,7 +9,7 @@ import typer
 from trainyard.cli.output import AsJson, note, print_json, print_table, say
 from trainyard.cli.session import connect
 from trainyard.client import Trainyard
-from trainyard.usage_views import Usage
+from trainyard.views import Usage
 from trainyard.wording import as_moment, moment
 
 

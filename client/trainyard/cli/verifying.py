@@ -8,7 +8,7 @@ from rich.text import Text
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import AsJson, print_facts, print_json, print_table, say
 from trainyard.cli.session import connect
-from trainyard.views import Certificate, Compared, Job
+from trainyard.views import Certificate, Comparison, Job
 from trainyard.wording import counted, number
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
@@ -17,6 +17,7 @@ VERDICTS = {
     "fail": Text("✗ not the same curve", style="red"),
     "exempt": Text("· no verdict", style="dim"),
 }
+Curves = Certificate | Comparison  # two curves, compared by one rule
 EXIT_CODES = {"pass": ExitCode.OK, "fail": ExitCode.JOB_FAILED}
 
 
@@ -32,7 +33,7 @@ def verify(
     with connect() as client:
         if against is None:
             job = client.jobs.get(job_id)
-            found: Compared | None = job.certificate
+            found: Curves | None = job.certificate
         else:
             job, found = None, client.jobs.compare(job_id, against)
     if as_json:
@@ -46,7 +47,7 @@ def verify(
     )
 
 
-def _show(found: Compared, *, other: str) -> None:
+def _show(found: Curves, *, other: str) -> None:
     facts: list[tuple[str, object]] = [
         ("verdict", VERDICTS.get(found.verdict, Text(found.verdict))),
         ("compared", f"{counted(found.steps, 'step')} with {other}"),

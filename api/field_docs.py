@@ -1,0 +1,60 @@
+"""Descriptions of fields for the OpenAPI document: the docstrings that stand below the fields.
+
+Pydantic can read them itself (`use_attribute_docstrings`), but does so whenever a class is made,
+which costs each start of the API almost a second. Here they are read when the document is built.
+"""
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+
+def add_field_docs(schemas: Mapping[str, dict[str, Any]]) -> None:
+    """Give the properties of `schemas`, by name of their class, the descriptions they lack."""
+    models = {model.__name__: model for model in _models(BaseModel)}
+    for name, schema in schemas.items():
+        model = models.get(name.removesuffix("-Input").removesuffix("-Output"))
+        if model is None:
+            continue
+        docs = field_docs(model)
+        for field, found in schema.get("properties", {}).items():
+            if field in docs:
+                found.setdefault("description", docs[field])
+
+
+def field_docs(model: type[BaseModel]) -> dict[str, str]:
+    """Map each field of `model`, inherited ones included, to its docstring, where it has one."""
+    docs: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if issubclass(base, BaseModel) and base.__module__ != "pydantic.main":
+            docs |= _docs_in(inspect.getfile(base)).get(base.__name__, {})
+    return docs
+
+
+def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from _models(model)
+
+
+@cache
+def _docs_in(path: str) -> dict[str, dict[str, str]]:
+    """Map classes of a file to the docstrings of their fields."""
+    tree = ast.parse(Path(path).read_text("utf-8"))
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    return {node.name: dict(_docs_of(node)) for node in classes}
+
+
+def _docs_of(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, below in zip(node.body, node.body[1:], strict=False):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, inspect.cleandoc(text)
