@@ -1,20 +1,22 @@
 """The waitlist: who wants hours that nobody has free, and whose turn it is when some become so.
 
-A block that is free is held for the first in line for ten minutes (`offer` in `occupancy`, so that
-it cannot be sold twice), and taken up once or not at all. Whoever lets an offer pass goes to the
-end of the line and is not offered these hours on that node again.
+A block that is free is held for the first in line (`offer` in `occupancy`, so that it cannot be
+sold twice), and taken up once or not at all. Whoever lets an offer pass goes to the end of the line
+and is not offered these hours on that node again.
+
+An offer lives for ten minutes from when its owner first hears of it, or from when it was made if
+they hear nothing. It ends when the scheduler ends it, and no sooner.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import CursorResult, func, select, update
+from sqlalchemy import CursorResult, func, select, true, update
 from sqlalchemy.orm import Session
 
 from core import leases
-from core.errors import Conflict
 from core.ids import Kind, new_id
 from core.notices.notices import NoticeKind, notify
 from core.policy.grid import HOUR, hour_ceiling
@@ -27,6 +29,7 @@ from core.tables.leases import Lease, Occupancy, Offer, Wait
 from core.tables.nodes import Node
 
 OFFER_LASTS = timedelta(minutes=10)
+MINUTE = timedelta(minutes=1)
 MAX_EXPIRED = 3  # offers that nobody answers: then the wish is closed, for each kept a block away
 MAX_JUDGED = 3000  # blocks of one wish at a time: some 0.3 s
 STARTS = 40  # that are passed over cost as much as judging a block
@@ -112,12 +115,12 @@ def in_line(session: Session) -> Sequence[Wait]:
     ).all()
 
 
-def ahead_of(session: Session, wait: Wait) -> int:
-    """How many are served before it."""
-    if wait.state is not WaitState.WAITING:
-        return 0
-    before = [one.id for one in in_line(session)]
-    return before.index(wait.id)
+def places(session: Session) -> dict[str, int]:
+    """How many are served before each wish that waits."""
+    line = session.scalars(
+        select(Wait.id).where(Wait.state == WaitState.WAITING).order_by(*IN_LINE)
+    )
+    return {wait_id: place for place, wait_id in enumerate(line)}
 
 
 @dataclass
@@ -313,7 +316,8 @@ def offer(session: Session, wait: Wait, free: Free, *, now: datetime) -> Offer |
     leases.hold(session, node, OccupancyKind.OFFER, free.start, free.end, offer_id=made.id)
     facts: dict[str, object] = {
         "message": f"{node.name} is free from {free.start:%a %d %b %H:%M} to {free.end:%H:%M} UTC "
-        f"and held for you until {made.expires_at:%H:%M} UTC. Accept or decline the offer.",
+        f"and held for you for {OFFER_LASTS // MINUTE} minutes from when you first hear of it, "
+        f"until {made.expires_at:%H:%M} UTC or later. Accept or decline the offer.",
         "node": node.name,
         "wait": wait.id,
         "hold_start": free.start.isoformat(),
@@ -322,6 +326,28 @@ def offer(session: Session, wait: Wait, free: Free, *, now: datetime) -> Offer |
     }
     notify(session, wait.user_id, NoticeKind.BLOCK_OFFERED, made.id, facts, now=now)
     return made
+
+
+def tell(session: Session, offer_ids: Collection[str], *, now: datetime) -> None:
+    """Let the life of these offers begin now, if their owners have not heard of them before."""
+    session.execute(
+        update(Offer)
+        .where(Offer.id.in_(offer_ids), Offer.state == OfferState.OPEN, Offer.told_at.is_(None))
+        .values(told_at=now, expires_at=now + OFFER_LASTS)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def begin_anew(session: Session, *, now: datetime) -> int:
+    """Let the life of every open offer begin anew: it could not be seen or taken up; how many."""
+    changed = session.execute(
+        update(Offer)
+        .where(Offer.state == OfferState.OPEN)
+        .values(told_at=None, expires_at=now + OFFER_LASTS)
+        .execution_options(synchronize_session=False)
+    )
+    assert isinstance(changed, CursorResult)
+    return changed.rowcount
 
 
 def open_offer(session: Session, wait_id: str) -> Offer | None:
@@ -338,15 +364,8 @@ def accept(
     session: Session, made: Offer, *, actor: str, now: datetime
 ) -> tuple[Lease | None, Verdict]:
     """Turn an open offer into a lease, under its lock and its owner's; None and why if the policy
-    does not allow it any more: then nothing may be committed.
-
-    Raises Conflict if it has expired.
-    """
-    if made.state is not OfferState.OPEN or made.expires_at <= now:
-        raise Conflict(
-            f"The offer ended at {made.expires_at:%H:%M} UTC. Your wish is in line again.",
-            code="offer_expired",
-        )
+    does not allow it any more: then nothing may be committed."""
+    assert made.state is OfferState.OPEN, made.state
     leases.lock_nodes(session, [made.node_id])
     _free(session, made)
     node = session.get_one(Node, made.node_id)
@@ -375,10 +394,11 @@ def accept(
 
 def let_pass(session: Session, made: Offer, to: OfferState, *, now: datetime) -> bool:
     """Decline an open offer, or expire it: the wish goes to the end of the line. False if it was
-    open no longer."""
+    open no longer, or lives longer by now."""
+    is_due = Offer.expires_at <= now if to is OfferState.EXPIRED else true()
     changed = session.execute(
         update(Offer)
-        .where(Offer.id == made.id, Offer.state == OfferState.OPEN)
+        .where(Offer.id == made.id, Offer.state == OfferState.OPEN, is_due)
         .values(state=to)
         .execution_options(synchronize_session=False)
     )
@@ -432,15 +452,10 @@ def close_hopeless(session: Session, now: datetime) -> int:
     return changed.rowcount
 
 
-def anything_to_do(session: Session, now: datetime) -> bool:
-    """Whether anybody waits or an offer is overdue."""
-    waits = select(func.count()).select_from(Wait).where(Wait.state == WaitState.WAITING)
-    offers = (
-        select(func.count())
-        .select_from(Offer)
-        .where(Offer.state == OfferState.OPEN, Offer.expires_at <= now)
-    )
-    return bool(session.scalar(waits)) or bool(session.scalar(offers))
+def anything_to_do(session: Session) -> bool:
+    """Whether anybody waits or has an open offer."""
+    live = (WaitState.WAITING, WaitState.OFFERED)
+    return session.scalar(select(Wait.id).where(Wait.state.in_(live)).limit(1)) is not None
 
 
 def _expired(session: Session, wait: Wait) -> int:

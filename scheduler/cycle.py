@@ -46,6 +46,7 @@ from scheduler.snapshot import Snapshot, Waiting, take_snapshot
 
 ACTOR = "scheduler"
 WAITLIST_EVERY = timedelta(seconds=5)
+AWAY = timedelta(minutes=1)  # without a look: it slept, or the platform was read-only
 AGENDAS_EVERY = timedelta(seconds=10)
 MAX_IN_VAIN = 10
 HANDOVERS = 3  # stop, end, begin: what one cycle can bring about on one node
@@ -108,7 +109,7 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
         world = read_world(scheduler, now)
     if rescue_leases(scheduler, world):  # a lease whose node has failed moves or is refunded
         world = read_world(scheduler, now)
-    if serve_waitlist(scheduler, now, at_once=moved > 0):  # an offer holds its hours
+    if serve_waitlist(scheduler, world, at_once=moved > 0):  # an offer holds its hours
         world = read_world(scheduler, now)
     scheduler.dispatcher.tell_everybody(scheduler.leadership.take_written())
     started: list[str] = []
@@ -291,15 +292,22 @@ def wanted(scheduler: Scheduler, move: handover.Reclaim, now: datetime) -> hando
     return replace(move, wanted_from=wanted_from)
 
 
-def serve_waitlist(scheduler: Scheduler, now: datetime, *, at_once: bool) -> int:
+def serve_waitlist(scheduler: Scheduler, world: Snapshot, *, at_once: bool) -> int:
     """Look every few seconds whether what is free can be offered to somebody who waits; at once
     where a lease has just ended. The number of changes."""
-    looked_at = scheduler.waitlist_looked_at
+    now, looked_at = world.now, scheduler.waitlist_looked_at
     if not at_once and looked_at is not None and looked_at <= now < looked_at + WAITLIST_EVERY:
         return 0
     scheduler.waitlist_looked_at = now
-    budget = Budget(offers.ROUND)
-    return offers.serve(scheduler.database, scheduler.leadership, now, scheduler.line, budget)
+    was_away = looked_at is not None and now > looked_at + AWAY
+    return offers.serve(
+        scheduler.database,
+        scheduler.leadership,
+        now,
+        scheduler.line,
+        Budget(offers.ROUND),
+        verdicts=may_judge(scheduler, world) and not was_away,
+    )
 
 
 def tell_of_agendas(scheduler: Scheduler, now: datetime) -> int:

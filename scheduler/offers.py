@@ -80,13 +80,27 @@ class Line:
         self.places, self.policies, self.looked_at = places, policies, dict(judged_by)
 
 
-def serve(database: Database, leader: Leader, now: datetime, line: Line, budget: Budget) -> int:
-    """End overdue offers and make new ones, as far as the budget goes; how many changes."""
+def serve(
+    database: Database,
+    leader: Leader,
+    now: datetime,
+    line: Line,
+    budget: Budget,
+    *,
+    verdicts: bool = True,
+) -> int:
+    """End overdue offers and make new ones, as far as the budget goes; how many changes.
+
+    Without `verdicts` the platform was not there, or is not heard: then what is open begins anew.
+    """
     with database.read() as session:
-        if not waitlist.anything_to_do(session, now):
+        if not waitlist.anything_to_do(session):
             return 0
-        overdue = waitlist.overdue_offers(session, now)
+        overdue = waitlist.overdue_offers(session, now) if verdicts else []
     changes = 0
+    if not verdicts:
+        with leader.write() as session:
+            changes += waitlist.begin_anew(session, now=now)
     for offer_id in overdue:
         with leader.write() as session:
             overdue_one = session.scalars(

@@ -8,11 +8,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import read_only
+from core import read_only, waitlist
 from core.clock import utc_now
 from core.database import Database
 from core.notices import deliveries
 from core.notices.deliveries import Parcel
+from core.notices.notices import NoticeKind
 from core.notices.words import write
 from core.settings import SchedulerSettings
 from core.tables.kinds import Channel
@@ -91,7 +92,12 @@ class Sender:
 
     def _settle(self, parcel: Parcel, error: str) -> None:
         with self._database.write() as session:
-            settled = deliveries.settle(session, parcel, error, now=utc_now())
+            now = utc_now()
+            settled = deliveries.settle(session, parcel, error, now=now)
+            offered = NoticeKind.BLOCK_OFFERED
+            told = [one.subject for one in parcel.notices if one.kind == offered]
+            if told and settled and not error:
+                waitlist.tell(session, told, now=now)
         log.info(
             "notice_sent" if not error else "notice_not_sent",
             notices=[notice.id for notice in parcel.notices],

@@ -1,5 +1,7 @@
 """/v1/waitlist: wait for hours that are not free, take up or decline what is offered."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated
 
@@ -15,12 +17,13 @@ from api.leases.booking import refusal_of
 from api.leases.lease_schemas import Block, LeaseView, NewWait, OfferView, WaitView
 from api.leases.lease_views import show_lease
 from api.leases.wishes import nodes_named, nodes_of, range_of
-from api.process import ProcessDep
+from api.process import Process, ProcessDep
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
 from core import waitlist
 from core.clock import utc_now
 from core.errors import BadRequest, Conflict, NotFound
+from core.read_only import ReadOnly
 from core.situation import Judge, lock_user
 from core.tables.kinds import OfferState, WaitState
 from core.tables.leases import Offer, Wait
@@ -38,8 +41,8 @@ def join_waitlist(
 ) -> WaitView:
     """Wait for so many hours on a node, or on any node of a class, with any start in a range.
 
-    What becomes free is held for the first in line for ten minutes. A wish that no waiting can give
-    is refused with the reasons that a booking is refused with.
+    What becomes free is held for the first in line, for ten minutes from when they hear of it. A
+    wish that no waiting can give is refused with the reasons that a booking is refused with.
     """
     body_sha256 = fingerprint("POST", "/v1/waitlist", wanted.model_dump_json().encode())
     with process.read() as session:  # it may take a while, so not where others wait to write
@@ -76,15 +79,17 @@ def list_waitlist(
         query = query.where(Wait.state.in_(state))
     if after:
         query = query.where(Wait.id < after)
+    _tell(process, person)
     with process.read() as session:
         rows = session.scalars(query).all()
-        data = [_view(session, wait) for wait in rows[:limit]]
+        data = _views(session, rows[:limit])
     return Page[WaitView](data=data, has_more=len(rows) > limit)
 
 
 @router.get("/{wait_id}", summary="One wish")
 def get_wait(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> WaitView:
     """A wish, its place in line and what was offered."""
+    _tell(process, person)
     with process.read() as session:
         return _view(session, _find(session, wait_id, person))
 
@@ -104,10 +109,13 @@ def leave_waitlist(wait_id: PlainText, person: SignedIn, process: ProcessDep) ->
 
 @router.post("/{wait_id}/accept", status_code=201, summary="Take up an offer")
 def accept_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
-    """Book the block that is held for this wish. It works once, until the offer expires."""
+    """Book the block that is held for this wish, until the offer expires. Again: the same lease."""
 
     def work(session: Session, bells: Bells) -> LeaseView:
-        made = _open_offer(session, _locked(session, wait_id, person))
+        wait = _locked(session, wait_id, person)
+        if wait.state is WaitState.SERVED and (lease_id := _became(session, wait)) is not None:
+            return show_lease(session, lease_id, person)
+        made = _open_offer(session, wait)
         now = utc_now()
         lease, verdict = waitlist.accept(session, made, actor=person.id, now=now)
         if lease is None:
@@ -132,6 +140,19 @@ def decline_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> 
         return _view(session, wait)
 
     return process.transact(work)
+
+
+def _tell(process: Process, person: Person) -> None:
+    """Let the life of offers begin that their owner is about to read for the first time."""
+    untold = select(Offer.id).where(
+        Offer.user_id == person.id, Offer.state == OfferState.OPEN, Offer.told_at.is_(None)
+    )
+    with process.read() as session:
+        offer_ids = session.scalars(untold).all()
+    if not offer_ids:
+        return
+    with suppress(ReadOnly):  # they begin anew when it is over
+        process.transact(lambda session, _: waitlist.tell(session, offer_ids, now=utc_now()))
 
 
 def _require_hope(session: Session, person: Person, wanted: NewWait, *, now: datetime) -> None:
@@ -189,20 +210,45 @@ def _locked(session: Session, wait_id: str, person: Person) -> Wait:
     if wait.user_id != person.id:
         raise NotFound(f"You have no wish {wait_id!r}.")
     lock_user(session, wait.user_id)
+    session.refresh(wait)
     return wait
 
 
 def _open_offer(session: Session, wait: Wait) -> Offer:
     made = waitlist.open_offer(session, wait.id)
-    if made is None:
-        raise Conflict(f"No offer is open for {wait.id}.", code="no_offer")
-    return made
+    if made is not None:
+        return made
+    last = _last_offer(session, wait)
+    if last is not None and last.state is OfferState.EXPIRED:
+        ended = f"The offer of {wait.id} ended at {last.expires_at:%H:%M} UTC. {wait.reason}"
+        raise Conflict(ended, code="offer_expired")
+    raise Conflict(f"No offer is open for {wait.id}.", code="no_offer")
+
+
+def _became(session: Session, wait: Wait) -> str | None:
+    """Id of the lease that the wish has become."""
+    last = _last_offer(session, wait)
+    return None if last is None else last.lease_id
+
+
+def _last_offer(session: Session, wait: Wait) -> Offer | None:
+    return session.scalars(
+        select(Offer).where(Offer.wait_id == wait.id).order_by(Offer.id.desc()).limit(1)
+    ).first()
 
 
 def _view(session: Session, wait: Wait) -> WaitView:
-    last = session.scalars(
-        select(Offer).where(Offer.wait_id == wait.id).order_by(Offer.id.desc()).limit(1)
-    ).first()
+    return _views(session, [wait])[0]
+
+
+def _views(session: Session, waits: Sequence[Wait]) -> list[WaitView]:
+    someone_waits = any(wait.state is WaitState.WAITING for wait in waits)
+    places = waitlist.places(session) if someone_waits else {}
+    return [_view_at(session, wait, places.get(wait.id, 0)) for wait in waits]
+
+
+def _view_at(session: Session, wait: Wait, ahead: int) -> WaitView:
+    last = _last_offer(session, wait)
     node = session.get(Node, wait.node_id) if wait.node_id else None
     return WaitView(
         id=wait.id,
@@ -215,7 +261,7 @@ def _view(session: Session, wait: Wait) -> WaitView:
         priority=wait.priority,
         state=wait.state,
         reason=wait.reason,
-        ahead=waitlist.ahead_of(session, wait),
+        ahead=ahead,
         offer=_offer_view(session, last) if last else None,
         created_at=wait.created_at,
     )

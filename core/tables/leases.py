@@ -156,7 +156,10 @@ class Offer(Base):
     state: Mapped[OfferState]
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("leases.id"))
     """What it became."""
+    told_at: Mapped[datetime | None]
+    """When its owner first heard of it: read it, or was sent a mail or a call."""
     expires_at: Mapped[datetime]
+    """From when on the scheduler ends it; until then and until it does it can be accepted."""
     created_at: Mapped[datetime]
 
 

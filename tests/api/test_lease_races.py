@@ -200,12 +200,13 @@ def test_an_offer_is_accepted_or_expires_and_never_both_59(yard: Yard, rounds: i
                 assert lease is not None
             return "accepted"
 
-        def expire(offer_id: str = made.id, now: datetime = now) -> str:
+        def expire(offer_id: str = made.id) -> str:
             with yard.database.write() as session:
                 found = session.scalars(
                     select(Offer).where(Offer.id == offer_id).with_for_update()
                 ).one()
-                if not waitlist.let_pass(session, found, OfferState.EXPIRED, now=now):
+                due = found.expires_at
+                if not waitlist.let_pass(session, found, OfferState.EXPIRED, now=due):
                     raise Conflict("over")
             return "expired"
 

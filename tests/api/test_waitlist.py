@@ -9,7 +9,8 @@ from sqlalchemy import select
 from core import waitlist
 from core.clock import utc_now
 from core.policy.grid import HOUR
-from core.tables.leases import Lease, Wait
+from core.tables.kinds import OfferState
+from core.tables.leases import Lease, Offer, Wait
 from core.tables.notices import Notice
 from tests.api.conftest import World, client, enrol
 from tests.api.shapes import heartbeat
@@ -59,11 +60,45 @@ def test_who_waits_is_offered_what_was_cancelled_and_takes_it_up_once(world: Wor
     answer = world.bob.post(f"/v1/waitlist/{first['id']}/accept")
     assert answer.status_code == 201, answer.text
     assert answer.json()["hold_start"] == taken["hold_start"]
-    again = world.bob.post(f"/v1/waitlist/{first['id']}/accept")
-    assert (again.status_code, again.json()["code"]) == (409, "no_offer")
+    again = world.bob.post(f"/v1/waitlist/{first['id']}/accept")  # the answer was lost on its way
+    assert (again.status_code, again.json()["id"]) == (201, answer.json()["id"])
     with world.database.read() as session:
         (notice,) = session.scalars(select(Notice).where(Notice.kind == "block_offered"))
     assert notice.facts["wait"] == first["id"]
+
+
+def test_an_offer_lives_from_when_its_owner_could_read_it(world: World) -> None:
+    wait = join(world, world.bob)
+    serve(world, wait["id"])
+    with world.database.write() as session:  # the page was not served for nine minutes
+        made = session.scalars(select(Offer)).one()
+        made.created_at -= timedelta(minutes=9)
+        made.expires_at = first = made.expires_at - timedelta(minutes=9)
+    assert world.staff.get("/v1/waitlist?user=all").json()["data"][0]["offer"]["expires_at"]
+    before = utc_now()
+    shown = world.bob.get("/v1/waitlist").json()["data"][0]["offer"]
+    ends = datetime.fromisoformat(shown["expires_at"])
+    assert ends - timedelta(minutes=10) >= before > first - timedelta(minutes=10)
+    again = world.bob.get(f"/v1/waitlist/{wait['id']}").json()["offer"]
+    assert again["expires_at"] == shown["expires_at"]
+
+
+def test_an_offer_can_be_taken_up_until_the_scheduler_has_ended_it(world: World) -> None:
+    wait = join(world, world.bob)
+    serve(world, wait["id"])
+    with world.database.write() as session:
+        made = session.scalars(select(Offer)).one()
+        made.expires_at = late = utc_now() - timedelta(seconds=1)
+        assert waitlist.let_pass(session, made, OfferState.EXPIRED, now=late)
+    refused = world.bob.post(f"/v1/waitlist/{wait['id']}/accept").json()
+    assert refused["code"] == "offer_expired"
+    assert f"ended at {late:%H:%M} UTC. An offer was expired; waits" in refused["detail"]
+    other = join(world, world.ann, more=4)
+    serve(world, other["id"])
+    with world.database.write() as session:
+        open_now = select(Offer).where(Offer.state == OfferState.OPEN)
+        session.scalars(open_now).one().expires_at = late
+    assert world.ann.post(f"/v1/waitlist/{other['id']}/accept").status_code == 201
 
 
 RULES = """policy: {id: lab, zone: UTC}

@@ -28,6 +28,7 @@ from core.tables.policies import AppliedPolicy
 from tests.scheduler.world import World, at
 
 HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
 STRICT = NoShow(warn_s=20 * 60, reclaim_s=30 * 60)
 
 
@@ -54,6 +55,12 @@ def go(world: World, moment: datetime, *, report: bool = True) -> list[str]:
     if report:
         world.report()
     return world.cycle()
+
+
+def go_on(world: World, until: datetime) -> None:
+    """A cycle every minute."""
+    while world.now < until:
+        go(world, min(until, world.now + MINUTE))
 
 
 def begun(world: World, hours: int = 2, no_show: NoShow | None = None) -> tuple[str, str]:
@@ -550,10 +557,11 @@ def test_a_freed_block_is_offered_to_the_next_in_line_and_once_each_59(world: Wo
     go(world, at(10, 2))
     assert state_of(world, first) == (WaitState.OFFERED, [OfferState.OPEN])
     assert state_of(world, second) == (WaitState.WAITING, [])
-    assert "held for you until 10:12 UTC" in notices(world, NoticeKind.BLOCK_OFFERED)[0]
+    (told,) = notices(world, NoticeKind.BLOCK_OFFERED)
+    assert "for 10 minutes from when you first hear of it, until 10:12 UTC or later" in told
     with pytest.raises(Conflict, match="is held"):
         world.book(node_id, at(11), 1, user="bob")
-    go(world, at(10, 11))
+    go_on(world, at(10, 11))
     assert state_of(world, first) == (WaitState.OFFERED, [OfferState.OPEN])
     go(world, at(10, 12))
     assert state_of(world, first) == (WaitState.WAITING, [OfferState.EXPIRED])
@@ -592,11 +600,76 @@ def test_an_offer_that_has_expired_is_not_accepted(world: World) -> None:
     world.node()
     wait_id = wish(world, "ada")
     go(world, at(10, 1))
+    go_on(world, at(10, 11))
     with world.database.read() as session:
-        made = session.scalars(select(Offer)).one()
-        with pytest.raises(Conflict, match="ended at 10:11"):
-            waitlist.accept(session, made, actor="user_ada", now=at(10, 11))
-    assert state_of(world, wait_id) == (WaitState.OFFERED, [OfferState.OPEN])
+        assert waitlist.open_offer(session, wait_id) is None
+    assert state_of(world, wait_id) == (WaitState.WAITING, [OfferState.EXPIRED])
+
+
+def an_offer(world: World) -> Offer:
+    """Made at 10:01 to ada, of the only node."""
+    world.node()
+    wish(world, "ada", last_start=at(18))
+    go(world, at(10, 1))
+    with world.database.read() as session:
+        return session.scalars(select(Offer)).one()
+
+
+def tell(world: World, made: Offer) -> None:
+    with world.database.write() as session:
+        waitlist.tell(session, [made.id], now=world.now)
+
+
+def lives(world: World, made: Offer) -> bool:
+    with world.database.read() as session:
+        return session.get_one(Offer, made.id).state is OfferState.OPEN
+
+
+def test_an_offer_lives_from_when_its_owner_first_hears_of_it(world: World) -> None:
+    made = an_offer(world)
+    go_on(world, at(10, 9))
+    tell(world, made)  # the page could not be shown before
+    go_on(world, at(10, 18))
+    tell(world, made)  # once
+    assert lives(world, made)
+    go(world, at(10, 19))
+    assert not lives(world, made)
+
+
+def test_an_offer_that_is_told_as_it_would_end_lives_on(world: World) -> None:
+    made = an_offer(world)
+    go_on(world, at(10, 10))
+    world.now = at(10, 11)
+    with world.database.read() as session:
+        assert waitlist.overdue_offers(session, world.now) == [made.id]
+    tell(world, made)
+    with world.database.write() as session:
+        made = session.get_one(Offer, made.id)
+        assert not waitlist.let_pass(session, made, OfferState.EXPIRED, now=world.now)
+    assert lives(world, made)
+
+
+@pytest.mark.parametrize("trouble", ["asleep", "another", "deaf"])
+def test_minutes_in_which_the_platform_was_not_there_are_not_an_offers(
+    world: World, trouble: str
+) -> None:
+    made = an_offer(world)
+    tell(world, made)
+    go_on(world, at(10, 8))
+    match trouble:
+        case "asleep":  # or read-only: the same leader, later
+            pass
+        case "another":  # it remembers nothing
+            world.scheduler.waitlist_looked_at = None
+            world.scheduler.leadership.leader_since = at(10, 40)
+        case "deaf":  # no node reaches the API, nor does anybody else
+            while world.now < at(10, 39):
+                go(world, world.now + MINUTE, report=False)
+    go(world, at(10, 40))
+    go_on(world, at(10, 48))
+    assert lives(world, made)
+    go_on(world, at(10, 50))
+    assert not lives(world, made)
 
 
 def test_who_lost_a_lease_to_a_fault_is_served_first(world: World) -> None:

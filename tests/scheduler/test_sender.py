@@ -22,7 +22,17 @@ from core.notices.notices import NoticeKind, notify
 from core.notices.outward import NotOutward, resolve, target_of
 from core.notices.words import Letter
 from core.settings import SchedulerSettings
-from core.tables.kinds import Channel, DeliveryState, NoticeState, Role
+from core.states import NodeState
+from core.tables.kinds import (
+    Channel,
+    DeliveryState,
+    NoticeState,
+    OfferState,
+    Role,
+    WaitState,
+)
+from core.tables.leases import Offer, Wait
+from core.tables.nodes import Node, NodeClass
 from core.tables.notices import EVERY_KIND, Choice, Delivery, Notice, Webhook
 from core.tables.people import User
 from scheduler.mail import NotSent, send_mail
@@ -31,6 +41,7 @@ from scheduler.webhooks import post
 from tests.scheduler.sinks import MailServer, WebServer, mail_server, slow_server, web_server
 
 SECRET = "ty_test_secret"
+HOUR = timedelta(hours=1)
 MAIL = (Channel.MAIL, Channel.DIGEST)
 
 
@@ -125,6 +136,47 @@ def test_a_notice_leaves_once_by_mail_on_the_clock_of_its_reader(
     with database.read() as session:
         notice = session.get_one(Notice, notice_id)
     assert (notice.state, notice.sent_at is not None) == (NoticeState.SENT, True)
+
+
+@pytest.mark.db
+def test_an_offer_lives_from_when_its_mail_has_left(
+    migrated_database: Database, mail: MailServer
+) -> None:
+    user_id, now = person(migrated_database), utc_now()
+    ids = {"wait": new_id(Kind.WAIT), "node": new_id(Kind.NODE), "offer": new_id(Kind.OFFER)}
+    hours = {"hold_start": now + 5 * HOUR, "hold_end": now + 6 * HOUR}
+    with migrated_database.write() as session:
+        session.add(NodeClass(name="cpu2", hardware={}))
+        session.flush()
+        session.add(
+            Wait(
+                id=ids["wait"], user_id=user_id, node_class="cpu2", first_start=now, hours=1,
+                last_start=now, state=WaitState.OFFERED, queued_at=now, created_at=now,
+            )
+        )  # fmt: skip
+        session.flush()
+        session.add(
+            Node(
+                id=ids["node"], name="box", class_name="cpu2", state=NodeState.READY,
+                inventory={}, clean=True, created_at=now,
+            )
+        )  # fmt: skip
+        session.flush()
+        session.add(
+            Offer(
+                id=ids["offer"], wait_id=ids["wait"], user_id=user_id, node_id=ids["node"],
+                state=OfferState.OPEN, expires_at=now, created_at=now - HOUR, **hours,
+            )
+        )  # fmt: skip
+        facts: dict[str, object] = {"message": "box is free."}
+        notify(session, user_id, NoticeKind.BLOCK_OFFERED, ids["offer"], facts, now=now)
+    sending = sender(migrated_database, mail)
+    assert sending.look() == 1
+    with migrated_database.read() as session:
+        offer = session.get_one(Offer, ids["offer"])
+    assert offer.told_at is not None
+    assert offer.told_at >= now
+    assert offer.expires_at == offer.told_at + timedelta(minutes=10)
 
 
 @pytest.mark.db
