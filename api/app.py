@@ -166,7 +166,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         description=DESCRIPTION,
         version=version("trainyard-platform"),
         lifespan=lifespan,
-        openapi_url="/v1/openapi.json",
+        openapi_url=None,  # api/openapi.py answers
         docs_url=None,
         redoc_url=None,
         routes=[*api_routes()],  # include_router would build each of them a second time

@@ -3,11 +3,15 @@
 `python -m api.write_openapi` writes the committed copy, `docs/openapi.json`.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.requests import Request
+from starlette.responses import Response
 
 from api.field_docs import add_field_docs
 from api.jobs.agenda_schemas import NewAgenda
@@ -41,7 +45,25 @@ def describe(app: FastAPI, scopes: Scopes) -> None:
             app.openapi_schema = _document(app, scopes)
         return app.openapi_schema
 
+    written = Once(lambda: json.dumps(openapi(), separators=(",", ":")).encode())
+
+    def answer(_: Request) -> Response:  # no coroutine: the first takes a second, on a thread
+        return Response(written(), media_type="application/json")
+
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    app.add_route("/v1/openapi.json", answer, include_in_schema=False)
+
+
+class Once:
+    """Bytes that are made when somebody first asks for them, by one thread while others wait."""
+
+    def __init__(self, make: Callable[[], bytes]) -> None:
+        self._make, self._lock, self._made = make, Lock(), b""
+
+    def __call__(self) -> bytes:
+        with self._lock:
+            self._made = self._made or self._make()
+            return self._made
 
 
 def _document(app: FastAPI, scopes: Scopes) -> dict[str, Any]:
