@@ -24,6 +24,20 @@ SCENARIOS: dict[str, Scenario] = {
     "sign-ins": sign_ins.run,
 }
 KINDS = ("sqlite", "postgresql")
+HOW = """\
+The whole platform, and everybody who uses it, on the same cores: on SQLite as `trainyard up`
+starts it, on PostgreSQL with two APIs on one socket and two schedulers. Seven nodes speak the node
+protocol and report curves and logs twice a second; the rules are those of
+`examples/policies/course.yaml`, the windows moved to today. 191 students, signed in from one
+address, have simulated browsers, in one process with the nodes: what they ask, in which order, over
+at most six connections, when they ask again and when they wait is what the scripts of the pages do.
+In the opening minute pages of a real Chromium may be there beside them (`--chromium 10`).
+
+Waits are what a person feels: from the click, the browser's own queue included, until the whole
+answer is there; a click that is asked again because the server was away counts from the first time.
+What a page reads by itself may be put off by the server (503 with Retry-After): that is counted,
+and is no error.
+"""
 
 
 def main() -> int:
@@ -58,8 +72,8 @@ def as_page(outcomes: list[Outcome]) -> str:
     sections = "\n".join(outcome.as_markdown() for outcome in outcomes)
     return (
         "# Benchmarks of a course\n\n"
-        f"Written by `make bench-course` on {date.today().isoformat()}: {os.cpu_count()} cores "
-        f"for everything, {platform.machine()}, Python {platform.python_version()}.\n\n{sections}"
+        f"Written by `make bench-course` on {date.today().isoformat()}: {os.cpu_count()} cores, "
+        f"{platform.machine()}, Python {platform.python_version()}.\n\n{HOW}\n{sections}"
     )
 
 

@@ -58,8 +58,9 @@ class Browser:
         *,
         headers: Mapping[str, str] | None = None,
         can_wait: bool = False,
+        since: float | None = None,
     ) -> Answer | None:
-        """Ask and note, under `what`, how long it took from now on; None if no answer came."""
+        """Ask, and note under `what` how long it took from now or `since`; None: nothing came."""
         sent = dict(headers or {})
         if document is None or isinstance(document, bytes):
             body = document
@@ -67,7 +68,7 @@ class Browser:
             body, sent["Content-Type"] = json.dumps(document).encode(), "application/json"
         if can_wait:
             sent |= CAN_WAIT
-        begun = time.perf_counter()
+        begun = time.perf_counter() if since is None else since
         try:
             answer = await self.line.ask(method, path, body=body, headers=sent)
         except (Lost, TimeoutError) as error:
@@ -91,14 +92,15 @@ class Browser:
 
     async def click(
         self, what: str, method: str, path: str, document: object = None, *, once: bool = False
-    ) -> Answer | None:
+    ) -> Answer:
         """Do what a person clicked; with a key, if it must happen `once`."""
         headers = {"Idempotency-Key": uuid.uuid4().hex} if once else None
-        answer = await self.ask(what, method, path, document, headers=headers)
-        while answer is None:  # "try again", says the page, and people do
-            await asyncio.sleep(1 + self.chance.random())
-            answer = await self.ask(f"{what}, again", method, path, document, headers=headers)
-        return answer
+        begun = time.perf_counter()
+        while True:
+            answer = await self.ask(what, method, path, document, headers=headers, since=begun)
+            if answer is not None:
+                return answer
+            await asyncio.sleep(1 + self.chance.random())  # "try again", says the page; people do
 
     def listen(self, path: str, heard: Heard, came_back: Callable[[], None] = lambda: None) -> None:
         """Hold a stream of server-sent events open, as EventSource does."""

@@ -114,18 +114,18 @@ class CalendarPage:
 
     async def click(
         self, what: str, method: str, path: str, document: object = None, *, once: bool = False
-    ) -> Answer | None:
+    ) -> Answer:
         """Do what a person clicked: the page's own reads stand back for it."""
         clicking = self.browser.click(what, method, path, document, once=once)
-        answer: Answer | None = await self.looks.asked(clicking)
+        answer: Answer = await self.looks.asked(clicking)
         return answer
 
     async def act(
         self, what: str, method: str, path: str, document: object = None, *, once: bool = False
-    ) -> Answer | None:
+    ) -> Answer:
         """Click something that changes what is one's own; the stream soon says so."""
         answer = await self.click(what, method, path, document, once=once)
-        if answer is not None and answer.status < 400:
+        if answer.status < 400:
             self.looks.ring("own", after_s=TOLD_WITHIN_S)
         return answer
 

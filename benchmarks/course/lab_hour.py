@@ -113,7 +113,7 @@ class Visitor:
             spec["training"] |= {"steps": steps}  # type: ignore[operator]
             await browser.click("plan", "POST", "/v1/jobs/plan", spec)
         answer = await browser.click("submit", "POST", "/v1/jobs", spec, once=True)
-        if answer is None or answer.status != 201:
+        if answer.status != 201:
             return
         job_id = answer.json()["id"]
         page = JobPage(browser, job_id, self._storm.job_assets)
@@ -144,14 +144,12 @@ async def _start_jobs(storm: Storm) -> dict[str, Person]:
         block = {"node": node.name, "start": start.isoformat(), "hours": 3}
         while True:  # a node that has just joined is not ready yet
             booked = await browser.click("lab's lease", "POST", "/v1/leases", block)
-            assert booked is not None
             if booked.status == 201:
                 break
             await asyncio.sleep(0.5)
         spec = job_spec(owner.name, class_of[node.name], ranks=node.gpus)
         spec["lease"] = booked.json()["id"]
         made = await browser.click("lab's job", "POST", "/v1/jobs", spec, once=True)
-        assert made is not None
         assert made.status == 201, made.body
         jobs[made.json()["id"]] = owner
     async with asyncio.timeout(60):

@@ -35,21 +35,25 @@ class Outcome:
     """MiB, by process."""
 
     def as_markdown(self) -> str:
-        """A section of the page."""
-        facts = "\n".join(
+        """A section of the page: what was wanted, and all that was measured."""
+        waits = "\n".join(f"| {what} | {value} |" for what, value in lines(self.records))
+        return (
+            f"### {self.title}, {self.kind}\n\n{self._facts()}\n\n{self._used()}\n\n"
+            f"| waited for (times) | median / p99 / max, ms |\n|---|---|\n{waits}\n"
+        )
+
+    def _facts(self) -> str:
+        rows = "\n".join(
             f"| {fact.what} | {fact.value} | {fact.goal} | {_word(fact.met)} |"
             for fact in self.facts
         )
-        waits = "\n".join(f"| {what} | {value} |" for what, value in lines(self.records))
-        counts = ", ".join(f"{what} {count}" for what, count in sorted(self.records.counts.items()))
-        errors = ", ".join(f"{what} {count}" for what, count in sorted(self.records.errors.items()))
+        return f"| what | measured | goal | met |\n|---|---|---|---|\n{rows}"
+
+    def _used(self) -> str:
         return (
-            f"### {self.title}, {self.kind}\n\n"
-            f"| what | measured | goal | met |\n|---|---|---|---|\n{facts}\n\n"
-            f"CPU, per cent of one core: {_shares(self.cpu)}. Memory (PSS), MiB: "
-            f"{_shares(self.memory)}. Load before: {self.load_before:.1f}. "
-            f"Refusals: {counts or 'none'}. Errors: {errors or 'none'}.\n\n"
-            f"| waited for (times) | median / p99 / max, ms |\n|---|---|\n{waits}\n"
+            f"CPU, per cent of one core: {_listed(self.cpu)}. Memory (PSS), MiB: "
+            f"{_listed(self.memory)}. Load before: {self.load_before:.1f}. Refused or put off: "
+            f"{_listed(self.records.counts)}. Errors: {_listed(self.records.errors)}."
         )
 
 
@@ -78,6 +82,6 @@ def _word(met: bool | None) -> str:
     return "" if met is None else "yes" if met else "**no**"
 
 
-def _shares(found: Mapping[str, float]) -> str:
+def _listed(found: Mapping[str, float]) -> str:
     ordered = sorted(found.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {value:.0f}" for name, value in ordered)
+    return ", ".join(f"{name} {value:.0f}" for name, value in ordered) or "none"

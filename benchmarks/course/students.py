@@ -100,8 +100,8 @@ class Student:
             await self.page.show_day(block[1])
             verdict = await self.page.click("verdict", "POST", "/v1/leases/verdict", body)
             await self._think()
-            if verdict is None or verdict.status != 200 or not verdict.json()["ok"]:
-                if verdict is not None and is_final(verdict.json()):
+            if verdict.status != 200 or not verdict.json()["ok"]:
+                if is_final(verdict.json()):
                     return False
                 continue
             if await self._book(body, block):
@@ -111,7 +111,7 @@ class Student:
 
     async def _book(self, body: dict[str, object], block: Block) -> bool:
         answer = await self.page.act("booking", "POST", "/v1/leases", body, once=True)
-        if answer is None or answer.status != 201:
+        if answer.status != 201:
             return False
         lease = answer.json()
         assert (lease["node"], moment(lease["hold_start"])) == block
