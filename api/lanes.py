@@ -3,7 +3,7 @@
 A process has one interpreter: what runs at once takes turns, however many threads there are. So
 few requests of a kind are worked on at once, and the sum of all lanes is what the threads and the
 connections to the database are counted by: no lane can take another's. Over its limit a lane keeps
-a line that is bounded, in length and in time. A page's own refreshes have no line at all.
+a line that is bounded, in length and in time. That of pages' own refreshes is the shortest.
 
 A request has a place while it is worked on: not while its body comes, nor while its answer goes,
 except for files, which are both. Pages of the dashboard have none: the calls behind them do, so a
@@ -74,7 +74,8 @@ LIMITS = {
     LaneKind.PROVIDER: Limit(8, 256, 20.0),  # these wait for another server
     LaneKind.READS: Limit(2, 256, 4.0),
     LaneKind.LONG_READS: Limit(2, 64, 10.0),
-    LaneKind.BACKGROUND: Limit(1, 0, 0.0),
+    # The line is for what one page asks for together: refused in part, it would ask again for ever.
+    LaneKind.BACKGROUND: Limit(1, 8, 1.0),
     LaneKind.STREAMS: Limit(2, 1000, 20.0),  # until they have begun: a browser gives up on a 503
     LaneKind.FILES: Limit(32, 64, 30.0),
 }

@@ -101,11 +101,14 @@ class Desk:
 class Caller:
     """One request, sent to lanes without a network."""
 
-    def __init__(self, lanes: ASGIApp, method: str, path: str, body: bytes = b"") -> None:
+    def __init__(
+        self, lanes: ASGIApp, method: str, path: str, body: bytes = b"", priority: str = ""
+    ) -> None:
         self.answer: dict[str, object] = {}
         self.hang_up = asyncio.Event()
         self._body: list[Message] = [{"type": "http.request", "body": body}]
-        scope: Scope = {"type": "http", "method": method, "path": path, "headers": []}
+        headers = [(b"priority", priority.encode())]
+        scope: Scope = {"type": "http", "method": method, "path": path, "headers": headers}
         self.task = asyncio.create_task(self._ask(lanes, scope))
 
     async def _ask(self, lanes: ASGIApp, scope: Scope) -> None:
@@ -231,6 +234,24 @@ def test_no_lane_takes_anothers_places_and_refreshes_go_behind_clicks() -> None:
         assert refresh.answer["status"] == 503
         desk.finish.set()
         await asyncio.gather(*(caller.task for caller in callers))
+
+    asyncio.run(run())
+
+
+def test_what_a_page_refreshes_together_is_answered_together() -> None:
+    """A calendar reads its owner's leases, jobs and wishes at once: were one of them refused, it
+    would ask for all three again."""
+
+    async def run() -> None:
+        desk = Desk()
+        lanes = Lanes(desk, RequestNumbers())
+        asked = ("leases", "jobs", "waitlist", "maintenance")
+        callers = [Caller(lanes, "GET", f"/v1/{name}", priority="u=6") for name in asked]
+        await turns()
+        assert len(desk.begun) == 1
+        desk.finish.set()
+        await asyncio.gather(*(caller.task for caller in callers))
+        assert [caller.answer["status"] for caller in callers] == [200] * 4
 
     asyncio.run(run())
 
