@@ -19,6 +19,7 @@ from core.tables.jobs import Attempt
 from core.tables.telemetry import LogChunk
 
 LONGEST_LINE = 65_536  # characters; a longer one, such as a progress bar's, is broken there
+PAGE_CHARACTERS = 1 << 20  # of one page, however many lines were asked for; one line at least
 CHUNKS_A_READ = 400
 CHUNKS_AT_A_TIME = 16  # in memory: 2 MiB of those that workers send
 ERROR = re.compile(
@@ -166,7 +167,7 @@ def read(
     limit: int,
     until: LogCursor | None = None,
 ) -> LogPage:
-    """Lines after `cursor`, at most `limit`, in the order in which they arrived.
+    """Lines after `cursor`, at most `limit` and PAGE_CHARACTERS, in the order of their arrival.
 
     With `until`, exactly what a reader that stood at `cursor` had read when it stood at `until`.
     """
@@ -177,7 +178,7 @@ def read(
     lines: list[LogLine] = []
     held = set(cursor.held)
     place, skip = cursor.chunk, cursor.lines
-    num_read = 0
+    num_read = size = 0
     for chunk in _in_turn(session, query):
         num_read += 1
         texts, growing = chunk.lines()
@@ -190,12 +191,15 @@ def read(
         else:
             start, skip = (skip if chunk.id > cursor.chunk else 0), 0
         for offset in range(start, ready):
-            if len(lines) >= limit:
+            text = texts[offset]
+            is_full = len(lines) >= limit or (size + len(text) > PAGE_CHARACTERS and lines)
+            if is_full:
                 if was_held:
                     return LogPage(lines, LogCursor(place, 0, frozenset(held)), True)
                 return LogPage(lines, LogCursor(place, offset, frozenset(held)), True)
-            if wanted.takes(texts[offset]):
-                lines.append(_line(chunk, offset, texts[offset]))
+            if wanted.takes(text):
+                lines.append(_line(chunk, offset, text))
+                size += len(text)
         if growing:
             held.add(chunk.id)
         else:
@@ -220,11 +224,11 @@ def _in_turn(
 
 
 def tail(session: Session, job_id: str, count: int, *, wanted: LogFilter) -> LogPage:
-    """The last `count` finished lines, and the place after them."""
+    """The last `count` finished lines, as far as PAGE_CHARACTERS go, and the place after them."""
     held = _growing(session, job_id, wanted)
     place = session.scalar(_chunks(job_id, wanted).with_only_columns(func.max(LogChunk.id))) or 0
-    lines: list[LogLine] = []
-    before = place + 1
+    lines: list[LogLine] = []  # the last first
+    before, size = place + 1, 0
     while len(lines) < count:
         query = _chunks(job_id, wanted).order_by(LogChunk.id.desc()).limit(50)
         rows = session.execute(query.where(LogChunk.id < before)).all()
@@ -233,16 +237,15 @@ def tail(session: Session, job_id: str, count: int, *, wanted: LogFilter) -> Log
         for chunk in (_chunk(row) for row in rows):
             texts, _ = chunk.lines()
             ready = len(texts) - 1 if chunk.id in held else len(texts)
-            found = [
-                _line(chunk, offset, text)
-                for offset, text in enumerate(texts[:ready])
-                if wanted.takes(text)
-            ]
-            lines = found + lines
+            for offset in range(ready - 1, -1, -1):
+                if not wanted.takes(texts[offset]):
+                    continue
+                size += len(texts[offset])
+                if len(lines) == count or (size > PAGE_CHARACTERS and lines):
+                    return LogPage(lines[::-1], LogCursor(place, 0, held), False)
+                lines.append(_line(chunk, offset, texts[offset]))
             before = chunk.id
-            if len(lines) >= count:
-                break
-    return LogPage(lines[-count:] if count else [], LogCursor(place, 0, held), False)
+    return LogPage(lines[::-1], LogCursor(place, 0, held), False)
 
 
 def _growing(session: Session, job_id: str, wanted: LogFilter) -> frozenset[int]:

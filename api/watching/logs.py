@@ -45,7 +45,8 @@ def get_logs(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=5000, description="Lines on one page.")] = 500,
 ) -> LogsView:
-    """Lines in the order in which they arrived, of all attempts unless one is named.
+    """Lines in the order in which they arrived, of all attempts unless one is named; at most a
+    million characters of them.
 
     Call again with `cursor` for what came since; a page may be empty and still have more.
     """

@@ -147,6 +147,24 @@ def test_one_line_costs_the_memory_of_few_chunks(world: World) -> None:
     assert peak < 5 << 20, "of 8 MiB"
 
 
+def test_a_page_of_long_lines_ends_early_and_the_next_one_goes_on(world: World) -> None:
+    job_id = running_job(world)
+    out = Output(world, job_id)
+    sent = [f"{number:02}" + "x" * (LONGEST_LINE - 10) for number in range(40)]
+    for first in range(0, len(sent), 8):
+        out.say("\n".join(sent[first : first + 8]) + "\n")
+    view = page(world, job_id, limit=5000)
+    assert (len(view["lines"]), view["has_more"]) == (16, True)
+    read = texts(view)
+    while view["has_more"]:
+        view = page(world, job_id, limit=5000, cursor=view["cursor"])
+        assert len(view["lines"]) <= 16
+        read += texts(view)
+    assert read == sent
+    assert texts(page(world, job_id, tail=5000)) == sent[-16:]
+    assert texts(page(world, job_id, tail=3)) == sent[-3:]
+
+
 def test_a_wrong_cursor_is_refused(world: World) -> None:
     job_id = running_job(world)
     answer = world.ann.get(f"/v1/jobs/{job_id}/logs", params={"cursor": "what"})
