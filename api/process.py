@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 from api.bells import Bells, Ringer
 from api.files.store import Store
 from api.jobs.plan_cache import PlanCache
+from api.leases.openings import Openings
 from api.people.oidc_provider import Provider
 from api.rate_limits import RateLimits
 from api.scripts.secret_box import SecretBox
@@ -53,6 +54,7 @@ class Process:
     lists: Lists
     audience: Audience
     timekeeper: Timekeeper
+    openings: Openings
     provider: Provider | None = None
     """With which people sign in, beside passwords and links."""
 

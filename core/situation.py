@@ -10,6 +10,7 @@ fought for each asker sends them all.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, time, timedelta
 from itertools import groupby
 from typing import Any
@@ -22,7 +23,7 @@ from core.active_policies import active_policies
 from core.appointments import NoShow
 from core.leases import Terms, no_shows
 from core.policy.document import DEFAULT, Policy, policy_for
-from core.policy.evaluate import evaluate
+from core.policy.evaluate import evaluate, first_refusal
 from core.policy.local_time import edge
 from core.policy.sections import Scope
 from core.policy.verdict import (
@@ -30,6 +31,7 @@ from core.policy.verdict import (
     LeaseFact,
     Member,
     NodeRef,
+    Reason,
     Request,
     RequestKind,
     Situation,
@@ -122,6 +124,8 @@ class Judge:
         if lock and looks_at_labs:
             lock_labs(session, self.member)
         self._holds: dict[str, tuple[Span, ...]] = {}
+        self._situations: dict[str, Situation] = {}
+        self._judging: dict[NodeRef, Policy] = {}
         since = min(counted_since(policy, now) for policy in policies)
         self.own = held_by_user(session, user_id, since=since)
         self._lab = held_by_labs(session, self.member.lab_ids, since=since) if looks_at_labs else ()
@@ -130,7 +134,10 @@ class Judge:
 
     def policy_for(self, node: NodeRef) -> Policy:
         """The policy that judges this person on that node."""
-        return policy_for(self.member, node, self._policies)
+        known = self._judging.get(node)
+        if known is None:
+            known = self._judging[node] = policy_for(self.member, node, self._policies)
+        return known
 
     def policy_for_node(self, node: Node) -> Policy:
         """The same, of a row."""
@@ -144,6 +151,7 @@ class Judge:
         for node_id, held_from, held_to, lease_id in rows:
             found[node_id].append(Span(held_from, held_to, lease_id))
         self._holds |= {node.id: tuple(found[node.id]) for node in nodes}
+        self._situations.clear()
 
     def holds(self, node_id: str) -> tuple[Span, ...]:
         """What holds a node that was looked at."""
@@ -168,18 +176,35 @@ class Judge:
         if node.id not in self._holds:
             self.look_at([node], start, end)
         ref = ref_of(node)
-        policy = self.policy_for(ref)
         request = Request(self.member, ref, start, end, kind, frozenset(replaces))
-        situation = Situation(
-            now=self.now,
-            own=(*self.own, *also) if also else self.own,  # evaluate() knows a tuple again
-            lab=(*self._lab, *also) if also else self._lab,
-            holds=self._holds[node.id],
-            node_available=node.state in BOOKABLE,
-            cancels_today=self._cancels_today(policy),
-            no_shows=self._no_shows(policy),
-        )
-        return evaluate(request, situation, policy, offers=offers)
+        situation = self.situation(node)
+        if also:
+            own, lab = (*situation.own, *also), (*situation.lab, *also)
+            situation = replace(situation, own=own, lab=lab)
+        return evaluate(request, situation, self.policy_for(ref), offers=offers)
+
+    def first_refusal(self, node: Node, start: datetime, end: datetime) -> Reason | None:
+        """The first reason of `verdict` to book [start, end) on a node that was looked at; None if
+        it is ok."""
+        ref = ref_of(node)
+        request = Request(self.member, ref, start, end)
+        return first_refusal(request, self.situation(node), self.policy_for(ref))
+
+    def situation(self, node: Node) -> Situation:
+        """What the policy is told of this person and of a node that was looked at."""
+        known = self._situations.get(node.id)
+        if known is None:
+            policy = self.policy_for_node(node)
+            known = self._situations[node.id] = Situation(
+                now=self.now,
+                own=self.own,
+                lab=self._lab,
+                holds=self._holds[node.id],
+                node_available=node.state in BOOKABLE,
+                cancels_today=self._cancels_today(policy),
+                no_shows=self._no_shows(policy),
+            )
+        return known
 
     def _cancels_today(self, policy: Policy) -> int:
         if policy.cancel.churn is None:

@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session
 
 from api.identity import Person
 from api.leases.lease_schemas import AvailabilityView, FreeHour, LengthsView, TakenView
-from core.errors import BadRequest
+from api.leases.openings import Openings
+from core.errors import BadRequest, NotFound
+from core.node_names import is_one_of
 from core.policy.grid import HOUR, hour_floor
-from core.policy.verdict import Reason
 from core.situation import BOOKABLE, Judge, ref_of
 from core.states import NodeState
 from core.tables.kinds import OccupancyKind
@@ -26,8 +27,7 @@ WORDS = {
     OccupancyKind.DOWN: "down",
 }
 MAX_JUDGED = 5000  # node-hours in one answer: half a second
-BAD_LENGTH = "bad_block_length"
-LONGER_MAY_DO = frozenset({BAD_LENGTH, "leaves_gap"})
+OVER = "in_the_past"
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,10 @@ class Held:
 def availability(
     session: Session,
     person: Person,
+    openings: Openings,
     *,
     node_class: str | None,
+    names: Sequence[str],
     start: datetime,
     hours: int,
     block_hours: int | None,
@@ -51,13 +53,13 @@ def availability(
     now: datetime,
 ) -> AvailabilityView:
     """The free nodes of every hour; those on which a block of `block_hours`, or of any allowed
-    length, may start, where that is asked."""
+    length, may start, where that is asked. Of these nodes only, where some are named."""
     if block_hours is not None and any_length:
         raise BadRequest("block_hours: ask for one length or for any.", param="block_hours")
     query = select(Node).where(Node.state != NodeState.RETIRED).order_by(Node.name)
     if node_class is not None:
         query = query.where(Node.class_name == node_class)
-    nodes = session.scalars(query).all()
+    nodes = _named(session.scalars(query).all(), names)
     judge = Judge(session, person.id, now=now)
     anchor = judge.policy_for_node(nodes[0]).grid.anchor if nodes else timedelta()
     first = hour_floor(start, anchor)
@@ -74,34 +76,41 @@ def availability(
             )
         longest = max(max(lengths) for lengths in asked.values())
         judge.look_at(nodes, first, first + (hours + longest) * HOUR)
-    shown = []
-    for at in starts:
-        taken = []
-        for node in nodes:
+    taken: dict[datetime, list[TakenView]] = defaultdict(list)
+    for node in nodes:
+        lengths = asked[node.id]
+        open_ = []
+        for at in starts:
             why = _why_not(node, held[node.id], at, now)
             if why is not None:
-                taken.append(TakenView(node=node.name, why=why))
-            elif broken := _broken(judge, node, at, asked[node.id]):
-                taken.append(TakenView(node=node.name, why=broken.code, message=broken.message))
-        busy = {one.node for one in taken}
+                taken[at].append(TakenView(node=node.name, why=why))
+            elif lengths and at + HOUR <= now:
+                taken[at].append(TakenView(node=node.name, why=OVER, message="It is over."))
+            elif lengths:
+                open_.append(at)
+        for at, broken in openings.refusals(judge, node, open_, lengths).items():
+            taken[at].append(TakenView(node=node.name, why=broken.code, message=broken.message))
+    shown = []
+    for at in starts:
+        busy = {one.node for one in taken[at]}
         free = [node.name for node in nodes if node.name not in busy]
-        shown.append(FreeHour(start=at, free=len(free), nodes=free, taken=taken))
-    lengths = [LengthsView(node=node.name, hours=list(allowed[node.id])) for node in nodes]
-    return AvailabilityView(node_class=node_class, nodes=len(nodes), hours=shown, lengths=lengths)
+        shown.append(FreeHour(start=at, free=len(free), nodes=free, taken=taken[at]))
+    return AvailabilityView(
+        node_class=node_class,
+        nodes=len(nodes),
+        hours=shown,
+        lengths=[LengthsView(node=node.name, hours=list(allowed[node.id])) for node in nodes],
+    )
 
 
-def _broken(judge: Judge, node: Node, at: datetime, lengths: Sequence[int]) -> Reason | None:
-    """The first rule that a block from `at` on breaks whichever of these lengths, ascending, it
-    has; None if one of them is granted. It is told of the shortest whose length is right."""
-    found: Reason | None = None
-    for hours in lengths:
-        verdict = judge.verdict(node, at, at + hours * HOUR)
-        if verdict.ok:
-            return None
-        if found is None or found.code == BAD_LENGTH:
-            found = verdict.reasons[0]
-        if not LONGER_MAY_DO & {reason.code for reason in verdict.reasons}:
-            break
+def _named(nodes: Sequence[Node], names: Sequence[str]) -> Sequence[Node]:
+    """Those of them that are asked for; all if none is named. Raises NotFound."""
+    if not names:
+        return nodes
+    found = [node for node in nodes if is_one_of(node.name, names)]
+    for name in names:
+        if not any(is_one_of(node.name, [name]) for node in found):
+            raise NotFound(f"There is no such node here: {name!r}.")
     return found
 
 

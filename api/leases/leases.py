@@ -110,6 +110,9 @@ def availability(
     any_length: Annotated[
         bool, Query(description="Ask where a block of some allowed length may start for you.")
     ] = False,
+    node: Annotated[
+        list[PlainText] | None, Query(max_length=100, description="Only these nodes, by name.")
+    ] = None,
 ) -> AvailabilityView:
     """For every hour from `start` on, the nodes that could be booked for it, and why not others."""
     start = moment_of(start, None, param="start")
@@ -117,7 +120,9 @@ def availability(
         return availability_of(
             session,
             person,
+            process.openings,
             node_class=node_class,
+            names=node or (),
             start=start,
             hours=hours,
             block_hours=block_hours,

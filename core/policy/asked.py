@@ -1,7 +1,7 @@
 """A request in the light of its policy: what all rules need of it, worked out once."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -62,14 +62,18 @@ class Asked:
         """In UTC, without what the request replaces."""
         gone = request.replaces
         grid = policy.grid
+        own, holds = situation.own, situation.holds
+        if gone:
+            own = tuple(fact for fact in own if fact.id not in gone)
+            holds = tuple(span for span in holds if span.lease_id not in gone)
         return cls(
             request=request,
             situation=situation,
             policy=policy,
             start=request.start.astimezone(UTC),
             end=hold_end(request.end, grid.grace_s, grid.anchor),
-            own=tuple(fact for fact in situation.own if fact.id not in gone),
-            holds=tuple(span for span in situation.holds if span.lease_id not in gone),
+            own=own,
+            holds=holds,
         )
 
     def at(self, start: datetime) -> "Asked":
@@ -176,10 +180,14 @@ class Asked:
     def mine(self) -> Use:
         """What is asked for, together with the own leases that it touches if they merge."""
         beside = self._touching
+        if not beside:
+            counted = Counted(self.pools, self.hours, self.start, max(self.end, self.start))
+            return self._use((), counted, self.place)
         start = min([self.start, *(fact.start for fact in beside)])
         end = max([self.end, *(fact.end for fact in beside)])
         hours = self.hours + sum(self.fact_hours(fact) for fact in beside)
-        return self._use(tuple(beside), self.pools, start, max(end, start), hours)
+        counted = Counted(self.pools, hours, start, max(end, start))
+        return self._use(tuple(beside), counted, self._place_of(counted))
 
     @cached_property
     def merged(self) -> Counted | None:
@@ -200,14 +208,21 @@ class Asked:
 
         The member's own, or those of the member's lab.
         """
-        return self._remembered(scope, "uses", lambda: self._uses(scope))
+        return self.remembered(scope, "uses", lambda: self._uses(scope))
 
     def used_hours(self, quota: Quota, band: str) -> int:
         """Of the member or lab in this band and in the period in which the request lies."""
-        totals = self._remembered(
+        totals = self.remembered(
             quota.scope, quota.period, lambda: self._totals(quota.scope, quota.period)
         )
         return totals[band, self.key(self.mine, quota.period)]
+
+    def remembered(self, scope: Scope, what: Hashable, work: Callable[[], Known]) -> Known:
+        """`work()`, done once for the same leases: a calendar asks for hundreds of starts."""
+        facts = self.situation.own if scope is Scope.USER else self.situation.lab
+        lab_id = self.request.member.lab_id if scope is Scope.LAB else None
+        key = (scope, what, lab_id, self.request.replaces)
+        return self.policy.memory.recall(key, facts, work)
 
     def key(self, use: Use, period: Period) -> Key:
         """What leases that count together in this period have in common."""
@@ -250,13 +265,6 @@ class Asked:
         chain = next(chain for chain in _chains([*same, asked]) if asked in chain)
         return [fact for fact in chain if fact is not asked]
 
-    def _remembered(self, scope: Scope, what: str, work: Callable[[], Known]) -> Known:
-        """`work()`, done once for the same leases: a calendar asks for hundreds of starts."""
-        facts = self.situation.own if scope is Scope.USER else self.situation.lab
-        lab_id = self.request.member.lab_id if scope is Scope.LAB else None
-        key = (scope, what, lab_id, self.request.replaces)
-        return self.policy.memory.recall(key, facts, work)
-
     def _uses(self, scope: Scope) -> list[Use]:
         return [self._use_of(chain) for chain in self._counted(scope)]
 
@@ -288,25 +296,23 @@ class Asked:
     def _use_of(self, chain: tuple[LeaseFact, ...]) -> Use:
         pools = self.policy.pools_of(chain[0].node)
         hours = sum(self.fact_hours(fact) for fact in chain)
-        return self._use(chain, pools, chain[0].start, chain[-1].end, hours)
+        counted = Counted(pools, hours, chain[0].start, chain[-1].end)
+        return self._use(chain, counted, self._place_of(counted))
 
-    def _use(
-        self,
-        facts: tuple[LeaseFact, ...],
-        pools: tuple[str, ...],
-        start: datetime,
-        end: datetime,
-        hours: int,
-    ) -> Use:
-        place = self.policy.clock.place(start, min(max(end, start + HOUR / 60), start + LONGEST))
+    def _place_of(self, counted: Counted) -> Place:
+        start, end = counted.start, max(counted.end, counted.start + HOUR / 60)
+        return self.policy.clock.place(start, min(end, start + LONGEST))
+
+    def _use(self, facts: tuple[LeaseFact, ...], counted: Counted, place: Place) -> Use:
         if place.crosses and self.policy.crossing is Crossing.PRORATE:
-            hours = min(hours, max(1, whole_hours(place.outside)))
+            hours = min(counted.hours, max(1, whole_hours(place.outside)))
+            counted = replace(counted, hours=hours)
         band = self.policy.bands.get(place.band or "")
         if band is not None:
             quota = band.quota
         else:
             quota = "main" if not self.policy.bands and "main" in self.policy.quotas else None
-        return Use(facts, Counted(pools, hours, start, end), place, quota)
+        return Use(facts, counted, place, quota)
 
 
 def _chains(facts: list[LeaseFact]) -> list[tuple[LeaseFact, ...]]:

@@ -47,18 +47,27 @@ class Place:
 
 
 class BandClock:
-    """Finds the band of a hold, by local civil date. It remembers the days it has looked at."""
+    """Finds the band of a hold, by local civil date. It remembers what it has looked at."""
 
     def __init__(self, zone: ZoneInfo, spans: Sequence[LocalSpan], rest: str | None) -> None:
         self.zone = zone
         self._spans = tuple(spans)
         self._rest = rest
         self._days: dict[date, tuple[tuple[str, datetime, datetime], ...]] = {}
+        self._places: dict[tuple[datetime, datetime], Place] = {}
 
     def place(self, start: datetime, end: datetime) -> Place:
         """A hold is in a local span only if all of it is; else it is in the rest of the day."""
         if not self._spans:
             return Place(self._rest, None, end - start, False)
+        known = self._places.get((start, end))
+        if known is None:
+            if len(self._places) > CACHED_DAYS:
+                self._places.clear()
+            known = self._places[start, end] = self._look_for(start, end)
+        return known
+
+    def _look_for(self, start: datetime, end: datetime) -> Place:
         inside = NO_TIME
         day = self.local_date(start) - DAY
         last = self.local_date(end)

@@ -120,8 +120,12 @@ class Policy(Document):
 
     def pool_hours(self, node: NodeRef) -> tuple[int, ...]:
         """Block lengths on the node where no band lists its own, ascending."""
-        listed = {hours for name in self.pools_of(node) for hours in self.pools[name].hours}
-        return tuple(sorted(listed)) or tuple(range(1, self.grid.max_block_hours + 1))
+        known = self._hours_by_node.get(node)
+        if known is None:
+            listed = {hours for name in self.pools_of(node) for hours in self.pools[name].hours}
+            known = tuple(sorted(listed)) or tuple(range(1, self.grid.max_block_hours + 1))
+            self._hours_by_node[node] = known
+        return known
 
     def lengths(self, node: NodeRef) -> tuple[int, ...]:
         """Block lengths on the node at one time of day or another, ascending."""
@@ -152,6 +156,10 @@ class Policy(Document):
 
     @cached_property
     def _pools_by_node(self) -> dict[NodeRef, tuple[str, ...]]:
+        return {}
+
+    @cached_property
+    def _hours_by_node(self) -> dict[NodeRef, tuple[int, ...]]:
         return {}
 
     def _local_spans(self) -> Iterator[LocalSpan]:

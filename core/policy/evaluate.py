@@ -3,7 +3,7 @@
 Pure: what it needs to know of the world is in the Situation. The rules are in rules.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -12,7 +12,7 @@ from core.policy import quotas
 from core.policy.asked import Asked
 from core.policy.document import Policy
 from core.policy.grid import HOUR, hour_ceiling, hour_floor
-from core.policy.rules import RULES, Finding
+from core.policy.rules import RULES, Finding, Rule, refusing
 from core.policy.sections import GapMode
 from core.policy.verdict import (
     LIFTABLE,
@@ -61,9 +61,17 @@ def evaluate(
     )
 
 
-def _findings(asked: Asked) -> Iterator[Finding]:
-    """What all rules find, the cheap ones first; what an exception lifts becomes a warning."""
-    for rule in RULES[asked.request.kind]:
+def first_refusal(request: Request, situation: Situation, policy: Policy) -> Reason | None:
+    """The first of the reasons that evaluate() has, without looking for more; None if it is ok."""
+    rules = refusing(request.kind, policy)
+    found = _findings(Asked.of(request, situation, policy), rules)
+    return next((finding.reason for finding in found if finding.refuses), None)
+
+
+def _findings(asked: Asked, rules: Sequence[Rule] = ()) -> Iterator[Finding]:
+    """What all rules find, or only these, the cheap ones first; what an exception lifts becomes a
+    warning."""
+    for rule in rules or RULES[asked.request.kind]:
         for finding in rule(asked):
             grant = asked.granted.get(finding.reason.code)
             if finding.refuses and grant and finding.reason.code in LIFTABLE:

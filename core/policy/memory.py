@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from typing import TypeVar, cast
 
 Known = TypeVar("Known")
-LIMIT = 64
+LIMIT = 512
 
 
 class Memory:

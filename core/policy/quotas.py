@@ -24,9 +24,25 @@ def slots(asked: Asked) -> Iterator[Reason]:
     name = asked.charge.quota
     if name is None or not asked.policy.quotas[name].one_of:
         return
-    quota = asked.policy.quotas[name]
-    before = _counted(asked, name, quota)
+    quota, mine = asked.policy.quotas[name], asked.mine
     extra = asked.extra(f"quota_{name}")
+    beside = (fact.id for fact in mine.facts)
+    key = (name, asked.key(mine, quota.period), extra, _as_asked(asked, quota), *beside)
+    yield from asked.remembered(quota.scope, key, lambda: tuple(_slots(asked, name, quota, extra)))
+
+
+def _as_asked(asked: Asked, quota: Quota) -> Counted | tuple[tuple[str, ...], int]:
+    """What of the request the slots depend on: its times only where they may not overlap others."""
+    mine = asked.mine.counted
+    if any(choice.distinct_times for choice in quota.one_of):
+        others = (use.counted for use in asked.uses(quota.scope))
+        if any(one.start < mine.end and mine.start < one.end for one in others):
+            return mine
+    return mine.pools, mine.hours
+
+
+def _slots(asked: Asked, name: str, quota: Quota, extra: int) -> Iterator[Reason]:
+    before = _counted(asked, name, quota)
     counted = _with(before, asked.mine)
     if any(_rooms(choice, counted, extra) is not None for choice in quota.one_of):
         return

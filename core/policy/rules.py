@@ -6,15 +6,17 @@ Pure. `RULES` says which of them are asked for which kind of request, in which o
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from core.policy import quotas
 from core.policy.asked import Asked
 from core.policy.bands import Crossing
-from core.policy.document import Window
+from core.policy.document import Policy, Window
 from core.policy.gaps import lost_beside
 from core.policy.grid import HOUR, hour_ceiling, hour_floor
 from core.policy.sections import DAYS, BackToBack, GapMode
 from core.policy.verdict import (
+    LeaseFact,
     Reason,
     RequestKind,
 )
@@ -257,16 +259,14 @@ def _own(asked: Asked) -> Iterator[Finding]:
     for quota in asked.policy.quotas.values():
         if asked.request.kind is RequestKind.BOOKING:
             limits = (
-                (quota.max_open_leases, "open", sum(f.state in OPEN for f in live)),
-                (
-                    quota.max_future_leases,
-                    "future",
-                    sum(f.state is LeaseState.BOOKED and f.start > asked.now for f in live),
-                ),
+                (quota.max_open_leases, "open", _is_open),
+                (quota.max_future_leases, "future", partial(_is_to_come, now=asked.now)),
             )
-            for given, word, used in limits:
-                limit = (given or 0) + asked.extra("too_many_open")
-                if given is not None and used >= limit:
+            for given, word, counted in limits:
+                if given is None:
+                    continue
+                limit, used = given + asked.extra("too_many_open"), sum(map(counted, live))
+                if used >= limit:
                     yield _refusal(
                         "too_many_open",
                         "hours",
@@ -286,6 +286,14 @@ def _own(asked: Asked) -> Iterator[Finding]:
                     used=used,
                     limit=limit,
                 )
+
+
+def _is_open(fact: LeaseFact) -> bool:
+    return fact.state in OPEN
+
+
+def _is_to_come(fact: LeaseFact, *, now: datetime) -> bool:
+    return fact.state is LeaseState.BOOKED and fact.start > now
 
 
 def _at_one_time(spans: list[tuple[datetime, datetime]], start: datetime, end: datetime) -> int:
@@ -492,6 +500,12 @@ RULES: dict[RequestKind, tuple[Rule, ...]] = {
         _caps,
     ),
 }
+
+
+def refusing(kind: RequestKind, policy: Policy) -> tuple[Rule, ...]:
+    """Those of the rules for such requests that can refuse one under this policy."""
+    rules = RULES[kind]
+    return rules if policy.gaps.mode is GapMode.HARD else tuple(r for r in rules if r is not _gap)
 
 
 def _refusal(code: str, param: str, message: str, **numbers: int | float | str) -> Finding:

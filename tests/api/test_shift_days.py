@@ -13,6 +13,7 @@ from api.identity import Person
 from api.leases import booking
 from api.leases.availability import availability
 from api.leases.lease_schemas import Block
+from api.leases.openings import Openings
 from core.active_policies import fingerprint
 from core.database import Database
 from core.errors import BadRequest, HourTaken
@@ -93,7 +94,9 @@ def test_a_day_view_has_as_many_columns_as_the_day_has_hours_24(
         view = availability(
             session,
             person,
+            Openings(),
             node_class=None,
+            names=(),
             start=midnight.astimezone(UTC),
             hours=length,
             block_hours=None,

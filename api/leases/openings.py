@@ -1,0 +1,112 @@
+"""Where people may start a block, kept until something changes that the rules look at.
+
+Compared is all that they look at, read anew by whoever asks: nothing has to be told when it
+changes. What changes by time alone holds until then, and for a minute at most.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from core.policy.document import Policy
+from core.policy.grid import HOUR
+from core.policy.verdict import Member, Reason, Situation
+from core.situation import Judge
+from core.tables.nodes import Node
+
+MOST = 3000  # days in view on one node, of all people: a course of 191 has 1,337 on seven
+MOST_STARTS = 600  # on one of these, each with the lengths that were asked for
+BAD_LENGTH = "bad_block_length"
+LONGER_MAY_DO = frozenset({BAD_LENGTH, "leaves_gap"})
+MINUTE = timedelta(minutes=1)  # the finest grain of the rules' own numbers
+
+Asked = tuple[datetime, tuple[int, ...]]
+"""A start, and the lengths of block that would do, ascending."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What one person was told of one node, and what that was judged by."""
+
+    member: Member
+    policy: Policy
+    situation: Situation
+    until: datetime
+    refusals: dict[Asked, Reason | None] = field(default_factory=dict)
+
+    def holds(self, member: Member, policy: Policy, situation: Situation) -> bool:
+        """Whether all this would be judged alike."""
+        return (
+            self.situation.now <= situation.now < self.until
+            and self.policy is policy
+            and self.member == member
+            and self.situation == replace(situation, now=self.situation.now)
+        )
+
+
+class Openings:
+    """Of all people who asked lately."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str, datetime], Known] = OrderedDict()
+
+    def refusals(
+        self, judge: Judge, node: Node, starts: Sequence[datetime], lengths: Sequence[int]
+    ) -> dict[datetime, Reason]:
+        """Starts on a node that the judge has looked at from which no block is granted, with the
+        first rule that it breaks whichever of these lengths, ascending, it has."""
+        if not starts:
+            return {}
+        refusals = self._recall(judge, node, starts[0])
+        found: dict[datetime, Reason] = {}
+        for start in starts:
+            asked = (start, tuple(lengths))
+            if asked not in refusals:
+                refusals[asked] = _refusal(judge, node, start, lengths)
+            reason = refusals[asked]
+            if reason is not None:
+                found[start] = reason
+        return found
+
+    def _recall(self, judge: Judge, node: Node, first: datetime) -> dict[Asked, Reason | None]:
+        situation, policy = judge.situation(node), judge.policy_for_node(node)
+        key = (judge.member.id, node.id, first)
+        known = self._known.pop(key, None)
+        if known is None or not known.holds(judge.member, policy, situation):
+            known = Known(judge.member, policy, situation, holds_until(situation, policy))
+        self._known[key] = known
+        while len(self._known) > MOST:
+            self._known.popitem(last=False)
+        if len(known.refusals) > MOST_STARTS:
+            known.refusals.clear()
+        return known.refusals
+
+
+def holds_until(situation: Situation, policy: Policy) -> datetime:
+    """The next moment at which the rules may say something else without anybody's doing. Pure."""
+    return min(moment for moment in _moments(situation, policy) if moment > situation.now)
+
+
+def _moments(situation: Situation, policy: Policy) -> Iterator[datetime]:
+    yield situation.now.replace(second=0, microsecond=0) + MINUTE
+    for window in policy.times:
+        yield from (window.start, window.end, window.opens_at or window.start)
+    for fact in (*situation.own, *situation.lab):
+        yield from (fact.start, fact.end)
+    for span in situation.holds:
+        yield from (span.start, span.end)
+
+
+def _refusal(judge: Judge, node: Node, start: datetime, lengths: Sequence[int]) -> Reason | None:
+    """Told of the shortest block whose length is right."""
+    found: Reason | None = None
+    for hours in lengths:
+        reason = judge.first_refusal(node, start, start + hours * HOUR)
+        if reason is None:
+            return None
+        if found is None or found.code == BAD_LENGTH:
+            found = reason
+        if reason.code not in LONGER_MAY_DO:
+            break
+    return found
