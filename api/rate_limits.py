@@ -4,10 +4,12 @@ The counts are in Redis. While it is away every process counts by itself: N proc
 to N times as much, and nobody is locked out.
 """
 
+import random
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import ceil
 
@@ -23,7 +25,9 @@ from core.settings import ApiSettings
 WINDOW_S = 60.0
 MAX_KEYS = 10_000  # then keys that have been quiet for a window are forgotten
 PLANS_A_MINUTE = 300  # a hand that types makes some 100; a plan costs up to 30 ms
-AT_LARGE = 10  # sign-ins of an address, and of a name from all addresses: so many times one's own
+AT_LARGE = 10  # failures of a name from all addresses: so many times those from one
+STARTS = 10  # trips to a provider, each a row: so many times the failures of an address
+SPREAD_S = 5  # whoever is told the same second would come in the same second
 ANSWERS_WITHIN_S = 0.25
 AWAY_S = 5.0  # how long a Redis that did not answer is not asked again
 
@@ -81,17 +85,30 @@ class RateLimits:
         """Raises RateLimited over a person's plans a minute: a page asks for one as one types."""
         self._count(f"plan {user_id}", PLANS_A_MINUTE, "plans")
 
-    def count_sign_in(self, address: str, name: str | None = None) -> None:
-        """Raises RateLimited over the sign-ins a minute, from one address or of one name.
+    def check_sign_in(self, address: str, name: str | None = None) -> None:
+        """Raises RateLimited where too many sign-ins have failed within the last minute.
 
-        One address can use up what it may itself try of a name, not what others may.
+        Only failures count: a lecture hall behind one address gets in, a guesser does not. One
+        address can use up what it may itself try of a name, not what others may.
         """
-        most = self._settings.logins_per_minute
-        self._count(f"address {address}", most * AT_LARGE, "sign-ins from your address")
-        if name is not None:
-            person = name.lower()[:32]
-            self._count(f"name {person} at {address}", most, "sign-ins for this name")
-            self._count(f"name {person}", most * AT_LARGE, "sign-ins for this name")
+        for key, most, what in self._sign_in_limits(address, name):
+            standing = self._look(key, most)
+            if not standing.allowed:
+                wait_s = standing.reset_s + random.randint(0, SPREAD_S)
+                raise RateLimited(what, replace(standing, reset_s=wait_s))
+        if name is not None:  # who knows the password makes us hash as well
+            most = self._settings.logins_per_minute * AT_LARGE
+            self._count(f"{name.lower()[:32]} at {address}", most, "sign-ins for this name")
+
+    def count_failed_sign_in(self, address: str, name: str | None = None) -> None:
+        """Somebody was not let in, from this address, for this name."""
+        for key, most, _ in self._sign_in_limits(address, name):
+            self._hit(key, most)
+
+    def count_trip(self, address: str) -> None:
+        """Raises RateLimited over the trips to a provider that begin at an address."""
+        most = STARTS * self._settings.most_address_logins
+        self._count(f"trip {address}", most, "sign-ins from your address")
 
     def count_password_change(self, user_id: str) -> None:
         """Raises RateLimited over a person's guesses at their present password."""
@@ -104,26 +121,41 @@ class RateLimits:
     def are_many_failures(self, subject: str, many: int, *, within: timedelta) -> bool:
         """Count a sign-in that failed; whether there are so many within that time by now."""
         minutes = round(within.total_seconds() / WINDOW_S)
-        return self._standing(f"failed {subject}", many, 1, minutes=minutes).remaining == 0
+        return self._hit(f"failed {subject}", many, minutes=minutes).remaining == 0
 
     def close(self) -> None:
         """Close the connections to Redis."""
         self._shared.close()
 
     def _count(self, key: str, most: int, what: str, *, cost: int = 1) -> Standing:
-        standing = self._standing(key, most, cost)
+        standing = self._hit(key, most, cost)
         if not standing.allowed:
             raise RateLimited(what, standing)
         return standing
 
-    def _standing(self, key: str, most: int, cost: int, *, minutes: int = 1) -> Standing:
+    def _sign_in_limits(self, address: str, name: str | None) -> Iterator[tuple[str, int, str]]:
+        """Key, limit, and what is counted."""
+        at_address = self._settings.most_address_logins
+        yield f"sign-in at {address}", at_address, "failed sign-ins from your address"
+        if name is not None:
+            most, person = self._settings.logins_per_minute, name.lower()[:32]
+            yield f"sign-in of {person} at {address}", most, "failed sign-ins for this name"
+            yield f"sign-in of {person}", most * AT_LARGE, "failed sign-ins for this name"
+
+    def _hit(self, key: str, most: int, cost: int = 1, *, minutes: int = 1) -> Standing:
+        return self._standing(lambda counts: counts.count(key, most, cost, minutes=minutes))
+
+    def _look(self, key: str, most: int) -> Standing:
+        return self._standing(lambda counts: counts.look(key, most))
+
+    def _standing(self, ask: "Callable[[SharedCounts | OwnCounts], Standing]") -> Standing:
         if time.monotonic() >= self._away_until:
             try:
-                return self._shared.count(key, most, cost, minutes=minutes)
+                return ask(self._shared)
             except (redis.RedisError, OSError) as error:
                 self._away_until = time.monotonic() + AWAY_S
                 log.warning("limits_counted_apart", error=str(error))
-        return self._own.count(key, most, cost, minutes=minutes)
+        return ask(self._own)
 
 
 class SharedCounts:
@@ -142,11 +174,18 @@ class SharedCounts:
     def count(self, key: str, most: int, cost: int, *, minutes: int = 1) -> Standing:
         """Count `cost` more within the last minutes. Raises RedisError when it does not answer."""
         item = RateLimitItemPerMinute(most, minutes)
-        allowed = self._limiter.hit(item, key, cost=cost)
+        return self._standing(item, key, allowed=self._limiter.hit(item, key, cost=cost))
+
+    def look(self, key: str, most: int) -> Standing:
+        """Whether one more could be counted. Raises RedisError when it does not answer."""
+        item = RateLimitItemPerMinute(most)
+        return self._standing(item, key, allowed=self._limiter.test(item, key))
+
+    def _standing(self, item: RateLimitItemPerMinute, key: str, *, allowed: bool) -> Standing:
         reset_at, remaining = self._limiter.get_window_stats(item, key)
         return Standing(
             allowed=allowed,
-            limit=most,
+            limit=item.amount,
             remaining=max(0, remaining),
             reset_s=max(1, ceil(reset_at - time.time())),
         )
@@ -186,6 +225,18 @@ class OwnCounts:
                 remaining=max(0, most - len(times)),
                 reset_s=max(1, ceil(reset_s)),
             )
+
+    def look(self, key: str, most: int) -> Standing:
+        """Whether one more could be counted within the last minute."""
+        with self._lock:
+            times, now = self._times.get(key, deque()), time.monotonic()
+            live = [moment for moment in times if moment > now - WINDOW_S]
+        return Standing(
+            allowed=len(live) < most,
+            limit=most,
+            remaining=max(0, most - len(live)),
+            reset_s=max(1, ceil(live[0] + WINDOW_S - now)) if live else ceil(WINDOW_S),
+        )
 
     def _forget(self, now: float) -> None:
         for key, times in list(self._times.items()):

@@ -63,7 +63,12 @@ class ApiSettings(SchedulerSettings):
     submissions_per_minute: int = 60
     max_queued_jobs: int = 100
     """Per user, waiting or running; 0 is no limit."""
-    logins_per_minute: int = 5
+    logins_per_minute: int = Field(default=5, ge=1)
+    """Failed sign-ins for one name from one address; ten times as many for it from all addresses.
+    Successes are not counted."""
+    address_logins_per_minute: int = Field(default=0, ge=0)
+    """Failed sign-ins from one address, whatever the names, and by links; 0 is ten times
+    `logins_per_minute`."""
     oidc_issuer: str = ""
     """The OpenID provider that people may sign in with, such as
     `https://id.example.org/realms/lab`; empty: none."""
@@ -97,6 +102,11 @@ class ApiSettings(SchedulerSettings):
     def url(self) -> str:
         """What users type into the browser, without a slash at its end."""
         return self.public_url.rstrip("/") or f"http://{self.host}:{self.port}"
+
+    @property
+    def most_address_logins(self) -> int:
+        """Failed sign-ins a minute from one address."""
+        return self.address_logins_per_minute or 10 * self.logins_per_minute
 
     @property
     def first_start_link(self) -> Path:

@@ -184,8 +184,15 @@ def _about_limits(settings: ApiSettings) -> Iterator[UnsafeSettingView]:
     if settings.logins_per_minute > MOST_LOGINS:
         yield _danger(
             "TRAINYARD_LOGINS_PER_MINUTE",
-            f"{settings.logins_per_minute:,} tries a minute let passwords be guessed.",
+            f"{settings.logins_per_minute:,} failures a minute let passwords be guessed.",
             "Leave it at 5.",
+        )
+    if settings.address_logins_per_minute > 10 * MOST_LOGINS:
+        yield _warn(
+            "TRAINYARD_ADDRESS_LOGINS_PER_MINUTE",
+            f"{settings.address_logins_per_minute:,} failures a minute let one address try a few "
+            "passwords on every name.",
+            "Leave it out: 50 are enough for a lecture hall, as only failures count.",
         )
     if settings.max_queued_jobs == 0:
         yield _warn(

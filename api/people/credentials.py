@@ -105,14 +105,20 @@ def issue_link(
     return link, secret
 
 
+def find_link(session: Session, secret: str, kind: LinkKind) -> Link:
+    """The link behind `secret`, which may be used up. Raises Unauthenticated if there is none."""
+    link = session.get(Link, digest(secret))
+    if link is None or link.kind is not kind:
+        raise Unauthenticated("This link is not known here. Ask for a new one.", code="bad_link")
+    return link
+
+
 def use_link(session: Session, secret: str, kind: LinkKind, *, now: datetime) -> Link:
     """The link behind `secret`, marked as used. Raises Unauthenticated if it opens nothing (more).
 
     Of two requests with one secret, one wins: the UPDATE asks that it is unused.
     """
-    link = session.get(Link, digest(secret))
-    if link is None or link.kind is not kind:
-        raise Unauthenticated("This link is not known here. Ask for a new one.", code="bad_link")
+    link = find_link(session, secret, kind)
     _require_live(session, link.made_with, now=now)
     used = session.execute(
         update(Link)

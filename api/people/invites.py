@@ -125,7 +125,9 @@ def accept_invite(
 ) -> TokenMade:
     """Name and password of one's own choice; signs in at once. Of two who use a link, one wins."""
     refuse_cross_site(request, process)
-    process.limits.count_sign_in(address_of(request))
+    process.limits.check_sign_in(address_of(request))
+    with process.read() as session:  # no stranger makes us hash
+        _find(session, answer.secret)
     password_hash = hash_password(answer.password)
     zone = checked_zone(answer.zone)
     now = utc_now()

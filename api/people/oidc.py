@@ -73,7 +73,8 @@ def get_oidc(process: ProcessDep) -> OidcView:
 def start_oidc(request: Request, response: Response, process: ProcessDep) -> OidcStart:
     """The provider's address for this browser, which gets a cookie for ten minutes."""
     provider = _provider(process)
-    process.limits.count_sign_in(address_of(request))
+    process.limits.check_sign_in(address_of(request))
+    process.limits.count_trip(address_of(request))
     now = utc_now()
     with process.write() as (session, _):
         _, secret = issue_link(session, kind=LinkKind.OIDC, now=now, lifetime=TRIP_LIFETIME)
@@ -105,7 +106,7 @@ def sign_in_by_oidc(
 ) -> TokenMade:
     """With the code that the provider gave to the browser, once, and only to that browser."""
     provider = _provider(process)
-    process.limits.count_sign_in(address_of(request))
+    process.limits.check_sign_in(address_of(request))
     trip = Trip(secret or "")
     if secret is None or not hmac.compare_digest(trip.state.encode(), answer.state.encode()):
         raise Unauthenticated(

@@ -11,6 +11,7 @@ from api.admin import audit
 from api.auth import COOKIE, Public, SignedIn, refuse_cross_site, set_session_cookie
 from api.people.credentials import (
     SESSION_IDLE,
+    find_link,
     issue_token,
     revoke,
     sign_out_everywhere,
@@ -45,7 +46,9 @@ def first_start(
 ) -> TokenMade:
     """Works once, with the secret of the link that the API printed when it had no users."""
     refuse_cross_site(request, process)
-    process.limits.count_sign_in(address_of(request))
+    process.limits.check_sign_in(address_of(request))
+    with process.read() as session:  # no stranger makes us hash
+        find_link(session, wanted.secret, LinkKind.FIRST_START)
     password_hash = hash_password(wanted.password) if wanted.password else None
     now = utc_now()
     with process.write() as (session, _):
@@ -84,7 +87,7 @@ def sign_in(wanted: SignIn, request: Request, response: Response, process: Proce
     """With name and password. Sets the browser's cookie and answers with the same session."""
     refuse_cross_site(request, process)
     request.state.name = wanted.name
-    process.limits.count_sign_in(address_of(request), wanted.name)
+    process.limits.check_sign_in(address_of(request), wanted.name)
     with process.read() as session:
         user = session.scalars(select(User).where(User.name == wanted.name)).one_or_none()
     right = verify_password(wanted.password, user.password_hash if user else None)
@@ -107,7 +110,7 @@ def sign_in_by_link(
 ) -> TokenMade:
     """With the secret of a login link, which works once."""
     refuse_cross_site(request, process)
-    process.limits.count_sign_in(address_of(request))
+    process.limits.check_sign_in(address_of(request))
     now = utc_now()
     with process.write() as (session, _):
         link = use_link(session, wanted.secret, LinkKind.LOGIN, now=now)
@@ -130,7 +133,9 @@ def set_password_by_link(
 ) -> TokenMade:
     """The link works once. Every other session and token of the person ends; this one begins."""
     refuse_cross_site(request, process)
-    process.limits.count_sign_in(address_of(request))
+    process.limits.check_sign_in(address_of(request))
+    with process.read() as session:  # no stranger makes us hash
+        find_link(session, wanted.secret, LinkKind.PASSWORD)
     password_hash = hash_password(wanted.password)
     now = utc_now()
     with process.write() as (session, _):

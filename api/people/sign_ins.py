@@ -18,6 +18,8 @@ from core.tables.people import User
 BURST = timedelta(hours=1)
 MANY_OF_A_NAME = 5  # failures within a burst: somebody guesses, or can't remember
 MANY_OF_AN_ADDRESS = 20  # a classroom behind one address mistypes now and then
+# Nothing was guessed, and any site can send a browser here: no reason to hold an address.
+NO_GUESSES = frozenset({"cross_site", "oidc_state", "oidc_over"})
 
 log = structlog.get_logger()
 
@@ -28,7 +30,7 @@ def address_of(request: Request) -> str:
 
 
 def watched(request: Request, process: ProcessDep) -> Iterator[None]:
-    """Write a try that fails or is refused to the log, and the first of many to the audit log.
+    """Count a try that fails, write it to the log, and the first of many to the audit log.
 
     A handler that is told a name puts it into `request.state.name`.
     """
@@ -39,6 +41,8 @@ def watched(request: Request, process: ProcessDep) -> Iterator[None]:
         raise
     except (Unauthenticated, Forbidden) as failure:
         _log("sign_in_failed", request, failure.code)
+        if failure.code not in NO_GUESSES:
+            process.limits.count_failed_sign_in(address_of(request), _name(request))
         _record_burst(process, request)
         raise
 

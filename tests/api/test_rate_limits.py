@@ -84,27 +84,67 @@ def test_two_apis_share_the_sign_ins_of_a_name(two: tuple[World, TestClient]) ->
 
 def test_a_guesser_locks_nobody_else_out(strict: ApiSettings, valkey_url: str) -> None:
     """One address uses up its own tries of a name; its owner, at another one, still gets in."""
+    for settings in (strict, strict.model_copy(update={"redis_url": NOWHERE})):
+        forget(valkey_url)
+        limits = RateLimits(settings)
+        for _ in range(LIMIT):
+            limits.check_sign_in("192.0.2.66", "ann")
+            limits.count_failed_sign_in("192.0.2.66", "ann")
+        with pytest.raises(RateLimited, match="failed sign-ins for this name"):
+            limits.check_sign_in("192.0.2.66", "ann")
+        limits.check_sign_in("192.0.2.7", "ann")
+        limits.check_sign_in("192.0.2.66", "bob")
+        for number in range(LIMIT * 10 - LIMIT):
+            limits.check_sign_in("192.0.2.66", f"name{number}")
+            limits.count_failed_sign_in("192.0.2.66", f"name{number}")
+        with pytest.raises(RateLimited, match="from your address"):
+            limits.check_sign_in("192.0.2.66", "bob")
+        with pytest.raises(RateLimited, match="from your address"):
+            limits.check_sign_in("192.0.2.66")
+        limits.close()
     forget(valkey_url)
-    limits = RateLimits(strict)
+
+
+def test_one_name_is_not_guessed_from_many_addresses(strict: ApiSettings) -> None:
+    limits = RateLimits(strict.model_copy(update={"redis_url": NOWHERE}))
+    for number in range(LIMIT * 10):
+        limits.check_sign_in(f"192.0.2.{number}", "ann")
+        limits.count_failed_sign_in(f"192.0.2.{number}", "ann")
+    with pytest.raises(RateLimited, match="failed sign-ins for this name"):
+        limits.check_sign_in("192.0.2.99", "ann")
+    limits.check_sign_in("192.0.2.99", "bob")
+
+
+def test_the_wait_that_is_told_is_until_the_first_failure_is_forgotten(
+    strict: ApiSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one second for everybody: whoever comes back then has room."""
+    limits = RateLimits(strict.model_copy(update={"redis_url": NOWHERE}))
+    now = 1000.0
+    monkeypatch.setattr("api.rate_limits.time.monotonic", lambda: now)
     for _ in range(LIMIT):
-        limits.count_sign_in("192.0.2.66", "ann")
-    with pytest.raises(RateLimited, match="sign-ins for this name"):
-        limits.count_sign_in("192.0.2.66", "ann")
-    limits.count_sign_in("192.0.2.7", "ann")
-    limits.count_sign_in("192.0.2.66", "bob")
-    for _ in range(LIMIT * 10 - LIMIT - 2):
-        limits.count_sign_in("192.0.2.66")
-    with pytest.raises(RateLimited, match="from your address"):
-        limits.count_sign_in("192.0.2.66")
-    limits.close()
-    forget(valkey_url)
+        limits.count_failed_sign_in("192.0.2.66", "ann")
+        now += 5.0
+    waits = set()
+    for _ in range(50):
+        with pytest.raises(RateLimited) as refused:
+            limits.check_sign_in("192.0.2.66", "ann")
+        waits.add(refused.value.retry_after_s)
+    assert min(waits) == 60 - LIMIT * 5
+    assert len(waits) > 3
+    now += min(waits)
+    limits.check_sign_in("192.0.2.66", "ann")
 
 
-def test_a_class_that_opens_its_invitations_at_once_gets_in(strict: ApiSettings) -> None:
-    """Links have no name to guess: thirty people at thirty addresses are no attack."""
-    away = RateLimits(strict.model_copy(update={"redis_url": NOWHERE}))
-    for number in range(30):
-        away.count_sign_in(f"192.0.2.{number}")
+def test_the_limit_of_an_address_is_set_by_itself(strict: ApiSettings) -> None:
+    changes = {"redis_url": NOWHERE, "address_logins_per_minute": 200}
+    limits = RateLimits(strict.model_copy(update=changes))
+    for number in range(199):
+        limits.count_failed_sign_in("192.0.2.66", f"name{number}")
+    limits.check_sign_in("192.0.2.66", "ann")
+    limits.count_failed_sign_in("192.0.2.66", "bob")
+    with pytest.raises(RateLimited, match="At most 200 failed sign-ins from your address"):
+        limits.check_sign_in("192.0.2.66", "ann")
 
 
 def test_a_study_counts_whole_or_not_at_all(strict: ApiSettings) -> None:

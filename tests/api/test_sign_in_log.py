@@ -29,7 +29,8 @@ def test_a_sign_in_that_succeeds_fails_or_is_refused_is_in_the_log(settings: Api
     with running_world(strict, with_node=False) as world, capture_logs() as lines:
         world.admin.post("/v1/users", json={"name": "cleo", "password": PASSWORD})
         assert sign_in(world, "cleo", PASSWORD) == 201
-        assert sign_in(world, "cleo", "a wrong guess") == 401
+        for _ in range(2):
+            assert sign_in(world, "cleo", "a wrong guess") == 401
         assert sign_in(world, "cleo", PASSWORD) == 429
         unknown = {"secret": "ty_" + "x" * 40}
         assert world.nobody.post("/v1/sessions/link", json=unknown).status_code == 401
@@ -40,6 +41,7 @@ def test_a_sign_in_that_succeeds_fails_or_is_refused_is_in_the_log(settings: Api
     ]
     assert told == [
         ("signed_in", "cleo", "testclient", None),
+        ("sign_in_failed", "cleo", "testclient", "wrong_password"),
         ("sign_in_failed", "cleo", "testclient", "wrong_password"),
         ("sign_in_refused", "cleo", "testclient", "rate_limited"),
         ("sign_in_failed", None, "testclient", "bad_link"),

@@ -61,6 +61,10 @@ def test_a_safe_installation_has_no_finding() -> None:
             ("TRAINYARD_SMTP_SECURITY", "danger"),
         ),
         ({"logins_per_minute": 600}, ("TRAINYARD_LOGINS_PER_MINUTE", "danger")),
+        (
+            {"address_logins_per_minute": 6000},
+            ("TRAINYARD_ADDRESS_LOGINS_PER_MINUTE", "warn"),
+        ),
         ({"max_queued_jobs": 0}, ("TRAINYARD_MAX_QUEUED_JOBS", "warn")),
         ({"user_storage_gib": 0}, ("TRAINYARD_USER_STORAGE_GIB", "warn")),
     ],
