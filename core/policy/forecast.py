@@ -1,8 +1,9 @@
 """How full the days before a window closes become, if everybody spends what is left. Pure.
 
-This is no guess at what people will do: it is the most that the quotas let them do, spread evenly
-over the days on which it can be spent. What finds no room on a day goes on to the days after it,
-as long as its week, day or night is not over.
+This is no guess at what people will do: it is the most that the quotas let them do, spread over the
+free hours of the days on which it can be spent, so that a last day of one hour is not asked for a
+day's part. What finds no room on a day goes on to the days after it, as long as its week, day or
+night is not over.
 """
 
 import math
@@ -28,9 +29,11 @@ class Budget:
     first: int
     end: int
 
-    def share(self, day: int) -> float:
-        """What falls to a day if it is spent evenly over those that are left."""
-        return self.hours / (self.end - day)
+    def share(self, day: int, free: Sequence[float]) -> float:
+        """What falls to a day of the hours that are free on all days that are left; where none is,
+        evenly to each of them."""
+        total = sum(free[day : self.end])
+        return self.hours * free[day] / total if total else self.hours / (self.end - day)
 
 
 @dataclass(frozen=True)
@@ -42,20 +45,20 @@ class Spender:
     caps: Sequence[Budget] = ()
     """Of all that is spent; each of them holds."""
 
-    def share(self, day: int) -> float:
+    def share(self, day: int, free: Sequence[float]) -> float:
         """What they spend on a day."""
-        bounds = [cap.share(day) for cap in _on(self.caps, day)]
+        bounds = [cap.share(day, free) for cap in _on(self.caps, day)]
         if self.purses:
-            bounds.append(sum(purse.share(day) for purse in _on(self.purses, day)))
+            bounds.append(sum(purse.share(day, free) for purse in _on(self.purses, day)))
         return min(bounds, default=0.0)
 
-    def spend(self, day: int, part: float) -> None:
+    def spend(self, day: int, free: Sequence[float], part: float) -> None:
         """Spend this part of the day's share."""
-        hours = part * self.share(day)
+        hours = part * self.share(day, free)
         purses = _on(self.purses, day)
-        in_purses = sum(purse.share(day) for purse in purses)
+        in_purses = sum(purse.share(day, free) for purse in purses)
         for purse in purses:
-            purse.hours -= hours * purse.share(day) / in_purses if in_purses else 0.0
+            purse.hours -= hours * purse.share(day, free) / in_purses if in_purses else 0.0
         for cap in _on(self.caps, day):
             cap.hours -= hours
 
@@ -98,12 +101,13 @@ class Forecast:
 
 
 def forecast(days: Sequence[FreeDay], spenders: Sequence[Spender]) -> Forecast:
-    """What becomes of `days`, in order, if all spend evenly what they have.
+    """What becomes of `days`, in order, if all spend what they have as the hours are free.
 
     Budgets name days by their index. People whom nothing limits are left out.
     """
-    wanted = _spent([day.free_hours for day in days], spenders)
-    allowed = _spent([math.inf] * len(days), spenders)
+    free = [day.free_hours for day in days]
+    wanted = _spent(free, free, spenders)
+    allowed = _spent([math.inf] * len(days), free, spenders)
     return Forecast(
         tuple(
             ForecastDay(day.start, day.free_hours, hours)
@@ -113,15 +117,17 @@ def forecast(days: Sequence[FreeDay], spenders: Sequence[Spender]) -> Forecast:
     )
 
 
-def _spent(room: Sequence[float], spenders: Sequence[Spender]) -> list[float]:
-    """Hours spent on each day, of so many that are free."""
+def _spent(
+    room: Sequence[float], free: Sequence[float], spenders: Sequence[Spender]
+) -> list[float]:
+    """Hours spent on each day, of so many that there is `room` for, shared out by what is free."""
     left = deepcopy(spenders)
     found = []
-    for day, free in enumerate(room):
-        shares = sum(one.share(day) for one in left)
-        spent = min(free, shares)
+    for day, most in enumerate(room):
+        shares = sum(one.share(day, free) for one in left)
+        spent = min(most, shares)
         for one in left:
-            one.spend(day, spent / shares if shares else 0.0)
+            one.spend(day, free, spent / shares if shares else 0.0)
         found.append(spent)
     return found
 

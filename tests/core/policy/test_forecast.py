@@ -31,18 +31,30 @@ def test_what_is_left_is_spent_evenly() -> None:
     assert (found.unmet_hours, found.free_hours, found.full_from) == (0, 60, None)
 
 
+def test_a_last_day_of_one_hour_leaves_nobody_without_room_while_others_are_free() -> None:
+    found = forecast(days(24, 24, 1), 20)
+    assert [day.wanted_hours for day in found.days] == pytest.approx([480 / 49, 480 / 49, 20 / 49])
+    assert (round(found.unmet_hours, 9), found.full_from) == (0, None)
+
+
 def test_what_finds_no_room_on_a_day_goes_on_to_the_next_ones() -> None:
-    found = forecast(days(4, 20, 20), 30)
-    assert [day.wanted_hours for day in found.days] == [4, 13, 13]
-    assert found.unmet_hours == 0
+    nights = Spender(purses=[Budget(10, 0, 1), Budget(12, 0, 3)])
+    found = forecast_of(days(4, 20, 20), [nights])
+    # The first night's 10 alone are too many for it: of the rest next to nothing is spent there.
+    first, *later = (day.wanted_hours for day in found.days)
+    assert first == 4
+    assert later[0] == pytest.approx(later[1])
+    assert later[0] > 12 * 20 / 44
     assert found.full_from is None, "the first day is full, the others are not"
 
 
-def test_the_last_days_may_be_full_while_all_find_room() -> None:
+def test_no_day_is_full_before_all_are() -> None:
     found = forecast(days(20, 10, 6), 30)
-    assert [day.wanted_hours for day in found.days] == [10, 10, 6]
-    assert found.unmet_hours == 4
-    assert found.full_from == MONDAY + timedelta(days=1)
+    assert [day.wanted_hours for day in found.days] == pytest.approx([50 / 3, 25 / 3, 5])
+    assert (round(found.unmet_hours, 9), found.full_from) == (0, None)
+    full = forecast(days(20, 10, 6), 40)
+    assert [day.wanted_hours for day in full.days] == [20, 10, 6]
+    assert (full.unmet_hours, full.full_from) == (4, MONDAY)
 
 
 def test_nothing_is_wanted_of_days_without_quota_and_no_day_has_no_room() -> None:
@@ -52,7 +64,7 @@ def test_nothing_is_wanted_of_days_without_quota_and_no_day_has_no_room() -> Non
 
 def test_a_week_that_is_over_gives_nothing_to_the_next_one() -> None:
     weeks = Spender(caps=[Budget(10, 0, 2), Budget(10, 2, 4)])
-    found = forecast_of(days(20, 1, 20, 20), [weeks])
+    found = forecast_of(days(5, 1, 20, 20), [weeks])
     assert [day.wanted_hours for day in found.days] == [5, 1, 5, 5]
     assert (found.unspent_hours, found.unmet_hours) == (20, 4)
 
@@ -62,7 +74,8 @@ def test_a_quota_by_night_is_spent_beside_that_of_the_window() -> None:
     both = Spender(purses=[Budget(6, 0, 3), *nights])
     assert wanted(days(20, 20, 20), both) == [5, 5, 5]
     # What found no room by day is spent later; of the night it is lost.
-    assert wanted(days(2, 20, 20), both) == pytest.approx([2, 5.6, 5.6])
+    kept = 6 - 2 * (6 * 2 / 42) / (6 * 2 / 42 + 3)
+    assert wanted(days(2, 20, 20), both) == pytest.approx([2, kept / 2 + 3, kept / 2 + 3])
 
 
 def test_a_cap_holds_for_all_purses_together_and_each_cap_holds() -> None:
