@@ -1,8 +1,10 @@
 // Several jobs over one another: loss by step and by what it cost, distance from the first one, and
 // the cells of the table that only the curves know.
+import { askIfThere } from "./api.js";
 import { Chart } from "./charts.js";
 import { count, decimal, gib, span, UNKNOWN } from "./formats.js";
 import { follow } from "./lists.js";
+import { ring } from "./looks.js";
 import { resampled, Series, smoothed } from "./series.js";
 
 const RESOLUTION = 1200;
@@ -161,24 +163,24 @@ function tell() {
 const KEYS = "loss,time,tokens_seen,tokens_per_s,mfu,max_active_gib";
 const states = new Map();
 
-async function readOne(job) {
+async function readOne(job, way) {
   const address = `/v1/jobs/${encodeURIComponent(job.id)}`;
-  const shown = await fetch(address);
-  if (!shown.ok) return false;
-  const { step, state } = await shown.json();
+  const shown = await askIfThere(address, way);
+  if (!shown) return false;
+  const { step, state } = shown;
   if (states.get(job.id) === `${step} ${state}`) return false;
-  const answer = await fetch(`${address}/metrics?keys=${KEYS}&rank=0&resolution=${RESOLUTION}`);
-  if (!answer.ok) return false;
-  const { series } = await answer.json();
-  read.set(job.id, new Map(series.map((one) => [one.key, one])));
+  const found = await askIfThere(`${address}/metrics?keys=${KEYS}&rank=0&resolution=${RESOLUTION}`, way);
+  if (!found) return false;
+  read.set(job.id, new Map(found.series.map((one) => [one.key, one])));
   states.set(job.id, `${step} ${state}`);
   return true;
 }
 
 const isOver = () => jobs.every((job) => /(succeeded|failed|cancelled)$/.test(states.get(job.id) ?? ""));
 
-async function look() {
-  const changed = await Promise.all(jobs.map((job) => readOne(job).catch(() => false)));
+async function look(way) {
+  if (isOver()) return;
+  const changed = await Promise.all(jobs.map((job) => readOne(job, way)));
   if (changed.some(Boolean)) {
     drawSteps();
     drawSpent();
@@ -230,5 +232,5 @@ document.addEventListener("keydown", (event) => {
   for (const chart of [byStep, bySpent]) chart.lift(jobs[index].id);
 });
 addEventListener("themechange", () => [byStep, bySpent, byDistance].forEach((chart) => chart.redraw()));
-look();
-follow(["jobs"], () => { if (!isOver()) look(); });
+follow(["jobs"], look);
+ring(["list"], { isAsked: true });

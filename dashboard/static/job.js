@@ -1,17 +1,18 @@
 // One job, alive: tiles, track, charts and logs from the API's stream; head, events and history are
 // asked for again when something happened.
+import { askIfThere } from "./api.js";
 import { Chart, MOMENTS } from "./charts.js";
 import { dropSubmitted } from "./draft.js";
 import { count, decimal, difference, gib, span, UNKNOWN } from "./formats.js";
 import { Live } from "./live.js";
 import { Logs } from "./logs.js";
+import { reads, redraw, ring, SPREAD_MS } from "./looks.js";
 import { announce } from "./page.js";
 import { Ranks } from "./ranks.js";
 import { resampled, Series } from "./series.js";
 import { near } from "./times.js";
 import { drawTrack } from "./track.js";
 
-/* global htmx */
 const RESOLUTION = 1500;
 const MOST_POINTS = 4 * RESOLUTION; // then the curves are read again, down-sampled
 const DRAW_EVERY_MS = 200;
@@ -131,7 +132,7 @@ function draw() {
 function drawSoon() {
   drawing ||= setTimeout(() => {
     draw();
-    if (series.get("loss").steps.length > MOST_POINTS) readMetrics();
+    if (series.get("loss").steps.length > MOST_POINTS) ring(["metrics"]);
   }, DRAW_EVERY_MS);
 }
 
@@ -228,16 +229,10 @@ function track() {
 }
 
 // ---- what happened ----------------------------------------------------------------------------
-const due = new Set();
-let refreshing = 0;
-function refresh(...ids) {
-  ids.forEach((id) => due.add(id));
-  clearTimeout(refreshing);
-  refreshing = setTimeout(() => {
-    for (const id of due) htmx.trigger(document.getElementById(id), "refresh");
-    due.clear();
-  }, 150);
-}
+const BURST_MS = 150; // what belongs together is told within it
+const REST_MS = 1000; // few look at one job
+for (const id of ["head", "events-box", "history"]) reads(id, (way) => redraw(id, way), { rest: REST_MS });
+const refresh = (...ids) => ring(ids, { after: BURST_MS });
 
 function takeJob(document_) {
   const before = job;
@@ -261,54 +256,47 @@ function takeEvent(event) {
   if (event.kind === "certified") refresh("head");
 }
 
-async function readMetrics() {
-  const answer = await fetch(`${address}/metrics?resolution=${RESOLUTION}&rank=0`);
-  if (!answer.ok) return;
-  series.replace(await answer.json());
+reads("metrics", async (way) => {
+  const found = await askIfThere(`${address}/metrics?resolution=${RESOLUTION}&rank=0`, way);
+  if (!found) return;
+  series.replace(found);
   draw();
-  readRanks();
-}
+  ring(["ranks"]);
+});
 
 // ---- ranks --------------------------------------------------------------------------------------
 const RANKS_EVERY_MS = 5000;
 const rankCard = document.querySelector("[data-ranks]");
 const ranks = rankCard && new Ranks(rankCard, address);
-function readRanks() {
-  ranks?.read(Math.max(job.step, series.get("loss").steps.at(-1) ?? 0), series.last("step_time_s")).catch(() => {}); // the line says it
+reads("ranks", async (way) => {
+  await ranks?.read(way, Math.max(job.step, series.get("loss").steps.at(-1) ?? 0), series.last("step_time_s"));
   const preflight = series.last("preflight_ms");
   if (rankCard && preflight !== null) rankCard.querySelector("[data-preflight]").textContent = `Collectives checked before step 1, in ${span(preflight / 1000)}.`;
-}
-let ranksReadAt = 0;
-function readRanksSoon() {
-  if (Date.now() < ranksReadAt + RANKS_EVERY_MS) return;
-  ranksReadAt = Date.now();
-  readRanks();
-}
+}, { rest: RANKS_EVERY_MS });
 addEventListener("rankchosen", (event) => {
   logs.choose(event.detail);
   document.getElementById("logs").scrollIntoView();
 });
 
 const logs = new Logs(document.querySelector(".logs"), `${address}/logs`);
+reads("logs", (way) => logs.read(way), { rest: REST_MS });
 
 tell();
 // What the server has drawn is painted first; then points, logs and the stream are asked for.
 const start = () => {
-  readMetrics();
+  ring(["metrics"], { isAsked: true });
   logs.read();
   new Live(`${address}/stream`, {
     on: {
       job: takeJob,
       event: takeEvent,
-      metrics: ({ lines }) => { lines.forEach((line) => series.add(line)); drawSoon(); readRanksSoon(); },
+      metrics: ({ lines }) => { lines.forEach((line) => series.add(line)); drawSoon(); ring(["ranks"]); },
       log: ({ lines }) => logs.add(lines),
       end: (document_) => { takeJob(document_); if (!wasOver) refresh("head", "history", "events-box"); },
     },
     onBack: (isResumed) => {
-      refresh("head", "history", "events-box");
-      if (isResumed) return;
-      readMetrics();
-      logs.read();
+      const missed = isResumed ? [] : ["metrics", "logs"];
+      ring(["head", "history", "events-box", ...missed], { spread: SPREAD_MS });
     },
   });
 };

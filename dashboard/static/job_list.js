@@ -1,5 +1,8 @@
 // Selecting rows of the list, and the loss of each as a small line. Both survive when the rows are
 // read again.
+import { askIfThere } from "./api.js";
+import { reads, ring } from "./looks.js";
+
 const MOST_COMPARED = 6;
 const bulk = document.getElementById("bulk");
 const boxes = () => [...document.querySelectorAll("#rows input[type=checkbox]")];
@@ -32,7 +35,6 @@ const HEIGHT = 22;
 const POINTS = 48;
 const AT_ONCE = 3;
 const paths = new Map(); // job -> {step, d}
-let reading = 0;
 
 // A curve in the box of a spark, from its first to its last value; its own lowest is the bottom.
 function pathOf(values) {
@@ -58,27 +60,23 @@ function drawSparks() {
     const kept = paths.get(spark.dataset.spark);
     if (kept) spark.firstElementChild.setAttribute("d", kept.d);
   }
-  readNext();
+  ring(["sparks"]);
 }
 
-async function readNext() {
-  const due = [...document.querySelectorAll("[data-spark]")].find((spark) => Number(spark.dataset.step) > (paths.get(spark.dataset.spark)?.step ?? 0) * 1.05);
-  if (!due || reading >= AT_ONCE) return;
-  const { spark: id, step } = due.dataset;
-  paths.set(id, { d: paths.get(id)?.d ?? "", step: Number(step) });
-  reading += 1;
-  readNext();
-  try {
-    const answer = await fetch(`/v1/jobs/${encodeURIComponent(id)}/metrics?keys=loss&rank=0&resolution=${POINTS}`);
-    const [loss] = answer.ok ? (await answer.json()).series : [];
-    if (loss) paths.set(id, { d: pathOf(loss.values), step: Number(step) });
-  } catch {
-    // the server is away: the line is drawn with the next change
-  } finally {
-    reading -= 1;
-  }
+function dueSparks() {
+  const grown = ({ spark, step }) => Number(step) > (paths.get(spark)?.step ?? 0) * 1.05;
+  return [...document.querySelectorAll("[data-spark]")].map((spark) => ({ ...spark.dataset })).filter(grown);
+}
+
+async function readSpark({ spark: id, step }, way) {
+  const found = await askIfThere(`/v1/jobs/${encodeURIComponent(id)}/metrics?keys=loss&rank=0&resolution=${POINTS}`, way);
+  const loss = found?.series[0];
+  paths.set(id, { d: loss ? pathOf(loss.values) : "", step: Number(step) });
   document.querySelectorAll(`[data-spark="${id}"]`).forEach((spark) => spark.firstElementChild.setAttribute("d", paths.get(id).d));
-  readNext();
 }
 
+reads("sparks", async (way) => {
+  const due = dueSparks();
+  while (due.length) await Promise.all(due.splice(0, AT_ONCE).map((spark) => readSpark(spark, way)));
+});
 drawSparks();

@@ -2,12 +2,15 @@
 // all tabs. The browser reconnects by itself and says where it was (Last-Event-ID); after it gave up,
 // or after the tab was hidden, a new stream is opened, and `onBack` fills the gap. A page that is live
 // has the badge #line and the banners of line.html.
+import { ask } from "./api.js";
 import { span } from "./formats.js";
+import { CAN_WAIT } from "./looks.js";
 import { announce } from "./page.js";
 import { clock } from "./times.js";
 
 const LOST_AFTER_MS = 3000;
-const AGAIN_MS = 2000;
+const AGAIN_MS = 2000; // doubled by each try that fails
+const LONGEST_AGAIN_MS = 15_000;
 
 // "live", "lost", "signed-out" or "over", and the time of the last known value.
 function tellLine(line, lastHeard) {
@@ -39,6 +42,7 @@ export class Live {
     this.isOver = false;
     this.lostTimer = null;
     this.againTimer = null;
+    this.failures = 0;
     document.addEventListener("visibilitychange", () => this.seenOrNot());
     document.querySelector("[data-try-now]").addEventListener("click", () => this.open());
     this.wasHidden = document.hidden; // a page that opens in the background has missed what came since
@@ -76,6 +80,7 @@ export class Live {
   opened(source) {
     clearTimeout(this.lostTimer);
     this.lostTimer = null;
+    this.failures = 0;
     this.lastHeard = new Date();
     tellLine("live", this.lastHeard);
     if (this.resumable || this.wasHidden) this.onBack(this.resumable === source);
@@ -86,26 +91,33 @@ export class Live {
   failed(source) {
     if (this.isOver) return;
     this.lostTimer ??= setTimeout(() => tellLine("lost", this.lastHeard), LOST_AFTER_MS);
-    if (source.readyState === EventSource.CLOSED) {
-      clearTimeout(this.againTimer);
-      this.againTimer = setTimeout(() => this.openIfAllowed(), AGAIN_MS);
-    }
+    if (source.readyState === EventSource.CLOSED) this.openLater(0);
+  }
+
+  // Not all pages of a server that was away come back at one moment.
+  openLater(waitMs) {
+    const again = Math.min(AGAIN_MS * 2 ** this.failures, LONGEST_AGAIN_MS);
+    this.failures += 1;
+    clearTimeout(this.againTimer);
+    this.againTimer = setTimeout(() => this.openIfAllowed(), Math.max(waitMs, again) * (0.5 + Math.random()));
   }
 
   // The browser does not say why it gave up: ask whether the session still holds.
   async openIfAllowed() {
-    let status = 0;
     try {
-      status = (await fetch("/v1/me")).status;
-    } catch {
-      // away; a new stream will say so again
+      await ask("/v1/me", { headers: CAN_WAIT });
+    } catch (refused) {
+      if (refused.status === 401) {
+        clearTimeout(this.lostTimer);
+        tellLine("signed-out", this.lastHeard);
+        return;
+      }
+      if (refused.isForNow) {
+        this.openLater(refused.waitMs ?? 0);
+        return;
+      }
     }
-    if (status !== 401) {
-      this.open();
-      return;
-    }
-    clearTimeout(this.lostTimer);
-    tellLine("signed-out", this.lastHeard);
+    this.open();
   }
 
   over() {

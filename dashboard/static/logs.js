@@ -1,5 +1,6 @@
 // The output of every rank: filtered by the API, followed live, and inert: text only, with control
 // and direction characters spelled out.
+import { ask } from "./api.js";
 import { announce } from "./page.js";
 
 const TAIL = 500;
@@ -55,8 +56,8 @@ export class Logs {
     });
   }
 
-  // The last lines that pass the filter, from the API.
-  async read() {
+  // The last lines that pass the filter, from the API. Throws Refused where nobody waits for them.
+  async read(way = null) {
     this.isReading = true;
     const round = (this.round = (this.round ?? 0) + 1);
     const query = new URLSearchParams(this.isFromTop ? { limit: PAGE } : { tail: TAIL });
@@ -64,17 +65,16 @@ export class Logs {
     if (this.find("rank").value !== "") query.set("rank", this.find("rank").value);
     if (this.find("search").value) query.set("search", this.find("search").value);
     try {
-      const answer = await fetch(`${this.address}?${query}`);
+      const page = await ask(`${this.address}?${query}`, way ?? {});
       if (round !== this.round) return;
-      if (!answer.ok) throw new Error(`the API answered ${answer.status}`);
-      const page = await answer.json();
       this.list.replaceChildren();
       this.seen.clear();
       page.ranks.forEach((rank) => this.offer(rank));
       this.append(page.lines);
     } catch (error) {
       if (round !== this.round) return;
-      this.find("empty").textContent = `The logs could not be read: ${error.message}.`;
+      if (way) throw error;
+      this.find("empty").textContent = `The logs could not be read. ${error.message}`;
     } finally {
       if (round === this.round) {
         this.isReading = false;
@@ -169,8 +169,8 @@ export class Logs {
 
   // The first of the job, which may lie before what is shown: then all errors are shown from it on.
   async firstError() {
-    const answer = await fetch(`${this.address}?level=error&limit=1`);
-    const first = (answer.ok ? (await answer.json()).lines : []).find((line) => IS_ERROR.test(line.text));
+    const { lines } = await ask(`${this.address}?level=error&limit=1`).catch(() => ({ lines: [] }));
+    const first = lines.find((line) => IS_ERROR.test(line.text));
     if (!first) {
       announce("There is no error in these logs.");
       this.find("count").textContent = "no error in these logs";

@@ -1,5 +1,6 @@
 // The ranks of a job, coloured by what each told of itself last: one hue for all, and amber for the
 // one that the others wait for. Colour, edge, glyph and sentence all say it.
+import { askIfThere } from "./api.js";
 import { count, decimal, difference, gib } from "./formats.js";
 
 const SHADES = 5;
@@ -52,20 +53,19 @@ export class Ranks {
     }
   }
 
-  async ask(keys, query = {}) {
-    const answer = await fetch(`${this.address}/metrics?${new URLSearchParams({ keys, ...query })}`);
-    return answer.ok ? (await answer.json()).series : [];
+  async ask(way, keys, query = {}) {
+    return (await askIfThere(`${this.address}/metrics?${new URLSearchParams({ keys, ...query })}`, way))?.series ?? [];
   }
 
   // What each rank told last: its own work in the last step that was looked into, its use and memory.
-  async read(step, stepTime) {
+  async read(way, step, stepTime) {
     if (step === this.step || !step) return;
-    this.step = step;
     const recent = Math.ceil(RECENT_S / (stepTime || RECENT_S)) + 1;
     const [looks, lately] = await Promise.all([
-      this.ask("look_time_s,exposed_comm_time_s"),
-      this.ask("max_active_gib,gpu_pct,cpu_pct", { since_step: Math.max(-1, step - recent), resolution: 100 }),
+      this.ask(way, "look_time_s,exposed_comm_time_s"),
+      this.ask(way, "max_active_gib,gpu_pct,cpu_pct", { since_step: Math.max(-1, step - recent), resolution: 100 }),
     ]);
+    this.step = step;
     this.looks = lookedInto(looks);
     this.found = new Map(Object.keys(KEYS).map((key) => [key, new Map()]));
     for (const [rank, look] of this.looks) this.found.get("own_time_s").set(rank, look.all - look.waiting);

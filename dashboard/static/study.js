@@ -1,7 +1,9 @@
 // One study, alive: speed-ups and loss curves of its jobs, and the table, which is asked for again
 // when something has changed.
+import { askIfThere } from "./api.js";
 import { Chart } from "./charts.js";
 import { count, decimal } from "./formats.js";
+import { reads, ring } from "./looks.js";
 import { announce } from "./page.js";
 import { Series } from "./series.js";
 import { watch } from "./watch.js";
@@ -54,17 +56,16 @@ const curveChart = new Chart(figure("curves"), curves, {
 });
 const drawn = new Map(); // job -> the step up to which its curve was read
 
-async function readCurves() {
+reads("curves", async (way) => {
   const due = study.jobs.filter((job) => job.step > 0 && drawn.get(job.job) !== `${job.step} ${job.state}`);
   await Promise.all(due.map(async (job) => {
-    const answer = await fetch(`/v1/jobs/${encodeURIComponent(job.job)}/metrics?keys=loss&rank=0&resolution=${RESOLUTION}`);
-    if (!answer.ok) return;
-    const { series } = await answer.json();
-    curves.replace({ series: series.map((one) => ({ ...one, key: job.job })) });
+    const found = await askIfThere(`/v1/jobs/${encodeURIComponent(job.job)}/metrics?keys=loss&rank=0&resolution=${RESOLUTION}`, way);
+    if (!found) return;
+    curves.replace({ series: found.series.map((one) => ({ ...one, key: job.job })) });
     drawn.set(job.job, `${job.step} ${job.state}`);
   }));
   if (due.length) curveChart.draw();
-}
+});
 
 // ---- live ---------------------------------------------------------------------------------------
 function heard(now, before) {
@@ -73,7 +74,7 @@ function heard(now, before) {
     if (job.state !== before.jobs[index].state) announce(`${job.label}: ${job.state}. ${job.reason}`);
   });
   drawSpeedUps();
-  readCurves().catch(() => {}); // the line says it
+  ring(["curves"]);
 }
 
 addEventListener("themechange", () => [speedUpChart, curveChart].forEach((chart) => chart.redraw()));

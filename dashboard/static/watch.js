@@ -1,12 +1,13 @@
 // A page about one document, which its stream sends whenever it reads differently: the report is drawn
 // anew, and `heard(now, before)` is told.
 import { Live } from "./live.js";
+import { reads, redraw, ring, SPREAD_MS } from "./looks.js";
 
-/* global htmx */
 export function watch(address, kind, known, heard) {
   let before = known;
+  reads("report", (way) => redraw("report", way));
   const take = (now) => {
-    if (JSON.stringify(before) !== JSON.stringify(now)) htmx.trigger(document.getElementById("report"), "refresh");
+    if (JSON.stringify(before) !== JSON.stringify(now)) ring(["report"], { spread: SPREAD_MS });
     heard(now, before);
     before = now;
   };

@@ -424,6 +424,7 @@ class FakeApi:
 
     answers: dict[tuple[str, str], object] = field(default_factory=dict)
     cookies: dict[tuple[str, str], str] = field(default_factory=dict)
+    headers: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
 
     def put(self, path: str, answer: object, *, method: str = "GET") -> None:
@@ -465,6 +466,7 @@ class FakeApi:
             if key not in self.answers:
                 return _as_json(refusal(404, f"There is nothing at {request.url.path}."))
             response = _as_json(self.answers[key])
+            response.headers.update(self.headers.get(key, {}))
             if key in self.cookies:
                 response.headers["set-cookie"] = self.cookies[key]
             return response

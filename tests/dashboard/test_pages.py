@@ -606,3 +606,14 @@ def test_a_scripts_page_shows_what_it_runs(api: FakeApi, page: TestClient) -> No
     assert f"trainyard clone {shown.id}" in text
     assert "trainyard submit --script train.py --launcher torchrun --ranks 2" in text
     assert "data-spec" not in text
+
+
+def test_a_piece_that_is_refused_for_now_says_how_long_to_wait(
+    api: FakeApi, page: TestClient
+) -> None:
+    api.put("/v1/jobs", refusal(503, "Too many are reading."))
+    api.headers[("GET", "/v1/jobs")] = {"retry-after": "7"}
+    headers = {"hx-request": "true", "priority": "u=6"}
+    answer = page.get("/jobs/rows", headers=headers)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
+    assert api.sent("GET", "/v1/jobs").headers["priority"] == "u=6"

@@ -1,0 +1,54 @@
+// Who holds which hours of which node, as the calendar's stream tells it.
+import { HOUR_MS } from "./hours.js";
+
+const BOOKABLE = new Set(["ready", "pending"]);
+
+function parsed({ state, holds }) {
+  return { state, holds: holds.map((one) => ({ ...one, from: Date.parse(one.start), to: Date.parse(one.end) })) };
+}
+
+const NOTHING = { state: null, holds: [] };
+const within = ({ state, holds }, start, end) => JSON.stringify([state, holds.filter((one) => one.from < end && one.to > start)]);
+
+// Of the hour that runs, what is over is nobody's any more.
+const sinceOf = (at, now) => (at <= now && now < at + HOUR_MS ? now : at);
+
+// Whether it holds a part of the hour that begins at `at`.
+export const holdsHour = ({ from, to }, at, now) => from < at + HOUR_MS && to > sinceOf(at, now);
+
+export class Board {
+  constructor() {
+    this.nodes = new Map(); // name -> {state, holds: [{kind, from, to, user, lease}]}
+    this.isKnown = false;
+  }
+
+  // Take what the stream tells; the names of the nodes that read differently now, each with
+  // `differs(start, end)`: whether it does so between two moments.
+  take({ whole, nodes }) {
+    const told = new Map(nodes.map((one) => [one.node, parsed(one)]));
+    const names = whole ? new Set([...this.nodes.keys(), ...told.keys()]) : told.keys();
+    const changed = new Map();
+    for (const name of names) {
+      const [before, after] = [this.nodes.get(name) ?? NOTHING, told.get(name) ?? NOTHING];
+      const differs = (start, end) => within(before, start, end) !== within(after, start, end);
+      if (differs(-Infinity, Infinity)) changed.set(name, { differs });
+    }
+    this.nodes = whole ? told : new Map([...this.nodes, ...told]);
+    this.isKnown = true;
+    return changed;
+  }
+
+  // Why nobody can have this hour of the node: its state, or the kind of what holds it; or null.
+  why(name, at, now) {
+    const node = this.nodes.get(name);
+    if (!node) return "retired";
+    if (!BOOKABLE.has(node.state)) return node.state;
+    const kind = node.holds.find((hold) => holdsHour(hold, at, now))?.kind;
+    return kind === "walk_in" ? "lease" : kind ?? null;
+  }
+
+  // The leases on a node; only staff are told whose they are.
+  leases(name) {
+    return (this.nodes.get(name)?.holds ?? []).filter((hold) => hold.lease);
+  }
+}
