@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -14,6 +15,12 @@ from pool import Pool
 from training_runs import WarmRanks, ragged_documents
 
 Options = dict[str, Any]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """As in a rank: on small tensors a second thread mostly waits, and takes a core to do so."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

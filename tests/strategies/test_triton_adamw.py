@@ -35,7 +35,7 @@ def interpreted() -> dict[str, str | None]:
     """What became of each case of interpreted.py."""
     done = subprocess.run(
         [sys.executable, "-W", "error", str(HERE / "interpreted.py")],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
