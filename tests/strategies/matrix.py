@@ -20,12 +20,12 @@ LARGE_MATRIX = cover(
 
 def essential(matrix: dict[Split, Variant]) -> set[Split]:
     """What CI runs: every split of one and two ranks, and of the larger ones as many as it takes
-    for any two techniques that can be used together to meet, and for every pipeline schedule to
-    meet another axis.
+    for any two techniques that can be used together to meet, unless they do so on two ranks, and
+    for every pipeline schedule to meet another axis.
     """
     chosen = {split for split in matrix if split.ranks <= 2}
     left = {split: _meetings(split) for split in matrix if split.ranks > 2}
-    wanted = set().union(*left.values())
+    wanted = set().union(*left.values()).difference(*map(_meetings, chosen))
     while wanted:
         best = max(left, key=lambda split: len(left[split] & wanted))
         chosen.add(best)
