@@ -87,19 +87,27 @@ def settle(page: Page) -> None:
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("path", PAGES)
-def test_a_page_is_accessible_and_fits_every_width(
-    stage: Stage, chrome: Chrome, path: str, scheme: Any
-) -> None:
+@pytest.fixture(scope="module")
+def examined(stage: Stage, chrome: Chrome) -> Iterator[Page]:
+    """One page for all that are examined: a browser's process, scripts and styles are read once."""
     context = chrome.new_context(
         base_url=stage.url,
         storage_state=stage.storage(),
-        color_scheme=scheme,
         reduced_motion="reduce",
         bypass_csp=True,  # the checker is put in as a script
     )
-    page = context.new_page()
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_accessible_and_fits_every_width(
+    stage: Stage, examined: Page, path: str, scheme: Any
+) -> None:
+    page = examined
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 1280, "height": 900})
     page.goto(address(stage, path))
     settle(page)
     is_dark = page.evaluate("getComputedStyle(document.documentElement).colorScheme === 'dark'")
@@ -117,7 +125,6 @@ def test_a_page_is_accessible_and_fits_every_width(
             (one["id"], [node["target"] for node in one["nodes"]]) for one in found["violations"]
         ]
         assert told == [], f"{path} at {width} px, {scheme}"
-    context.close()
 
 
 def test_two_rows_are_selected_and_compared_by_keys_alone(stage: Stage, page: Page) -> None:
