@@ -3,6 +3,7 @@
 `database` runs a test on SQLite and on PostgreSQL, each time on a fresh copy of a migrated one.
 """
 
+import gc
 import os
 import shutil
 import subprocess
@@ -14,8 +15,10 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
+from anyio.from_thread import start_blocking_portal
 from hypothesis import settings
 from sqlalchemy import make_url
+from starlette.testclient import TestClient
 
 from core.database import Database
 from core.schema import upgrade
@@ -38,6 +41,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         heavy = {"gloo", "browser"} | ({"race"} if "postgresql" in item.nodeid else set())
         if any(item.get_closest_marker(name) for name in heavy):
             item.add_marker(pytest.mark.xdist_group("heavy"))
+
+
+def pytest_collection_finish() -> None:
+    """A full collection looks through all that was imported, torch too: 0.5 s, again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def one_loop() -> Iterator[None]:
+    """One event loop for the requests of all test clients, as a process has one.
+
+    A client that is not entered makes a loop and threads of its own for each request, which takes
+    longer than the request.
+    """
+    with start_blocking_portal() as portal, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TestClient, "portal", portal)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,11 @@ class World:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _one_loop(one_loop: None) -> None:
+    """Requests share an event loop."""
+
+
+@pytest.fixture(autouse=True, scope="session")
 def plain_log() -> None:
     """One line per event: a coloured traceback with all locals takes seconds."""
     structlog.configure(

@@ -56,7 +56,7 @@ def api() -> FakeApi:
 
 
 @pytest.fixture
-def browser_of(api: FakeApi) -> Iterator[Callable[..., TestClient]]:
+def browser_of(api: FakeApi, one_loop: None) -> Iterator[Callable[..., TestClient]]:
     """Makes a client that behaves like a browser; it does not follow redirects."""
     opened: list[TestClient] = []
 
