@@ -117,7 +117,7 @@ export class Live {
         return;
       }
     }
-    this.open();
+    if (!document.hidden) this.open();
   }
 
   over() {
