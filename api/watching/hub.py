@@ -9,6 +9,7 @@ reading, at most a second old. Calendars are told from one board, which the topi
 """
 
 import asyncio
+import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -39,7 +40,7 @@ EVERY_JOB = "*"  # to be woken with whichever job
 READERS = 4  # threads that read for streams
 
 PING = b": ping\n\n"
-RETRY = b"retry: 1000\n\n"
+AGAIN_MS = (500, 2500)  # after which browsers come back to a server that was away
 
 log = structlog.get_logger()
 
@@ -113,7 +114,7 @@ class Hub:
                 del self._feeds[job_id]
 
     async def _follow(self, feed: Feed, since: Position | None) -> AsyncIterator[bytes]:
-        yield RETRY
+        yield _again()
         ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
         if since is None:
             payload, place = await feed.read(first_position)
@@ -148,7 +149,7 @@ class Hub:
     async def stream_calendar(self, person: Person, last_event_id: str) -> AsyncIterator[bytes]:
         """The server-sent events of a calendar: all that holds nodes, or what came since a version,
         and then every change."""
-        yield RETRY
+        yield _again()
         ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
         board = self._board
         board.join()
@@ -178,7 +179,7 @@ class Hub:
         """The server-sent events of a document about some jobs: `kind` with it whenever it reads
         differently, and `end` once it is final. `read` is called in a thread, for all who watch
         what is of this kind and name: who may see it was asked before."""
-        yield RETRY
+        yield _again()
         ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
         shown = ""
         with self._listening(job_ids) as heard, self._sharing(kind, name) as reading:
@@ -299,3 +300,8 @@ async def _told(changed: asyncio.Event, timeout_s: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _again() -> bytes:
+    """When the browser comes back to a lost stream: each at a moment of its own."""
+    return f"retry: {random.randint(*AGAIN_MS)}\n\n".encode()

@@ -242,6 +242,24 @@ def test_another_process_wakes_a_viewer_through_redis(
         free(world.database)
 
 
+def test_browsers_come_back_to_a_server_that_was_away_at_moments_of_their_own(
+    world: World,
+) -> None:
+    async def first_words() -> bytes:
+        stream = world.process.hub.stream_document("changes", "jobs", [], lambda: None)
+        try:
+            return await anext(stream)
+        finally:
+            await stream.aclose()
+
+    async def scene() -> set[bytes]:
+        return {await first_words() for _ in range(20)}
+
+    words = asyncio.run(scene())
+    assert len(words) > 1
+    assert all(500 <= int(one.removeprefix(b"retry: ")) <= 2500 for one in words)
+
+
 def test_closing_the_hub_ends_all_streams(world: World) -> None:
     job_id = running_job(world)
 
