@@ -44,8 +44,8 @@ TRIES = 3  # others may be faster at the nodes that were chosen
 
 def preview(session: Session, person: Person, block: Block, *, now: datetime) -> VerdictView:
     """What booking this block would answer. Changes nothing."""
-    wish = wish_of(session, block, zone=person.zone, now=now)
     judge = Judge(session, person.id, now=now)
+    wish = wish_of(session, block, judge, zone=person.zone)
     choice = choose(judge, wish)
     shown = [*choice.chosen, *with_next_starts(judge, wish, choice)]
     return VerdictView(
@@ -74,7 +74,7 @@ def book(
     """
     judge = Judge(session, person.id, now=now, lock=True)
     # No other node than those it names would do: who waits for them here then sees the newest.
-    wish = wish_of(session, block, zone=person.zone, now=now, lock=True)
+    wish = wish_of(session, block, judge, zone=person.zone, lock=True)
     for _ in range(TRIES):
         choice = choose(judge, wish, replaces=replaces)
         if not choice.chosen:

@@ -1,6 +1,6 @@
 """What a request for a block asks for: which nodes, which starts, how long. Not judged yet."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -12,6 +12,7 @@ from api.leases.lease_schemas import Block, NewWait, Prefer
 from core.errors import BadRequest
 from core.node_names import folded
 from core.policy.grid import HOUR, hour_ceiling
+from core.situation import Judge
 from core.states import NodeState
 from core.tables.nodes import Node
 
@@ -46,10 +47,9 @@ class Wish:
     prefer: Prefer = Prefer.EARLIEST
 
 
-def wish_of(
-    session: Session, block: Block, *, zone: str, now: datetime, lock: bool = False
-) -> Wish:
-    """Read a request. `zone` is the person's, for a day without one. Raises BadRequest.
+def wish_of(session: Session, block: Block, judge: Judge, *, zone: str, lock: bool = False) -> Wish:
+    """Read a request. `zone` is the person's, for a day without one; of a range every hour will do
+    at which the policy of one of the nodes lets blocks begin. Raises BadRequest.
 
     With `lock`, nobody else takes hours of the nodes that it names until the transaction ends.
     """
@@ -63,11 +63,9 @@ def wish_of(
         raise BadRequest("hours: say how many, for any start will do.", param="hours")
     length = block.hours * HOUR
     first, last = range_of(block, zone=zone, hours=block.hours)
-    starts = []
-    at = hour_ceiling(max(first, now))
-    while at <= last:
-        starts.append(at)
-        at += HOUR
+    anchors = {judge.policy_for_node(node).grid.anchor for node in nodes}
+    first = max(first, judge.now)
+    starts = sorted({at for anchor in anchors for at in _hours(first, last, anchor)})
     if not starts:
         raise BadRequest(
             f"first_start: no full hour is left between {first.isoformat()} and "
@@ -76,6 +74,13 @@ def wish_of(
             code="in_the_past",
         )
     return Wish(what, nodes, count, starts, length, True, block.prefer)
+
+
+def _hours(first: datetime, last: datetime, anchor: timedelta) -> Iterator[datetime]:
+    at = hour_ceiling(first, anchor)
+    while at <= last:
+        yield at
+        at += HOUR
 
 
 def range_of(wanted: Block | NewWait, *, zone: str, hours: int) -> tuple[datetime, datetime]:

@@ -95,6 +95,17 @@ def test_a_taken_block_names_the_three_nearest_starts_7(world: World) -> None:
         assert free.json()["ok"], free.text
 
 
+def test_a_range_is_looked_through_at_the_minute_at_which_blocks_begin(world: World) -> None:
+    policy = "policy: {id: lab, zone: Asia/Kolkata}\ngrid: {anchor_min: 30, horizon_days: 14}\n"
+    kind = {"Content-Type": "application/yaml"}
+    assert world.admin.post("/v1/policies", content=policy, headers=kind).status_code == 200
+    wanted = {**block(), "start": None, "first_start": next_hour(2), "last_start": next_hour(4)}
+    booked = world.ann.post("/v1/leases", json=wanted)
+    assert booked.status_code == 201, booked.text
+    half_past = datetime.fromisoformat(next_hour(2)) + HOUR / 2
+    assert datetime.fromisoformat(booked.json()["hold_start"]) == half_past
+
+
 def test_any_hours_of_a_range_take_the_first_start_that_is_free(world: World) -> None:
     world.bob.post("/v1/leases", json=block(more=1, hours=4))
     wish = {
