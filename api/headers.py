@@ -1,7 +1,8 @@
 """Headers of every answer, and the hosts we answer to."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from ipaddress import ip_address
+from random import random
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,6 +24,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+ANSWERS_A_CONNECTION = 100  # on average
 
 
 def allowed_hosts(settings: ApiSettings) -> frozenset[str] | None:
@@ -70,11 +72,23 @@ class BehindProxy:
 
 
 class Shell:
-    """ASGI middleware: refuses foreign hosts and puts our headers on every answer."""
+    """ASGI middleware: refuses foreign hosts and puts our headers on every answer.
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str] | None, *, is_https: bool) -> None:
+    One answer in a hundred ends its connection. A connection that is kept stays with the process
+    that it was opened to, so after one was restarted its neighbour would have all the work.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Collection[str] | None,
+        *,
+        is_https: bool,
+        draw: Callable[[], float] = random,
+    ) -> None:
         self.app = app
         self.hosts = hosts
+        self.draw = draw
         self.headers = dict(HEADERS)
         if is_https:
             self.headers["Strict-Transport-Security"] = "max-age=31536000"
@@ -89,6 +103,8 @@ class Shell:
                 headers = MutableHeaders(scope=message)
                 for name, value in self.headers.items():
                     headers.setdefault(name, value)
+                if self.draw() < 1 / ANSWERS_A_CONNECTION:
+                    headers.setdefault("Connection", "close")
                 if scope["path"].startswith("/v1"):
                     headers.setdefault("Cache-Control", "no-store")
             await send(message)

@@ -6,6 +6,7 @@ role now, ends.
 """
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ from core.tables.people import Token, User
 
 MOST_STREAMS = 40  # of one person in one process: twenty tabs, each of a job and of a list
 LOOK_S = 3.0
+# Then the browser connects again, where it may meet another process, and goes on where it was.
+LASTS_S = (300.0, 600.0)
 
 log = structlog.get_logger()
 
@@ -111,13 +114,17 @@ class Audience:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events, which no proxy is to keep back, to one seat."""
+    """Server-sent events, which no proxy is to keep back, to one seat, for some minutes."""
 
     def __init__(self, pieces: AsyncIterator[bytes], audience: Audience, seat: Seat) -> None:
         super().__init__(
             pieces,
             media_type="text/event-stream",
-            headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+            headers={
+                "Cache-Control": "no-cache",
+                "Connection": "close",
+                "X-Accel-Buffering": "no",
+            },
         )
         self._audience, self._seat = audience, seat
 
@@ -128,6 +135,7 @@ class EventStream(StreamingResponse):
             self._audience.leave(self._seat)
 
     async def stream_response(self, send: Send) -> None:
+        self._seat.stay.deadline = anyio.current_time() + random.uniform(*LASTS_S)
         with self._seat.stay:
             await super().stream_response(send)
             return

@@ -1,5 +1,6 @@
 """A stream ends with the right to watch, and nobody watches without end; over real sockets."""
 
+import re
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ import uvicorn
 from api.watching import audience
 from core.tables.kinds import Role
 from tests.api.conftest import World, add_person
+from tests.api.shapes import job_spec
 from tests.running import own_port, wait_for
 
 # The same on every database: once is enough.
@@ -79,6 +81,25 @@ def test_a_stream_ends_soon_after_the_right_to_watch(world: World, url: str) -> 
             end()
             list(lines)  # it ends by itself, and as HTTP says
         assert any(next(stays).startswith(":") for _ in range(20)), "others watch on"
+
+
+def test_a_stream_lasts_some_minutes_and_goes_on_elsewhere(
+    world: World, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each ends at another moment, and its connection with it: what comes back may meet another
+    process, and is told only what is new."""
+    monkeypatch.setattr(audience, "LASTS_S", (0.2, 1.0))
+    job = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
+    headers = {"Authorization": f"Bearer {world.tokens['ann']}"}
+    with httpx2.Client(base_url=url, headers=headers, timeout=30) as browser:
+        answer = browser.get(f"/v1/jobs/{job}/stream")
+        assert answer.headers["connection"] == "close"
+        events = [line for line in answer.text.splitlines() if line.startswith("event: event")]
+        (*_, last_id) = re.findall(r"^id: (.+)$", answer.text, flags=re.MULTILINE)
+        again = browser.get(f"/v1/jobs/{job}/stream", headers={"Last-Event-ID": last_id})
+    assert events
+    assert "event: job" in again.text
+    assert "event: event" not in again.text
 
 
 def test_one_person_watches_forty_things_and_no_more(world: World, url: str) -> None:
