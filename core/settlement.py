@@ -71,6 +71,11 @@ def of_no_show(hold_end: datetime, *, node_name: str) -> Settlement:
     return Settlement(True, NO_SHOW, message, forfeited_end=hold_end)
 
 
+def of_refunded(settled_as: str, *, what: str) -> Settlement:
+    """A lease that had been refunded before its owner gave it back, or did not come to it."""
+    return Settlement(False, settled_as, f"{what} It was refunded before, and does not count.")
+
+
 def of_staff_delete(*, rule: str | None, rules: Cancel, why: str) -> Settlement:
     """A lease that staff take away: for breaking `rule`, or for maintenance."""
     if rule is None:

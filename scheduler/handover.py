@@ -410,6 +410,9 @@ def _reclaim(
     node = session.get_one(Node, lease.node_id)
     rules = rules_for(session, lease.user_id, node)
     settled = settlement.of_no_show(lease.hold_end, node_name=node.name)
+    if not lease.counts:
+        what = f"Taken back: nothing had run in the lease on {node.name}."
+        settled = settlement.of_refunded(lease.settled_as, what=what)
     freed = settlement.freed_from(now, grace_s=lease.grace_s, anchor=rules.grid.anchor)
     if not leases.release(session, lease, end=freed, settlement=settled, now=now, actor=ACTOR):
         return []
@@ -417,9 +420,10 @@ def _reclaim(
     session.flush()
     strikes = len(leases.no_shows(session, lease.user_id, since=since))
     limit = f" of {rules.no_show.strikes}" if rules.no_show.strikes else ""
+    told = f" That is no-show {strikes}{limit} in {rules.no_show.within_days} days."
+    told += _penalty(rules.no_show, strikes)
     facts: dict[str, object] = {
-        "message": f"{settled.message} That is no-show {strikes}{limit} in "
-        f"{rules.no_show.within_days} days.{_penalty(rules.no_show, strikes)}",
+        "message": f"{settled.message}{told if settled.counts else ''}",
         "node": node.name,
         "strikes": strikes,
     }

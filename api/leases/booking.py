@@ -195,6 +195,8 @@ def give_back(
     rules = rules_for(session, lease.user_id, session.get_one(Node, lease.node_id))
     if lease.state is LeaseState.BOOKED:
         settled = settlement.of_cancel(lease.hold_start, now=now, rules=rules.cancel, by=by)
+        if not lease.counts:
+            settled = settlement.of_refunded(lease.settled_as, what=f"Cancelled by {by}.")
         leases.cancel(
             session,
             lease,
@@ -208,6 +210,8 @@ def give_back(
             max(now, lease.hold_start), grace_s=lease.grace_s, anchor=rules.grid.anchor
         )
         settled = settlement.of_release(lease.hold_end, freed_from=freed, rules=rules.cancel, by=by)
+        if not lease.counts:
+            settled = settlement.of_refunded(lease.settled_as, what=f"Given back by {by}.")
         leases.release(session, lease, end=freed, settlement=settled, now=now, actor=person.id)
         message = f"Saving and stopping: its lease was given back by {by}."
         stopped = stop_jobs(session, lease, now=now, message=message, actor=person.id)

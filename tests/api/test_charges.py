@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from core import leases
 from core.clock import utc_now
 from core.policy.grid import HOUR, hour_floor
 from core.states import LeaseState
@@ -71,6 +72,18 @@ def test_a_friend_who_books_and_cancels_takes_no_charge_away(world: World) -> No
     assert charged(world.bob, friends) == (0, "cancelled")
     assert charged(world.ann, given_back) == (8, "released")
     assert not may_book(world.ann, start + 10 * HOUR, 1)
+
+
+def test_a_refunded_lease_is_given_back_for_nothing_and_says_so(world: World) -> None:
+    apply(world, free_until_min=24 * 60)
+    lease_id = book(world.ann, hour_floor(utc_now()) + 2 * HOUR, 3)
+    with world.database.write() as session:
+        lease = session.get_one(Lease, lease_id)
+        leases.refund(session, lease, why="node_fault", message="Broken.", now=utc_now())
+    world.ann.delete(f"/v1/leases/{lease_id}")
+    assert charged(world.ann, lease_id) == (0, "node_fault")
+    reason = world.ann.get(f"/v1/leases/{lease_id}").json()["reason"]
+    assert reason == "Cancelled by ann. It was refunded before, and does not count."
 
 
 def test_two_who_cancel_too_late_are_charged_in_turn(world: World) -> None:

@@ -17,6 +17,7 @@ from core.active_policies import fingerprint
 from core.clock import utc_now
 from core.errors import Conflict, HourTaken, ServiceError
 from core.policy.grid import HOUR
+from core.settlement import Settlement
 from core.situation import lock_user
 from core.states import NodeState
 from core.tables.jobs import Event
@@ -145,6 +146,39 @@ def test_two_people_of_a_lab_keep_to_its_cap(yard: Yard, rounds: int) -> None:
 
         got = yard.race(work)
         assert len(winners(got)) == 2, [str(one) for one in got]
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_who_books_and_who_cancels_forfeited_hours_at_once_are_all_seen(
+    yard: Yard, rounds: int
+) -> None:
+    """Of a block that ann forfeited four people each take an hour, or give theirs back."""
+    ann, *others = yard.people[:5]
+    for _ in range(rounds):
+        forfeited = yard.book(ann, "n-00", hours=4)
+        give_back(yard, forfeited, counts=True)
+        booked = [yard.book(one, "n-00", more=at, hours=1) for at, one in enumerate(others[:2])]
+        works = [lambda one=one: give_back(yard, one) for one in booked]
+        works += [
+            lambda one=one, at=at: yard.book(one, "n-00", more=at, hours=1)
+            for at, one in enumerate(others)
+            if at >= 2
+        ]
+        assert len(winners(yard.race(*works))) == 4
+        lease = yard.lease(forfeited)
+        assert (lease.counts, lease.charged_s) == (True, 2 * 3600)
+        yard.next_round()
+
+
+def give_back(yard: Yard, lease_id: str, *, counts: bool = False) -> str:
+    with yard.database.write() as session:
+        lease = session.get_one(Lease, lease_id)
+        settled = Settlement(counts, "late_cancel", "No.", refund_if_rebooked=counts)
+        now = utc_now()
+        done = leases.cancel(session, lease, now=now, message="No.", actor="t", settlement=settled)
+        if not done:
+            raise Conflict("It is over.")
+    return lease_id
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)

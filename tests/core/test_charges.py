@@ -234,7 +234,7 @@ def test_what_a_fault_has_refunded_stays_free_whatever_its_owner_does(town: Town
     town.cancel_late(booked)
     town.refund(active)
     town.release(active, 3)
-    for lease_id in (booked, active):
+    for lease_id in (booked, active):  # nor is it a no-show
         assert (town.hours(lease_id), town.lease(lease_id).settled_as) == (0, "node_fault")
 
 
