@@ -59,7 +59,6 @@ from api.scripts import code_archives, node_secrets, user_secrets
 from api.watching import calendar, changes, logs, metrics, stream
 from api.watching.audience import Audience
 from api.watching.hub import Hub
-from api.watching.lists import Lists
 from core.database import Database
 from core.doorbell import Doorbell
 from core.settings import ApiSettings
@@ -134,7 +133,6 @@ def create_app(settings: ApiSettings) -> FastAPI:
         limits=RateLimits(settings),
         plans=PlanCache(),
         hub=Hub(database, settings.redis_url),
-        lists=Lists(database),
         audience=Audience(database),
         timekeeper=Timekeeper(database),
         openings=Openings(),

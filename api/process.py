@@ -27,7 +27,6 @@ from api.rate_limits import RateLimits
 from api.scripts.secret_box import SecretBox
 from api.watching.audience import Audience
 from api.watching.hub import Hub
-from api.watching.lists import Lists
 from core import read_only
 from core.clock import utc_now
 from core.database import Database
@@ -51,7 +50,6 @@ class Process:
     limits: RateLimits
     plans: PlanCache
     hub: Hub
-    lists: Lists
     audience: Audience
     timekeeper: Timekeeper
     openings: Openings

@@ -7,7 +7,7 @@ so that a viewer holds nothing but the number of the last one it was sent.
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -82,67 +82,57 @@ class Board(Reader):
     def __str__(self) -> str:
         return "calendar"
 
-    @property
-    def number(self) -> int:
-        """Of the last change."""
-        return self._number
-
     def ring(self, topics: Collection[Topic]) -> None:
         """These may read differently."""
         if topics:
             self._due.update(topics)
             self.wake()
 
-    def stop(self) -> None:
-        """Read no more; what is known is old from now on."""
-        super().stop()
-        self._all_read_at = float("-inf")
+    def follow(self, person: Person, last_event_id: str) -> Callable[[], bytes]:
+        """What came since this person was told last, each time that it is asked; at first all, or
+        what came since a version that is still known."""
+        number: int | None = None
 
-    async def begin(self) -> None:
-        """Let what is told be no older than a poll, for a viewer who has joined."""
-        async with self._reading:
-            if self._all_read_at == float("-inf"):
-                await self._read(set(Topic))
+        def news() -> bytes:
+            nonlocal number
+            since = self._number_of(last_event_id) if number is None else number
+            number = self._number
+            if since is None or since < number - len(self._changes):
+                return self._all_of_it(person, is_return=bool(last_event_id) or since is not None)
+            return self._since(since, person)
 
-    async def refresh(self) -> None:
-        """Read what was rung for, and everything every other second."""
-        async with self._reading:
-            due, self._due = self._due, set()
-            is_time = asyncio.get_running_loop().time() >= self._all_read_at + POLL_S
-            await self._read(set(Topic) if is_time else due)
+        return news
 
-    def number_of(self, version: str) -> int | None:
+    def _number_of(self, version: str) -> int | None:
         """Of the change with this version; None if it is not one of this board's."""
         name, _, number = version.partition("-")
         if name != self._name or not number.isdecimal() or int(number) > self._number:
             return None
         return int(number)
 
-    def whole(self, person: Person, *, is_return: bool) -> bytes:
-        """All that holds nodes. Who was here before and cannot be told what came since is told that
-        everything may have changed."""
+    def _all_of_it(self, person: Person, *, is_return: bool) -> bytes:
+        """Who was here before and cannot be told what came since is told that everything may have
+        changed."""
         version = f"{self._name}-{self._number}"
         said = f'{{"version":"{version}"}}'
         missed = [("own", said), ("rules", said)] if is_return else []
         return _written([*missed, ("holds", self._whole(person.is_staff))], version)
 
-    def since(self, number: int, person: Person) -> bytes:
-        """What this person is told of what came after that change; empty if it is nothing."""
-        if number < self._number - len(self._changes):
-            return self.whole(person, is_return=True)
+    def _since(self, number: int, person: Person) -> bytes:
         if number == self._number:
             return b""
         missed = list(self._changes)[number - self._number :]
         tellings = [telling for change in missed for telling in change.for_(person)]
         return _written(tellings, missed[-1].version)
 
-    async def _read(self, topics: Collection[Topic]) -> None:
+    async def _read(self) -> None:
         begun_at = asyncio.get_running_loop().time()
+        due, self._due = self._due, set()
+        if not self._is_kept_up or begun_at >= self._all_read_at + POLL_S:
+            due, self._all_read_at = set(Topic), begun_at
         calendar, rules = await anyio.to_thread.run_sync(
-            self._ask, Topic.CALENDAR in topics, Topic.RULES in topics, limiter=self._limiter
+            self._ask, Topic.CALENDAR in due, Topic.RULES in due, limiter=self._limiter
         )
-        if set(topics) == set(Topic):
-            self._all_read_at = begun_at
         self._take(calendar or self._calendar, rules or self._rules)
 
     def _ask(self, calendar: bool, rules: bool) -> tuple[Calendar | None, Rules | None]:

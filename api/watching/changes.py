@@ -7,19 +7,10 @@ from fastapi.responses import StreamingResponse
 
 from api.auth import SignedIn
 from api.process import ProcessDep
-from api.schema_base import View
-from api.watching.hub import EVERY_JOB
-from api.watching.lists import ListName, Words
+from api.watching.lists import ListName
 from api.watching.stream import STREAM, event_stream
 
 router = APIRouter(prefix="/v1/changes", tags=["metrics and logs"])
-
-
-class Changes(View):
-    """A word for each list, which is another one whenever the list may read differently."""
-
-    words: Words
-    is_final: bool = False
 
 
 @router.get(
@@ -37,10 +28,4 @@ async def stream_changes(
 ) -> StreamingResponse:
     """Server-sent events: `changes` (`words`: for each list one, which is another one when the list
     may read differently) at the start and whenever a word has changed. Read the list again then."""
-
-    def read() -> Changes:
-        words = process.lists.words()
-        return Changes(words={name: words[name] for name in lists})
-
-    pieces = process.hub.stream_document("changes", " ".join(lists), [EVERY_JOB], read)
-    return event_stream(pieces, person, process)
+    return event_stream(process.hub.stream_lists(person, lists), person, process)

@@ -48,17 +48,15 @@ class Feed(Reader):
 
         return await anyio.to_thread.run_sync(in_thread, limiter=self._limiter)
 
-    async def refresh(self) -> None:
-        """Read what is new and tell all viewers."""
-        async with self._reading:
-            if not self.job:
-                _, self.position = await self.read(first_position)
-            more = True
-            while more and not self.is_over:
-                before = self.position
-                news = await self.read(partial(read_news, since=before))
-                more = news.has_more
-                self._take(before, news)
+    async def _read(self) -> None:
+        if not self.job:
+            _, self.position = await self.read(first_position)
+        more = True
+        while more and not self.is_over:
+            before = self.position
+            news = await self.read(partial(read_news, since=before))
+            more = news.has_more
+            self._take(before, news)
 
     def _take(self, before: Position, news: News) -> None:
         is_new = news.job != self.job or news.is_over

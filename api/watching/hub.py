@@ -5,13 +5,14 @@ away everything goes on, a second later. A feed keeps its last batches; a viewer
 them, or who comes back after a break, reads what is missing from the database and then joins again.
 Nothing is queued per viewer. A document about several jobs, such as an agenda, is read when one of
 the jobs is woken, and every other second: what is late changes by itself. All who watch it see one
-reading, at most a second old. Calendars are told from one board, which the topics wake.
+reading, at most a second old. Calendars are told from one board, and lists from another: each is
+read once for all who watch.
 """
 
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +27,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from api.identity import Person
 from api.watching.board import Board
 from api.watching.feed import Feed
+from api.watching.lists import ListName, Lists
 from api.watching.news import Position, first_position, message, read_news
+from api.watching.reader import Reader
 from core.database import Database
 from core.doorbell import LIVE, Topic
 
@@ -36,7 +39,6 @@ DOCUMENT_POLL_S = 2.0
 DOCUMENT_REST_S = 1.0  # between two reads: what a study found is worked out from all of its curves
 LONGEST_STREAM_S = 3600.0  # then the browser connects again, and is asked for its session again
 
-EVERY_JOB = "*"  # to be woken with whichever job
 READERS = 4  # threads that read for streams
 
 PING = b": ping\n\n"
@@ -63,6 +65,7 @@ class Hub:
         self._database = database
         self._redis_url = redis_url
         self._board = Board(database)
+        self._lists = Lists(database)
         self._feeds: dict[str, Feed] = {}
         self._readings: dict[tuple[str, str], _Reading] = {}
         self._ears: dict[str, set[asyncio.Event]] = defaultdict(set)
@@ -89,15 +92,18 @@ class Hub:
             self._listener.cancel()
             with suppress(asyncio.CancelledError):
                 await self._listener
-        for reader in (self._board, *self._feeds.values()):
+        for reader in self._readers:
             reader.stop()
 
     @property
     def num_viewers(self) -> int:
         """Open streams."""
         listening = {id(heard) for ears in self._ears.values() for heard in ears}
-        readers = (self._board, *self._feeds.values())
-        return sum(reader.num_viewers for reader in readers) + len(listening)
+        return sum(reader.num_viewers for reader in self._readers) + len(listening)
+
+    @property
+    def _readers(self) -> Sequence[Reader]:
+        return (self._board, self._lists, *self._feeds.values())
 
     async def stream(self, job_id: str, last_event_id: str) -> AsyncIterator[bytes]:
         """The server-sent events of a job, from a position or from the start, until its end."""
@@ -146,32 +152,34 @@ class Hub:
             elif not await _told(changed, PING_S):
                 yield PING
 
-    async def stream_calendar(self, person: Person, last_event_id: str) -> AsyncIterator[bytes]:
+    def stream_calendar(self, person: Person, last_event_id: str) -> AsyncIterator[bytes]:
         """The server-sent events of a calendar: all that holds nodes, or what came since a version,
         and then every change."""
+        return self._watch(self._board, self._board.follow(person, last_event_id))
+
+    def stream_lists(self, person: Person, names: Collection[ListName]) -> AsyncIterator[bytes]:
+        """The server-sent events of lists: a word for each, and all again when one is another."""
+        return self._watch(self._lists, self._lists.follow(person, names))
+
+    async def _watch(self, reader: Reader, news: Callable[[], bytes]) -> AsyncIterator[bytes]:
+        """What a reader tells one viewer: whatever `news` says has come since it was asked last."""
         yield _again()
         ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
-        board = self._board
-        board.join()
+        reader.join()
         try:
             try:
-                await board.begin()
+                await reader.begin()
             except SQLAlchemyError as error:
-                log.warning("calendar_not_read", error=str(error))
+                log.warning("not_read", what=str(reader), error=str(error))
                 return  # the viewer comes back
-            place = board.number_of(last_event_id)
-            if place is None:
-                yield board.whole(person, is_return=bool(last_event_id))
-                place = board.number
             while not self._is_closing and asyncio.get_running_loop().time() < ends_at:
-                changed = board.changed
-                payload, place = board.since(place, person), board.number
-                if payload:
+                changed = reader.changed
+                if payload := news():
                     yield payload
                 elif not await _told(changed, PING_S):
                     yield PING
         finally:
-            board.leave()
+            reader.leave()
 
     async def stream_document(
         self, kind: str, name: str, job_ids: Collection[str], read: Callable[[], Document]
@@ -199,13 +207,9 @@ class Hub:
                 await _told(heard, DOCUMENT_POLL_S - DOCUMENT_REST_S)
 
     def wake_soon(self, job_ids: Collection[str], topics: Collection[Topic] = ()) -> None:
-        """Wake the streams of jobs and topics that this process wrote about itself, and those that
-        show every job, whatever it wrote; from any thread."""
-        written = (*job_ids, EVERY_JOB)
-        watched = [one for one in written if one in self._feeds or one in self._ears]
-        if (watched or topics) and self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake_all, watched)
-            self._loop.call_soon_threadsafe(self._board.ring, topics)
+        """Wake the streams of what this process wrote about itself, from any thread."""
+        if (job_ids or topics) and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake_all, job_ids, topics)
 
     @contextmanager
     def _listening(self, job_ids: Collection[str]) -> Iterator[asyncio.Event]:
@@ -246,10 +250,8 @@ class Hub:
                     is_away = False
                     async for heard in channel.listen():
                         name = (heard.get("channel") or b"").decode("utf-8", "replace")
-                        if topics := [topic for topic in Topic if topic == name]:
-                            self._board.ring(topics)
-                        else:
-                            self._wake_all({name.removeprefix(LIVE)})
+                        topics = [topic for topic in Topic if topic == name]
+                        self._wake_all([] if topics else [name.removeprefix(LIVE)], topics)
             except (RedisError, OSError) as error:
                 if not is_away:
                     log.warning("live_doorbell_away", error=str(error))
@@ -258,14 +260,16 @@ class Hub:
 
     def _end_streams(self) -> None:
         self._is_closing = True
-        for reader in (self._board, *self._feeds.values()):
+        for reader in self._readers:
             reader.tell()
         for ears in self._ears.values():
             for heard in ears:
                 heard.set()
 
-    def _wake_all(self, job_ids: Collection[str]) -> None:
-        for job_id in {*job_ids, EVERY_JOB}:
+    def _wake_all(self, job_ids: Collection[str], topics: Collection[Topic] = ()) -> None:
+        self._board.ring(topics)
+        self._lists.wake()
+        for job_id in job_ids:
             feed = self._feeds.get(job_id)
             if feed is not None:
                 feed.wake()

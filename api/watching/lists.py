@@ -1,26 +1,68 @@
 """A word for each list, which is another one whenever the list may read differently.
 
-Whoever shows a list learns from it when to read the list again. It does not say what is in it,
-which depends on who reads.
+Whoever shows a list learns from it when to read the list again. All words are read once for
+everybody who watches; that of jobs is each person's own, for a person's list shows their jobs.
 """
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
-from threading import Lock
 
-from sqlalchemy import func, select
+import anyio
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
+from api.identity import Person
+from api.watching.news import message
+from api.watching.reader import Reader
+from core.clock import utc_now
 from core.database import Database
-from core.states import LIVE_LEASE, TERMINAL_JOB
-from core.tables.jobs import Event, Job
+from core.states import LIVE_ATTEMPT, LIVE_LEASE, TERMINAL_JOB, NodeState
+from core.tables.jobs import Attempt, Job, Part
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
 
-FRESH_S = 1.0
+POLL_S = 2.0
+REST_S = 1.0
+
+# What waits is told anew why, and what runs moves on, without an event.
+ALIVE = (
+    select(Job.user_id, Job.id, Job.state, Job.desired, Job.reason, Job.predicted_start)
+    .add_columns(Job.epoch, Job.last_step, Job.last_loss, Job.lease_id)
+    .where(Job.state.not_in(TERMINAL_JOB))
+    .order_by(Job.id)
+)
+NEWEST = select(Job.user_id, func.max(Job.id)).group_by(Job.user_id).order_by(Job.user_id)
+HELD = (  # when a job is stopped at the latest
+    select(Lease.user_id, Lease.id, Lease.state, Lease.generation)
+    .where(Lease.state.in_(LIVE_LEASE))
+    .order_by(Lease.id)
+)
+NODES = (
+    select(Node.id, Node.name, Node.class_name, Node.state, Node.reason, Node.telemetry)
+    .add_columns(Node.last_seen_at, Node.unreachable_since)
+    .where(Node.state != NodeState.RETIRED)
+    .order_by(Node.id)
+)
+HOLDS = (
+    select(Occupancy.id, Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end)
+    .where(
+        Occupancy.live,
+        Occupancy.hold_start <= bindparam("now"),
+        Occupancy.hold_end > bindparam("now"),
+    )
+    .order_by(Occupancy.id)
+)
+RUNNING = (
+    select(Part.node_id, Part.attempt_id)
+    .join(Attempt, Attempt.id == Part.attempt_id)
+    .where(Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
+    .order_by(Part.node_id, Part.attempt_id)
+)
 
 
 class ListName(StrEnum):
@@ -34,43 +76,76 @@ class ListName(StrEnum):
 Words = dict[ListName, str]
 
 
-@dataclass
-class Lists:
-    """The words of all lists, read at most once a second for everybody who watches."""
+@dataclass(frozen=True)
+class Known:
+    """The words as they were read."""
 
-    database: Database
-    clock: Callable[[], float] = time.monotonic
-    _lock: Lock = field(default_factory=Lock)
-    _words: Words = field(default_factory=dict)
-    _read_at: float = float("-inf")
-
-    def words(self) -> Words:
-        """As they are now, or were less than a second ago. From any thread."""
-        with self._lock:
-            if self.clock() >= self._read_at + FRESH_S:
-                self._read_at = self.clock()
-                with self.database.read() as session:
-                    self._words = _read(session)
-            return self._words
+    jobs: Mapping[str, str]
+    """By the user's id."""
+    all_jobs: str
+    leases: str
+    nodes: str
 
 
-def _read(session: Session) -> Words:
-    last_event = session.scalar(select(func.max(Event.id)))
-    # What waits is told anew why, and what runs moves on, without an event.
-    alive = select(Job.id, Job.state, Job.reason, Job.predicted_start, Job.last_step)
-    jobs = session.execute(alive.where(Job.state.not_in(TERMINAL_JOB)).order_by(Job.id)).all()
+class Lists(Reader):
+    """The words of all lists."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(POLL_S, REST_S)
+        self._database = database
+        self._limiter = anyio.CapacityLimiter(1)
+        self._known = Known({}, "", "", "")
+
+    def __str__(self) -> str:
+        return "lists"
+
+    def follow(self, person: Person, names: Collection[ListName]) -> Callable[[], bytes]:
+        """The words of these lists, each time that they are asked for and one is another."""
+        shown: Words | None = None
+
+        def news() -> bytes:
+            nonlocal shown
+            before, shown = shown, self._words(person, names)
+            return message("changes", json.dumps({"words": shown})) if shown != before else b""
+
+        return news
+
+    def _words(self, person: Person, names: Collection[ListName]) -> Words:
+        known = self._known
+        jobs = known.all_jobs if person.is_staff else known.jobs.get(person.id, "")
+        words = {ListName.JOBS: jobs, ListName.NODES: known.nodes, ListName.LEASES: known.leases}
+        return {name: words[name] for name in names}
+
+    async def _read(self) -> None:
+        before = self._known
+        self._known = await anyio.to_thread.run_sync(self._ask, limiter=self._limiter)
+        if self._known != before:
+            self.tell()
+
+    def _ask(self) -> Known:
+        with self._database.read() as session:
+            return read_words(session, utc_now())
+
+
+def read_words(session: Session, now: datetime) -> Known:
+    """As they are in the database."""
+    of_jobs: dict[str, list[tuple[object, ...]]] = defaultdict(list)
+    for query in (ALIVE, NEWEST, HELD):
+        for row in session.execute(query):
+            of_jobs[row[0]].append(tuple(row))
+    jobs = {user_id: _word(rows) for user_id, rows in of_jobs.items()}
+    nodes = [session.execute(query, {"now": now}).all() for query in (NODES, HOLDS, RUNNING)]
     held = session.execute(select(func.count(), func.max(Occupancy.id)).where(Occupancy.live)).one()
     leases = session.execute(
         select(func.count(), func.sum(Lease.generation)).where(Lease.state.in_(LIVE_LEASE))
     ).one()
-    seen = select(Node.id, Node.state, Node.clean, Node.last_seen_at, Node.unreachable_since)
-    nodes = session.execute(seen.order_by(Node.id)).all()
-    return {
-        ListName.JOBS: _word(last_event, jobs),
-        ListName.LEASES: _word(last_event, held, leases),
-        ListName.NODES: _word(last_event, held, leases, nodes),
-    }
+    return Known(
+        jobs=jobs,
+        all_jobs=_word(sorted(jobs.items())),
+        leases=_word((held, leases)),
+        nodes=_word(nodes),
+    )
 
 
-def _word(*found: object) -> str:
+def _word(found: object) -> str:
     return sha256(repr(found).encode()).hexdigest()[:16]

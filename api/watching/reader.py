@@ -25,10 +25,24 @@ class Reader(ABC):
         self._wake = asyncio.Event()
         self._reading = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._is_kept_up = False
 
     @abstractmethod
+    async def _read(self) -> None:
+        """Read what is new, and tell all viewers of it."""
+
     async def refresh(self) -> None:
         """Read what is new and tell all viewers."""
+        async with self._reading:
+            await self._read()
+            self._is_kept_up = True
+
+    async def begin(self) -> None:
+        """Read for a viewer who has joined, unless that is done for others all the time."""
+        async with self._reading:
+            if not self._is_kept_up:
+                await self._read()
+                self._is_kept_up = True
 
     def join(self) -> None:
         """One more viewer."""
@@ -47,6 +61,7 @@ class Reader(ABC):
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        self._is_kept_up = False
 
     def wake(self) -> None:
         """There may be something new."""

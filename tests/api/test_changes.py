@@ -1,107 +1,99 @@
 """/v1/changes/stream: a word for each list, and another one when the list reads differently."""
 
 import asyncio
-from datetime import timedelta
+import json
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import select
 
-from api.watching.hub import EVERY_JOB
-from api.watching.lists import ListName, Lists
+from api.watching import lists
+from api.watching.hub import Hub
+from api.watching.lists import ListName, read_words
 from core.clock import utc_now
-from core.policy.grid import hour_ceiling
 from core.states import JobState
 from core.tables.jobs import Job
 from core.tables.nodes import Node
 from tests.api.conftest import World
 from tests.api.shapes import job_spec
+from tests.api.test_calendar_stream import book, person
 
 DEADLINE_S = 20
 
 
-def changed(world: World, before: dict[ListName, str]) -> set[str]:
-    """The lists whose words are others now."""
-    now = Lists(world.database).words()
-    return {name for name, word in now.items() if word != before[name]}
+def changed(world: World, work: Callable[[], object]) -> set[str]:
+    """Whose lists read differently after it: `ann`, `bob`, `staff` (jobs), `nodes`."""
+
+    def words() -> dict[str, str | None]:
+        with world.database.read() as session:
+            known = read_words(session, utc_now())
+        jobs = {name: known.jobs.get(person(world.database, name).id) for name in ("ann", "bob")}
+        return {**jobs, "staff": known.all_jobs, "nodes": known.nodes}
+
+    before = words()
+    work()
+    return {name for name, word in words().items() if word != before[name]}
 
 
-def test_what_is_written_changes_the_words_of_the_lists_that_show_it(world: World) -> None:
-    lists = Lists(world.database)
-    before = lists.words()
-    assert changed(world, before) == set()
-    job_id = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
-    assert "jobs" in changed(world, before)
+def test_lists_read_differently_for_those_whose_jobs_or_nodes_have_changed(world: World) -> None:
+    def submit() -> str:
+        return str(world.ann.post("/v1/jobs", json=job_spec()).json()["id"])
 
-    before = Lists(world.database).words()
-    with world.database.write() as session:  # as the scheduler tells why it waits: without an event
-        job = session.get_one(Job, job_id)
-        assert job.state is JobState.QUEUED
-        job.reason = "Starts when a node is free."
-    assert changed(world, before) == {"jobs"}
+    def explain() -> None:  # as the scheduler tells why it waits: without an event
+        with world.database.write() as session:
+            job = session.scalars(select(Job)).one()
+            assert job.state is JobState.QUEUED
+            job.reason = "Starts when a node is free."
 
-    before = Lists(world.database).words()
-    with world.database.write() as session:
-        node = session.scalars(select(Node)).one()
-        node.last_seen_at = utc_now()
-    assert changed(world, before) == {"nodes"}
+    def beat() -> None:
+        with world.database.write() as session:
+            session.scalars(select(Node)).one().last_seen_at = utc_now()
 
-    before = Lists(world.database).words()
-    start = hour_ceiling(utc_now()) + timedelta(hours=3)
-    block = {"node": "box", "start": start.isoformat(), "hours": 1}
-    lease = world.ann.post("/v1/leases", json=block)
-    assert lease.status_code == 201, lease.text
-    assert {"leases", "nodes"} <= changed(world, before)
+    assert changed(world, lambda: None) == set()
+    assert changed(world, submit) == changed(world, explain) == {"ann", "staff"}
+    assert changed(world, beat) == {"nodes"}
+    assert changed(world, lambda: book(world, 3, who="bob")) == {"bob", "staff"}, (
+        "nobody has it yet"
+    )
+    job_id = world.ann.get("/v1/jobs").json()["data"][0]["id"]
+    cancel = lambda: world.ann.post(f"/v1/jobs/{job_id}/cancel")  # noqa: E731
+    assert changed(world, cancel) == {"ann", "staff"}
 
-    before = Lists(world.database).words()
-    assert world.ann.delete(f"/v1/leases/{lease.json()['id']}").status_code == 204
-    assert "leases" in changed(world, before)
+    def come_and_go() -> None:
+        world.ann.post(f"/v1/jobs/{submit()}/cancel")
 
-
-def test_everybody_s_words_are_read_once_a_second(world: World) -> None:
-    at = 10.0
-    lists = Lists(world.database, clock=lambda: at)
-    before = lists.words()
-    assert world.ann.post("/v1/jobs", json=job_spec()).status_code == 201
-    assert lists.words() == before
-    at = 11.0
-    assert lists.words() != before
+    assert changed(world, come_and_go) == {"ann", "staff"}
 
 
 def test_a_page_hears_of_its_lists_as_soon_as_this_process_writes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.watching.hub.DOCUMENT_REST_S", 0.0)
-    monkeypatch.setattr("api.watching.hub.DOCUMENT_POLL_S", 2.0 * DEADLINE_S)  # it must be woken
-    hub = world.process.hub
+    monkeypatch.setattr(lists, "REST_S", 0.0)
+    monkeypatch.setattr(lists, "POLL_S", 2.0 * DEADLINE_S)  # it must be woken
+    hub = Hub(world.database, world.process.settings.redis_url)
+    people = {name: person(world.database, name) for name in ("ann", "bob", "stefan")}
+    told: dict[str, list[str]] = {name: [] for name in people}
 
-    class Number:
-        is_final = False
-        said = 0
+    async def watch(name: str) -> None:
+        async for piece in hub.stream_lists(people[name], [ListName.JOBS]):
+            if piece.startswith(b"event: changes\ndata: "):
+                told[name].append(json.loads(piece.split(b"data: ")[1])["words"]["jobs"])
 
-        def model_dump_json(self) -> str:
-            return str(self.said)
-
-    number = Number()
-
-    async def scene() -> list[bytes]:
+    async def scene() -> None:
         hub.start()
-        told = []
+        watching = [asyncio.create_task(watch(name)) for name in people]
         async with asyncio.timeout(DEADLINE_S):
-            async for piece in hub.stream_document("changes", "jobs", [EVERY_JOB], lambda: number):
-                told.append(piece)
-                if len(told) == 2:
-                    number.said = 1
-                    hub.wake_soon(())  # a lease was booked, say
-                if len(told) == 3:
-                    break
+            while not all(told.values()):
+                await asyncio.sleep(0.01)
+            job_id = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
+            hub.wake_soon([job_id], ())
+            while len(told["ann"]) < 2 or len(told["stefan"]) < 2:
+                await asyncio.sleep(0.01)
         await hub.close()
-        return told
+        await asyncio.gather(*watching)
 
-    pieces = asyncio.run(scene())
-    assert pieces[1:] == [
-        b"event: changes\ndata: 0\n\n",
-        b"event: changes\ndata: 1\n\n",
-    ]
+    asyncio.run(scene())
+    assert told["bob"] == [""], "somebody else's job is nothing to him"
 
 
 def test_a_list_that_is_none_is_refused(world: World) -> None:
