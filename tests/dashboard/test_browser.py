@@ -270,6 +270,8 @@ def last_step(platform: Running, job_id: str) -> int:
 
 def test_who_was_signed_out_elsewhere_is_told_so(platform: Running, chrome: Chrome) -> None:
     job_id = submit(platform, "signed-out", 1_000_000)
+    with platform.http() as client:  # a paused one has a stream too, and takes no core
+        client.post(f"/v1/jobs/{job_id}/pause").raise_for_status()
     context = chrome.new_context(base_url=platform.url)
     page = context.new_page()
     page.goto(f"/login?next=/jobs/{job_id}")

@@ -68,7 +68,7 @@ def test_a_layout_is_certified_and_two_layouts_are_compared(client: httpx2.Clien
     assert (comparison["verdict"], comparison["steps"]) == ("pass", 6)
 
 
-@pytest.mark.parametrize("launcher", ["warm", "torchrun"])
+@pytest.mark.parametrize("launcher", ["warm", pytest.param("torchrun", marks=pytest.mark.slow)])
 def test_a_job_trains_to_its_end_and_leaves_everything_behind(
     client: httpx2.Client, launcher: str
 ) -> None:

@@ -71,6 +71,7 @@ def test_kill_9_of_up_leaves_training_alone_and_the_next_up_adopts_it(platform: 
         cancel(client, job_id)
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_at_a_node_whose_disk_never_saw_it(platform: Running, tmp_path: Path) -> None:
     with platform.http() as client:
         job_id = submit(client, spec(steps=200))
