@@ -30,13 +30,18 @@ from tests.postgresql import running_server
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+WAITING = Path(__file__).parent / "worker"
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Heavy tests share one xdist worker: on two cores they must not run beside each other.
 
-    On PostgreSQL races are heavy; where one person asks it is as light as SQLite.
+    On PostgreSQL races are heavy; where one person asks it is as light as SQLite. Beside the heavy
+    ones, which xdist begins first, run those that mostly wait for a process; what takes a core is
+    left for when both workers are free.
     """
+    items.sort(key=lambda item: WAITING not in item.path.parents)
     for item in items:
         heavy = {"gloo", "browser"} | ({"race"} if "postgresql" in item.nodeid else set())
         if any(item.get_closest_marker(name) for name in heavy):
