@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import date
@@ -49,6 +50,7 @@ def main() -> int:
     parser.add_argument("--students", type=int, default=STUDENTS)
     parser.add_argument("--chromium", type=int, default=0, help="real pages in the opening minute")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # nothing is left over
     scale = Scale(students=asked.students, seconds=asked.seconds, chromium=asked.chromium)
     outcomes = []
     for name in asked.only or SCENARIOS:
