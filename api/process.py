@@ -21,6 +21,8 @@ from sqlalchemy.orm import Session
 from api.bells import Bells, Ringer
 from api.files.store import Store
 from api.jobs.plan_cache import PlanCache
+from api.leases.kept import Kept
+from api.leases.lease_schemas import ForecastView
 from api.leases.openings import Openings
 from api.people.oidc_provider import Provider
 from api.rate_limits import RateLimits
@@ -53,6 +55,7 @@ class Process:
     audience: Audience
     timekeeper: Timekeeper
     openings: Openings
+    forecasts: Kept[list[ForecastView]]
     provider: Provider | None = None
     """With which people sign in, beside passwords and links."""
 

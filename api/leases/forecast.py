@@ -1,13 +1,13 @@
 """/v1/leases/forecast: how full the days become before a window closes."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from itertools import groupby
 
 from fastapi import APIRouter
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.auth import SignedIn
@@ -27,7 +27,9 @@ from core.policy.matching import ALL
 from core.policy.sections import Period, Quota, Scope
 from core.policy.verdict import LeaseFact, Left, Member, NodeRef, Request, Situation
 from core.situation import BOOKABLE, all_bookers, counted_since, leases_of_all, ref_of
-from core.tables.leases import Occupancy
+from core.states import LIVE_LEASE
+from core.tables.admin import AuditEntry
+from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
 
 router = APIRouter(prefix="/v1/leases", tags=["leases"])
@@ -42,7 +44,25 @@ def get_forecast(person: SignedIn, process: ProcessDep) -> Page[ForecastView]:
     quotas, beside what is free, and how full each day becomes if it is spent evenly. No names."""
     now = utc_now()
     with process.read() as session:
-        return Page[ForecastView](data=list(_forecasts(session, now)))
+        data = process.forecasts.read(_word(session, now), lambda: list(_forecasts(session, now)))
+    return Page[ForecastView](data=data)
+
+
+def _word(session: Session, now: datetime) -> Hashable:
+    """Read what is another one whenever a forecast may read differently.
+
+    Rules and people change with an entry in the audit log, leases with what they hold.
+    """
+    held = select(func.count(), func.max(Occupancy.id)).where(Occupancy.live)
+    leases = select(func.count(), func.sum(Lease.generation)).where(Lease.state.in_(LIVE_LEASE))
+    nodes = select(Node.id, Node.class_name).where(Node.state.in_(BOOKABLE)).order_by(Node.id)
+    return (
+        now.replace(second=0, microsecond=0),
+        session.scalar(select(func.max(AuditEntry.id))),
+        tuple(session.execute(held).one()),
+        tuple(session.execute(leases).one()),
+        tuple(tuple(row) for row in session.execute(nodes)),
+    )
 
 
 @dataclass(frozen=True)
