@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from sqlalchemy import Select, bindparam, or_, select
+from sqlalchemy import Select, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from api.schema_base import View
@@ -47,7 +47,13 @@ OWN = (  # each with the user's id first
     .add_columns(Lease.node_id, Lease.hold_start, Lease.hold_end)
     .where(Lease.state.in_(LIVE_LEASE))
     .order_by(Lease.id),
-    select(Offer.user_id, Offer.id).where(Offer.state == OfferState.OPEN).order_by(Offer.id),
+    # What was given back too late is charged by what others do with it.
+    select(Lease.user_id, func.sum(Lease.charged_s), func.sum(case((Lease.counts, 1), else_=0)))
+    .where(Lease.forfeited_end.is_not(None))
+    .group_by(Lease.user_id),
+    select(Offer.user_id, Offer.id, Offer.expires_at)
+    .where(Offer.state == OfferState.OPEN)
+    .order_by(Offer.id),
     select(Wait.user_id, Wait.id, Wait.state, Wait.reason, Wait.queued_at)
     .where(Wait.state.in_((WaitState.WAITING, WaitState.OFFERED)))
     .order_by(Wait.id),
@@ -100,7 +106,7 @@ class Calendar:
     nodes: Mapping[str, NodeHolds]
     """By name."""
     own: Facts
-    """Live leases, open offers, wishes, and jobs in leases."""
+    """Live leases, what is charged of others, open offers, wishes, and jobs in leases."""
 
 
 @dataclass(frozen=True)

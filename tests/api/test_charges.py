@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from api.watching.holds import Facts, changed_people, read_calendar
 from core import leases
 from core.clock import utc_now
 from core.policy.grid import HOUR, hour_floor
@@ -50,6 +51,11 @@ def may_book(who: Any, start: datetime, hours: int) -> bool:
     return bool(answer["ok"])
 
 
+def facts(world: World) -> Facts:
+    with world.database.read() as session:
+        return read_calendar(session, utc_now()).own
+
+
 def test_a_friend_who_books_and_cancels_takes_no_charge_away(world: World) -> None:
     apply(world, free_until_min=0)
     now = utc_now()
@@ -92,7 +98,9 @@ def test_two_who_cancel_too_late_are_charged_in_turn(world: World) -> None:
     first = book(world.ann, start, 3)
     world.ann.delete(f"/v1/leases/{first}")
     assert charged(world.ann, first) == (3, "late_cancel")
+    before = facts(world)
     second = book(world.bob, start, 3)
+    assert len(changed_people(before, facts(world))) == 2  # ann's calendar is told, too
     assert charged(world.ann, first) == (0, "rebooked")
     world.bob.delete(f"/v1/leases/{second}")
     assert charged(world.bob, second) == (3, "late_cancel")
