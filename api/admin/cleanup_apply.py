@@ -89,7 +89,11 @@ def undo(process: Process, cleanup_id: str, person: Person) -> None:
     if cleanup.applied_at is None:
         raise Conflict("It was not applied: there is nothing to undo.", code="not_applied")
     if cleanup.undone_at is None and now >= cleanup.applied_at + UNDO_WITHIN:
-        raise Conflict("It was applied more than a day ago.", code="too_late")
+        raise Conflict(
+            "It was applied more than a day ago. Give its owners an exception for what it has cost "
+            "them, such as one more block of a quota, and they can book again.",
+            code="too_late",
+        )
     for position in positions:
         with process.write() as (session, bells):
             _restore(session, cleanup_id, position, person, now=now)
