@@ -7,7 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from sqlalchemy import func, select, text
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +22,7 @@ from api.looks import Look
 from api.process import Process, ProcessDep
 from api.schemas import Health
 from core.clock import utc_now
+from core.cycle_numbers import CycleNumbers
 from core.database import Database
 from core.states import LIVE_LEASE, JobState
 from core.tables.files import StoredFile
@@ -226,6 +232,16 @@ class _Counts:
         leader = GaugeMetricFamily(
             "trainyard_scheduler_leads", "1 while a scheduler leads, else 0."
         )
+        cycles = HistogramMetricFamily(
+            "trainyard_scheduler_cycle_seconds", "How long cycles of the leader took."
+        )
+        pauses = HistogramMetricFamily(
+            "trainyard_scheduler_pause_seconds", "How long it rested between two cycles."
+        )
+        last = GaugeMetricFamily(
+            "trainyard_scheduler_last_cycle_seconds",
+            "Time since its last cycle ended; it tells so every few seconds.",
+        )
         clock = GaugeMetricFamily(
             "trainyard_clock_doubt_seconds", "Leap of the database's clock that is not believed."
         )
@@ -248,7 +264,7 @@ class _Counts:
             size = session.scalar(
                 select(func.sum(StoredFile.size)).where(StoredFile.gone_at.is_(None))
             )
-            led_until = session.scalar(select(func.max(Leadership.expires_at)))
+            led = session.scalars(select(Leadership)).one_or_none()
             oldest = session.scalar(
                 select(func.min(Node.last_seen_at)).where(Node.state != "retired")
             )
@@ -256,6 +272,13 @@ class _Counts:
             age.add_metric([], (utc_now() - oldest).total_seconds())
         queue.add_metric([], (now - waiting).total_seconds() if waiting else 0.0)
         store.add_metric([], float(size or 0))
-        leader.add_metric([], float(led_until is not None and led_until > now))
+        leader.add_metric([], float(led is not None and led.expires_at > now))
+        if led is not None and led.cycles is not None:
+            numbers = CycleNumbers.model_validate(led.cycles)
+            cycles.add_metric([], numbers.cycles.at_most(), numbers.cycles.total_s)
+            pauses.add_metric([], numbers.pauses.at_most(), numbers.pauses.total_s)
+            if numbers.ended_at is not None:
+                last.add_metric([], (now - numbers.ended_at).total_seconds())
         clock.add_metric([], self._timekeeper.doubted.total_seconds())
-        return [jobs, nodes, leases, age, queue, ended, store, leader, clock]
+        told = (jobs, nodes, leases, age, queue, ended, store, leader, cycles, pauses, last, clock)
+        return [*told]

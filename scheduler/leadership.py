@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 from core.clock import utc_now
+from core.cycle_numbers import CycleNumbers
 from core.database import Database
 from core.doorbell import Topic
 from core.tables.processes import Leadership as LeadershipRow
@@ -62,6 +63,8 @@ class Leadership:
         self.term: int | None = None
         self.leader_since: datetime | None = None
         """When this process began its present term."""
+        self.numbers = CycleNumbers()
+        """Of this process's cycles; told with every renewal."""
         self._written: set[Topic] = set()
         self._database = database
         self._ttl_s = ttl_s
@@ -159,14 +162,16 @@ class Leadership:
         now = self._database_time(session)  # after the lock: waiting for it took time
         expires_at = now + timedelta(seconds=self._ttl_s)
         if row is None:
-            session.add(LeadershipRow(name=NAME, holder=self.holder, term=1, expires_at=expires_at))
-            return 1
+            row = LeadershipRow(name=NAME, holder=self.holder, term=1, expires_at=expires_at)
+            session.add(row)
+            return row.term
         if row.term != self.term:
             if row.expires_at > now:
                 return None
             row.term += 1
             row.holder = self.holder
         row.expires_at = expires_at
+        row.cycles = self.numbers.model_dump(mode="json")
         return row.term
 
     def _locked_row(self, session: Session) -> LeadershipRow | None:

@@ -118,13 +118,21 @@ class Ears:
 
 def run(scheduler: Scheduler, ears: Ears, cycle_s: float) -> None:
     """Cycle until `ears` are closed. A cycle never takes more than half of the time."""
+    numbers = scheduler.leadership.numbers
+    ended: float | None = None
     while not ears.closed:
         begun = time.monotonic()
         led = cycle(scheduler)
         took_s = time.monotonic() - begun
         if not led:
+            ended = None
             ears.pause(FOLLOWER_PAUSE_S)
             continue
+        if ended is not None:
+            numbers.pauses.add(begun - ended)
+        numbers.cycles.add(took_s)
+        numbers.ended_at = utc_now()
+        ended = begun + took_s
         ears.pause(min(took_s, cycle_s))
         ears.wait(max(0.0, cycle_s - took_s))
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.tables.base import Base
+from core.tables.base import Base, Document
 
 
 class IdempotentAnswer(Base):
@@ -31,6 +31,8 @@ class Leadership(Base):
     holder: Mapped[str]
     term: Mapped[int]
     expires_at: Mapped[datetime]
+    cycles: Mapped[Document | None]
+    """`core.cycle_numbers.CycleNumbers` of the holder, as of its last renewal."""
 
 
 class Claim(Base):
