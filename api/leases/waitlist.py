@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from api.auth import SignedIn
@@ -79,7 +79,7 @@ def list_waitlist(
         query = query.where(Wait.state.in_(state))
     if after:
         query = query.where(Wait.id < after)
-    _tell(process, person)
+    _tell(process, person, query.with_only_columns(Wait.id).limit(limit))
     with process.read() as session:
         rows = session.scalars(query).all()
         data = _views(session, rows[:limit])
@@ -89,7 +89,7 @@ def list_waitlist(
 @router.get("/{wait_id}", summary="One wish")
 def get_wait(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> WaitView:
     """A wish, its place in line and what was offered."""
-    _tell(process, person)
+    _tell(process, person, select(Wait.id).where(Wait.id == wait_id))
     with process.read() as session:
         return _view(session, _find(session, wait_id, person))
 
@@ -142,10 +142,13 @@ def decline_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> 
     return process.transact(work)
 
 
-def _tell(process: Process, person: Person) -> None:
-    """Let the life of offers begin that their owner is about to read for the first time."""
+def _tell(process: Process, person: Person, shown: Select[str]) -> None:
+    """Let the life of the offers of these wishes begin that their owner is now to read of."""
     untold = select(Offer.id).where(
-        Offer.user_id == person.id, Offer.state == OfferState.OPEN, Offer.told_at.is_(None)
+        Offer.user_id == person.id,
+        Offer.state == OfferState.OPEN,
+        Offer.told_at.is_(None),
+        Offer.wait_id.in_(shown),
     )
     with process.read() as session:
         offer_ids = session.scalars(untold).all()

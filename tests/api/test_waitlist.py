@@ -75,6 +75,7 @@ def test_an_offer_lives_from_when_its_owner_could_read_it(world: World) -> None:
         made.created_at -= timedelta(minutes=9)
         made.expires_at = first = made.expires_at - timedelta(minutes=9)
     assert world.staff.get("/v1/waitlist?user=all").json()["data"][0]["offer"]["expires_at"]
+    assert world.bob.get("/v1/waitlist?state=waiting").json()["data"] == []  # nor is it shown here
     before = utc_now()
     shown = world.bob.get("/v1/waitlist").json()["data"][0]["offer"]
     ends = datetime.fromisoformat(shown["expires_at"])
