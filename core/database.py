@@ -29,7 +29,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DisconnectionError, IntegrityError
+from sqlalchemy.exc import DisconnectionError, IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
@@ -78,11 +78,15 @@ class Database:
     def __init__(
         self, url: str, *, pool_size: int = 10, longest_statement_s: float | None = None
     ) -> None:
-        """Connect when first asked. PostgreSQL ends what takes longer than the longest statement,
-        or waits half as long for a lock: OperationalError, and nothing was changed."""
+        """Connect when first asked. With a longest statement, PostgreSQL ends what takes longer,
+        and whoever waits half as long for a lock gives up, on SQLite for that of writers:
+        OperationalError, and nothing was changed."""
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        self._file_lock = _FileLock(f"{self.url.database}.writer") if self.is_sqlite else None
+        self._file_lock = None
+        if self.is_sqlite:
+            wait_s = None if longest_statement_s is None else longest_statement_s / 2
+            self._file_lock = _FileLock(f"{self.url.database}.writer", wait_s=wait_s)
         if self.is_sqlite:
             self._reader = self.engine = _sqlite_engine(url, pool_size)
         else:
@@ -157,9 +161,10 @@ def _ended(session: Session) -> Iterator[None]:
 
 class _FileLock:
     """Exclusive between threads of this process, first come first served, and between processes;
-    not re-entrant."""
+    not re-entrant. Of threads, who waits for too long gives up; processes write for a moment."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, wait_s: float | None = None) -> None:
+        self._wait_s = -1.0 if wait_s is None else wait_s  # as `acquire` has it
         self._guard = threading.Lock()
         self._is_held = False
         self._waiting: deque[threading.Lock] = deque()
@@ -174,7 +179,10 @@ class _FileLock:
                 self._waiting.append(my_turn)
             self._is_held = True
         try:
-            my_turn.acquire()  # of who was held up: whoever has it lets go of it
+            # Of who was held up: whoever has it lets go of it.
+            if not my_turn.acquire(timeout=self._wait_s):
+                late = TimeoutError("others have written all the time")
+                raise OperationalError("BEGIN IMMEDIATE", None, late)
             if self._fd is None:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX)

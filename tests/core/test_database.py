@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text
-from sqlalchemy.exc import IntegrityError, StatementError
+from sqlalchemy import select, text, update
+from sqlalchemy.exc import IntegrityError, OperationalError, StatementError
 
 from core.database import Database
 from core.tables.people import Lab
@@ -276,3 +276,34 @@ def test_a_migration_that_leaves_a_reference_to_nothing_is_undone(tmp_path: Path
     with pytest.raises(IntegrityError, match="FOREIGN KEY"), database.write() as session:
         session.execute(text("DELETE FROM a"))
     database.close()
+
+
+def test_who_waits_too_long_to_write_is_told_and_has_changed_nothing(database: Database) -> None:
+    """An API answers 503 then, instead of keeping whoever asked for as long as somebody writes."""
+    url = database.url.render_as_string(hide_password=False)
+    hasty = Database(url, longest_statement_s=0.4)
+    with database.write() as session:
+        session.add(Lab(id="ours", name="o", created_at=NOW))
+
+    def rename(name: str) -> None:
+        with hasty.write() as session:
+            session.execute(update(Lab).values(name=name))
+
+    with hasty.write() as session, ThreadPoolExecutor(1) as pool:
+        session.execute(update(Lab).values(name="first"))
+        with pytest.raises(OperationalError):
+            pool.submit(rename, "second").result(30)
+    with database.read() as session:
+        assert session.scalars(select(Lab.name)).all() == ["first"]
+    rename("third")
+    hasty.close()
+
+
+@on_postgresql
+def test_a_statement_that_takes_too_long_is_ended(database_url: str) -> None:
+    hasty = Database(database_url, longest_statement_s=0.2)
+    with pytest.raises(OperationalError), hasty.read() as session:
+        session.execute(text("SELECT pg_sleep(30)"))
+    with hasty.migrate() as session:  # for as long as it takes
+        session.execute(text("SELECT pg_sleep(0.4)"))
+    hasty.close()
