@@ -256,7 +256,7 @@ def test_logs_as_json_are_one_line_each(server: FakeServer, run: Run) -> None:
     server.answer(f"GET {JOB}/logs", as_json({**d.LOGS, "lines": []}))
     silent = run("logs", d.JOB_ID)
     assert (silent.exit_code, silent.stdout) == (0, "")
-    assert "It has printed nothing." in silent.stderr
+    assert "The job has printed nothing." in silent.stderr
     server.answer(f"GET {JOB}/logs", as_json(d.LOGS))
     [line] = run("logs", d.JOB_ID, "--json").stdout.splitlines()
     assert json.loads(line) == d.LOG_LINE
@@ -546,7 +546,7 @@ def test_what_is_sent_is_shown_and_what_was_left_out_is_remembered(
     assert "Packed 14 files" in said
     assert "left_out" not in json.loads(server.of("POST /v1/jobs")[-1].body)["script"]
     (tmp_path / "train.py").write_text("import sys")
-    assert "It uses nothing beside it" in run(*own).stderr
+    assert "It uses no file beside it" in run(*own).stderr
 
 
 def test_options_of_submit_are_laid_over_a_file_or_refused(

@@ -26,7 +26,7 @@ def test_apply_sends_the_file_as_it_is_and_says_what_it_would_do(
         "course-unit-4, version 2. It replaces 1.",
         "grid.horizon_days: 14 instead of 21.",
         "pools.long: there is no node 307G3Q3 here.",
-        "1 leases to come would not pass; they stay.",
+        "1 future leases would not pass; they stay.",
         "outside_window",
         "Nothing was changed (dry run).",
     ):

@@ -57,7 +57,7 @@ def test_ctrl_c_stops_watching_and_not_the_job(server: FakeServer, command: str)
         out, err = started.communicate(timeout=30)
     release.set()
     assert started.returncode == 130, err
-    assert "the job goes on" in err
+    assert "the job continues" in err
     assert "Traceback" not in out + err
     assert {asked.method for asked in server.asked} == {"GET"}
 

@@ -70,7 +70,7 @@ def test_what_is_not_genuine_exits_with_1(
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("<html>", "is no JSON"), ("[]", "is no report"), ('{"sha256": ""}', "is no report")],
+    [("<html>", "is not JSON"), ("[]", "is not a report"), ('{"sha256": ""}', "is not a report")],
 )
 def test_another_file_is_refused_before_it_is_sent(
     server: FakeServer, run: Run, tmp_path: Path, content: str, words: str

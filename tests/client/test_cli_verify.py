@@ -38,7 +38,7 @@ def test_the_exit_code_is_the_verdict(
 @pytest.mark.parametrize(
     ("job", "words"),
     [
-        (d.job(), "was not asked for a certificate"),
+        (d.job(), "has no certificate: its spec has no `verify`"),
         (d.job(spec={**d.SPEC, "verify": {"steps": 20}}), "comes after step 20"),
         (
             d.job(state="failed", spec={**d.SPEC, "verify": {"steps": 20}}),

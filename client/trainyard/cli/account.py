@@ -38,17 +38,17 @@ def login(
     link: Annotated[
         str | None,
         typer.Option(
-            help="A link to sign in, of an invitation, for a new password, or of the first start."
+            help="A link for signing in, an invitation, a new password, or the first start."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sign in, and remember it for the next commands."""
+    """Sign in, and store the token for the next commands."""
     if sum(given is not None for given in (url if link else None, token, link)) > 1:
         raise typer.BadParameter("give one of URL or --link, and one of --token or --link")
     chosen = _server_of(link) if link else config.resolve(url, None).url
     if config.is_readable_on_the_way(chosen):
-        note(f"Warning: {chosen} is not encrypted; others on the way can read your password.")
+        note(f"Warning: {chosen} is not encrypted; others on the network can read your password.")
     if token is not None:
         secret = sys.stdin.readline().strip() if token == "-" else token.strip()
         user = _owner_of(chosen, secret)
@@ -71,7 +71,7 @@ def login(
 
 
 def logout(as_json: AsJson = False) -> None:
-    """Sign out, and forget the token. An API token that you gave stays valid elsewhere."""
+    """Sign out, and delete the stored token. An API token that you gave stays valid elsewhere."""
     path = config.config_path()
     url = config.resolve(None, None).url
     kept = config.read(path).servers.get(url)
@@ -88,7 +88,7 @@ def logout(as_json: AsJson = False) -> None:
 
 
 def whoami(as_json: AsJson = False) -> None:
-    """Who you are here, and what of yours waits and runs."""
+    """Show who you are signed in as, and how many of your jobs wait and run."""
     with connect() as client:
         me = client.me()
     if as_json:
@@ -108,7 +108,7 @@ def whoami(as_json: AsJson = False) -> None:
 
 
 def storage(as_json: AsJson = False) -> None:
-    """What is kept for you, how much it may be and for how long."""
+    """Show the storage that you use, its limits, and how long files are kept."""
     with connect() as client:
         found = client.storage()
     if as_json:
@@ -140,7 +140,7 @@ def _end_session(url: str, token: str) -> None:
 
 
 def _server_of(link: str) -> str:
-    """The server that gave the link."""
+    """Return the server that gave the link."""
     parts = urlsplit(link)
     prefix = parts.path.rpartition("/")[0]
     return config.normal_url(f"{parts.scheme}://{parts.netloc}{prefix}")

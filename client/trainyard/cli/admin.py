@@ -42,7 +42,7 @@ app.command("password-link")(people.password_link)
 
 @app.command("users")
 def users(as_json: AsJson = False) -> None:
-    """Everybody who has an account."""
+    """List all accounts."""
     with connect() as client:
         found = list(client.admin.users())
     if as_json:
@@ -88,7 +88,7 @@ def add_user(
 
 @app.command("disable-user")
 def disable_user(user: UserName, as_json: AsJson = False) -> None:
-    """Their tokens and sessions stop working; their jobs no longer start."""
+    """Disable a person's tokens and sessions; their jobs no longer start."""
     with connect() as client:
         changed = client.admin.change_user(user, disabled=True)
     _answer_user(changed, f"{changed.name} is disabled.", as_json)
@@ -96,7 +96,7 @@ def disable_user(user: UserName, as_json: AsJson = False) -> None:
 
 @app.command("enable-user")
 def enable_user(user: UserName, as_json: AsJson = False) -> None:
-    """Let a disabled person in again."""
+    """Enable a disabled person's account again."""
     with connect() as client:
         changed = client.admin.change_user(user, disabled=False)
     _answer_user(changed, f"{changed.name} is enabled.", as_json)
@@ -104,7 +104,7 @@ def enable_user(user: UserName, as_json: AsJson = False) -> None:
 
 @app.command("set-role")
 def set_role(user: UserName, role: Role, as_json: AsJson = False) -> None:
-    """Change what a person may do."""
+    """Change a person's role."""
     with connect() as client:
         changed = client.admin.change_user(user, role=role)
     _answer_user(changed, f"{changed.name} is {changed.role} now.", as_json)
@@ -112,7 +112,7 @@ def set_role(user: UserName, role: Role, as_json: AsJson = False) -> None:
 
 @app.command("login-link")
 def login_link(user: UserName, as_json: AsJson = False) -> None:
-    """A link with which a person can sign in once; hand it to them yourself."""
+    """Create a link with which a person can sign in once; hand it to them yourself."""
     with connect() as client:
         link = client.admin.login_link(user)
     if as_json:
@@ -124,24 +124,25 @@ def login_link(user: UserName, as_json: AsJson = False) -> None:
 
 @app.command("unlink")
 def unlink(user: UserName, as_json: AsJson = False) -> None:
-    """Forget who a person is at the single sign-on; their next sign-in there links them anew."""
+    """Unlink a person from their single sign-on identity; their next sign-in there links them
+    again."""
     with connect() as client:
         client.admin.unlink(user)
     if as_json:
         print_json({"user": user, "unlinked": True})
     else:
-        say(f"{user} is linked to nobody there now.")
+        say(f"{user} is no longer linked to a single sign-on identity.")
 
 
 @app.command("enrol")
 def enrol(
     name: Annotated[str, typer.Argument(help="Small letters, digits and hyphens.")],
     node_class: Annotated[
-        str | None, typer.Option("--class", help="By default the hardware names it.")
+        str | None, typer.Option("--class", help="By default taken from the hardware.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the single-use token with which a new node joins."""
+    """Create the single-use token with which a new node joins."""
     with connect() as client:
         enrolment = client.admin.enrol(name, node_class=node_class)
     if as_json:
@@ -153,7 +154,7 @@ def enrol(
 
 @app.command("drain")
 def drain(node: NodeName, as_json: AsJson = False) -> None:
-    """Start nothing new on a node; what runs goes on."""
+    """Start no new jobs on a node; running ones continue."""
     with connect() as client:
         _answer_node(client.admin.drain(node), as_json)
 
@@ -206,13 +207,13 @@ def audit(
         str | None, typer.Option(help="By this person, node or process: name or id.")
     ] = None,
     action: Annotated[
-        str | None, typer.Option(help="Such as node.drain; `node.` is all that begin so.")
+        str | None, typer.Option(help="Such as node.drain; `node.` matches all that begin so.")
     ] = None,
     subject: Annotated[str | None, typer.Option(help="About this: name or id.")] = None,
     days: Annotated[int | None, typer.Option(min=1, help="Of the last so many days.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Who did what, newest first."""
+    """List the actions of people and nodes, newest first."""
     since = datetime.now(UTC) - timedelta(days=days) if days else None
     with connect() as client:
         entries = list(
@@ -236,7 +237,7 @@ def audit(
             for entry in entries
         ),
         sentence=True,
-        empty="Nothing was written down yet.",
+        empty="Nothing has been recorded yet.",
     )
 
 

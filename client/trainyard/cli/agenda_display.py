@@ -1,4 +1,4 @@
-"""An agenda for people: the answer, its jobs, and a bar for each against the lease."""
+"""Agenda for people: the answer, its jobs, and a bar for each against the lease."""
 
 from datetime import datetime
 
@@ -16,7 +16,7 @@ SHOWN = {"done": "succeeded", "waiting": "queued", "cut": "failed"}  # words wit
 
 
 def show_agenda(agenda: AgendaPlan | Agenda) -> None:
-    """The answer first, then the jobs."""
+    """Print the answer first, then the jobs."""
     say(agenda.summary)
     say(agenda.rules)
     say(
@@ -45,7 +45,7 @@ def show_agenda(agenda: AgendaPlan | Agenda) -> None:
 
 
 def jobs_table(agenda: AgendaPlan | Agenda) -> Table:
-    """The same in short, for a display that is drawn again and again."""
+    """Return the same in short, for a display that is redrawn."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for job in agenda.jobs:
         progress = f"{job.step:,}/{job.steps:,}" if job.steps else f"{job.step:,}"
@@ -54,7 +54,7 @@ def jobs_table(agenda: AgendaPlan | Agenda) -> Table:
 
 
 def standing(job: AgendaJob) -> Text:
-    """Its state with shape and colour; in red where it would not end in time."""
+    """Return the job's state with shape and colour, in red if it would not end in time."""
     shown = state_text(SHOWN.get(job.standing, job.standing))
     shape = shown.plain.split(" ", 1)[0]
     style = shown.style if job.fits else "red"
@@ -62,7 +62,7 @@ def standing(job: AgendaJob) -> Text:
 
 
 def bar(job: AgendaJob, agenda: AgendaPlan | Agenda) -> str:
-    """When it has the node, from the beginning of the lease to its end or that of the last job."""
+    """Return a bar of the job's time, from the lease's start to its end or that of the last job."""
     ends = [agenda.usable_end, *(one.end for one in agenda.jobs if one.end is not None)]
     whole_s = max(1.0, (max(ends) - agenda.begins).total_seconds())
     if job.start is None or job.end is None:

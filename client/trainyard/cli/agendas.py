@@ -1,4 +1,4 @@
-"""`trainyard agenda`: an ordered list of jobs for one lease; does it fit, and what is late."""
+"""`trainyard agenda`: an ordered list of jobs for one lease."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -35,19 +35,19 @@ app = typer.Typer(no_args_is_help=True, help="An ordered list of jobs for one le
 @app.command("plan")
 def plan(
     file: AgendaFile,
-    lease: Annotated[str | None, typer.Option(help="Against this lease of yours.")] = None,
-    hours: Annotated[int | None, typer.Option(min=1, help="Or: a block of so many hours,")] = None,
+    lease: Annotated[str | None, typer.Option(help="Your lease to check against.")] = None,
+    hours: Annotated[int | None, typer.Option(min=1, help="Or: a block of N hours,")] = None,
     node_class: Annotated[
         str | None, typer.Option("--class", help="on a node of this class,")
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, help="or on so many, booked together.")
+        int | None, typer.Option(min=1, help="or on N of them, booked together.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Whether all jobs fit, before the lease. Submits nothing.
+    """Check whether all jobs fit, before booking or submitting anything.
 
-    Exit code: 0 they fit even if each uses up its wall time, 3 they do not, 2 bad input.
+    Exit code: 0 they fit even if each uses its whole wall time, 3 they do not, 2 bad input.
     """
     block = hours is not None and node_class is not None
     if (lease is None) != block or (lease is not None and (hours or node_class or nodes)):
@@ -71,7 +71,7 @@ def submit(
     lease: Annotated[str, typer.Option(help="Id of the lease to run in, lease_...")],
     anyway: Annotated[
         bool,
-        typer.Option("--anyway", help="Even if it does not fit: the rest goes on elsewhere."),
+        typer.Option("--anyway", help="Even if it does not fit: the rest runs elsewhere."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -96,7 +96,7 @@ def list_agendas(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Your agendas, newest first."""
+    """List your agendas, newest first."""
     with connect() as client:
         agendas = list(client.agendas.list(lease=lease, limit=limit))
     if as_json:
@@ -112,7 +112,7 @@ def list_agendas(
 
 @app.command("show")
 def show(agenda_id: AgendaId, as_json: AsJson = False) -> None:
-    """How an agenda stands: what has run, what is late, whether the rest still fits.
+    """Show an agenda's progress: finished and late jobs, and whether the rest still fits.
 
     Exit code: 3 if it does not fit any more.
     """
@@ -146,7 +146,7 @@ def follow(agenda_id: AgendaId, as_json: AsJson = False) -> None:
 
 @app.command("cancel")
 def cancel(agenda_id: AgendaId, as_json: AsJson = False) -> None:
-    """Cancel the jobs of an agenda that wait. One that runs goes on."""
+    """Cancel the waiting jobs of an agenda. A running one continues."""
     with connect() as client:
         agenda = client.agendas.cancel(agenda_id)
     if as_json:

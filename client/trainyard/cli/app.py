@@ -39,10 +39,10 @@ HELP = """Train models on shared GPU nodes.
 
 Sign in with `trainyard login URL`, then `trainyard submit FILE --follow`.
 
-Exit codes: 0 done; 1 a followed job did not succeed, a verified one is off its curve, a checked
-report is not genuine; 2
-wrong input; 3 not signed in or not allowed, or the planned job does not fit; 4 not found; 5
-conflict or over a limit; 6 no server, or it failed; 130 Ctrl-C.
+Exit codes: 0 done; 1 a followed job did not succeed, a verified job deviates from the reference
+curve, or a checked report is not genuine; 2 invalid input; 3 not signed in or not allowed, or the
+planned job does not fit; 4 not found; 5 conflict or over a limit; 6 server unreachable or failed;
+130 Ctrl-C.
 """
 
 app = typer.Typer(
@@ -119,7 +119,7 @@ def trainyard(
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """The options before a command. The help text is HELP."""
+    """Handle the options before a command. The help text is HELP."""
 
 
 def main() -> None:

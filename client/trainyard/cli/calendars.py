@@ -16,7 +16,7 @@ def new(
     node: Annotated[str | None, typer.Option(help="For staff: of this node.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """An address to subscribe to. It is shown this once; whoever knows it can read it."""
+    """Create an address to subscribe to. It is shown only once; anyone who knows it can read it."""
     with connect() as client:
         feed = client.calendars.make(node=node)
     if as_json:
@@ -27,7 +27,7 @@ def new(
 
 @app.command("list")
 def list_feeds(as_json: AsJson = False) -> None:
-    """Your feeds, without their addresses."""
+    """List your calendar feeds, without their addresses."""
     with connect() as client:
         feeds = list(client.calendars.list())
     if as_json:
@@ -52,7 +52,7 @@ def list_feeds(as_json: AsJson = False) -> None:
 def revoke(
     feed_id: Annotated[str, typer.Argument(metavar="FEED")], as_json: AsJson = False
 ) -> None:
-    """Its address answers no more."""
+    """Revoke a calendar feed; its address stops working."""
     with connect() as client:
         client.calendars.revoke(feed_id)
     if as_json:

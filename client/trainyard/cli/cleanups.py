@@ -13,12 +13,12 @@ from trainyard.cli.times import moment_of
 from trainyard.views import Cleanup
 from trainyard.wording import moment
 
-app = typer.Typer(no_args_is_help=True, help="Find leases that are wrong, and remove them.")
+app = typer.Typer(no_args_is_help=True, help="Find leases that should not exist, and remove them.")
 CleanupId = Annotated[str, typer.Argument(metavar="CLEANUP")]
 
 
 class Wrong(StrEnum):
-    """What can be looked for."""
+    """Kind of lease that a clean-up can look for."""
 
     ORPHAN = "orphan"
     OVER_QUOTA = "over_quota"
@@ -30,24 +30,26 @@ class Wrong(StrEnum):
 
 @app.command("preview")
 def preview(
-    reason: Annotated[str, typer.Option(help="Goes to the owners.")],
+    reason: Annotated[str, typer.Option(help="Reason that the owners are told.")],
     wrong: Annotated[
-        list[Wrong] | None, typer.Argument(help="None: all that the options name.")
+        list[Wrong] | None, typer.Argument(help="None: all leases that the options select.")
     ] = None,
     user: Annotated[str | None, typer.Option(help="Only this person's.")] = None,
     lab: Annotated[str | None, typer.Option(help="Only of this lab.")] = None,
     node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
     since: Annotated[
-        str | None, typer.Option("--from", help="Only that start from then on.")
+        str | None, typer.Option("--from", help="Only leases that start at or after this time.")
     ] = None,
-    before: Annotated[str | None, typer.Option(help="Only that start before then.")] = None,
+    before: Annotated[
+        str | None, typer.Option(help="Only leases that start before this time.")
+    ] = None,
     include_active: Annotated[
         bool, typer.Option("--include-active", help="Active ones too: quarantines their nodes.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a clean-up would remove; it removes nothing."""
+    """Show what a clean-up would remove, without removing anything."""
     with connect() as client:
         plan = client.cleanups.preview(
             wrong or (),
@@ -72,13 +74,13 @@ def preview(
 @app.command("apply")
 def apply(
     cleanup_id: CleanupId,
-    hash: Annotated[str, typer.Option(help="Of the preview that you read.")],
+    hash: Annotated[str, typer.Option(help="Hash of the preview that you read.")],
     leave: Annotated[
-        list[str] | None, typer.Option(help="A lease that stays all the same; may be repeated.")
+        list[str] | None, typer.Option(help="A lease to keep nevertheless; may be repeated.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what the preview showed; exit code 5 if rows had changed and were skipped."""
+    """Remove what the preview showed. Exit code 5: some leases had changed and were skipped."""
     with connect() as client:
         done = client.cleanups.apply(cleanup_id, hash, leave=leave or ())
     if as_json:
@@ -95,7 +97,7 @@ def apply(
 
 @app.command("undo")
 def undo(cleanup_id: CleanupId, as_json: AsJson = False) -> None:
-    """Give back what was removed, where it is still free; exit code 5 if some was not."""
+    """Restore what was removed, if it is still free. Exit code 5: some was not."""
     with connect() as client:
         done = client.cleanups.undo(cleanup_id)
     if as_json:
@@ -112,7 +114,7 @@ def list_cleanups(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Clean-ups, the newest first."""
+    """List clean-ups, the newest first."""
     with connect() as client:
         found = list(client.cleanups.list(limit=limit))
     if as_json:
@@ -143,11 +145,11 @@ def tag_lease(
     lease_id: Annotated[str, typer.Argument(metavar="LEASE")],
     tag: Annotated[list[str] | None, typer.Option(help="All its tags; may be repeated.")] = None,
     protect: Annotated[
-        bool, typer.Option("--protect/--no-protect", help="Clean-ups pass it by.")
+        bool, typer.Option("--protect/--no-protect", help="Exclude it from clean-ups.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set a lease's tags, and whether clean-ups pass it by."""
+    """Set a lease's tags, and whether clean-ups skip it."""
     with connect() as client:
         client.cleanups.tag(lease_id, tag or (), protected=protect)
     if as_json:
@@ -160,13 +162,13 @@ def tag_lease(
 def force_release(
     lease_id: Annotated[str, typer.Argument(metavar="LEASE")], as_json: AsJson = False
 ) -> None:
-    """End somebody's active lease: its node is quarantined, its jobs save and stop."""
+    """End another person's active lease: its node is quarantined, its jobs save and stop."""
     with connect() as client:
         client.cleanups.force_release(lease_id)
     if as_json:
         print_json({"id": lease_id, "released": True})
     else:
-        say(f"{lease_id} ends. Look at its node, then `trainyard admin resume NODE`.")
+        say(f"{lease_id} ends. Check its node, then run `trainyard admin resume NODE`.")
 
 
 def _optional(text: str | None) -> datetime | None:

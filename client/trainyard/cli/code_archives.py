@@ -16,7 +16,7 @@ SHORTEST = 8  # digits of a hash that name an archive
 
 @app.command("list")
 def list_archives(as_json: AsJson = False) -> None:
-    """Archives of code, and the jobs that still need them."""
+    """List archives of code, and the jobs that still need them."""
     with connect() as client:
         archives = list(client.code.list())
     if as_json:
@@ -43,7 +43,7 @@ def list_archives(as_json: AsJson = False) -> None:
 def delete_archive(
     archive: Annotated[str, typer.Argument(help="The beginning of its hash, as `list` shows it.")],
 ) -> None:
-    """Delete code that no job needs which has not ended."""
+    """Delete code that no unfinished job needs."""
     if len(archive) < SHORTEST:
         raise BadInput(f"{archive!r}: give at least {SHORTEST} digits of its hash.")
     with connect() as client:

@@ -31,7 +31,7 @@ app = typer.Typer(no_args_is_help=True, help="Texts and images to train on.")
 
 @app.command("list")
 def list_datasets(as_json: AsJson = False) -> None:
-    """Built-in ones and your own."""
+    """List the built-in datasets and your own."""
     with connect() as client:
         datasets = list(client.datasets.list())
     if as_json:
@@ -72,7 +72,7 @@ def upload(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a file; the server checks it before it keeps it."""
+    """Upload a file; the server checks it before storing it."""
     with connect() as client, packed(files) as file:
         dataset = _upload(client, file, name, format, show=not as_json)
     if as_json:
@@ -89,7 +89,7 @@ def upload(
 def delete(
     dataset: Annotated[str, typer.Argument(help="Name or id.")], as_json: AsJson = False
 ) -> None:
-    """Remove one of your own."""
+    """Delete one of your own datasets."""
     with connect() as client:
         client.datasets.delete(dataset)
     if as_json:
@@ -99,14 +99,14 @@ def delete(
 
 
 def holds(dataset: Dataset) -> str | None:
-    """What is in it, counted."""
+    """Return the count of the dataset's content."""
     if dataset.images is not None:
         return f"{dataset.images.count + dataset.images.tests:,} images"
     return None if dataset.lines is None else f"{dataset.lines:,} lines"
 
 
 def how_to_read(dataset: Dataset) -> str:
-    """What else a job's `data` must say of it."""
+    """Return the other fields that a job's `data` needs for this dataset."""
     if dataset.images is None:
         return "..."
     height, width, channels = dataset.images.image_shape
@@ -116,11 +116,11 @@ def how_to_read(dataset: Dataset) -> str:
 
 @contextmanager
 def packed(files: list[Path]) -> Iterator[Path]:
-    """The one file to send: IDX files are packed, anything else comes alone."""
+    """Yield the one file to send: IDX files are packed, any other file is sent as it is."""
     if not all(map(is_idx, files)):
         if len(files) > 1:
             listed = " ".join(map(str, files))
-            raise BadInput(f"{listed}: several files at once are only taken of images as IDX.")
+            raise BadInput(f"{listed}: several files at once are only allowed for IDX images.")
         yield files[0]
         return
     with TemporaryDirectory(prefix="trainyard-") as folder:

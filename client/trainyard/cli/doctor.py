@@ -1,4 +1,4 @@
-"""`trainyard doctor`: look at everything, say what to do."""
+"""`trainyard doctor`: check everything, and say what to do."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -20,15 +20,15 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def doctor(
     server: Annotated[
-        bool, typer.Option("--server", help="This machine as an API's and a scheduler's.")
+        bool, typer.Option("--server", help="Check this machine as a server (API, scheduler).")
     ] = False,
-    node: Annotated[bool, typer.Option("--node", help="This machine as a GPU node.")] = False,
+    node: Annotated[bool, typer.Option("--node", help="Check this machine as a GPU node.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at everything that could stop you; each line says what to do.
+    """Check everything that could stop you; each line says what to do.
 
-    Without options it looks at this machine as a user's. `--server` and `--node` read the same
-    TRAINYARD_* variables as the processes do. Exit code: 0 all well or only warnings, 1 something
+    Without options it checks this machine as a user's. `--server` and `--node` read the same
+    TRAINYARD_* variables as the processes do. Exit code: 0 no problem or only warnings, 1 something
     won't work.
     """
     findings: list[Finding] = []
@@ -49,7 +49,7 @@ def doctor(
                 for f in findings
             ),
             sentence=True,
-            empty="Nothing was looked at.",
+            empty="Nothing was checked.",
         )
         if level == "fail":
             say("Something won't work: see the lines that say fail.")

@@ -1,4 +1,4 @@
-"""What a script can tell from the exit code."""
+"""Exit codes, from which a script can tell what happened."""
 
 from enum import IntEnum
 
@@ -17,7 +17,7 @@ from trainyard.errors import (
 
 
 class ExitCode(IntEnum):
-    """One number for each thing that a script would do differently."""
+    """Exit code: one number for each case that a script would handle differently."""
 
     OK = 0
     """Done. With `follow` or `submit --follow`: the job succeeded."""
@@ -29,21 +29,25 @@ class ExitCode(IntEnum):
     NOT_ALLOWED = 3
     """Not signed in, or not permitted (401, 403)."""
     DOES_NOT_FIT = 3
-    """With `plan`: it needs more memory than any node class has. With `agenda`: its jobs do not all
-    end in time."""
+    """For `plan`: the job needs more memory than any node class has.
+
+    For `agenda`: its jobs do not all end in time.
+    """
     NOT_FOUND = 4
     """No such job, node, lease or dataset (404)."""
     CONFLICT = 5
-    """Right in itself, wrong now: taken, already ended, over a limit (409, 429). With `verify`: no
-    verdict, or none yet."""
+    """Valid input, but wrong at this time: taken, already ended, over a limit (409, 429).
+
+    With `verify`: no verdict, or none yet.
+    """
     UNREACHABLE = 6
     """No server there, or it failed (5xx). Trying again later may help."""
     INTERRUPTED = 130
-    """Ctrl-C. A followed job goes on."""
+    """Ctrl-C. A followed job continues."""
 
 
 def code_for(error: TrainyardError) -> ExitCode:
-    """The exit code that says what went wrong."""
+    """Return the exit code of an error."""
     if isinstance(error, NotSignedIn | Forbidden):
         return ExitCode.NOT_ALLOWED
     if isinstance(error, NotFound):
@@ -58,7 +62,7 @@ def code_for(error: TrainyardError) -> ExitCode:
 
 
 def as_document(error: TrainyardError) -> dict[str, object]:
-    """What `--json` prints about an error, on stderr."""
+    """Return the JSON that `--json` prints about an error, on stderr."""
     if not isinstance(error, ApiError):
         return {"error": {"code": type(error).__name__, "detail": str(error)}}
     items = [{"param": i.param, "code": i.code, "message": i.message} for i in error.errors]

@@ -1,4 +1,4 @@
-"""Commands for what a job leaves behind: checkpoints and artifacts."""
+"""Commands for the files of a job: checkpoints and artifacts."""
 
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -26,7 +26,7 @@ JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_..
 
 
 def checkpoints(job_id: JobId, as_json: AsJson = False) -> None:
-    """The checkpoints of a job that are in the store."""
+    """List the checkpoints of a job that are in the store."""
     with connect() as client:
         found = client.jobs.checkpoints(job_id)
     if as_json:
@@ -51,7 +51,7 @@ def checkpoints(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 def artifacts(job_id: JobId, as_json: AsJson = False) -> None:
-    """The files that a job left behind."""
+    """List the files that a job has written."""
     with connect() as client:
         found = client.jobs.artifacts(job_id)
     if as_json:
@@ -69,7 +69,7 @@ def artifacts(job_id: JobId, as_json: AsJson = False) -> None:
             )
             for artifact in found
         ),
-        empty="It has left no file yet.",
+        empty="The job has no artifacts yet.",
         right=["attempt", "size"],
     )
 
@@ -81,11 +81,11 @@ def download(
         typer.Argument(help="An artifact such as sample.txt, or a checkpoint such as step-000400."),
     ],
     to: Annotated[
-        Path | None, typer.Option(help="File or folder; by default here, under its own name.")
+        Path | None, typer.Option(help="Target file or folder; by default its own name, here.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch an artifact, or a checkpoint as a tar file."""
+    """Download an artifact, or a checkpoint as a tar file."""
     with connect() as client:
         item = _find(client, job_id, name)
         target = _target(item, job_id, to)
@@ -97,22 +97,22 @@ def download(
 
 
 def step_name(checkpoint: Checkpoint) -> str:
-    """`step-000400`."""
+    """Return a name such as `step-000400`."""
     return f"step-{checkpoint.step:06d}"
 
 
 def file_name(item: Artifact | Checkpoint, job_id: str) -> str:
-    """A name for this machine's disk: the last part only, whatever the server says."""
+    """Return a name for this machine's disk: only the last part of the server's path."""
     if isinstance(item, Checkpoint):
         return f"{job_id}-{step_name(item)}.tar"
     last = one_line(PurePosixPath(item.path).name).replace("\\", "_")
     if last in ("", ".", ".."):
-        raise BadInput(f"{item.path!r} is no file name; choose one with --to")
+        raise BadInput(f"{item.path!r} is not a valid file name; choose one with --to")
     return last
 
 
 def _find(client: Trainyard, job_id: str, name: str) -> Artifact | Checkpoint:
-    """The newest of that name."""
+    """Return the newest file of that name."""
     named: Sequence[Artifact] = [
         artifact
         for artifact in client.jobs.artifacts(job_id)

@@ -26,7 +26,7 @@ from trainyard.wording import number, sparkline
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
 POLL_S = 1.0
-CLOCK = "time"  # when each line was written: no metric for people
+CLOCK = "time"  # time of each line: not a metric for people
 QUIET_POLLS = 2
 
 
@@ -37,7 +37,7 @@ def follow_command(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 def follow_job(client: Trainyard, job_id: str, *, as_json: bool) -> None:
-    """Follow, show the summary, exit with the code of the job's end."""
+    """Follow a job, show the summary, and exit with the code of its end."""
     try:
         if as_json:
             _stream_json(client, job_id)
@@ -48,7 +48,7 @@ def follow_job(client: Trainyard, job_id: str, *, as_json: bool) -> None:
             job = final.job
             show_summary(job, out, losses=final.losses)
     except KeyboardInterrupt as error:
-        note(f"Stopped watching; the job goes on. Again: trainyard follow {job_id}")
+        note(f"Stopped watching; the job continues. Watch again: trainyard follow {job_id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from error
     if job.state != "succeeded":
         raise typer.Exit(ExitCode.JOB_FAILED)
@@ -57,7 +57,7 @@ def follow_job(client: Trainyard, job_id: str, *, as_json: bool) -> None:
 def logs(
     job_id: JobId,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with new lines until the job has ended.")
+        bool, typer.Option("--follow", "-f", help="Print new lines until the job has ended.")
     ] = False,
     rank: Annotated[
         int | None, typer.Option(min=-1, help="Only this rank; -1 is the launcher.")
@@ -65,7 +65,7 @@ def logs(
     search: Annotated[str | None, typer.Option(help="Only lines with this text.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The output of every rank. With --json one line object a line."""
+    """Print the output of every rank. With --json one object per line."""
     out = console()
     is_empty = True
     with connect() as client:
@@ -77,10 +77,10 @@ def logs(
                 else:
                     _print_log_line(out, line)
         except KeyboardInterrupt as error:
-            note("Stopped watching; the job goes on.")
+            note("Stopped watching; the job continues.")
             raise typer.Exit(ExitCode.INTERRUPTED) from error
     if is_empty and not as_json:
-        note("No such lines." if search or rank is not None else "It has printed nothing.")
+        note("No such lines." if search or rank is not None else "The job has printed nothing.")
 
 
 def metrics(
@@ -90,7 +90,7 @@ def metrics(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What was measured: first, last, lowest, highest and the shape of every metric."""
+    """Show every metric: first, last, lowest and highest value, and its shape."""
     wanted = [key.strip() for key in keys.split(",") if key.strip()] if keys else None
     with connect() as client:
         measured = client.jobs.metrics(job_id, wanted, resolution=1000)
@@ -110,7 +110,7 @@ def metrics(
     print_table(
         ["metric", "rank", "first", "last", "lowest", "highest", "last step", "shape"],
         rows,
-        empty="Nothing was measured yet.",
+        empty="No metrics yet.",
         right=["rank", "first", "last", "lowest", "highest", "last step"],
     )
 
@@ -123,7 +123,7 @@ def _stream_json(client: Trainyard, job_id: str) -> None:
 def _log_lines(
     client: Trainyard, job_id: str, *, rank: int | None, search: str | None, follow: bool
 ) -> Iterator[LogLine]:
-    """Every line once; with `follow` until the job has ended and its last line was seen."""
+    """Yield every line once; with `follow` until the job has ended and its last line was seen."""
     cursor: str | None = None
     quiet_polls = 0  # since the job ended: its last lines may arrive after its end
     while True:

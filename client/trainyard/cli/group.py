@@ -1,4 +1,4 @@
-"""The top group: turns errors into a sentence and an exit code, and finds platform commands."""
+"""Top command group: turns errors into a sentence and an exit code, and finds platform commands."""
 
 from typing import Any
 
@@ -12,22 +12,22 @@ from trainyard.errors import TrainyardError
 
 
 class Commands(TyperGroup):
-    """Our commands, then the platform's."""
+    """Group of our commands, then the platform's."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names, without importing the platform."""
+        """Return all names, without importing the platform."""
         ours = super().list_commands(ctx)
         return [*ours, *(name for name in self._platform_names() if name not in ours)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Ours, or a stand-in for the platform's."""
+        """Return our command, or a stand-in for the platform's."""
         ours = super().get_command(ctx, cmd_name)
         if ours is not None or cmd_name not in self._platform_names():
             return ours
         return platform_commands.PlatformCommand(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Everything that this package raises on purpose ends here."""
+        """Run the command. Errors of this package are handled here."""
         try:
             return super().invoke(ctx)
         except TrainyardError as error:

@@ -1,4 +1,4 @@
-"""Commands that submit, list and steer jobs."""
+"""Commands that list, show and control jobs."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -27,11 +27,11 @@ JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_..
 
 def list_jobs(
     state: Annotated[str | None, typer.Option(help="Only in this state, such as running.")] = None,
-    name: Annotated[str | None, typer.Option(help="Only with this in the name.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only with this text in the name.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Your jobs, newest first."""
+    """List your jobs, newest first."""
     with connect() as client:
         jobs = list(client.jobs.list(state=state, name=name, limit=limit))
     if as_json:
@@ -58,7 +58,7 @@ def list_jobs(
 
 
 def show(job_id: JobId, as_json: AsJson = False) -> None:
-    """One job: state with its reason, plan, attempts, result."""
+    """Show a job: state with its reason, plan, attempts, result."""
     with connect() as client:
         job = client.jobs.get(job_id)
         attempts = client.jobs.attempts(job_id)
@@ -104,7 +104,7 @@ def profile(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 def snapshot(job_id: JobId, as_json: AsJson = False) -> None:
-    """See what fills a running job's memory; `download` the tables once it has ended."""
+    """Record what fills a running job's memory; `download` the tables once it has ended."""
     with connect() as client:
         _asked(client.jobs.snapshot(job_id), as_json)
 
@@ -125,7 +125,7 @@ def _asked(job: Job, as_json: bool) -> None:
     if as_json:
         print_json(job.raw)
     else:
-        say(f"Asked {job.name}. When this attempt has ended: trainyard artifacts {job.id}")
+        say(f"Requested from {job.name}. Once this attempt ends: trainyard artifacts {job.id}")
 
 
 def _answer(job: Job, as_json: bool) -> None:
@@ -167,7 +167,7 @@ def _show_job(job: Job) -> None:
 
 
 def _places(nodes: Sequence[Place]) -> str:
-    """`north-01 (slots 0, 1), north-02 (slots 0, 1)`."""
+    """Return `north-01 (slots 0, 1), north-02 (slots 0, 1)`."""
     return ", ".join(
         f"{place.node} ({'slot' if len(place.slots) == 1 else 'slots'} "
         f"{', '.join(map(str, place.slots))})"

@@ -34,16 +34,16 @@ Start = Annotated[
 Hours = Annotated[int, typer.Argument(min=1, help="How many whole hours.")]
 NodeClass = Annotated[str | None, typer.Option("--class", help="Any free node of this class.")]
 Nodes = Annotated[
-    list[str] | None, typer.Option("--node", help="This node; several: all of them or none.")
+    list[str] | None, typer.Option("--node", help="This node; if repeated, all of them or none.")
 ]
-Count = Annotated[int, typer.Option(min=1, help="So many nodes of the class, all or none.")]
+Count = Annotated[int, typer.Option(min=1, help="Number of nodes of the class, all or none.")]
 Until = Annotated[
     str | None,
     typer.Option(help="Any start from START to this one; 14:00 is the first 14:00 after START."),
 ]
 Snug = Annotated[
     bool,
-    typer.Option("--snug", help="Of several starts the one that cuts free time up least."),
+    typer.Option("--snug", help="Among possible starts, the one that fragments free time least."),
 ]
 LeaseId = Annotated[str, typer.Argument(metavar="LEASE")]
 
@@ -53,7 +53,7 @@ def list_leases(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Your leases, the last made first."""
+    """List your leases, the last booked first."""
     with connect() as client:
         leases = list(client.leases.list(limit=limit))
     if as_json:
@@ -121,7 +121,10 @@ def verdict(
     snug: Snug = False,
     as_json: AsJson = False,
 ) -> None:
-    """What booking would answer, and what would be left. Books nothing; exit code 2 if refused."""
+    """Show what booking would answer, and what your quotas would have left.
+
+    Books nothing. Exit code 2: refused.
+    """
     names = _where(node_class, node)
     with connect() as client:
         told = client.leases.verdict(
@@ -144,7 +147,7 @@ def verdict(
 
 @app.command("extend")
 def extend(lease_id: LeaseId, hours: Hours, as_json: AsJson = False) -> None:
-    """Prolong a lease, if its node is free and the rules allow it."""
+    """Extend a lease, if its node is free and the rules allow it."""
     with connect() as client:
         lease = client.leases.extend(lease_id, hours)
     _answer(lease, f"{lease.id} is extended.", as_json)
@@ -169,7 +172,7 @@ def swap(
     snug: Snug = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give a booked lease for another block; if that is refused, it stays as it is."""
+    """Exchange a booked lease for another block; if that is refused, the lease is kept."""
     names = _where(node_class, node)
     if len(names) > 1:
         raise typer.BadParameter("a lease is swapped for one node")
@@ -196,26 +199,26 @@ def restore(lease_id: LeaseId, as_json: AsJson = False) -> None:
 
 @app.command("cancel")
 def cancel(lease_id: LeaseId, as_json: AsJson = False) -> None:
-    """Give a booked lease back, or end an active one early."""
+    """Cancel a booked lease, or end an active one early."""
     with connect() as client:
         client.leases.cancel(lease_id)
     if as_json:
         print_json({"id": lease_id, "cancelled": True})
     else:
-        say(f"{lease_id} is given back.")
+        say(f"{lease_id} is cancelled.")
 
 
 @app.command("availability")
 def availability(
-    start: Annotated[str | None, typer.Argument(help="From when on; default: this hour.")] = None,
-    hours: Annotated[int, typer.Option(min=1, help="For so many hours.")] = 24,
+    start: Annotated[str | None, typer.Argument(help="First hour; default: this one.")] = None,
+    hours: Annotated[int, typer.Option(min=1, help="Number of hours.")] = 24,
     node_class: NodeClass = None,
     block: Annotated[
-        int | None, typer.Option(min=1, help="Where a block of so many hours may start for you.")
+        int | None, typer.Option(min=1, help="Only starts of a block of N hours that you may book.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Which nodes are free in which hour, and why the others are not."""
+    """Show which nodes are free in each hour, and why the others are not."""
     now = datetime.now().astimezone()
     first = moment_of(start) if start else now
     with connect() as client:
@@ -240,12 +243,12 @@ def availability(
 
 
 def last_start_of(until: str | None, start: str) -> datetime | None:
-    """The end of a range of starts."""
+    """Return the end of a range of starts."""
     if until is None:
         return None
     first = start_of(start)
     if not isinstance(first, datetime):
-        raise typer.BadParameter("--until goes with a first start, not with a day")
+        raise typer.BadParameter("--until needs a first start, not a day")
     return moment_of(until, now=first)
 
 

@@ -1,4 +1,4 @@
-"""`trainyard admin maintenance`: hours that staff keep, once or again and again."""
+"""`trainyard admin maintenance`: hours that staff reserve, once or repeatedly."""
 
 from datetime import datetime
 from typing import Annotated
@@ -19,7 +19,7 @@ from trainyard.cli.session import connect
 from trainyard.views import Maintenance
 from trainyard.wording import as_moment, moment
 
-app = typer.Typer(no_args_is_help=True, help="Keep hours on nodes for yourself, or stop using one.")
+app = typer.Typer(no_args_is_help=True, help="Reserve hours on nodes, or take one out of service.")
 
 
 @app.command("list")
@@ -27,7 +27,7 @@ def list_maintenance(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """All maintenance, the newest first."""
+    """List all maintenance, the newest first."""
     with connect() as client:
         found = list(client.maintenance.list(limit=limit))
     if as_json:
@@ -66,19 +66,21 @@ def add(
     ] = None,
     zone: Annotated[
         str | None,
-        typer.Option(help="Such as Europe/Berlin: it happens by the clock there. Default: yours."),
+        typer.Option(help="Time zone of its hours, such as Europe/Berlin. Default: yours."),
     ] = None,
     plan: Annotated[
         str | None,
-        typer.Option(metavar="HASH", help="What may become of leases, as --dry-run said."),
+        typer.Option(metavar="HASH", help="Accept the effects on leases that --dry-run showed."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would become of leases; change nothing.")
+        bool, typer.Option("--dry-run", help="Show the effects on leases; change nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Keep hours from bookings. Leases in the way are moved or refunded, if you name the plan; exit
-    code 5 if some were left, or if there are any and no plan is named."""
+    """Reserve hours for maintenance. Leases in the way are moved or refunded if you name the plan.
+
+    Exit code 5: some could not be, or there are leases in the way and no plan is named.
+    """
     first = _start(start, zone)
     with connect() as client:
         planned = client.maintenance.plan(node, first, hours, why=why, rule=repeat, zone=zone)
@@ -106,7 +108,7 @@ def add(
 def cancel(
     maintenance_id: Annotated[str, typer.Argument(metavar="MAINTENANCE")], as_json: AsJson = False
 ) -> None:
-    """Give its hours back, from now on; leases that were moved or refunded stay so."""
+    """End a maintenance from now on; leases that were moved or refunded stay so."""
     with connect() as client:
         client.maintenance.end(maintenance_id)
     if as_json:
@@ -140,11 +142,11 @@ def _show(shown: Maintenance, as_json: bool) -> None:
             (one.node, moment(one.start), moment(one.end), kept[one.held])
             for one in shown.occurrences
         ),
-        empty="It would never happen.",
+        empty="This rule never occurs.",
     )
     if shown.displaced:
         print_table(
-            ["lease", "owner", "node", "from", "to", "what becomes of it"],
+            ["lease", "owner", "node", "from", "to", "result"],
             (
                 (
                     one.lease,
@@ -164,12 +166,12 @@ def _show(shown: Maintenance, as_json: bool) -> None:
 
 
 def _start(text: str, zone: str | None) -> datetime:
-    """Without an offset and with a zone it is a clock time there, for the server to understand."""
+    """Parse a start; without an offset but with a zone it is a clock time there, for the server."""
     try:
         if zone is not None:
             return datetime.fromisoformat(text.strip())
         return as_moment(text, now=datetime.now().astimezone())
     except ValueError as error:
         raise typer.BadParameter(
-            f"{text!r} is no time; write '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+            f"{text!r} is not a valid time; write '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
         ) from error

@@ -25,7 +25,7 @@ app = typer.Typer(no_args_is_help=True, help="Hugging Face models to start from.
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """Your own."""
+    """List your own models."""
     with connect() as client:
         models = list(client.models.list())
     if as_json:
@@ -53,7 +53,7 @@ def list_models(as_json: AsJson = False) -> None:
 def show(
     model: Annotated[str, typer.Argument(help="Name or id.")], as_json: AsJson = False
 ) -> None:
-    """One of them, and what a job needs to start from it."""
+    """Show a model, and the fields that a job needs to start from it."""
     with connect() as client:
         found = client.models.get(model)
     if as_json:
@@ -71,7 +71,7 @@ def upload(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a folder; the server checks it while it arrives."""
+    """Upload a folder; the server checks it while it arrives."""
     chosen = name or re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")
     with connect() as client:
         model = _upload(client, folder, chosen, show=not as_json)
@@ -89,7 +89,7 @@ def upload(
 def delete(
     model: Annotated[str, typer.Argument(help="Name or id.")], as_json: AsJson = False
 ) -> None:
-    """Remove one of your own."""
+    """Delete one of your own models."""
     with connect() as client:
         client.models.delete(model)
     if as_json:
@@ -99,7 +99,7 @@ def delete(
 
 
 def _say_block(model: Model) -> None:
-    """The lines of a job's spec."""
+    """Print the lines of a job's spec."""
     say("Start from it with these lines in the job:")
     say("")
     say("model:")
@@ -115,7 +115,7 @@ def _say_block(model: Model) -> None:
 
 
 def _yaml(value: Any) -> str:
-    """As YAML reads it again: a float in exponent form needs its point."""
+    """Return a value as YAML reads it: a float in exponent form needs its point."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):

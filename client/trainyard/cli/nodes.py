@@ -9,7 +9,7 @@ from trainyard.wording import moment
 
 
 def nodes(as_json: AsJson = False) -> None:
-    """The machines: what they have, what they do, when they are free."""
+    """List the nodes: their hardware, their use, and when they are free."""
     with connect() as client:
         found = list(client.nodes.list())
     if as_json:
@@ -37,7 +37,7 @@ def nodes(as_json: AsJson = False) -> None:
 
 
 def has(node: Node) -> str:
-    """Its slots and memory."""
+    """Return the node's slots and memory."""
     hardware = node.hardware
     only = ", scripts on one node" if hardware.no_gang_sandbox else ""
     if hardware.no_sandbox:
@@ -49,7 +49,7 @@ def has(node: Node) -> str:
 
 
 def use(node: Node) -> str | None:
-    """What it is busy with, in per cent."""
+    """Return the node's utilisation in percent."""
     if node.telemetry is None or not node.reachable:
         return None
     if node.telemetry.gpu_pct:
@@ -59,14 +59,14 @@ def use(node: Node) -> str | None:
 
 
 def free(node: Node, *, now: datetime | None = None) -> str | None:
-    """When it is free."""
+    """Return the time at which the node is free."""
     if node.state != "ready":
         return None
     return "now" if node.free_at is None else moment(node.free_at, now=now)
 
 
 def reason(node: Node) -> str:
-    """Why it is in its state, or since when it has not been heard."""
+    """Return the reason of the node's state, or the time since which it has been silent."""
     if node.unreachable_since is not None:
         return f"Not heard since {moment(node.unreachable_since)}. {node.reason}"
     return node.reason

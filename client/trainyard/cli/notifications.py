@@ -18,11 +18,11 @@ from trainyard.cli.session import connect
 from trainyard.views import NoticeChoices
 from trainyard.wording import moment
 
-app = typer.Typer(no_args_is_help=True, help="What you were told, and how you want to be told.")
+app = typer.Typer(no_args_is_help=True, help="Your notifications, and how you receive them.")
 
 
 class Channel(StrEnum):
-    """How a notice reaches you."""
+    """Channel of a notification."""
 
     MAIL = "mail"
     WEBHOOK = "webhook"
@@ -31,7 +31,7 @@ class Channel(StrEnum):
 
 
 class Tested(StrEnum):
-    """What can be tested."""
+    """Channel that can be tested."""
 
     MAIL = "mail"
     WEBHOOK = "webhook"
@@ -42,7 +42,7 @@ def list_notices(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Your notices, the newest first, and whether they have left."""
+    """List your notifications, newest first, and whether they were sent."""
     with connect() as client:
         notices = list(client.notifications.list(limit=limit))
     if as_json:
@@ -67,20 +67,21 @@ def list_notices(
 
 @app.command("choices")
 def choices(as_json: AsJson = False) -> None:
-    """How you are told."""
+    """Show how you are notified."""
     with connect() as client:
         _show(client.notifications.choices(), as_json)
 
 
 @app.command("choose")
 def choose(
-    every: Annotated[Channel, typer.Argument(help="Of every kind that --kind does not name.")],
+    every: Annotated[Channel, typer.Argument(help="For every kind that --kind does not name.")],
     kind: Annotated[
-        list[str] | None, typer.Option(help="KIND=CHANNEL, as block_offered=mail; may be repeated.")
+        list[str] | None,
+        typer.Option(help="KIND=CHANNEL, such as block_offered=mail; may be repeated."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how you want to be told; replaces what you chose before."""
+    """Choose how you are notified; replaces your earlier choice."""
     kinds = {}
     for text in kind or ():
         name, equals, channel = text.partition("=")
@@ -93,10 +94,10 @@ def choose(
 
 @app.command("webhook")
 def webhook(
-    url: Annotated[str, typer.Argument(help="Begins with https://; '' forgets it.")],
+    url: Annotated[str, typer.Argument(help="Begins with https://; '' removes it.")],
     as_json: AsJson = False,
 ) -> None:
-    """Set where notices are posted, and show the secret that signs them, this once."""
+    """Set the URL that notifications are posted to, and show their signing secret, only once."""
     with connect() as client:
         if not url:
             client.notifications.forget_webhook()
@@ -115,7 +116,7 @@ def webhook(
 
 @app.command("test")
 def send_test(channel: Tested, as_json: AsJson = False) -> None:
-    """Send yourself a notice; `notifications list` then says what became of it."""
+    """Send yourself a notification; `notifications list` then shows its result."""
     with connect() as client:
         notice = client.notifications.test(channel)
     if as_json:

@@ -1,4 +1,4 @@
-"""`trainyard admin backup`, `restore`, `read-only`: for whoever runs the platform."""
+"""`trainyard admin backup`, `restore`, `read-only`: commands for the operator of the platform."""
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -21,19 +21,19 @@ Folder = Annotated[Path, typer.Argument(help="The backup's folder.")]
 
 def read_only(
     minutes: Annotated[
-        int, typer.Option("--for", min=1, max=1440, help="At most so many minutes.")
+        int, typer.Option("--for", min=1, max=1440, help="Maximum number of minutes.")
     ] = 30,
     reason: Annotated[
-        str, typer.Option(help="A sentence that people read meanwhile.")
+        str, typer.Option(help="A sentence that people are shown meanwhile.")
     ] = "It is being backed up.",
-    off: Annotated[bool, typer.Option("--off", help="Let the platform change again.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Allow changes again.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Hold the platform still: changes answer 503 with the reason, what runs goes on."""
+    """Make the platform read-only: changes get 503 with the reason, running jobs continue."""
     with connect() as client:
         if off:
             client.admin.end_read_only()
-            say("Changes are welcome again.")
+            say("Changes are allowed again.")
             return
         found = client.admin.begin_read_only(minutes=minutes, reason=reason)
     if as_json:
@@ -44,7 +44,7 @@ def read_only(
 
 
 def unsafe_settings(as_json: AsJson = False) -> None:
-    """What of the installation could be safer, and what to do. Exit code 1: something dangerous."""
+    """List unsafe settings of this installation, and what to do. Exit code 1: a dangerous one."""
     with connect() as client:
         found = client.admin.unsafe_settings()
     if as_json:
@@ -61,10 +61,10 @@ def unsafe_settings(as_json: AsJson = False) -> None:
 
 
 def backup(folder: Folder, as_json: AsJson = False) -> None:
-    """Save database and store into a folder; the platform may go on meanwhile.
+    """Save database and store into a folder; the platform may keep running.
 
     Runs where the API runs, with its TRAINYARD_DATABASE_URL and TRAINYARD_STORE. A second backup
-    into the same folder copies only files that are new.
+    into the same folder copies only new files.
     """
     _tell(_platform("backup"), folder, as_json)
 
@@ -72,7 +72,7 @@ def backup(folder: Folder, as_json: AsJson = False) -> None:
 def restore(folder: Folder, as_json: AsJson = False) -> None:
     """Load a backup into an empty database and a store, with all processes stopped.
 
-    TRAINYARD_DATABASE_URL and TRAINYARD_STORE say where to. Everything is verified first.
+    TRAINYARD_DATABASE_URL and TRAINYARD_STORE name the target. Everything is verified first.
     """
     _tell(_platform("restore"), folder, as_json)
 

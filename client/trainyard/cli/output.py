@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for scripts. Text of others is made inert."""
+"""Output of commands: tables for people, JSON for scripts. Text of others is made inert."""
 
 import json
 import sys
@@ -61,53 +61,53 @@ AsJson = Annotated[
 
 
 def console() -> Console:
-    """Of stdout. Nothing is coloured or truncated in a file or pipe."""
+    """Return the console of stdout. Nothing is coloured or truncated in a file or pipe."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def error_console() -> Console:
-    """Of stderr, for progress bars: stdout stays what was asked for."""
+    """Return the console of stderr, for progress bars: stdout holds only the answer."""
     return Console(highlight=False, stderr=True)
 
 
 def print_json(document: object) -> None:
-    """Pretty, in ASCII: nothing in it can move a cursor."""
+    """Print indented ASCII JSON: nothing in it can move a cursor."""
     typer.echo(json.dumps(document, indent=2, default=str))
 
 
 def print_json_line(document: object) -> None:
-    """One object on a line of its own, at once."""
+    """Print one object on a line of its own, at once."""
     typer.echo(json.dumps(document, default=str))
 
 
 def print_json_list(documents: Iterable[Mapping[str, Any]]) -> None:
-    """All pages as one array."""
+    """Print all pages as one array."""
     print_json(list(documents))
 
 
 def print_json_error(document: object) -> None:
-    """On stderr: stdout holds answers only."""
+    """Print JSON on stderr: stdout holds answers only."""
     typer.echo(json.dumps(document, indent=2, default=str), err=True)
 
 
 def say(text: str) -> None:
-    """A line for a person, on stdout."""
+    """Print a line for a person on stdout."""
     typer.echo(inert(text))
 
 
 def note(text: str) -> None:
-    """A line for a person, on stderr: stdout stays what was asked for."""
+    """Print a line for a person on stderr: stdout holds only the answer."""
     typer.echo(inert(text), err=True)
 
 
 def state_text(state: str) -> Text:
-    """Shape and word, coloured by family: readable without colour."""
+    """Return a state as shape and word, coloured by family: readable without colour."""
     shape = SHAPES.get(state, "·")
     return Text(f"{shape} {one_line(state)}", style=STYLES.get(state, "dim"), no_wrap=True)
 
 
 def cell(value: object) -> Text:
-    """A value for a table or line; `-` for none."""
+    """Return a value for a table or line; `-` for none."""
     return Text("-", style="dim") if value is None or value == "" else Text(one_line(str(value)))
 
 
@@ -119,9 +119,9 @@ def print_table(
     right: Sequence[str] = (),
     sentence: bool = False,
 ) -> None:
-    """Rows below their heads, or the sentence `empty`. Nothing is ever cut.
+    """Print rows below their heads, or the sentence `empty`. Nothing is ever cut.
 
-    With `sentence` the last column is prose: it gets the rest of the line, or, where less than
+    With `sentence` the last column is prose: it gets the rest of the line, or, if less than
     MIN_PROSE columns are left, a line of its own below.
     """
     cells = [[part if isinstance(part, Text) else cell(part) for part in row] for row in rows]
@@ -157,7 +157,7 @@ def _padded(text: Text, width: int, *, is_right: bool) -> Text:
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Name and value on a line each; facts without a value are left out."""
+    """Print name and value on a line each; facts without a value are left out."""
     known = [(name, value) for name, value in facts if value is not None and value != ""]
     width = max((len(name) for name, _ in known), default=0)
     out = console()

@@ -1,4 +1,4 @@
-"""Looking again and again at what the server does, even while it is away for a while."""
+"""Polling of the server, which may be away for a while."""
 
 import time
 from collections.abc import Callable
@@ -8,12 +8,14 @@ from trainyard.client import Trainyard
 from trainyard.errors import ConnectionFailed, ServerFailed
 
 Seen = TypeVar("Seen")
-PATIENCE_S = 300.0  # for a server that is away: the jobs go on without it
+PATIENCE_S = 300.0  # for a server that is away: jobs continue without it
 
 
 def look_again(client: Trainyard, look: Callable[[], Seen], *, after_s: float) -> Seen:
-    """What `look` sees after a while. Raises ConnectionFailed once the server was away for
-    PATIENCE_S."""
+    """Return the result of `look` after a pause.
+
+    Raises ConnectionFailed once the server was away for PATIENCE_S.
+    """
     deadline = time.monotonic() + PATIENCE_S
     while True:
         client.connection.sleep(after_s)

@@ -33,7 +33,7 @@ invites_app = typer.Typer(no_args_is_help=True, help="Invitations that were made
 
 @labs_app.command("list")
 def list_labs(as_json: AsJson = False) -> None:
-    """All labs, with who leads them."""
+    """List all labs with their leads."""
     with connect() as client:
         labs = list(client.people.labs())
     if as_json:
@@ -62,11 +62,11 @@ def add_lab(
     name: str,
     weight: Annotated[float, typer.Option(help="Its share, relative to other labs'.")] = 1.0,
     group: Annotated[
-        list[str] | None, typer.Option(help="A further name for booking rules, as a course's.")
+        list[str] | None, typer.Option(help="A group for booking rules, such as a course.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an empty lab."""
+    """Create an empty lab."""
     with connect() as client:
         _answer_lab(client.people.add_lab(name, weight=weight, groups=group or ()), as_json)
 
@@ -88,17 +88,17 @@ def set_lab(
 def add_member(
     lab: LabName,
     user: UserName,
-    lead: Annotated[bool, typer.Option("--lead", help="They lead it: they may invite.")] = False,
+    lead: Annotated[bool, typer.Option("--lead", help="Make them a lead, who may invite.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a person into a lab."""
+    """Add a person to a lab."""
     with connect() as client:
         _answer_lab(client.people.add_member(lab, user, is_lead=lead), as_json)
 
 
 @labs_app.command("remove-member")
 def remove_member(lab: LabName, user: UserName, as_json: AsJson = False) -> None:
-    """Take a person out of a lab."""
+    """Remove a person from a lab."""
     with connect() as client:
         _answer_lab(client.people.remove_member(lab, user), as_json)
 
@@ -110,7 +110,7 @@ def move(
     to_lab: Annotated[str, typer.Option("--to", help="The lab they join.")],
     as_json: AsJson = False,
 ) -> None:
-    """Move a person; leases to come follow, what was used stays with the old lab."""
+    """Move a person to another lab; future leases follow, past use stays with the old lab."""
     with connect() as client:
         moved = client.people.move(user, from_lab=from_lab, to_lab=to_lab)
     if as_json:
@@ -122,10 +122,10 @@ def move(
 @grants_app.command("list")
 def list_grants(
     user: Annotated[str | None, typer.Option(help="Only of this person.")] = None,
-    now_only: Annotated[bool, typer.Option("--now", help="Only those that hold now.")] = False,
+    now_only: Annotated[bool, typer.Option("--now", help="Only those in force now.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Everybody's exceptions; anybody may look."""
+    """List everybody's exceptions to rules; everybody may see them."""
     with connect() as client:
         grants = list(client.people.grants(user=user, now_only=now_only))
     if as_json:
@@ -157,14 +157,14 @@ def list_grants(
 @grants_app.command("add")
 def add_grant(
     user: UserName,
-    rule: Annotated[str, typer.Argument(help="Reason code that it lifts, as quota_main.")],
+    rule: Annotated[str, typer.Argument(help="Reason code that it lifts, such as quota_main.")],
     until: Annotated[str, typer.Option(help="'2026-11-22 14:00' (your zone) or RFC 3339.")],
     why: Annotated[str, typer.Option(help="Everybody can read it.")],
     since: Annotated[str | None, typer.Option("--from", help="By default now.")] = None,
     extra: Annotated[int, typer.Option(min=1, help="How many more leases or hours.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Let one person do more than a rule allows, for a while."""
+    """Let one person do more than a rule allows, for a limited time."""
     now = datetime.now().astimezone()
     starts_at = now if since is None else moment_of(since, now=now)
     with connect() as client:
@@ -184,18 +184,18 @@ def add_grant(
 def revoke_grant(
     grant_id: Annotated[str, typer.Argument(metavar="GRANT")], as_json: AsJson = False
 ) -> None:
-    """Take an exception back; leases that were booked with it stay."""
+    """Revoke an exception; leases that were booked with it stay."""
     with connect() as client:
         client.people.revoke_grant(grant_id)
     if as_json:
         print_json({"id": grant_id, "revoked": True})
     else:
-        say(f"{grant_id} no longer holds.")
+        say(f"{grant_id} is revoked.")
 
 
 @invites_app.command("list")
 def list_invites(as_json: AsJson = False) -> None:
-    """Invitations and what became of them."""
+    """List invitations and their state."""
     with connect() as client:
         invites = list(client.people.invites())
     if as_json:
@@ -232,13 +232,13 @@ def revoke_invite(
 
 
 def invite(
-    lab: Annotated[str | None, typer.Option(help="The lab that they join.")] = None,
+    lab: Annotated[str | None, typer.Option(help="Lab that they join.")] = None,
     email: Annotated[str | None, typer.Option(help="Their mail address.")] = None,
     attribute: Attribute = None,
-    days: Annotated[int, typer.Option(min=1, max=60, help="How long it works.")] = 7,
+    days: Annotated[int, typer.Option(min=1, max=60, help="Number of days that it works.")] = 7,
     as_json: AsJson = False,
 ) -> None:
-    """Make a link with which one person makes an account; hand it to them yourself."""
+    """Create a link with which one person creates an account; hand it to them yourself."""
     with connect() as client:
         made = client.people.invite(
             lab=lab, email=email, attributes=_attributes(attribute), days=days
@@ -252,7 +252,7 @@ def invite(
 
 def import_list(
     file: Annotated[Path, typer.Argument(help="CSV; its first line names the columns.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the changes.")] = False,
     links: Annotated[
         Path | None, typer.Option(help="Write a password link for each new person to this file.")
     ] = None,
@@ -283,7 +283,7 @@ def import_list(
 
 def describe(
     user: UserName,
-    email: Annotated[str | None, typer.Option(help="'' takes it away.")] = None,
+    email: Annotated[str | None, typer.Option(help="'' removes it.")] = None,
     attribute: Attribute = None,
     as_json: AsJson = False,
 ) -> None:
@@ -304,7 +304,7 @@ def describe(
 
 
 def password_link(user: UserName, as_json: AsJson = False) -> None:
-    """A link with which a person sets a new password, once; hand it to them yourself."""
+    """Create a link with which a person sets a new password, once; hand it to them yourself."""
     with connect() as client:
         link = client.people.password_link(user)
     if as_json:
@@ -325,7 +325,8 @@ def _attributes(given: list[str] | None) -> dict[str, str]:
 
 
 def _write_links(done: Import, path: Path) -> None:
-    """One CSV line a person; readable by its owner alone, since each link opens an account."""
+    """Write one CSV line per person, readable by its owner alone, since each link opens an
+    account."""
     path.touch(mode=0o600)
     path.chmod(0o600)
     lines = [f"{row.name},{row.password_link}\n" for row in done.rows if row.password_link]

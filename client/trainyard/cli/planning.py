@@ -1,4 +1,4 @@
-"""`trainyard plan`: what a job would cost and whether it fits, before anything is submitted."""
+"""`trainyard plan`: costs of a job, and whether it fits, before anything is submitted."""
 
 import json
 import sys
@@ -34,11 +34,11 @@ JobFile = Annotated[Path, A_JOB]
 def plan(
     file: Annotated[Path | None, A_JOB] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Plan here, for hardware that you describe.")
+        bool, typer.Option("--offline", help="Plan without a server, for hardware you describe.")
     ] = False,
     node_class: Annotated[
         str | None,
-        typer.Option(help="With --offline: what the nodes have, such as a100-80gb, or cpu."),
+        typer.Option(help="With --offline: hardware of the nodes, such as a100-80gb, or cpu."),
     ] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=64, help="With --offline.")] = 1,
     nodes: Annotated[int, typer.Option(min=1, max=1024, help="With --offline.")] = 1,
@@ -51,17 +51,17 @@ def plan(
     ] = None,
     accuracy: Annotated[
         bool,
-        typer.Option("--accuracy", help="Instead: how near the plans of finished jobs were."),
+        typer.Option("--accuracy", help="Instead: accuracy of the plans of finished jobs."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What a job would cost on every node class, and where it would run. Submits nothing.
+    """Show a job's costs on every node class, and where it would run. Submits nothing.
 
     Exit code: 0 it fits, 3 it does not fit, 2 bad input or another reason why it can't run.
     """
     if accuracy:
         if file is not None or offline:
-            raise BadInput("--accuracy is about finished jobs: leave FILE and --offline out.")
+            raise BadInput("--accuracy is about finished jobs: omit FILE and --offline.")
         show_accuracy(as_json=as_json)
         return
     if file is None:
@@ -87,13 +87,16 @@ def plan(
 
 
 def code_of(answer: PlanAnswer) -> ExitCode:
-    """Why nothing was chosen: because of memory alone, or of something else."""
+    """Return the exit code of a refusal: because of memory alone, or of another problem."""
     codes = {problem.code for each in answer.plans for problem in each.plan.problems}
     return ExitCode.DOES_NOT_FIT if codes == {"does_not_fit"} else ExitCode.BAD_INPUT
 
 
 def plan_offline(text: str, **asked: Any) -> Any:
-    """The platform's own planner, in this process. Raises BadInput where it can't be had."""
+    """Plan with the platform's own planner, in this process.
+
+    Raises BadInput if it is not installed.
+    """
     [*entries] = entry_points(group=OFFLINE)
     if not entries:
         raise BadInput(
@@ -106,7 +109,7 @@ def plan_offline(text: str, **asked: Any) -> Any:
 
 
 def read_job(file: Path) -> str:
-    """The text of a job. Raises BadInput where there is none."""
+    """Return the text of a job. Raises BadInput if there is none."""
     if str(file) != "-":
         return spec_text(file)
     try:
@@ -116,7 +119,7 @@ def read_job(file: Path) -> str:
 
 
 def show_accuracy(*, as_json: bool) -> None:
-    """Planned against measured memory, by kind of run."""
+    """Print planned against measured memory, by kind of run."""
     with connect() as client:
         answer = client.jobs.plan_accuracy()
     if as_json:
@@ -135,7 +138,7 @@ def show_accuracy(*, as_json: bool) -> None:
             )
             for row in answer.rows
         ),
-        empty="No finished job has been weighed yet: that takes a run of at least 3 steps.",
+        empty="No finished job's memory has been measured yet: that takes at least 3 steps.",
         right=["runs", "planned too much", "from", "to", "learned"],
     )
 
@@ -198,7 +201,7 @@ def show_plan(class_plan: ClassPlan, *, is_chosen: bool) -> None:
 
 
 def batch_sentence(made: Plan) -> str:
-    """`1,024 samples a step over 4 replicas = 256 each; in 8 micro-batches = 32 in each`."""
+    """Return `1,024 samples a step over 4 replicas = 256 each; in 8 micro-batches = 32 in each`."""
     replicas = made.layout.get("replicate", 1) * made.layout.get("shard", 1)
     parts = made.gradient_accumulation_steps
     return (
@@ -211,7 +214,7 @@ def batch_sentence(made: Plan) -> str:
 def cost_facts(cost: Cost) -> list[tuple[str, Any]]:
     facts = [("arithmetic", f"{cost.flops_per_step:.3g} FLOPs a step: {cost.convention}")]
     if cost.bubble:
-        facts.append(("bubble", f"{cost.bubble:.0%} of a step a pipeline's rank waits"))
+        facts.append(("bubble", f"a pipeline's rank waits {cost.bubble:.0%} of a step"))
     time = cost.step_time
     if time is None:
         facts.append(("time", "not known for this hardware"))
@@ -264,7 +267,7 @@ def show_traffic(cost: Cost) -> None:
 
 
 def show_seats(seats: Sequence[Seat]) -> None:
-    """Rank by rank, the axes on which they differ."""
+    """Print each rank with the axes on which ranks differ."""
     axes = [axis for axis in AXES if any(getattr(seat, axis) for seat in seats)]
     print_table(
         ["rank", "node", "slot", *axes],
@@ -277,7 +280,7 @@ def show_seats(seats: Sequence[Seat]) -> None:
 
 
 def show_timeline(timeline: Sequence[TimeSlot]) -> None:
-    """A line for each rank, a column for each unit of time; only as many as fit on a screen."""
+    """Print a line for each rank, a column for each unit of time, as many as fit on a screen."""
     end = min(max(slot.end for slot in timeline), SHOWN_TIME)
     say("A step of the pipeline: 0 to 9 forward, a to j backward of that micro-batch, . waiting")
     for rank in range(max(slot.rank for slot in timeline) + 1):
@@ -292,10 +295,10 @@ def show_timeline(timeline: Sequence[TimeSlot]) -> None:
 
 def show_advice(advice: tuple[Advice, ...]) -> None:
     print_table(
-        ["what would change it", "fits", "GiB", "time", "class", "set", "costs"],
+        ["change", "fits", "GiB", "time", "class", "set", "costs"],
         (
             (
-                one.title + (" (trains something else)" if one.changes_training else ""),
+                one.title + (" (changes the trained model)" if one.changes_training else ""),
                 "yes" if one.fits else "no",
                 f"{one.needed_gib:.3g}",
                 "-" if one.slow_down is None else f"x {one.slow_down:.2f}",
@@ -312,7 +315,7 @@ def show_advice(advice: tuple[Advice, ...]) -> None:
 
 
 def parameters_of(made: Plan) -> str:
-    """How many there are, and how many of them are trained."""
+    """Return the number of parameters, and how many of them are trained."""
     if made.trainable_parameters in (None, made.parameters):
         return f"{made.parameters:,}"
     return f"{made.parameters:,}, of which {made.trainable_parameters:,} are trained"

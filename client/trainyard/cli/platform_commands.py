@@ -1,5 +1,7 @@
-"""The platform's commands. Its distribution brings them in the entry-point group
-`trainyard.commands`; they are imported only when they are called.
+"""Commands of the platform.
+
+Its distribution provides them in the entry-point group `trainyard.commands`; they are imported only
+when they are called.
 """
 
 from functools import cache
@@ -19,17 +21,17 @@ PANEL = "Platform (installed from a copy of Trainyard's repository)"
 # Shown in the help without importing anything.
 KNOWN = {
     "up": "Start the whole platform on this machine and leave it running until Ctrl-C.",
-    "demo": "Start the platform, train a small GPT through all of it, and show what came out.",
+    "demo": "Start the platform, train a small GPT through all of it, and show the result.",
     "login-link": "Print a link that signs an administrator in, for an owner without a login.",
     "api": "Serve the HTTP API (production).",
     "scheduler": "Run a scheduler (production).",
     "worker": "Run this GPU node's worker (production).",
-    "preflight": "Prove this machine's ranks: every collective, its numbers and its speed.",
+    "preflight": "Test this machine's ranks: every collective, its numbers and its speed.",
 }
 
 
 class PlatformCommand(TyperCommand):
-    """Stands for a platform's command until it is called."""
+    """Stand-in for a platform's command until it is called."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -43,18 +45,21 @@ class PlatformCommand(TyperCommand):
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        """The real command takes over here."""
+        """Hand over to the real command."""
         return load(self._loaded_name).make_context(info_name, args, parent=parent, **extra)
 
 
 @cache
 def installed() -> dict[str, EntryPoint]:
-    """The entry points by command."""
+    """Return the entry points by command."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
 def load(name: str) -> Any:
-    """The command itself. Where it can't be had: says why on stderr and raises typer.Exit."""
+    """Return the command itself.
+
+    If it can't be loaded: says why on stderr and raises typer.Exit.
+    """
     entry = installed().get(name)
     if entry is None:
         raise _refused(

@@ -1,4 +1,5 @@
-"""`trainyard admin policy` and `windows`: the booking rules, and when leases may lie."""
+"""`trainyard admin policy` and `windows`: booking rules, and the hours in which leases are
+allowed."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -24,18 +25,18 @@ from trainyard.wording import as_moment, moment
 PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="The id in its document.")]
 WindowName = Annotated[str, typer.Argument(metavar="WINDOW", help="Id.")]
 Moment = Annotated[str | None, typer.Option(help="`2026-11-22 14:00`, or RFC 3339.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]
 CancelOrphans = Annotated[
     bool, typer.Option("--cancel-orphans", help="Cancel and refund the leases left outside.")
 ]
 
 policy_app = typer.Typer(no_args_is_help=True, help="Booking policies.")
-windows_app = typer.Typer(no_args_is_help=True, help="When leases may lie on which pools.")
+windows_app = typer.Typer(no_args_is_help=True, help="Hours in which leases on pools are allowed.")
 
 
 @policy_app.command("list")
 def list_policies(as_json: AsJson = False) -> None:
-    """Those that hold now, the last applied first."""
+    """List the policies in force, the last applied first."""
     with connect() as client:
         found = client.policies.list()
     if as_json:
@@ -45,7 +46,7 @@ def list_policies(as_json: AsJson = False) -> None:
         ["id", "version", "zone", "applied by", "applied"],
         ((p.id, p.version, p.zone, p.applied_by, moment(p.applied_at)) for p in found),
         right=["version"],
-        empty="None: the generous default holds. See docs/policies.md.",
+        empty="None: the generous default applies. See docs/policies.md.",
     )
 
 
@@ -55,7 +56,7 @@ def show(
     version: Annotated[int | None, typer.Option(help="Default: the active one.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The document, as it was applied."""
+    """Print the document, as it was applied."""
     with connect() as client:
         found = client.policies.get(policy, version=version)
     if as_json:
@@ -69,7 +70,7 @@ def show(
 
 @policy_app.command("versions")
 def versions(policy: PolicyName, as_json: AsJson = False) -> None:
-    """Every version that was applied, the newest first."""
+    """List every version that was applied, the newest first."""
     with connect() as client:
         found = client.policies.versions(policy)
     if as_json:
@@ -90,11 +91,11 @@ def versions(policy: PolicyName, as_json: AsJson = False) -> None:
 def apply(
     file: Annotated[Path, typer.Argument(help="A policy as YAML; - reads standard input.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what it would change.")
+        bool, typer.Option("--dry-run", help="Only show what it would change.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a policy into force. It says what changes and which leases to come would be refused."""
+    """Apply a policy. Shows what changes and which future leases would be refused."""
     document = read_job(file)
     with connect() as client:
         plan = client.policies.apply(document, dry_run=dry_run)
@@ -106,20 +107,20 @@ def apply(
 
 @policy_app.command("withdraw")
 def withdraw(policy: PolicyName, yes: Yes = False) -> None:
-    """It holds no longer; booked leases stay."""
+    """Deactivate a policy. Booked leases are kept."""
     if not yes:
-        typer.confirm(f"Withdraw {policy}? Its rules hold no longer.", abort=True, err=True)
+        typer.confirm(f"Withdraw {policy}? Its rules stop applying.", abort=True, err=True)
     with connect() as client:
         client.policies.withdraw(policy)
-    say(f"{policy} holds no longer.")
+    say(f"{policy} is no longer in force.")
 
 
 @policy_app.command("moved")
 def moved(
-    tell: Annotated[bool, typer.Option("--tell", help="Have their owners told.")] = False,
+    tell: Annotated[bool, typer.Option("--tell", help="Notify their owners.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Leases that clocks show at another time since the rules of their zone have changed."""
+    """List leases whose clock time has changed because their zone's rules changed."""
     with connect() as client:
         found = client.policies.moved_leases(tell=tell)
     if as_json:
@@ -135,7 +136,7 @@ def list_windows(
     policy: Annotated[str | None, typer.Option(help="Only of this policy.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """When leases may lie, and from when on they may be booked."""
+    """List the hours in which leases are allowed, and when booking them opens."""
     with connect() as client:
         found = client.policies.windows(policy=policy)
     if as_json:
@@ -155,7 +156,7 @@ def list_windows(
             )
             for window in found
         ),
-        empty="None: where a policy has no windows, leases may lie at any time.",
+        empty="None: a policy without windows allows leases at any time.",
     )
 
 
@@ -168,7 +169,7 @@ def add_window(
     opens: Moment = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let leases lie on more hours of some pools."""
+    """Allow leases in more hours on some pools."""
     with connect() as client:
         window = client.policies.add_window(
             policy, pool, _moment(start), _moment(end), opens_at=_optional(opens)
@@ -189,7 +190,7 @@ def change_window(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move a window's edges: first says which leases would lie outside, then asks."""
+    """Change a window's edges; first shows which leases would be outside, then asks."""
     with connect() as client:
 
         def ask(plan: str | None) -> WindowPlan:
@@ -212,7 +213,7 @@ def delete_window(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take a window away: first says which leases lie in it, then asks."""
+    """Delete a window; first shows which leases are in it, then asks."""
     with connect() as client:
 
         def ask(plan: str | None) -> WindowPlan:
@@ -227,12 +228,16 @@ def _plan_then_do(
 ) -> None:
     plan = ask(None)
     if not as_json:
-        say("It goes." if plan.window is None else f"It becomes: {_window_text(plan.window)}")
-        _print_leases(plan.orphans, "No booked lease would lie outside.")
+        say(
+            "The window is deleted."
+            if plan.window is None
+            else f"The window becomes: {_window_text(plan.window)}"
+        )
+        _print_leases(plan.orphans, "No booked lease would be outside.")
     what = "are cancelled and refunded" if cancel_orphans else "stay as they are"
-    question = f"Do it? What lies outside: {len(plan.orphans)}; they {what}."
+    question = f"Continue? Leases outside: {len(plan.orphans)}; they {what}."
     if not plan.orphans:
-        question = "Do it?"
+        question = "Continue?"
     if not yes:
         typer.confirm(question, abort=True, err=True)
     done = ask(plan.hash)
@@ -248,13 +253,13 @@ def _say_plan(plan: PolicyPlan) -> None:
     facts: list[tuple[str, object]] = [("policy", f"{plan.id}, version {plan.version}. {was}")]
     print_facts(facts)
     _say_list("Changes", plan.changes or ["None."])
-    _say_list("Look at this", plan.advice)
+    _say_list("Please check", plan.advice)
     if plan.num_refused:
-        say(f"{plan.num_refused} leases to come {would or 'do '}not pass; {_fate(plan)}.")
+        say(f"{plan.num_refused} future leases {would or 'do '}not pass; {_fate(plan)}.")
         _print_leases(plan.refused, "")
     else:
-        say("Every lease to come passes.")
-    say("It holds now." if plan.applied else "Nothing was changed (dry run).")
+        say("Every future lease passes.")
+    say("The policy is in force." if plan.applied else "Nothing was changed (dry run).")
 
 
 def _fate(plan: PolicyPlan) -> str:
@@ -304,4 +309,4 @@ def _moment(text: str) -> datetime:
     try:
         return as_moment(text, now=datetime.now().astimezone())
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no moment: {error}") from error
+        raise typer.BadParameter(f"{text!r} is not a valid time: {error}") from error

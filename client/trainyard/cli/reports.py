@@ -1,4 +1,4 @@
-"""`trainyard report` and `trainyard reports`: what is handed in, and what checks it."""
+"""`trainyard report` and `trainyard reports`: reports to hand in, and their check."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell for good what jobs, or a lease, came to; the server keeps it under its hash."""
+    """Freeze the results of jobs or a lease as a report addressed by its hash."""
     if bool(jobs) == bool(lease):
         raise typer.BadParameter("name jobs, or one lease with --lease LEASE")
     if output is not None:
@@ -55,7 +55,7 @@ def list_reports(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Your reports, newest first."""
+    """List your reports, newest first."""
     with connect() as client:
         found = list(client.reports.list(limit=limit))
     if as_json:
@@ -73,7 +73,7 @@ def delete(
     sha256: Annotated[str, typer.Argument(metavar="SHA-256", help="As `reports list` shows it.")],
     as_json: AsJson = False,
 ) -> None:
-    """Delete one of your own. Copies of it can still be checked."""
+    """Delete one of your own reports. Copies of it can still be checked."""
     with connect() as client:
         client.reports.delete(sha256)
     if as_json:
@@ -87,7 +87,7 @@ def check(
     file: Annotated[Path, typer.Argument(help="The JSON of a report, as it was handed in.")],
     as_json: AsJson = False,
 ) -> None:
-    """Whether a report is exactly what this server wrote. Exit code 1: it is not."""
+    """Check whether a report is exactly what this server wrote. Exit code 1: it is not."""
     document = read_document(file)
     with connect() as client:
         verdict = client.reports.check(document)
@@ -100,17 +100,17 @@ def check(
 
 
 def require_new(output: Path) -> None:
-    """Before anything is written on the server. Raises BadInput."""
+    """Check the output path before anything is written on the server. Raises BadInput."""
     if output.suffix not in KINDS:
         raise BadInput(f"{output}: name a file that ends in .html or .json.")
     if output.exists():
         raise BadInput(f"{output} exists already; remove it or choose another place.")
     if not output.absolute().parent.is_dir():
-        raise BadInput(f"{output}: there is no folder {output.parent}.")
+        raise BadInput(f"{output}: the folder {output.parent} does not exist.")
 
 
 def save(client: Trainyard, sha256: str, output: Path) -> None:
-    """Write the page or the document to its file. Raises BadInput where the disk refuses."""
+    """Write the page or the document to its file. Raises BadInput if the disk refuses."""
     of = client.reports.page if output.suffix == ".html" else client.reports.document
     try:
         with output.open("x", encoding="utf-8") as file:
@@ -120,13 +120,13 @@ def save(client: Trainyard, sha256: str, output: Path) -> None:
 
 
 def read_document(file: Path) -> dict[str, Any]:
-    """The report in a file. Raises BadInput where there is none."""
+    """Read the report in a file. Raises BadInput if it is not one."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{file}: {error.strerror}") from error
     except ValueError as error:
-        raise BadInput(f"{file} is no JSON. A page has its JSON behind a link on it.") from error
+        raise BadInput(f"{file} is not JSON. A report's page has a link to its JSON.") from error
     if not isinstance(document, dict) or not {"sha256", "content"} <= document.keys():
-        raise BadInput(f"{file} is no report: it has no sha256 and content.")
+        raise BadInput(f"{file} is not a report: it has no sha256 and content.")
     return document

@@ -1,4 +1,4 @@
-"""Commands for scripts of one's own: their job, their code, their secrets."""
+"""Commands for users' own scripts: their job, their code, their secrets."""
 
 import ast
 import sys
@@ -29,14 +29,14 @@ secrets_app = typer.Typer(no_args_is_help=True, help="Values that only your own 
 SHOWN = 10  # paths of what is sent
 SHOWN_LEFT_OUT = 5  # paths for each reason
 ASKED_ABOVE = 50  # files, on a terminal
-REST = "./"  # of what was left out: all that lies beside a program that was packed alone
+REST = "./"  # stands for everything beside a program that was packed alone
 MOST_REMEMBERED = 100  # core.script.MAX_LEFT_OUT
-Name = Annotated[str, typer.Argument(help="Also the variable that scripts find it in.")]
+Name = Annotated[str, typer.Argument(help="Also the variable in which scripts find it.")]
 
 
 @dataclass(frozen=True)
 class ScriptOptions:
-    """What only a program of one's own has: its code, and how it is started."""
+    """Options of a user's own program: its code, and how it is started."""
 
     folder: Path | None
     include: Sequence[str]
@@ -47,7 +47,7 @@ class ScriptOptions:
     yes: bool
 
     def given(self) -> list[str]:
-        """The options that were named."""
+        """Return the options that were given."""
         named = {
             "--folder": self.folder,
             "--include": self.include,
@@ -63,14 +63,14 @@ class ScriptOptions:
 def script_job(
     client: Trainyard, script: Path, options: ScriptOptions, arguments: Sequence[str]
 ) -> dict[str, Any]:
-    """Pack and upload a program; what its job says of it."""
+    """Pack and upload a program; return the `script` part of its job."""
     if not script.is_file():
         raise BadInput(f"{script} is not a file.")
     folder = options.folder or script.parent
     try:
         entry = script.resolve().relative_to(folder.resolve()).as_posix()
     except ValueError as error:
-        raise BadInput(f"{script} does not lie in {folder}.") from error
+        raise BadInput(f"{script} is not in {folder}.") from error
     environment = dict(_variable(text) for text in options.environment)
     alone = options.folder is None and stands_alone(script, [*arguments, *environment.values()])
     if alone:
@@ -80,10 +80,10 @@ def script_job(
         packed = pack(folder, include=[*options.include])
     if entry not in packed.paths:
         why = dict(packed.left_out).get(entry, "an ignore file names its folder")
-        raise BadInput(f"{entry} is left out ({why}). To take it along: --include {entry}")
+        raise BadInput(f"{entry} is left out ({why}). To include it: --include {entry}")
     tell_packed(packed, folder)
     if alone:
-        note(f"It uses nothing beside it. To pack all of its folder: --folder {folder}")
+        note(f"It uses no file beside it. To pack its whole folder: --folder {folder}")
     _ask(packed, yes=options.yes)
     code = client.code.upload(packed)
     job: dict[str, Any] = {
@@ -102,8 +102,10 @@ def script_job(
 
 
 def stands_alone(script: Path, words: Sequence[str] = ()) -> bool:
-    """Whether a Python program imports nothing that lies beside it, and neither it nor `words`,
-    its arguments, name a path there."""
+    """Return True if a Python program imports nothing beside it and names no path there.
+
+    Neither may `words`, its arguments, name a path there.
+    """
     try:
         tree = ast.parse(script.read_bytes())
     except (SyntaxError, ValueError):
@@ -128,7 +130,7 @@ def _lies_beside(script: Path, name: str) -> bool:
 
 
 def tell_packed(packed: Packed, folder: Path) -> None:
-    """Show on stderr what goes, and what does not."""
+    """Show on stderr what is sent, and what is left out."""
     note(
         f"Packed {counted(len(packed.paths), 'file')} of {folder}, {size(len(packed.content))}, "
         f"as {packed.sha256[:12]}:"
@@ -149,11 +151,11 @@ def tell_packed(packed: Packed, folder: Path) -> None:
         rest = f" and {more:,} more" if more > 0 else ""
         note(f"Left out: {', '.join(paths[:SHOWN_LEFT_OUT])}{rest} ({why})")
     if packed.left_out:
-        note("What the program needs of that goes along with --include PATH.")
+        note("If the program needs any of these, add --include PATH.")
 
 
 def _ask(packed: Packed, *, yes: bool) -> None:
-    """On a terminal, ask before many files are sent."""
+    """Ask on a terminal before many files are sent."""
     is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     if yes or not is_terminal or len(packed.paths) <= ASKED_ABOVE:
         return
@@ -163,7 +165,7 @@ def _ask(packed: Packed, *, yes: bool) -> None:
 
 
 def script_facts(spec: Mapping[str, Any]) -> list[tuple[str, object]]:
-    """What a job's page tells of its script; nothing of a recipe."""
+    """Return the facts about a job's script; empty for a recipe."""
     script = spec.get("script")
     if not isinstance(script, Mapping):
         return []
@@ -184,11 +186,11 @@ def download_code(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch the code that a script's job runs, as a zip archive."""
+    """Download the code that a script's job runs, as a zip archive."""
     with connect() as client:
         script = client.jobs.get(job_id).spec.get("script")
         if script is None:
-            raise BadInput(f"{job_id} trains by a recipe and has no code of its own.")
+            raise BadInput(f"{job_id} runs a recipe and has no code of its own.")
         path = client.code.download(job_id, to or f"{job_id}.zip", sha256=script["code"])
     if as_json:
         print_json({"path": str(path), "size": path.stat().st_size})
@@ -198,13 +200,13 @@ def download_code(
 
 @secrets_app.command("set")
 def set_secret(name: Name, as_json: AsJson = False) -> None:
-    """Ask for a value and keep it; from a pipe, it is what comes in."""
+    """Ask for a value and store it; from a pipe, read it from standard input."""
     if sys.stdin.isatty():
         value = typer.prompt(f"Value of {name}", hide_input=True)
     else:
         value = sys.stdin.read().removesuffix("\n")
     if not value:
-        raise BadInput("A secret has at least one character.")
+        raise BadInput("A secret must have at least one character.")
     with connect() as client:
         secret = client.secrets.set(name, value)
     if as_json:
@@ -215,7 +217,7 @@ def set_secret(name: Name, as_json: AsJson = False) -> None:
 
 @secrets_app.command("list")
 def list_secrets(as_json: AsJson = False) -> None:
-    """Your secrets by name, without their values."""
+    """List your secrets by name, without their values."""
     with connect() as client:
         found = client.secrets.list()
     if as_json:
@@ -224,16 +226,16 @@ def list_secrets(as_json: AsJson = False) -> None:
     print_table(
         ["name", "made", "set"],
         ((one.name, moment(one.created_at), moment(one.updated_at)) for one in found),
-        empty="You have no secret.",
+        empty="You have no secrets.",
     )
 
 
 @secrets_app.command("delete")
 def delete_secret(name: Name) -> None:
-    """Jobs that name it can't start any more."""
+    """Delete a secret; jobs that name it can't start any more."""
     with connect() as client:
         client.secrets.delete(name)
-    say(f"{name} is gone.")
+    say(f"{name} is deleted.")
 
 
 def _variable(text: str) -> tuple[str, str]:

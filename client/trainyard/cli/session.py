@@ -1,4 +1,4 @@
-"""How commands reach the server."""
+"""Connection of commands to the server."""
 
 from trainyard.client import Trainyard
 from trainyard.connection import Patience
@@ -8,5 +8,5 @@ PATIENCE = Patience(retries=2)
 
 
 def connect() -> Trainyard:
-    """The server of the environment or of `trainyard login`."""
+    """Connect to the server of the environment or of `trainyard login`."""
     return Trainyard(patience=PATIENCE)

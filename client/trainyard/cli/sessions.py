@@ -1,4 +1,4 @@
-"""`trainyard sessions`: where you are signed in."""
+"""`trainyard sessions`: browsers and terminals in which you are signed in."""
 
 from typing import Annotated
 
@@ -8,12 +8,12 @@ from trainyard.cli.output import AsJson, print_json, print_json_list, print_tabl
 from trainyard.cli.session import connect
 from trainyard.wording import moment
 
-app = typer.Typer(no_args_is_help=True, help="Where you are signed in.")
+app = typer.Typer(no_args_is_help=True, help="Sessions in which you are signed in.")
 
 
 @app.command("list")
 def list_sessions(as_json: AsJson = False) -> None:
-    """Your sessions, the newest first; API tokens are not among them."""
+    """List your sessions, the newest first; API tokens are not included."""
     with connect() as client:
         sessions = list(client.sessions.list())
     if as_json:
@@ -37,7 +37,7 @@ def list_sessions(as_json: AsJson = False) -> None:
 
 @app.command("end")
 def end_session(session_id: Annotated[str, typer.Argument()], as_json: AsJson = False) -> None:
-    """Sign out whoever uses it, at once."""
+    """End a session, which signs its user out at once."""
     with connect() as client:
         client.sessions.end(session_id)
     if as_json:

@@ -1,4 +1,4 @@
-"""`trainyard scale` and `trainyard studies`: one training as several jobs, side by side."""
+"""`trainyard scale` and `trainyard studies`: one training as several jobs, for comparison."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -33,7 +33,7 @@ def scale(
     file: JobFile,
     ranks: Annotated[str | None, typer.Option(help="Sizes, such as 1,2,4.")] = None,
     weak: Annotated[
-        bool, typer.Option("--weak", help="Let the batch grow with the ranks. Default: it stays.")
+        bool, typer.Option("--weak", help="Let the batch grow with the ranks. Default: constant.")
     ] = False,
     schedules: Annotated[
         str | None,
@@ -59,7 +59,7 @@ def list_studies(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Your studies, newest first."""
+    """List your studies, newest first."""
     with connect() as client:
         studies = list(client.studies.list(limit=limit))
     if as_json:
@@ -78,7 +78,7 @@ def list_studies(
 
 @app.command("show")
 def show(study_id: StudyId, as_json: AsJson = False) -> None:
-    """What a study found so far."""
+    """Show the results of a study so far."""
     with connect() as client:
         report = client.studies.get(study_id)
     if as_json:
@@ -98,7 +98,7 @@ def follow(study_id: StudyId, as_json: AsJson = False) -> None:
 
 @app.command("cancel")
 def cancel(study_id: StudyId, as_json: AsJson = False) -> None:
-    """End every job of a study that has not ended."""
+    """Cancel every unfinished job of a study."""
     with connect() as client:
         study = client.studies.cancel(study_id)
     if as_json:
@@ -108,7 +108,7 @@ def cancel(study_id: StudyId, as_json: AsJson = False) -> None:
 
 
 def _follow(client: Trainyard, study_id: str, as_json: bool) -> None:
-    """Wait for the end, print what was found, exit by it."""
+    """Wait for the end, print the results, and exit accordingly."""
     report = watching.follow(
         client,
         partial(client.studies.get, study_id),

@@ -1,4 +1,4 @@
-"""A study for people: what its jobs do, a table of what they measured, and a chart of speed-ups."""
+"""Study for people: the state of its jobs, a table of measurements, and a chart of speed-ups."""
 
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +14,7 @@ REACHED, MISSED = "█", "░"
 
 
 def jobs_table(study: Study | StudyReport) -> Table:
-    """How far each job is, for a display that is drawn again and again."""
+    """Return the progress of each job, for a display that is redrawn."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for job in study.jobs:
         table.add_row(one_line(job.label), state_text(job.state), f"{job.step:,}/{job.steps:,}")
@@ -22,7 +22,7 @@ def jobs_table(study: Study | StudyReport) -> Table:
 
 
 def show_report(report: StudyReport) -> None:
-    """The answer, the table, the chart, what limits, and why numbers are missing."""
+    """Print the answer, the table, the chart, bottlenecks, and why numbers are missing."""
     say(report.summary)
     say("")
     _show_table(report)
@@ -65,7 +65,7 @@ def _show_table(report: StudyReport) -> None:
 
 
 def _show_chart(report: StudyReport) -> None:
-    """A bar for each job: the speed-up in full blocks, what it misses in light ones."""
+    """Print a bar for each job: the speed-up in full blocks, the shortfall in light ones."""
     out, first = console(), report.points[0].label
     longest = max(max(p.speed_up or 0, p.expected_speed_up or 0) for p in report.points)
     width = max(len(point.label) for point in report.points)

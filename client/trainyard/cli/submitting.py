@@ -1,4 +1,4 @@
-"""`trainyard submit`: a file that describes a job, or a program of one's own."""
+"""`trainyard submit`: a file that describes a job, or a user's own program."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from trainyard.errors import BadInput
 from trainyard.views import Job
 
 SCRIPT = "A program of your own"
-TERMS = "Terms of the job; for a file, laid over what it says"
+TERMS = "Terms of the job; they override those in a file"
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What the command line says of any job; None and nothing where it does not."""
+    """Terms of any job on the command line; None or empty if not given."""
 
     name: str | None
     ranks: int | None
@@ -32,7 +32,7 @@ class Terms:
     leases: Sequence[str]
 
     def fields(self) -> dict[str, Any]:
-        """The same as fields of a job; a lease replaces whatever leases a job names."""
+        """Return the terms as fields of a job; a lease replaces all leases that a job names."""
         resources = {
             "nodes": self.nodes,
             "ranks_per_node": self.ranks,
@@ -59,14 +59,14 @@ def submit(
     ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes on each node, one a GPU.", rich_help_panel=TERMS),
+        typer.Option(min=1, help="Processes on each node, one per GPU.", rich_help_panel=TERMS),
     ] = None,
     nodes: Annotated[
         int | None, typer.Option(min=1, help="Nodes of one class.", rich_help_panel=TERMS)
     ] = None,
     wall_time: Annotated[
         str | None,
-        typer.Option(help="How long it may run at most: 20min, 1h 30min.", rich_help_panel=TERMS),
+        typer.Option(help="Maximum running time: 20min, 1h 30min.", rich_help_panel=TERMS),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="By default the program's.", rich_help_panel=TERMS)
@@ -81,20 +81,20 @@ def submit(
     script: Annotated[
         Path | None,
         typer.Option(
-            help="Run this program of your own; what it needs is packed, shown and uploaded.",
+            help="Run your own program; the files it needs are packed, shown and uploaded.",
             rich_help_panel=SCRIPT,
         ),
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
-            help="Pack all of this folder, which the program lies in.", rich_help_panel=SCRIPT
+            help="Pack this whole folder, which contains the program.", rich_help_panel=SCRIPT
         ),
     ] = None,
     include: Annotated[
         list[str] | None,
         typer.Option(
-            help="Pack this path of the folder, too, though it is left out otherwise.",
+            help="Also pack this path of the folder, which would otherwise be left out.",
             rich_help_panel=SCRIPT,
         ),
     ] = None,
@@ -113,24 +113,24 @@ def submit(
     env: Annotated[
         list[str] | None,
         typer.Option(
-            help="NAME=VALUE; everybody who sees the job sees it.", rich_help_panel=SCRIPT
+            help="NAME=VALUE; visible to everybody who sees the job.", rich_help_panel=SCRIPT
         ),
     ] = None,
     secret: Annotated[
         list[str] | None,
-        typer.Option(help="Name of a secret of yours.", rich_help_panel=SCRIPT),
+        typer.Option(help="Name of one of your secrets.", rich_help_panel=SCRIPT),
     ] = None,
     yes: Annotated[
         bool,
-        typer.Option("--yes", "-y", help="Send many files unasked.", rich_help_panel=SCRIPT),
+        typer.Option("--yes", "-y", help="Send many files without asking.", rich_help_panel=SCRIPT),
     ] = False,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Watch it to its end. Ctrl-C stops watching only."),
+        typer.Option("--follow", "-f", help="Watch it to its end. Ctrl-C only stops watching."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a job: a file that describes a training, or with --script a program of your own.
+    """Submit a job: a file that describes a training, or with --script your own program.
 
     With --follow the exit code is 1 if it did not succeed.
     """
@@ -155,7 +155,7 @@ def submit(
 
 
 def _job_text(words: Sequence[str], options: ScriptOptions) -> str:
-    """The text of the one file that is named, once nothing is asked that it can't be given."""
+    """Return the text of the one named file, after refusing options that do not apply to it."""
     if len(words) != 1:
         raise BadInput("Name one file that describes a job, or a program with --script FILE.")
     if words[0].endswith((".py", ".sh")):
@@ -176,7 +176,7 @@ def _submit_script(
     client: Trainyard, script: Path, arguments: Sequence[str], options: ScriptOptions, terms: Terms
 ) -> Job:
     if terms.wall_time is None:
-        raise BadInput("--wall-time: say how long it may run at most, such as 20min or 1h 30min.")
+        raise BadInput("--wall-time: give the maximum running time, such as 20min or 1h 30min.")
     said = script_job(client, script, options, arguments)
     fields = {field: value for field, value in terms.fields().items() if value is not None}
     return client.jobs.create({"name": script.stem, "script": said, **fields})

@@ -8,7 +8,7 @@ from trainyard.wording import PastStart, as_moment, as_start
 
 
 def start_of(text: str) -> datetime | date:
-    """A moment at which something begins, or a day for any time on it. BadParameter for others."""
+    """Return a start time, or a day for any time on it. Raises BadParameter for other texts."""
     try:
         return date.fromisoformat(text.strip())
     except ValueError:
@@ -22,7 +22,10 @@ def start_of(text: str) -> datetime | date:
 
 
 def moment_of(text: str, *, now: datetime | None = None) -> datetime:
-    """A moment; a clock time is the next one after `now`. BadParameter for anything else."""
+    """Return a time; a clock time is the next one after `now`.
+
+    Raises BadParameter for other texts.
+    """
     try:
         return as_moment(text, now=now or datetime.now().astimezone())
     except ValueError as error:
@@ -31,5 +34,5 @@ def moment_of(text: str, *, now: datetime | None = None) -> datetime:
 
 def _no_time(text: str) -> typer.BadParameter:
     return typer.BadParameter(
-        f"{text!r} is no time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+        f"{text!r} is not a valid time; write 14:00, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
     )

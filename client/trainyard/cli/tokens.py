@@ -1,4 +1,4 @@
-"""`trainyard tokens`: API tokens of your own."""
+"""`trainyard tokens`: your own API tokens."""
 
 import re
 from enum import StrEnum
@@ -10,11 +10,11 @@ from trainyard.cli.output import AsJson, note, print_json, print_json_list, prin
 from trainyard.cli.session import connect
 from trainyard.wording import moment
 
-app = typer.Typer(no_args_is_help=True, help="API tokens of your own, for scripts.")
+app = typer.Typer(no_args_is_help=True, help="Your own API tokens, for scripts.")
 
 
 class Scope(StrEnum):
-    """What a token may be used for; each includes `read`, and `all` every other."""
+    """Permission of a token; each includes `read`, and `all` every other."""
 
     READ = "read"
     JOBS = "jobs"
@@ -25,7 +25,7 @@ class Scope(StrEnum):
 
 @app.command("list")
 def list_tokens(as_json: AsJson = False) -> None:
-    """Your tokens, without their secrets."""
+    """List your tokens, without their secrets."""
     with connect() as client:
         tokens = list(client.tokens.list())
     if as_json:
@@ -53,12 +53,12 @@ def create_token(
     name: str,
     scope: Annotated[
         list[Scope] | None,
-        typer.Option(help="What it may be used for; may be repeated. [default: read]"),
+        typer.Option(help="Permission of the token; may be repeated. [default: read]"),
     ] = None,
-    expires: Annotated[str, typer.Option(help="After how many days it ends.")] = "90d",
+    expires: Annotated[str, typer.Option(help="Number of days until it expires.")] = "90d",
     as_json: AsJson = False,
 ) -> None:
-    """Make a token and show its secret, this once."""
+    """Create a token and show its secret, only once."""
     scopes = scope or [Scope.READ]
     with connect() as client:
         made = client.tokens.create(name, scopes=scopes, expires_in_days=_days(expires))
@@ -74,7 +74,7 @@ def create_token(
 
 @app.command("revoke")
 def revoke_token(token_id: Annotated[str, typer.Argument()], as_json: AsJson = False) -> None:
-    """Make a token stop working at once."""
+    """Revoke a token, which stops working at once."""
     with connect() as client:
         client.tokens.revoke(token_id)
     if as_json:
@@ -84,7 +84,7 @@ def revoke_token(token_id: Annotated[str, typer.Argument()], as_json: AsJson = F
 
 
 def _days(text: str) -> int:
-    """`30d` or `30`: 30."""
+    """Return 30 for `30d` or `30`."""
     found = re.fullmatch(r"(\d{1,4})d?", text.strip())
     if found is None or not 1 <= int(found[1]) <= 366:
         raise typer.BadParameter(f"{text!r} is not 1d to 366d", param_hint="--expires")

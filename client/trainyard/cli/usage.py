@@ -14,7 +14,7 @@ from trainyard.wording import as_moment, moment
 
 
 class By(StrEnum):
-    """Whose hours are added up."""
+    """Unit whose hours are added up."""
 
     USER = "user"
     LAB = "lab"
@@ -22,13 +22,13 @@ class By(StrEnum):
 
 
 class Per(StrEnum):
-    """How time is cut."""
+    """Length of the periods."""
 
     DAY = "day"
     WEEK = "week"
 
 
-PerOption = Annotated[Per, typer.Option(help="Cut into days or weeks.")]
+PerOption = Annotated[Per, typer.Option(help="Length of the periods.")]
 Since = Annotated[str | None, typer.Option("--from", help="By default 28 days ago.")]
 Until = Annotated[str | None, typer.Option("--to", help="By default now.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV and nothing else.")]
@@ -41,7 +41,7 @@ def usage(
     as_csv: AsCsv = False,
     as_json: AsJson = False,
 ) -> None:
-    """Your GPU-hours booked, used and useful, and what is left of your quotas."""
+    """Show your booked, used and useful GPU-hours, and what is left of your quotas."""
     with connect() as client:
         _print(client, By.USER, per, since, until, as_csv=as_csv, as_json=as_json)
         if as_csv or as_json:
@@ -56,14 +56,14 @@ def usage(
 
 
 def admin_usage(
-    by: Annotated[By, typer.Option(help="Whose hours are added up.")] = By.USER,
+    by: Annotated[By, typer.Option(help="Add up hours by this.")] = By.USER,
     per: PerOption = Per.WEEK,
     since: Since = None,
     until: Until = None,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
 ) -> None:
-    """Everybody's GPU-hours booked, used and useful: by user, lab or node."""
+    """Show everybody's booked, used and useful GPU-hours, by user, lab or node."""
     with connect() as client:
         _print(client, by, per, since, until, as_csv=as_csv, as_json=as_json)
 
@@ -105,7 +105,7 @@ def _table(found: Usage) -> None:
             for period, row in [*((row.period, row) for row in found.rows), *totals]
         ),
         right=["booked", "used", "useful"],
-        empty="No hour that has begun was booked or used; hours booked for later count then.",
+        empty="No past hour was booked or used; future bookings count once they begin.",
     )
 
 
@@ -116,5 +116,6 @@ def _moment(text: str | None) -> datetime | None:
         return as_moment(text, now=datetime.now().astimezone())
     except ValueError as error:
         raise typer.BadParameter(
-            f"{text!r} is no time; write 2026-11-22, '2026-11-22 14:00' or 2026-11-22T14:00+01:00"
+            f"{text!r} is not a valid time; write 2026-11-22, '2026-11-22 14:00' or "
+            "2026-11-22T14:00+01:00"
         ) from error

@@ -1,4 +1,4 @@
-"""`verify`: whether a job took the curve that its layout promises."""
+"""`verify`: check that a job has the loss curve that its layout promises."""
 
 from typing import Annotated
 
@@ -29,7 +29,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """A job's first steps against one rank, or a job against another. Exit code 0: same curve."""
+    """Compare a job's first steps with one rank, or a job with another. Exit code 0: same curve."""
     with connect() as client:
         if against is None:
             job = client.jobs.get(job_id)
@@ -83,8 +83,8 @@ def _why_there_is_none(job: Job) -> str:
     wanted = job.spec.get("verify")
     if not wanted:
         return (
-            f"{job.name} was not asked for a certificate: its spec has no `verify`. Compare it "
-            f"with another job: trainyard verify {job.id} --against OTHER"
+            f"{job.name} has no certificate: its spec has no `verify`. Compare it with another "
+            f"job: trainyard verify {job.id} --against OTHER"
         )
     steps = wanted["steps"]
     if not job.is_final and job.step < steps:
@@ -93,6 +93,6 @@ def _why_there_is_none(job: Job) -> str:
             f"{job.step:,}. One rank trains these steps alone first."
         )
     return (
-        f"{job.name} has no certificate: there is one only of a job that trained its first "
-        f"{steps:,} steps without a stop."
+        f"{job.name} has no certificate: only a job that trained its first {steps:,} steps "
+        "without a stop gets one."
     )

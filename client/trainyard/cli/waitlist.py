@@ -23,7 +23,7 @@ WaitId = Annotated[str, typer.Argument(metavar="WISH")]
 
 @app.command("list")
 def list_waits(as_json: AsJson = False) -> None:
-    """What you wait for, the newest first; open offers with their deadline."""
+    """List your waitlist entries, newest first; open offers with their deadline."""
     with connect() as client:
         waits = list(client.waitlist.list())
     if as_json:
@@ -47,22 +47,22 @@ def list_waits(as_json: AsJson = False) -> None:
             )
             for wait in waits
         ),
-        empty="You wait for nothing.",
+        empty="You are not on the waitlist.",
     )
 
 
 @app.command("join")
 def join(
-    first_start: Annotated[str, typer.Argument(help="The first start that will do, or a day.")],
+    first_start: Annotated[str, typer.Argument(help="Earliest acceptable start, or a day.")],
     hours: Annotated[int, typer.Argument(min=1, help="How many whole hours.")],
     last_start: Annotated[
-        str | None, typer.Option("--until", help="The last start that will do.")
+        str | None, typer.Option("--until", help="Latest acceptable start.")
     ] = None,
     node_class: Annotated[str | None, typer.Option("--class")] = None,
     node: Annotated[str | None, typer.Option()] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Join the waitlist. What becomes free is held for you for ten minutes."""
+    """Join the waitlist. Hours that become free are held for you for ten minutes."""
     if (node_class is None) == (node is None):
         raise typer.BadParameter("give either --class or --node")
     with connect() as client:
@@ -81,7 +81,7 @@ def join(
 
 @app.command("accept")
 def accept(wait_id: WaitId, as_json: AsJson = False) -> None:
-    """Book the block that is held for a wish."""
+    """Book the block that is offered to a waitlist entry."""
     with connect() as client:
         lease = client.waitlist.accept(wait_id)
     if as_json:
@@ -92,7 +92,7 @@ def accept(wait_id: WaitId, as_json: AsJson = False) -> None:
 
 @app.command("decline")
 def decline(wait_id: WaitId, as_json: AsJson = False) -> None:
-    """Let others have the block; the wish goes to the end of the line."""
+    """Decline the offered block; the entry goes to the end of the waitlist."""
     with connect() as client:
         wait = client.waitlist.decline(wait_id)
     if as_json:
@@ -103,7 +103,7 @@ def decline(wait_id: WaitId, as_json: AsJson = False) -> None:
 
 @app.command("leave")
 def leave(wait_id: WaitId, as_json: AsJson = False) -> None:
-    """Take a wish back."""
+    """Remove an entry from the waitlist."""
     with connect() as client:
         client.waitlist.leave(wait_id)
     if as_json:

@@ -1,4 +1,4 @@
-"""Watching several jobs that belong together, an agenda or a study, to their end."""
+"""Watching of several jobs that belong together, an agenda or a study, to their end."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeVar
@@ -16,7 +16,7 @@ POLL_S = 2.0
 
 
 class Several(Protocol):
-    """What is said of the jobs."""
+    """State of several jobs."""
 
     @property
     def raw(self) -> object: ...
@@ -28,7 +28,7 @@ Seen = TypeVar("Seen", bound=Several)
 
 
 class Change(NamedTuple):
-    """How a job stands: its line is told when it stands differently than before."""
+    """State of a job; its line is printed when the state differs from the previous one."""
 
     job: str
     standing: object
@@ -44,12 +44,15 @@ def follow(
     changes: Callable[[Seen], Iterable[Change]],
     as_json: bool,
 ) -> Seen:
-    """What `look` sees when all jobs have ended; printed whole with `as_json`. Until then a table
-    on a terminal, else a line for each change. `again`: the command that goes on watching."""
+    """Return the result of `look` once all jobs have ended; printed whole with `as_json`.
+
+    Until then shows a table on a terminal, else a line for each change. `again`: the command that
+    resumes watching.
+    """
     try:
         seen = _wait(client, look, table=table, changes=changes, quiet=as_json)
     except KeyboardInterrupt as error:
-        note(f"Stopped watching; the jobs go on. Again: {again}")
+        note(f"Stopped watching; the jobs continue. Watch again: {again}")
         raise typer.Exit(ExitCode.INTERRUPTED) from error
     if as_json:
         print_json(seen.raw)
