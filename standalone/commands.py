@@ -44,7 +44,7 @@ def up(data: Data = None, port: Port = None) -> None:
 
 
 def demo(data: Data = None) -> None:
-    """Start the platform, train a small GPT through all of it, and show what came out."""
+    """Start the platform, train a small GPT through all of it, and show the result."""
     raise typer.Exit(demonstration.run(_directory(data)))
 
 
@@ -107,7 +107,7 @@ def preflight(
         bool, typer.Option("--json", help="Print the report as JSON, for scripts.")
     ] = False,
 ) -> None:
-    """Prove this machine's ranks: every collective, its numbers and speed; names a sick rank.
+    """Test this machine's ranks: every collective, its numbers and its speed; name a faulty rank.
 
     Exit code: 0 healthy, 10 wrong numbers, 11 a slow rank, 12 ranks dead, hung or out of step, 1
     not started.

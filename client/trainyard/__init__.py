@@ -1,4 +1,4 @@
-"""Trainyard's SDK and command line: talks HTTP, knows nothing of the server.
+"""Trainyard's SDK and command line: uses only the HTTP API, no code of the server.
 
 from pathlib import Path
 from trainyard import Trainyard

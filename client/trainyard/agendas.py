@@ -25,32 +25,40 @@ class Agendas:
         node_class: str | None = None,
         nodes: int | None = None,
     ) -> AgendaPlan:
-        """Whether all fits into a lease of yours, with those booked together with it, or into
-        `hours` on a node of `node_class`, or on so many `nodes`. Submits nothing."""
+        """Plan an agenda without submitting anything.
+
+        The jobs have to fit into a lease of yours, together with the leases that were booked with
+        it, or into `hours` on a node of `node_class`, or on that many `nodes`.
+        """
         asked = {"lease": lease, "hours": hours, "node_class": node_class, "nodes": nodes}
         return decode(AgendaPlan, self._post("/v1/agendas/plan", agenda, asked))
 
     def create(self, agenda: Spec, *, lease: str, anyway: bool = False) -> Agenda:
-        """Submit its jobs, all or none. Raises Conflict with the code `over_time` where they do not
-        fit, unless `anyway`."""
+        """Submit the jobs of an agenda, all or none.
+
+        Raises Conflict with the code `over_time` if they do not fit, unless `anyway` is set.
+        """
         asked = {"lease": lease, "anyway": "true" if anyway else None}
         return decode(Agenda, self._post("/v1/agendas", agenda, asked))
 
     def list(
         self, *, lease: str | None = None, user: str | None = None, limit: int | None = None
     ) -> Iterator[Agenda]:
-        """Your agendas, newest first, or those of one lease. Staff may name another `user`, or
-        `all`."""
+        """Iterate over your agendas, newest first, or over those of one lease.
+
+        Staff may name another `user`, or `all`.
+        """
         return all_pages(
             self._connection, "/v1/agendas", Agenda, limit=limit, lease=lease, user=user
         )
 
     def get(self, agenda_id: str) -> Agenda:
-        """An agenda as it stands now: what is late, and whether the rest still fits."""
+        """Return an agenda in its present state, with its delay and the fit of its remaining
+        jobs."""
         return decode(Agenda, self._connection.get(f"/v1/agendas/{segment(agenda_id)}"))
 
     def cancel(self, agenda_id: str) -> Agenda:
-        """Cancel the jobs of it that wait; one that runs goes on."""
+        """Cancel the waiting jobs of an agenda; a running one continues."""
         return decode(Agenda, self._connection.post(f"/v1/agendas/{segment(agenda_id)}/cancel"))
 
     def _post(self, path: str, agenda: Spec, asked: Mapping[str, object]) -> Any:

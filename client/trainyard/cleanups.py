@@ -1,4 +1,4 @@
-"""`client.cleanups`: find leases that are wrong, remove what was shown, undo; for staff."""
+"""`client.cleanups`: find invalid leases, remove those that were shown, undo; for staff."""
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
@@ -13,7 +13,7 @@ PATH = "/v1/admin/cleanups"
 
 
 class Cleanups:
-    """Preview, apply by the preview's hash, undo."""
+    """Clean-ups of leases: preview, apply by the preview's hash, undo."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -31,7 +31,10 @@ class Cleanups:
         starts_before: datetime | None = None,
         include_active: bool = False,
     ) -> Cleanup:
-        """Look; nothing is removed. `reason` goes to the owners of what is removed later."""
+        """Find leases without removing any.
+
+        `reason` is sent to the owners of leases removed later.
+        """
         selector = {
             "wrong": list(wrong),
             "user": user,
@@ -46,27 +49,30 @@ class Cleanups:
         return decode(Cleanup, self._connection.post(PATH, body, keyed=False))
 
     def list(self, *, limit: int | None = None) -> Iterator[Cleanup]:
-        """The newest first."""
+        """Iterate over all clean-ups, newest first."""
         return all_pages(self._connection, PATH, Cleanup, limit=limit)
 
     def get(self, cleanup_id: str) -> Cleanup:
-        """One, with what became of each row."""
+        """Return one clean-up, with the result of each row."""
         return decode(Cleanup, self._connection.get(f"{PATH}/{segment(cleanup_id)}"))
 
     def apply(self, cleanup_id: str, hash: str, *, leave: Collection[str] = ()) -> Cleanup:
-        """Remove the rows of the preview with this hash, but those in `leave`. Safe to repeat."""
+        """Remove the leases in the preview with this hash, except those in `leave`.
+
+        Safe to repeat.
+        """
         body = {"hash": hash, "leave": sorted(leave)}
         return decode(Cleanup, self._connection.post(f"{PATH}/{segment(cleanup_id)}/apply", body))
 
     def undo(self, cleanup_id: str) -> Cleanup:
-        """Book what was removed again, where it is still free. Safe to repeat."""
+        """Book the removed leases again, where their hours are still free. Safe to repeat."""
         return decode(Cleanup, self._connection.post(f"{PATH}/{segment(cleanup_id)}/undo"))
 
     def tag(self, lease_id: str, tags: Sequence[str], *, protected: bool) -> None:
-        """Set a lease's tags, and whether clean-ups pass it by."""
+        """Set a lease's tags, and make clean-ups pass it by if it is `protected`."""
         path = f"/v1/admin/leases/{segment(lease_id)}/tags"
         self._connection.put(path, {"tags": list(tags), "protected": protected})
 
     def force_release(self, lease_id: str) -> None:
-        """End somebody's active lease; its node is quarantined first."""
+        """End another person's active lease; its node is quarantined first."""
         self._connection.post(f"/v1/admin/leases/{segment(lease_id)}/force-release")

@@ -1,4 +1,4 @@
-"""The SDK's front door."""
+"""Entry point of the SDK."""
 
 import time
 from collections.abc import Callable
@@ -87,11 +87,11 @@ class Trainyard:
         return self.connection.url
 
     def me(self) -> Me:
-        """Who is asking, and what of theirs waits and runs."""
+        """Return the signed-in user with the number of their waiting and running jobs."""
         return decode(Me, self.connection.get("/v1/me"))
 
     def storage(self) -> Storage:
-        """What is kept for you, how much it may be and for how long."""
+        """Return your stored items, with their limits and retention times."""
         return decode(Storage, self.connection.get("/v1/me/storage"))
 
     def close(self) -> None:

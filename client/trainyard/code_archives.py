@@ -12,13 +12,13 @@ from trainyard.views import Code, CodeLine
 
 
 class CodeArchives:
-    """Archives of code, known by their SHA-256."""
+    """Archives of code, identified by their SHA-256."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def upload(self, packed: Packed) -> Code:
-        """Send an archive, which `trainyard.packing.pack` makes of a folder."""
+        """Send an archive that `trainyard.packing.pack` made of a folder."""
 
         def chunks() -> Iterator[bytes]:
             yield packed.content
@@ -27,15 +27,15 @@ class CodeArchives:
         return decode(Code, self._connection.upload("/v1/code", body))
 
     def get(self, sha256: str) -> Code:
-        """What is in an archive that you have uploaded."""
+        """Return the contents of an archive that you have uploaded."""
         return decode(Code, self._connection.get(f"/v1/code/{segment(sha256)}"))
 
     def list(self) -> Iterator[CodeLine]:
-        """The archives that you have uploaded, and which jobs need them."""
+        """Iterate over the archives that you have uploaded, each with the jobs that need it."""
         return all_pages(self._connection, "/v1/code", CodeLine)
 
     def delete(self, sha256: str) -> None:
-        """Delete an archive that no job needs which has not ended."""
+        """Delete an archive; every job that needs it must have ended."""
         self._connection.delete(f"/v1/code/{segment(sha256)}")
 
     def download(self, job_id: str, destination: str | Path, *, sha256: str | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""Which server, and with which token: arguments, then environment, then the file of `login`.
+"""Choice of the server and the token: arguments, then environment, then the file of `login`.
 
 The file is `$XDG_CONFIG_HOME/trainyard/config.json` (by default below `~/.config`), readable by its
 owner alone. It holds one token per address, so that a token is never sent to another server.
@@ -22,12 +22,13 @@ DEFAULT_URL = "http://127.0.0.1:8471"  # where `trainyard up` serves
 
 @dataclass(frozen=True)
 class Server:
-    """What `login` keeps of one server."""
+    """Settings that `login` keeps for one server."""
 
     token: str = field(repr=False)
     user: str
     is_session: bool = True
-    """Made by signing in, so that signing out ends it; else a token that was given."""
+    """True for a token made by signing in, which signing out revokes; False for a token that was
+    given."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class Config:
     servers: Mapping[str, Server] = field(default_factory=dict)
 
     def with_server(self, url: str, server: Server) -> "Config":
-        """Signed in at `url`, which becomes the one in use."""
+        """Return the configuration after signing in at `url`, which becomes the current server."""
         return Config(url=url, servers={**self.servers, url: server})
 
     def without_server(self, url: str) -> "Config":
-        """Signed out at `url`."""
+        """Return the configuration after signing out at `url`."""
         left = {name: server for name, server in self.servers.items() if name != url}
         return replace(self, servers=left)
 
@@ -57,7 +58,7 @@ class Access:
 
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where `login` keeps its file."""
+    """Return the path of the file that `login` keeps."""
     base = environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(base) / "trainyard" / "config.json"
 
@@ -65,7 +66,7 @@ def config_path(environ: Mapping[str, str] = os.environ) -> Path:
 def resolve(
     url: str | None, token: str | None, *, environ: Mapping[str, str] = os.environ
 ) -> Access:
-    """The address and token to use; an empty `token` means none. Raises NotConfigured."""
+    """Return the address and token to use; an empty `token` means none. Raises NotConfigured."""
     config = read(config_path(environ))
     chosen = normal_url(url or environ.get(URL_VARIABLE) or config.url or DEFAULT_URL)
     kept = config.servers.get(chosen)
@@ -75,20 +76,20 @@ def resolve(
 
 
 def normal_url(url: str) -> str:
-    """`host:8471/` as `http://host:8471`. Raises BadInput."""
+    """Return the full form of an address, `http://host:8471` for `host:8471/`. Raises BadInput."""
     words = url.strip()
     parts = urlsplit(words if "://" in words else f"http://{words}")
     try:
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is no number, or above 65535
+    except ValueError:  # a port that is not a number, or above 65535
         usable = False
     if not usable or parts.username is not None:
-        raise BadInput(f"{url!r} is no address of a server; write it like {DEFAULT_URL}")
+        raise BadInput(f"{url!r} is not a server address; write it like {DEFAULT_URL}")
     return urlunsplit((parts.scheme, parts.netloc.lower(), parts.path.rstrip("/"), "", ""))
 
 
 def is_readable_on_the_way(url: str) -> bool:
-    """Whether a token sent to `url` crosses a network without encryption."""
+    """Return True if a token sent to `url` crosses a network without encryption."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme == "https" or host == "localhost":
@@ -100,7 +101,7 @@ def is_readable_on_the_way(url: str) -> bool:
 
 
 def read(path: Path) -> Config:
-    """The file's content; empty if there is none. Raises NotConfigured."""
+    """Read the file's content; it is empty if there is no file. Raises NotConfigured."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         servers = {

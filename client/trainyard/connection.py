@@ -1,7 +1,8 @@
-"""One server over HTTP: tries again where that is safe, and turns refusals into errors.
+"""Connection to one server over HTTP: retries safe requests and turns refusals into errors.
 
 A create carries one `Idempotency-Key` that all its tries share, so that a lost answer never makes
-two jobs. Tried again: no connection, a broken one, 502, 503, 504, and 429 that says when.
+two jobs. A request is retried after a failed or broken connection, after 502, 503 and 504, and
+after a 429 that says when to retry.
 """
 
 import json
@@ -39,16 +40,20 @@ Chunks = Callable[[], Iterator[bytes]]  # called once for each try
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to try. Waits double from `first_s` to `longest_s`, each shortened by up to half."""
+    """Limits for retries.
+
+    Waits double from `first_s` to `longest_s`, each shortened by up to half.
+    """
 
     retries: int = 4
     first_s: float = 0.5
     longest_s: float = 8.0
     longest_retry_after_s: float = 60.0
-    """A server that asks for more than this gets no second try: its answer is raised."""
+    """Longest wait that a server may ask for; if it asks for more, its answer is raised at once."""
 
     def wait_s(self, attempt: int, *, jitter: float) -> float:
-        """Seconds before the try after number `attempt` (from 0); `jitter` is from 0 to 1."""
+        """Return the seconds before the try after number `attempt` (from 0); `jitter` is from 0
+        to 1."""
         return min(self.longest_s, self.first_s * 2.0**attempt) * (1 - jitter / 2)
 
 
@@ -62,7 +67,7 @@ class Upload:
 
 
 class Connection:
-    """Sends requests with the token. `transport` and `sleep` are there for tests."""
+    """HTTP connection that sends the token. `transport` and `sleep` can be replaced in tests."""
 
     def __init__(
         self,
@@ -74,7 +79,7 @@ class Connection:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if access.token is not None and not (access.token.isascii() and access.token.isprintable()):
-            raise BadInput("The token has characters that no token has; copy it again.")
+            raise BadInput("The token has characters that tokens never contain; copy it again.")
         self.url = access.url
         self.patience = patience or Patience()
         self.sleep = sleep
@@ -96,11 +101,11 @@ class Connection:
         self._http.close()
 
     def get(self, path: str, **params: Parameter | None) -> Any:
-        """The answer's JSON."""
+        """Send a GET and return the answer's JSON."""
         return self._json(self._exchange("GET", path, params=params))
 
     def text(self, path: str, **params: Parameter | None) -> str:
-        """The answer as it is, whatever its type."""
+        """Send a GET and return the answer as text, whatever its type."""
         return self._exchange("GET", path, params=params, headers={"Accept": "*/*"}).text
 
     def post(
@@ -111,7 +116,10 @@ class Connection:
         keyed: bool = True,
         params: Mapping[str, Parameter] | None = None,
     ) -> Any:
-        """The answer's JSON, or None where it is empty. `keyed`: safe to send twice."""
+        """Send a POST and return the answer's JSON, or None if it is empty.
+
+        `keyed` sends an idempotency key, which makes a retry safe.
+        """
         content = None if body is None else encode(body)
         headers = {} if content is None else {"Content-Type": JSON}
         return self._json(
@@ -123,7 +131,7 @@ class Connection:
     def post_yaml(
         self, path: str, text: str, *, params: Mapping[str, Parameter] | None = None
     ) -> Any:
-        """Send `text` as it is."""
+        """Send `text` unchanged as YAML and return the answer's JSON."""
         try:
             content = text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -135,29 +143,29 @@ class Connection:
         )
 
     def patch(self, path: str, body: object) -> Any:
-        """The answer's JSON."""
+        """Send a PATCH and return the answer's JSON."""
         headers = {"Content-Type": JSON}
         return self._json(self._exchange("PATCH", path, headers=headers, content=encode(body)))
 
     def put(self, path: str, body: object) -> Any:
-        """The answer's JSON."""
+        """Send a PUT and return the answer's JSON."""
         headers = {"Content-Type": JSON}
         return self._json(self._exchange("PUT", path, headers=headers, content=encode(body)))
 
     def upload(self, path: str, body: Upload, **params: Parameter | None) -> Any:
-        """Stream `body`; the answer's JSON."""
+        """Stream `body` in a POST and return the answer's JSON."""
         headers = {"Content-Type": body.content_type, "Content-Length": str(body.size)}
         return self._json(
             self._exchange("POST", path, params=params, headers=headers, content=body.chunks)
         )
 
     def delete(self, path: str) -> Any:
-        """The answer's JSON, or None where it is empty."""
+        """Send a DELETE and return the answer's JSON, or None if it is empty."""
         return self._json(self._exchange("DELETE", path))
 
     @contextmanager
     def download(self, path: str) -> Iterator[httpx2.Response]:
-        """An answer whose body is read as it comes."""
+        """Open an answer whose body is read as it arrives."""
         response = self._exchange("GET", path, headers={"Accept": "*/*"}, stream=True)
         with self._closing(response):
             yield response
@@ -166,7 +174,7 @@ class Connection:
     def event_stream(
         self, path: str, *, last_event_id: str, silence_s: float
     ) -> Iterator[httpx2.EventSource]:
-        """One connection to a live stream, opened with a single try."""
+        """Open one connection to a live stream, with a single try."""
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if last_event_id:
             headers["Last-Event-ID"] = last_event_id
@@ -191,7 +199,8 @@ class Connection:
         retries: int | None = None,
         read_timeout_s: float | None = None,
     ) -> httpx2.Response:
-        """Send until it is answered for good; the answer is below 400."""
+        """Send the request until its answer is final; return an answer below 300, raise any
+        other."""
         sent = dict(headers or {})
         if method == "POST" and keyed:
             sent["Idempotency-Key"] = uuid.uuid4().hex
@@ -222,7 +231,7 @@ class Connection:
                 lost_an_answer |= reached
                 wait_s = self._back_off(attempt)
             else:
-                self._http.cookies.clear()  # the token says who we are, nothing else
+                self._http.cookies.clear()  # the token alone identifies the user
                 if response.status_code < 300:
                     return response
                 with self._closing(response):
@@ -242,7 +251,7 @@ class Connection:
         return self.patience.wait_s(attempt, jitter=random.random())
 
     def _wait_asked(self, response: httpx2.Response, attempt: int) -> float | None:
-        """Seconds until the next try; None if there should be none."""
+        """Return the seconds until the next try; None if there should be none."""
         asked_s = retry_after_s(response)
         if asked_s is not None and asked_s > self.patience.longest_retry_after_s:
             return None
@@ -255,12 +264,12 @@ class Connection:
         after = f" (tried {tries} times)" if tries > 1 else ""
         return ConnectionFailed(
             f"Can't reach {self.url}{after}: {cause}. Is the server up? `trainyard up` starts one "
-            "on this machine; `trainyard login URL` names another."
+            "on this machine; `trainyard login URL` sets another address."
         )
 
     @contextmanager
     def _closing(self, response: httpx2.Response) -> Iterator[None]:
-        """Broken connections while a body is read are ConnectionFailed too."""
+        """Raise ConnectionFailed also for connections that break while a body is read."""
         try:
             yield
         except httpx2.SSEError as error:
@@ -278,22 +287,22 @@ class Connection:
         except ValueError as error:
             raise UnexpectedAnswer(
                 f"{self.url} answered {response.status_code} without JSON. Is it a Trainyard "
-                "server? `trainyard login URL` names another."
+                "server? `trainyard login URL` sets another address."
             ) from error
 
 
 def segment(identifier: str) -> str:
-    """`identifier` as one part of a path. Raises BadInput for what would name another path."""
+    """Return `identifier` as one part of a path. Raises BadInput if it would name another path."""
     if not identifier.strip() or identifier in (".", ".."):
-        raise BadInput(f"{identifier!r} is no id; ids look like job_01j... or lease_01j...")
+        raise BadInput(f"{identifier!r} is not an id; ids look like job_01j... or lease_01j...")
     try:
         return quote(identifier, safe="")
     except UnicodeEncodeError as error:
-        raise BadInput(f"{identifier!r} is no id") from error
+        raise BadInput(f"{identifier!r} is not an id") from error
 
 
 def encode(body: object) -> bytes:
-    """`body` as JSON. Raises BadInput for what JSON can't say."""
+    """Return `body` as JSON. Raises BadInput for values that JSON cannot express."""
     try:
         return json.dumps(body, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
@@ -301,7 +310,7 @@ def encode(body: object) -> bytes:
 
 
 def problem(response: httpx2.Response) -> Exception:
-    """The error for an answer of 300 or more; its body must have been read."""
+    """Return the error for an answer of 300 or more; its body must have been read."""
     status = response.status_code
     if status < 400:
         target = response.headers.get("location", "another address")
@@ -329,13 +338,13 @@ def problem(response: httpx2.Response) -> Exception:
 
 
 def foreign_refusal(response: httpx2.Response) -> Exception:
-    """For an answer that is not Trainyard's own, such as a proxy's."""
+    """Return the error for an answer that is not Trainyard's own, such as a proxy's."""
     status, address = response.status_code, response.request.url
     said = " ".join(response.text.split())[:200]
     if status < 500:
         return UnexpectedAnswer(
-            f"{address} answered {status} in another way than Trainyard does: {said!r}. Is the "
-            "address right? `trainyard login URL` names another."
+            f"{address} answered {status}, but not as Trainyard does: {said!r}. Is the address "
+            "right? `trainyard login URL` sets another."
         )
     return kind_of(status)(
         status,
@@ -346,7 +355,8 @@ def foreign_refusal(response: httpx2.Response) -> Exception:
 
 
 def retry_after_s(response: httpx2.Response) -> float | None:
-    """Seconds that the answer asks to wait, from a number or a date; None if it does not."""
+    """Return the seconds that the answer asks to wait, from a number or a date; None without
+    one."""
     given = response.headers.get("retry-after", "")
     if not given:
         return None
@@ -362,7 +372,7 @@ def retry_after_s(response: httpx2.Response) -> float | None:
 
 
 def client_version() -> str:
-    """The installed version of this package."""
+    """Return the installed version of this package."""
     try:
         return version("trainyard-client")
     except PackageNotFoundError:

@@ -20,17 +20,17 @@ CHUNK = 1024 * 1024
 
 
 class Datasets:
-    """Built-in ones and your own."""
+    """Built-in data sets and your own."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def list(self) -> Iterator[Dataset]:
-        """All that you may train on."""
+        """Iterate over all data sets that you may train on."""
         return all_pages(self._connection, "/v1/datasets", Dataset)
 
     def get(self, dataset: str) -> Dataset:
-        """One of them, by id or name."""
+        """Return a data set by id or name."""
         return decode(Dataset, self._connection.get(f"/v1/datasets/{segment(dataset)}"))
 
     def upload(
@@ -41,10 +41,12 @@ class Datasets:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> Dataset:
-        """Stream a file to the server, which checks it; `progress` gets bytes sent and in all.
+        """Stream a file to the server, which checks it; `progress` gets bytes sent and bytes in
+        total.
 
-        Without `format` a name that ends in .jsonl or .ndjson is JSON lines, one that ends in .npz
-        images, all else is text. `trainyard.idx.pack` makes such an .npz of MNIST's own files.
+        Without `format`, a name that ends in .jsonl or .ndjson means JSON lines, one that ends in
+        .npz means images, and any other name means text. `trainyard.idx.pack` makes such an .npz
+        from MNIST's original files.
         """
         file = Path(path)
         try:
@@ -70,11 +72,11 @@ class Datasets:
         return decode(Dataset, answer)
 
     def delete(self, dataset: str) -> None:
-        """Remove one of your own, by id or name."""
+        """Remove a data set of yours, by id or name."""
         self._connection.delete(f"/v1/datasets/{segment(dataset)}")
 
 
 def guess_format(path: Path) -> Format:
-    """By the name's ending."""
+    """Return the format that the ending of a file's name indicates."""
     endings: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".npz": "npz"}
     return endings.get(path.suffix.lower(), "text")

@@ -1,4 +1,7 @@
-"""JSON of the API to frozen dataclasses. Fields that a newer server adds are left in `raw`."""
+"""Decoding of the API's JSON to frozen dataclasses.
+
+Fields that a newer server adds are kept in `raw` only.
+"""
 
 import functools
 import types
@@ -14,7 +17,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Base of answers. `raw` is the document as it came."""
+    """Base of answers. `raw` is the received document."""
 
     raw: Json = field(default_factory=dict, repr=False, compare=False)
 
@@ -23,7 +26,7 @@ AnyView = TypeVar("AnyView", bound=View)
 
 
 def decode(kind: type[AnyView], document: object) -> AnyView:
-    """`document` as `kind`. Raises UnexpectedAnswer where it does not fit."""
+    """Decode `document` as `kind`. Raises UnexpectedAnswer if it does not fit."""
     if not isinstance(document, Mapping):
         raise UnexpectedAnswer(f"expected a {kind.__name__}, got {type(document).__name__}")
     values: dict[str, Any] = {"raw": document}
@@ -32,8 +35,8 @@ def decode(kind: type[AnyView], document: object) -> AnyView:
             values[name] = _value(hint, document[name], f"{kind.__name__}.{name}")
         elif required:
             raise UnexpectedAnswer(
-                f"the server's {kind.__name__} has no {name!r}; is it another version than this "
-                "client? `trainyard doctor` says how to get the server's"
+                f"the server's {kind.__name__} has no {name!r}; does its version differ from this "
+                "client's? `trainyard doctor` says how to get the matching client"
             )
     return kind(**values)
 
@@ -67,7 +70,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         try:
             return datetime.fromisoformat(_expect(str, value, where))
         except ValueError as error:
-            raise UnexpectedAnswer(f"{where} is no time: {value!r}") from error
+            raise UnexpectedAnswer(f"{where} is not a time: {value!r}") from error
     if isinstance(hint, type) and issubclass(hint, View):
         return decode(hint, value)
     if hint is float:

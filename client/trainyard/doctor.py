@@ -1,4 +1,4 @@
-"""What `trainyard doctor` finds: one line for each thing looked at, with what to do about it."""
+"""Findings of `trainyard doctor`: one line for each check, with the remedy."""
 
 import platform
 from collections.abc import Iterator
@@ -21,20 +21,20 @@ PATIENCE_S = 5.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     part: str
-    """`client`, `server` or `node`"""
+    """`client`, `server` or `node`."""
     what: str
     level: Level
-    """`warn`: it works, and should be seen to. `fail`: something won't work."""
+    """`warn` means that it works but needs attention, `fail` that something does not work."""
     found: str
     todo: str = ""
 
 
 @dataclass(frozen=True)
 class Examiner:
-    """Words the findings of one part."""
+    """Maker of the findings of one part."""
 
     part: str
 
@@ -43,7 +43,7 @@ class Examiner:
 
 
 def examine_client() -> Iterator[Finding]:
-    """This machine as a user's: the address, the way there, clocks, versions, the token."""
+    """Check this machine as a client: address, connection, clock, version, token."""
     finding = Examiner("client")
     yield finding("python", "ok", f"{platform.python_version()}, trainyard {client_version()}")
     try:
@@ -82,14 +82,14 @@ def examine_client() -> Iterator[Finding]:
 
 
 def examine_answer(url: str, answer: httpx2.Response) -> Iterator[Finding]:
-    """What the answer to /healthz says of the server, of versions and of clocks."""
+    """Check the server, the versions and the clocks by an answer to /healthz."""
     finding = Examiner("client")
     if answer.status_code != 200:
         yield finding(
             "server",
             "fail",
             f"{url} answered {answer.status_code}",
-            "Something else may listen there, or the proxy before it does not reach it.",
+            "Another program may listen there, or the proxy in front cannot reach the server.",
         )
         return
     yield finding("server", "ok", url)
@@ -99,7 +99,7 @@ def examine_answer(url: str, answer: httpx2.Response) -> Iterator[Finding]:
         "version",
         "ok" if same else "warn",
         f"client {client_version()}, server {theirs}",
-        "" if same else f"Install the server's: {url}/v1/client tells the command.",
+        "" if same else f"Install the server's version: {url}/v1/client shows the command.",
     )
     date = answer.headers.get("date")
     if date:
@@ -109,11 +109,11 @@ def examine_answer(url: str, answer: httpx2.Response) -> Iterator[Finding]:
             "clock",
             "ok" if right else "warn",
             f"{skew_s:+.0f} s from the server's",
-            "" if right else "Set it by a time server: timedatectl set-ntp true",
+            "" if right else "Synchronize it with a time server: timedatectl set-ntp true",
         )
 
 
 def worst(findings: list[Finding]) -> Level:
-    """The worst of all; `ok` where nothing was found."""
+    """Return the worst level of all findings; `ok` if there are none."""
     order: list[Level] = ["ok", "warn", "fail"]
     return max((finding.level for finding in findings), key=order.index, default="ok")

@@ -1,4 +1,4 @@
-"""Fetching files whole: written aside, checked, and only then put in place."""
+"""Downloads of whole files: written to a temporary file, checked, then moved into place."""
 
 import hashlib
 import os
@@ -20,10 +20,10 @@ def fetch(
     sha256: str | None,
     progress: Progress | None = None,
 ) -> Path:
-    """Write what is at `path` to the new file `destination`; a broken line starts it again.
+    """Write the file at `path` to the new file `destination`; start again if the connection breaks.
 
-    Raises BadInput where the file exists or can't be written, UnexpectedAnswer where what came is
-    not what the server has on record.
+    Raises BadInput if the file exists or cannot be written, and UnexpectedAnswer if the received
+    bytes are not those that the server has on record.
     """
     if destination.exists():
         raise BadInput(f"{destination} exists already; remove it or choose another place.")
@@ -61,8 +61,8 @@ def _fetch_once(
                     progress(file.tell(), total)
         if sha256 is not None and seen.hexdigest() != sha256:
             raise UnexpectedAnswer(
-                f"What came for {destination.name} has SHA-256 {seen.hexdigest()}, the server has "
-                f"{sha256} on record. Try again; if it stays, tell an administrator."
+                f"{destination.name} arrived with SHA-256 {seen.hexdigest()}, the server has "
+                f"{sha256} on record. Try again; if this persists, tell an administrator."
             )
         aside.chmod(0o644)
         aside.rename(destination)

@@ -1,16 +1,16 @@
-"""What can go wrong when talking to Trainyard. The text of each says what to do next.
+"""Errors of talking to Trainyard. The text of each error says what to do next.
 
 TrainyardError
 |-- NotConfigured            no address, or a settings file that cannot be read
 |-- BadInput                 refused here, before anything was sent
-|-- ConnectionFailed         nobody answered, after all tries
-|-- UnexpectedAnswer         it answered, but not as Trainyard does
+|-- ConnectionFailed         the server did not answer, after all tries
+|-- UnexpectedAnswer         the server answered, but not as Trainyard does
 `-- ApiError                 status, code, param, detail, errors: the server refused
     |-- Invalid              400, 413, 415, 422: the request is wrong
     |-- NotSignedIn          401
     |-- Forbidden            403
-    |-- NotFound             404: absent, or somebody else's
-    |-- Conflict             409: right in itself, wrong now
+    |-- NotFound             404: absent, or another user's
+    |-- Conflict             409: valid in itself, but not now
     |-- TooMany              429: retry_after_s says when to try again
     `-- ServerFailed         5xx
 
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 
 class TrainyardError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of all errors that this package raises on purpose."""
 
 
 class NotConfigured(TrainyardError):
@@ -36,7 +36,7 @@ class NotConfigured(TrainyardError):
 
 
 class BadInput(TrainyardError):
-    """Refused before anything was sent."""
+    """The input was refused before anything was sent."""
 
 
 class ConnectionFailed(TrainyardError):
@@ -49,7 +49,7 @@ class UnexpectedAnswer(TrainyardError):
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that is wrong with a request."""
+    """One fault of a request."""
 
     param: str
     code: str
@@ -57,7 +57,7 @@ class Item:
 
 
 class ApiError(TrainyardError):
-    """The server refused. `errors` lists every single reason it gave."""
+    """The server refused. `errors` lists every reason that it gave."""
 
     advice = ""
 
@@ -97,7 +97,7 @@ class ApiError(TrainyardError):
 
 
 class Invalid(ApiError):
-    """The request is wrong, whatever the state of the world."""
+    """The request is wrong, regardless of the present state."""
 
 
 class NotSignedIn(ApiError):
@@ -110,25 +110,27 @@ class NotSignedIn(ApiError):
 
 
 class Forbidden(ApiError):
-    """Your role does not allow it."""
+    """The user's role does not allow the request."""
 
 
 class NotFound(ApiError):
-    """Absent, or somebody else's: both look the same."""
+    """The object is absent or belongs to another user: the two look the same."""
 
 
 class Conflict(ApiError):
-    """Right in itself, wrong in the present state."""
+    """The request is valid in itself, but not in the present state."""
 
 
 class TooMany(ApiError):
-    """Over a rate or a count limit."""
+    """A rate or count limit was exceeded."""
 
 
 class ServerFailed(ApiError):
-    """The server could not do it. Trying again is safe: creates carry an idempotency key."""
+    """The server failed. Trying again is safe: creates carry an idempotency key."""
 
-    advice = "This is the server's fault, not yours. Try again; if it stays, tell an administrator."
+    advice = (
+        "The fault is the server's, not yours. Try again; if this persists, tell an administrator."
+    )
 
 
 KINDS: Mapping[int, type[ApiError]] = {
@@ -141,5 +143,5 @@ KINDS: Mapping[int, type[ApiError]] = {
 
 
 def kind_of(status: int) -> type[ApiError]:
-    """The class for an HTTP status of 400 or more."""
+    """Return the class for an HTTP status of 400 or more."""
     return KINDS.get(status, ServerFailed if status >= 500 else Invalid)

@@ -1,8 +1,8 @@
-"""IDX, the format that MNIST is published in, packed into the .npz file that the server takes.
+"""Conversion of IDX, the format of MNIST's files, to the .npz file that the server takes.
 
-Format: Y. LeCun's MNIST page. Two zero bytes, the type, the number of dimensions; every dimension
-as a big-endian number of 4 bytes; then the values. Numpy's part is written by hand, for this client
-does without it.
+Source of the format: Y. LeCun's MNIST page. Two zero bytes, the type, the number of dimensions;
+every dimension as a big-endian number of 4 bytes; then the values. The numpy header is written by
+hand because this client does not depend on numpy.
 """
 
 import gzip
@@ -19,10 +19,10 @@ from trainyard.errors import BadInput
 from trainyard.wording import counted
 
 NAMED = re.compile(r"idx[13]-ubyte(\.gz)?$")
-UNSIGNED_BYTES = 8  # the only type that MNIST and its kin use
+UNSIGNED_BYTES = 8  # the only type that MNIST and similar data sets use
 CHUNK = 1024 * 1024
 ALIGNMENT = 64  # of an .npy file's header
-TESTS = ("t10k", "test")  # how the names begin of files that are for tests
+TESTS = ("t10k", "test")  # beginnings of the names of test files
 
 
 class Idx(NamedTuple):
@@ -33,25 +33,28 @@ class Idx(NamedTuple):
 
     @property
     def array(self) -> str:
-        """The name that the server knows it by."""
+        """Name of the array for the server: `x_train`, `y_train`, `x_test` or `y_test`."""
         part = "test" if self.path.name.lower().startswith(TESTS) else "train"
         return f"{'y' if len(self.shape) == 1 else 'x'}_{part}"
 
 
 def is_idx(path: Path) -> bool:
-    """By the name: `train-images-idx3-ubyte`, `train-labels.idx1-ubyte.gz`."""
+    """Return True if the name is one of an IDX file.
+
+    Examples: `train-images-idx3-ubyte`, `train-labels.idx1-ubyte.gz`.
+    """
     return NAMED.search(path.name.lower()) is not None
 
 
 def pack(paths: Sequence[Path], target: Path) -> None:
-    """Write images and labels to train on, and those for tests if they are there, as one .npz."""
+    """Write training images and labels, and those for tests if given, as one .npz file."""
     files = {file.array: file for file in map(read_header, paths)}
     wanted = [{"x_train", "y_train"}, {"x_train", "y_train", "x_test", "y_test"}]
     if len(files) != len(paths) or files.keys() not in wanted:
         listed = ", ".join(path.name for path in paths)
         raise BadInput(
-            f"{listed}: IDX files come as images and labels to train on, and both for tests too if "
-            f"you have them (their names then begin with {' or '.join(TESTS)})."
+            f"{listed}: name the images and labels to train on, and optionally both for tests "
+            f"(their names begin with {' or '.join(TESTS)})."
         )
     with ZipFile(target, "w", ZIP_DEFLATED) as archive:
         for name, file in sorted(files.items()):
@@ -64,11 +67,11 @@ def pack(paths: Sequence[Path], target: Path) -> None:
 
 
 def read_header(path: Path) -> Idx:
-    """What a file says that it is. BadInput where that is nothing this can pack."""
+    """Read a file's header. Raises BadInput if it is not one that `pack` can convert."""
     with opened(path) as file:
         start = file.read(4)
         if len(start) < 4 or start[:2] != b"\0\0":
-            raise BadInput(f"{path} is no IDX file: it begins with {start.hex() or 'nothing'}.")
+            raise BadInput(f"{path} is not an IDX file: it begins with {start.hex() or 'nothing'}.")
         kind, dimensions = start[2:]
         if kind != UNSIGNED_BYTES or dimensions not in (1, 3):
             raise BadInput(
@@ -82,7 +85,7 @@ def read_header(path: Path) -> Idx:
 
 
 def values(file: Idx) -> Iterator[bytes]:
-    """All that follows the header, which must be as much as the header says."""
+    """Yield the bytes after the header. Raises BadInput if the header promises another number."""
     expected = missing = math.prod(file.shape)
     with opened(file.path) as source:
         source.read(4 + 4 * len(file.shape))
@@ -100,7 +103,7 @@ def values(file: Idx) -> Iterator[bytes]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """A file's bytes, unpacked where they are packed by gzip."""
+    """Open a file for reading, decompressed if it is packed by gzip."""
     try:
         with path.open("rb") as raw:
             is_packed = raw.read(2) == b"\x1f\x8b"
@@ -117,7 +120,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def npy_header(shape: tuple[int, ...]) -> bytes:
-    """What numpy.save writes before unsigned bytes of a shape."""
+    """Return the header that numpy.save writes before unsigned bytes of a shape."""
     told = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".encode()
     padding = -(10 + len(told) + 1) % ALIGNMENT
     told += b" " * padding + b"\n"

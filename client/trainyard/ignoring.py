@@ -1,4 +1,4 @@
-"""What .gitignore and .trainyardignore leave out, by git's rules for patterns (gitignore(5)).
+"""Rules of .gitignore and .trainyardignore, after git's rules for patterns (gitignore(5)).
 
 git compares bytes, so lines and paths are both read as Latin-1: a character for each byte.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILES = (".gitignore", ".trainyardignore")
-KEPT = re.compile(r"(?: *(?:\\.|[^ \\]|\\$))*")  # of a line: all but unescaped spaces at its end
+KEPT = re.compile(r"(?: *(?:\\.|[^ \\]|\\$))*")  # a line without the unescaped spaces at its end
 CLASSES = {
     "alnum": string.ascii_letters + string.digits,
     "alpha": string.ascii_letters,
@@ -31,7 +31,7 @@ NOTHING = "(?!)"
 
 @dataclass(frozen=True)
 class Pattern:
-    """One line of an ignore file that lies in `base` (empty, or ending in /)."""
+    """One line of an ignore file in the folder `base` (empty, or ending in /)."""
 
     base: str
     expression: re.Pattern[str]
@@ -39,7 +39,7 @@ class Pattern:
     negated: bool
 
     def matches(self, path: str, *, is_folder: bool) -> bool:
-        """Whether it speaks of `path`, which is relative to the packed folder."""
+        """Return True if the pattern matches `path`, which is relative to the packed folder."""
         if not path.startswith(self.base) or (self.folders_only and not is_folder):
             return False
         below = os.fsencode(path[len(self.base) :]).decode("latin-1")
@@ -47,12 +47,12 @@ class Pattern:
 
 
 def read_patterns(file: Path, base: str) -> list[Pattern]:
-    """Read the patterns of an ignore file. OSError where it can't be read."""
+    """Read the patterns of an ignore file. Raises OSError if it cannot be read."""
     return patterns_of(file.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("latin-1"), base)
 
 
 def patterns_of(text: str, base: str) -> list[Pattern]:
-    """Read the patterns of a text whose characters are bytes."""
+    """Read the patterns of a text in which each character stands for a byte."""
     found = []
     for line in text.split("\n"):
         matched = KEPT.match(line.removesuffix("\r"))
@@ -71,7 +71,10 @@ def patterns_of(text: str, base: str) -> list[Pattern]:
 
 
 def translated(pattern: str) -> str:
-    """Translate a pattern: `*` and `?` stay within a name, `**` alone between slashes does not."""
+    """Translate a pattern to a regular expression.
+
+    `*` and `?` match within a name; `**` matches across slashes if it stands alone between them.
+    """
     expression, at = "", 0
     while at < len(pattern):
         character = pattern[at]
@@ -87,7 +90,7 @@ def translated(pattern: str) -> str:
             choice, at = _choice(pattern, at + 1)
             expression += choice
         elif character == "\\":
-            # One that escapes nothing makes a pattern that matches nothing.
+            # A backslash that escapes nothing makes a pattern that matches nothing.
             expression += re.escape(pattern[at + 1]) if at + 1 < len(pattern) else NOTHING
             at += 2
         else:
@@ -99,7 +102,7 @@ def translated(pattern: str) -> str:
 
 
 def is_ignored(patterns: Iterable[Pattern], path: str, *, is_folder: bool) -> bool:
-    """Whether the last pattern that speaks of `path` leaves it out."""
+    """Return True if the last pattern that matches `path` excludes it."""
     ignored = False
     for pattern in patterns:
         if pattern.matches(path, is_folder=is_folder):
@@ -108,7 +111,7 @@ def is_ignored(patterns: Iterable[Pattern], path: str, *, is_folder: bool) -> bo
 
 
 def _choice(pattern: str, at: int) -> tuple[str, int]:
-    """The characters between brackets, from the one after `[`; where the pattern goes on."""
+    """Return the expression for the brackets that open before `at`, and the position after them."""
     negated = pattern[at : at + 1] in ("!", "^")
     at += negated
     chosen: set[str] = set()

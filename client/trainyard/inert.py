@@ -1,9 +1,9 @@
-"""Text that others wrote (names, reasons, logs, samples), made harmless for a terminal."""
+"""Text written by others (names, reasons, logs, samples), made harmless for a terminal."""
 
 import re
 import unicodedata
 
-# What programs print on purpose: colours and cursor moves (CSI), titles and links (OSC, DCS, ...).
+# Sequences that programs print on purpose: colours, cursor moves (CSI), titles, links (OSC, DCS).
 ESCAPE_SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
@@ -16,7 +16,7 @@ REMOVED = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def inert(text: str) -> str:
-    """`text` without escape sequences, control characters and invisible formatting.
+    """Return `text` without escape sequences, control characters and invisible formatting.
 
     Line breaks and tabs stay. Markup of rich is not touched: print with `rich.text.Text`.
     """
@@ -27,5 +27,5 @@ def inert(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """`inert(text)` with spaces for line breaks and tabs."""
+    """Return `inert(text)` with spaces for line breaks and tabs."""
     return inert(text).replace("\n", " ").replace("\t", " ").strip()

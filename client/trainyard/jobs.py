@@ -1,4 +1,4 @@
-"""`client.jobs`: plan, submit, watch and steer trainings."""
+"""`client.jobs`: plan, submit, watch and control trainings."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,17 +34,17 @@ class Jobs:
         self._connection = connection
 
     def plan(self, spec: Spec) -> PlanAnswer:
-        """What `spec` would cost on every node class, and where and when it would start."""
+        """Return the cost of `spec` on every node class, with the place and time of its start."""
         if isinstance(spec, Mapping):
             return decode(PlanAnswer, self._connection.post("/v1/jobs/plan", {"spec": dict(spec)}))
         return decode(PlanAnswer, self._connection.post_yaml("/v1/jobs/plan", spec_text(spec)))
 
     def plan_accuracy(self) -> Accuracy:
-        """How near the plans of finished jobs were to the memory that they needed."""
+        """Compare the plans of finished jobs with the memory that they needed."""
         return decode(Accuracy, self._connection.get("/v1/jobs/plan/accuracy"))
 
     def create(self, spec: Spec, *, changes: Mapping[str, Any] | None = None) -> Job:
-        """Submit a job. Safe against lost answers: one idempotency key for all tries.
+        """Submit a job. Lost answers are harmless: all tries share one idempotency key.
 
         `changes` are fields laid over the spec, mapping by mapping; None removes one.
         """
@@ -62,28 +62,28 @@ class Jobs:
         user: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """Your jobs, newest first; pages are fetched as they are needed.
+        """Iterate over your jobs, newest first; pages are fetched as they are needed.
 
-        `name` is a part of it. Staff may name another `user`, or `all`.
+        `name` selects jobs whose name contains it. Staff may name another `user`, or `all`.
         """
         return all_pages(
             self._connection, "/v1/jobs", Job, limit=limit, state=state, name=name, user=user
         )
 
     def get(self, job_id: str) -> Job:
-        """The job as it is now."""
+        """Return the job in its present state."""
         return decode(Job, self._connection.get(path(job_id)))
 
     def compare(self, job_id: str, other_id: str) -> Comparison:
-        """Whether two jobs took the same curve, by the rule of certificates.
+        """Compare the curves of two jobs by the rule of certificates.
 
-        Raises Invalid where they are not the same training, Conflict without a common step.
+        Raises Invalid if they are not the same training, and Conflict if they have no common step.
         """
         answer = self._connection.get(path(job_id, "comparison"), **{"with": other_id})
         return decode(Comparison, answer)
 
     def cancel(self, job_id: str) -> Job:
-        """End it for good; a running one saves a checkpoint first."""
+        """End a job for good; a running one saves a checkpoint first."""
         return self._act(job_id, "cancel")
 
     def pause(self, job_id: str) -> Job:
@@ -103,20 +103,21 @@ class Jobs:
         return self._act(job_id, "profile")
 
     def snapshot(self, job_id: str) -> Job:
-        """Write down what fills its memory in the next step: an artifact once it has ended."""
+        """Record the memory use of the job's next step: an artifact once the job has ended."""
         return self._act(job_id, "snapshot")
 
     def clone(self, job_id: str, overrides: Mapping[str, Any] | None = None) -> Job:
-        """A new job with the same spec; `overrides` are laid over it, None removes a field."""
+        """Submit a new job with the same spec and `overrides` laid over it; None removes a
+        field."""
         body = dict(overrides) if overrides else None
         return decode(Job, self._connection.post(path(job_id, "clone"), body))
 
     def events(self, job_id: str) -> Iterator[Event]:
-        """What happened to it, oldest first."""
+        """Iterate over the job's events, oldest first."""
         return all_pages(self._connection, path(job_id, "events"), Event)
 
     def attempts(self, job_id: str) -> Sequence[Attempt]:
-        """Every try at running it."""
+        """Return every attempt at running the job."""
         return whole_list(self._connection, path(job_id, "attempts"), Attempt)
 
     def metrics(
@@ -127,7 +128,7 @@ class Jobs:
         resolution: int | None = None,
         since_step: int | None = None,
     ) -> Metrics:
-        """Series over all attempts, each of at most `resolution` points."""
+        """Return series over all attempts, each of at most `resolution` points."""
         answer = self._connection.get(
             path(job_id, "metrics"),
             keys=",".join(keys) if keys else None,
@@ -147,7 +148,8 @@ class Jobs:
         tail: int | None = None,
         limit: int | None = None,
     ) -> Logs:
-        """One piece of the output of all ranks, or of one; `tail` asks for the last lines."""
+        """Return one piece of the output of all ranks, or of one; `tail` asks for the last
+        lines."""
         answer = self._connection.get(
             path(job_id, "logs"),
             rank=rank,
@@ -160,11 +162,11 @@ class Jobs:
         return decode(Logs, answer)
 
     def checkpoints(self, job_id: str) -> Sequence[Checkpoint]:
-        """The checkpoints that are in the store."""
+        """Return the job's checkpoints in the store."""
         return whole_list(self._connection, path(job_id, "checkpoints"), Checkpoint)
 
     def artifacts(self, job_id: str) -> Sequence[Artifact]:
-        """The files that it left behind."""
+        """Return the files that the job left behind."""
         return whole_list(self._connection, path(job_id, "artifacts"), Artifact)
 
     def download(
@@ -188,7 +190,7 @@ class Jobs:
     def stream(
         self, job_id: str, *, last_event_id: str = "", patience_s: float = 300.0
     ) -> Iterator[StreamEvent]:
-        """Live events until the job has ended; survives restarts of the server."""
+        """Yield live events until the job has ended; survives restarts of the server."""
         return follow_stream(
             self._connection,
             path(job_id, "stream"),
@@ -201,12 +203,12 @@ class Jobs:
 
 
 def path(job_id: str, *rest: str) -> str:
-    """The address of a job, or of something of it."""
+    """Return the path of a job, or of a resource below it."""
     return "/".join(["/v1/jobs", segment(job_id), *rest])
 
 
 def spec_text(spec: str | Path) -> str:
-    """The YAML as it is. Raises BadInput for a file that can't be read as text."""
+    """Return the YAML unchanged. Raises BadInput for a file that cannot be read as text."""
     if isinstance(spec, str):
         return spec
     try:

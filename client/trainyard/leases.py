@@ -13,7 +13,7 @@ from trainyard.views import Availability, BlockVerdict, Feed, Forecast, Lease, M
 Start = datetime | date
 """A moment with its offset; or a day, for any time on it (in your zone, or in `zone`)."""
 Prefer = Literal["earliest", "snuggest"]
-"""Of several starts that would do: the first, or the one that cuts free time up least."""
+"""Choice among several possible starts: the first, or the one that fragments free time least."""
 
 
 class Leases:
@@ -35,10 +35,12 @@ class Leases:
         prefer: Prefer = "earliest",
         zone: str | None = None,
     ) -> Lease:
-        """Whole hours on one node of a class, on `count` of them, or on named nodes, all or none.
+        """Book whole hours on one node of a class, on `count` of them, or on named nodes, all or
+        none.
 
-        With a day instead of a moment, the best start on it; with a `last_start`, the best one
-        from `start` to it: the earliest, or the one that cuts free time up least (`snuggest`).
+        A day instead of a moment asks for the best start on that day, and a `last_start` for the
+        best one from `start` to it: the earliest, or the one that fragments free time least
+        (`snuggest`).
         """
         body = block(start, hours, node_class, node, nodes, count, zone, last_start, prefer)
         return decode(Lease, self._connection.post("/v1/leases", body))
@@ -56,30 +58,34 @@ class Leases:
         prefer: Prefer = "earliest",
         zone: str | None = None,
     ) -> BlockVerdict:
-        """What `book` would answer, with every rule it breaks and what is left. Books nothing."""
+        """Return the answer that `book` would give, with every broken rule and the rest of the
+        quotas.
+
+        Books nothing.
+        """
         body = block(start, hours, node_class, node, nodes, count, zone, last_start, prefer)
         return decode(BlockVerdict, self._connection.post("/v1/leases/verdict", body))
 
     def list(self, *, user: str | None = None, limit: int | None = None) -> Iterator[Lease]:
-        """Your leases, the last made first. Staff may name another `user`, or `all`."""
+        """Iterate over your leases, newest first. Staff may name another `user`, or `all`."""
         return all_pages(self._connection, "/v1/leases", Lease, limit=limit, user=user)
 
     def get(self, lease_id: str) -> Lease:
-        """One of them."""
+        """Return a lease."""
         return decode(Lease, self._connection.get(f"/v1/leases/{segment(lease_id)}"))
 
     def extend(self, lease_id: str, hours: int) -> Lease:
-        """Prolong it."""
+        """Extend a lease by `hours`."""
         path = f"/v1/leases/{segment(lease_id)}/extend"
         return decode(Lease, self._connection.post(path, {"hours": hours}))
 
     def release(self, lease_id: str) -> Lease:
-        """Cancel a booked one, or end an active one early; the lease as it is then."""
+        """Cancel a booked lease, or end an active one early; return the lease afterwards."""
         path = f"/v1/leases/{segment(lease_id)}/release"
         return decode(Lease, self._connection.post(path, {}))
 
     def cancel(self, lease_id: str) -> None:
-        """The same, without an answer."""
+        """Release a lease as `release` does, without an answer."""
         self._connection.delete(f"/v1/leases/{segment(lease_id)}")
 
     def swap(
@@ -94,7 +100,7 @@ class Leases:
         prefer: Prefer = "earliest",
         zone: str | None = None,
     ) -> Lease:
-        """Give a booked lease for another block, or keep it if that is refused."""
+        """Exchange a booked lease for another block; keep it if the other is refused."""
         body = block(start, hours, node_class, node, (), 1, zone, last_start, prefer)
         path = f"/v1/leases/{segment(lease_id)}/swap"
         return decode(Lease, self._connection.post(path, body))
@@ -112,9 +118,10 @@ class Leases:
         node_class: str | None = None,
         block_hours: int | None = None,
     ) -> Availability:
-        """For every hour from `start` on, the nodes that could be booked, and why not the others.
+        """Return, for every hour from `start` on, the bookable nodes and the reasons for the
+        others.
 
-        With `block_hours`: the nodes on which such a block may start for you.
+        With `block_hours`, they are the nodes on which a block of that length may start for you.
         """
         answer = self._connection.get(
             "/v1/leases/availability",
@@ -126,13 +133,15 @@ class Leases:
         return decode(Availability, answer)
 
     def forecast(self) -> Sequence[Forecast]:
-        """How full the days become before a window closes, for every policy whose last one does so
-        within a fortnight."""
+        """Forecast the load of the days before a booking window closes.
+
+        It covers every policy whose last window closes within a fortnight.
+        """
         return whole_list(self._connection, "/v1/leases/forecast", Forecast)
 
 
 class Waitlist:
-    """Wishes for hours that nobody has free."""
+    """Requests for hours in which no node is free."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -147,7 +156,7 @@ class Waitlist:
         node: str | None = None,
         zone: str | None = None,
     ) -> Wait:
-        """Wait for so many hours with a start from `first_start` to `last_start`, or on a day."""
+        """Wait for `hours` with a start from `first_start` to `last_start`, or on a day."""
         body: dict[str, object] = {"node_class": node_class, "node": node, "hours": hours}
         if isinstance(first_start, datetime):
             last = last_start or first_start
@@ -157,20 +166,20 @@ class Waitlist:
         return decode(Wait, self._connection.post("/v1/waitlist", body))
 
     def list(self, *, limit: int | None = None) -> Iterator[Wait]:
-        """Yours, the newest first."""
+        """Iterate over your requests, newest first."""
         return all_pages(self._connection, "/v1/waitlist", Wait, limit=limit)
 
     def leave(self, wait_id: str) -> None:
-        """Take a wish back."""
+        """Withdraw a request."""
         self._connection.delete(f"/v1/waitlist/{segment(wait_id)}")
 
     def accept(self, wait_id: str) -> Lease:
-        """Book the block that is held for it."""
+        """Book the block that is held for the request."""
         path = f"/v1/waitlist/{segment(wait_id)}/accept"
         return decode(Lease, self._connection.post(path, {}))
 
     def decline(self, wait_id: str) -> Wait:
-        """Let others have it; the wish goes to the end of the line."""
+        """Decline the offered block; the request goes to the end of the line."""
         path = f"/v1/waitlist/{segment(wait_id)}/decline"
         return decode(Wait, self._connection.post(path, {}))
 
@@ -182,20 +191,23 @@ class Calendars:
         self._connection = connection
 
     def make(self, *, node: str | None = None) -> Feed:
-        """Of your leases; for staff of a node. Its `url` is told this once."""
+        """Make a feed of your leases, or, for staff, of a node's.
+
+        Its `url` is shown only this once.
+        """
         return decode(Feed, self._connection.post("/v1/calendars", {"node": node}))
 
     def list(self) -> Iterator[Feed]:
-        """Those that are not revoked."""
+        """Iterate over the feeds that are not revoked."""
         return all_pages(self._connection, "/v1/calendars", Feed)
 
     def revoke(self, feed_id: str) -> None:
-        """Its address answers no more."""
+        """Revoke a feed; its address stops answering."""
         self._connection.delete(f"/v1/calendars/{segment(feed_id)}")
 
 
 class MaintenanceHours:
-    """For staff: hours that are kept from bookings."""
+    """Hours that staff keep free of bookings."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -210,7 +222,7 @@ class MaintenanceHours:
         rule: str | None = None,
         zone: str | None = None,
     ) -> Maintenance:
-        """When it would be, and what would become of the leases in its way. Changes nothing."""
+        """Plan maintenance and the treatment of conflicting leases. Changes nothing."""
         body = _maintenance(nodes, start, hours, why, rule, zone, None)
         return decode(Maintenance, self._connection.post("/v1/maintenance/plan", body))
 
@@ -225,16 +237,16 @@ class MaintenanceHours:
         zone: str | None = None,
         plan: str | None = None,
     ) -> Maintenance:
-        """Keep the hours. Over leases it needs the `plan` that was shown."""
+        """Keep the hours. If leases conflict, the `plan` that was shown is required."""
         body = _maintenance(nodes, start, hours, why, rule, zone, plan)
         return decode(Maintenance, self._connection.post("/v1/maintenance", body))
 
     def list(self, *, limit: int | None = None) -> Iterator[Maintenance]:
-        """All, the newest first."""
+        """Iterate over all maintenances, newest first."""
         return all_pages(self._connection, "/v1/maintenance", Maintenance, limit=limit)
 
     def end(self, maintenance_id: str) -> None:
-        """Give its hours back, from now on."""
+        """Open the hours of a maintenance for bookings, from now on."""
         self._connection.delete(f"/v1/maintenance/{segment(maintenance_id)}")
 
 
@@ -249,7 +261,7 @@ def block(
     last_start: datetime | None = None,
     prefer: Prefer = "earliest",
 ) -> dict[str, object]:
-    """The body that asks for a block; what was not named is left out."""
+    """Return the body that asks for a block, without the fields that were not named."""
     body: dict[str, object] = {"node_class": node_class, "node": node, "hours": hours}
     if nodes:
         body["nodes"] = list(nodes)
@@ -259,7 +271,7 @@ def block(
         body["prefer"] = prefer
     if last_start is not None:
         if not isinstance(start, datetime):
-            raise BadInput("a last_start goes with a first moment, not with a day")
+            raise BadInput("last_start needs a start that is a moment, not a day")
         body |= {"first_start": written(start), "last_start": written(last_start)}
     elif isinstance(start, datetime):
         body["start"] = written(start)
@@ -271,7 +283,7 @@ def block(
 
 
 def written(at: datetime) -> str:
-    """RFC 3339. Raises BadInput for a time without offset."""
+    """Return a time in RFC 3339. Raises BadInput for a time without offset."""
     if at.tzinfo is None:
         raise BadInput(
             f"{at.isoformat()} has no offset; use datetime.now().astimezone() and the like"
@@ -290,7 +302,7 @@ def _maintenance(
 ) -> dict[str, object]:
     return {
         "nodes": list(nodes),
-        # A clock time is meant in the zone that is named with it.
+        # A time of day refers to the zone that is given with it.
         "start": start.isoformat() if zone is not None else written(start),
         "hours": hours,
         "why": why,

@@ -27,24 +27,26 @@ OTHERS = (
 
 
 class Models:
-    """Your own models."""
+    """Models of the signed-in user."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def list(self) -> Iterator[Model]:
-        """All that you have uploaded."""
+        """Iterate over all models that you have uploaded."""
         return all_pages(self._connection, "/v1/models", Model)
 
     def get(self, model: str) -> Model:
-        """One of them, by id or name."""
+        """Return a model by id or name."""
         return decode(Model, self._connection.get(f"/v1/models/{segment(model)}"))
 
     def upload(
         self, folder: str | Path, name: str, *, progress: Callable[[int, int], None] | None = None
     ) -> Model:
-        """Stream a Hugging Face folder to the server, which checks it; `progress` gets bytes sent
-        and in all. Files that training does not need stay behind.
+        """Stream a Hugging Face folder to the server, which checks it.
+
+        `progress` gets bytes sent and bytes in total. Files that training does not need are not
+        sent.
         """
         files = files_of(Path(folder))
         size = sum(512 + file_size + -file_size % 512 for _, file_size in files) + 1024
@@ -61,17 +63,17 @@ class Models:
         return decode(Model, self._connection.upload("/v1/models", body, name=name))
 
     def delete(self, model: str) -> None:
-        """Remove one of your own, by id or name."""
+        """Remove a model of yours, by id or name."""
         self._connection.delete(f"/v1/models/{segment(model)}")
 
 
 def files_of(folder: Path) -> list[tuple[Path, int]]:
-    """The files of a model's folder that are sent, config.json first, and their sizes."""
+    """Return the files of a model's folder to send, with their sizes, config.json first."""
     try:
         found = sorted(path for path in folder.iterdir() if path.is_file())
         names = {path.name for path in found}
         if OTHERS[0] not in names:
-            raise BadInput(f"{folder} has no {OTHERS[0]}: it is no folder of a model.")
+            raise BadInput(f"{folder} has no {OTHERS[0]}: it is not a model's folder.")
         if not any(WEIGHTS.match(name) for name in names):
             raise BadInput(
                 f"{folder} has no model.safetensors. Save the model as safetensors: "
@@ -85,7 +87,7 @@ def files_of(folder: Path) -> list[tuple[Path, int]]:
 
 
 def archive(files: list[tuple[Path, int]]) -> Iterator[bytes]:
-    """A tar archive of them, piece by piece."""
+    """Yield a tar archive of the files, piece by piece."""
     for path, size in files:
         member = tarfile.TarInfo(path.name)
         member.size = size

@@ -9,15 +9,15 @@ from trainyard.views import Node
 
 
 class Nodes:
-    """All nodes; what they have and what they do is for everybody."""
+    """All nodes; everyone may see their hardware and their work."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def list(self) -> Iterator[Node]:
-        """Every node."""
+        """Iterate over all nodes."""
         return all_pages(self._connection, "/v1/nodes", Node)
 
     def get(self, node: str) -> Node:
-        """One of them, by id or name."""
+        """Return a node by id or name."""
         return decode(Node, self._connection.get(f"/v1/nodes/{segment(node)}"))

@@ -1,4 +1,4 @@
-"""`client.notifications`: what you were told, and how you want to be told."""
+"""`client.notifications`: your notices, and your choice of their channels."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,27 +17,27 @@ class Notifications:
         self._connection = connection
 
     def list(self, *, limit: int | None = None) -> Iterator[Notice]:
-        """The newest first."""
+        """Iterate over your notices, newest first."""
         return all_pages(self._connection, PATH, Notice, limit=limit)
 
     def choices(self) -> NoticeChoices:
-        """How you are told."""
+        """Return your channels for notices."""
         return decode(NoticeChoices, self._connection.get(f"{PATH}/choices"))
 
     def choose(self, every: str, kinds: Mapping[str, str] | None = None) -> NoticeChoices:
-        """By mail, webhook, digest or off: every kind, and `kinds` that go another way."""
+        """Choose mail, webhook, digest or off for every kind, and for the exceptions in `kinds`."""
         body = {"every": every, "kinds": dict(kinds or {})}
         return decode(NoticeChoices, self._connection.put(f"{PATH}/choices", body))
 
     def set_webhook(self, url: str) -> NewWebhook:
-        """Have notices posted there; the secret that signs them is shown this once."""
+        """Have notices posted to `url`; the secret that signs them is shown only this once."""
         return decode(NewWebhook, self._connection.put("/v1/me/webhook", {"url": url}))
 
     def forget_webhook(self) -> None:
-        """Nothing is posted any more."""
+        """Stop posting notices to the webhook."""
         self._connection.delete("/v1/me/webhook")
 
     def test(self, channel: str) -> Notice:
-        """A notice to yourself, by mail or webhook."""
+        """Send a notice to yourself, by mail or webhook."""
         answer = self._connection.post(f"{PATH}/test", {"channel": channel}, keyed=False)
         return decode(Notice, answer)

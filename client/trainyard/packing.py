@@ -1,6 +1,6 @@
-"""A program's code as one archive, the same bytes for the same files wherever it is packed.
+"""Packing of a program's code into one archive; the same files give the same bytes anywhere.
 
-Hidden files, keys and what an ignore file names stay where they are unless they are named.
+Hidden files, keys and files that an ignore file names are not packed unless they are named.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ from trainyard.wording import counted, size
 MAX_BYTES = 50 << 20  # of the archive
 MAX_FILES = 5000
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip archive knows
-ENTRY_BYTES = 30 + 46  # what a zip says of a file, twice its path aside
+ENTRY_BYTES = 30 + 46  # a zip's records of a file, besides its path twice
 END_BYTES = 22
 IGNORED = "an ignore file names it"
-# Never code and never missed: left out without a word.
+# Never code and never missed: left out without being reported.
 NEVER = frozenset(
     {".git", ".hg", ".svn", "__pycache__", "node_modules", ".mypy_cache", ".ruff_cache"}
     | {".pytest_cache", ".ipynb_checkpoints", ".DS_Store", *FILES}
@@ -34,14 +34,14 @@ PRIVATE = b"PRIVATE KEY-----"
 
 @dataclass(frozen=True)
 class Packed:
-    """An archive and what became of every file."""
+    """An archive and the treatment of every file."""
 
     content: bytes
     sha256: str
     sizes: dict[str, int]
-    """In bytes, of every file that is in it."""
+    """Size in bytes of every file in the archive."""
     left_out: tuple[tuple[str, str], ...]
-    """(path, why) of what a person may miss; a folder's path ends in `/`."""
+    """(path, reason) of files that a person may miss; a folder's path ends in `/`."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -49,16 +49,16 @@ class Packed:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """What an ignore file has left out."""
+        """Paths that an ignore file has left out."""
         return tuple(path for path, why in self.left_out if why == IGNORED)
 
 
 def pack(folder: str | Path, *, include: Sequence[str] = ()) -> Packed:
-    """Pack the plain files of a folder, without what is private or an ignore file names.
+    """Pack the plain files of a folder, without private ones and those that an ignore file names.
 
-    `include` names paths below it that go along all the same: a file whatever it is, a folder
-    with all that is not private in it. Raises BadInput where there is nothing to pack, more than
-    a server takes, or the folder is a person's home or holds it.
+    `include` names paths below the folder that are packed all the same: any file, and a folder with
+    all files in it that are not private. Raises BadInput if there is nothing to pack, if there is
+    more than a server accepts, or if the folder is a person's home or contains it.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -66,7 +66,7 @@ def pack(folder: str | Path, *, include: Sequence[str] = ()) -> Packed:
     if Path.home().resolve().is_relative_to(root.resolve()):
         raise BadInput(
             f"{root} is your home folder or holds it, so it is not packed. Put the program into "
-            "a folder of its own, or name that with --folder."
+            "a folder of its own, or name its folder with --folder."
         )
     gathered = _Gathered()
     gathered.walk(root, "", [])
@@ -74,7 +74,7 @@ def pack(folder: str | Path, *, include: Sequence[str] = ()) -> Packed:
 
 
 def pack_files(folder: str | Path, *, include: Sequence[str]) -> Packed:
-    """Pack the paths below a folder that `include` names, and nothing else of it."""
+    """Pack only the paths below a folder that `include` names."""
     return _packed(Path(folder), _Gathered(), include)
 
 
@@ -84,7 +84,10 @@ class _Gathered:
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
     def walk(self, here: Path, base: str, patterns: Sequence[Pattern] | None) -> None:
-        """Take what may be packed of a folder. `patterns` None: no ignore file counts."""
+        """Take the files of a folder that may be packed.
+
+        `patterns` None: ignore files do not count.
+        """
         known = None if patterns is None else [*patterns, *_patterns_in(here, base)]
         try:
             entries = sorted(os.scandir(here), key=lambda entry: entry.name)
@@ -138,9 +141,9 @@ def _packed(root: Path, gathered: _Gathered, include: Sequence[str]) -> Packed:
         largest = sorted(sizes, key=lambda path: -sizes[path])[:3]
         shown = ", ".join(f"{path} ({size(sizes[path])})" for path in largest)
         raise BadInput(
-            f"{root} is too much: {counted(len(found), 'file')}, {total:,} bytes packed; a server "
-            f"takes {MAX_FILES:,} files and {MAX_BYTES:,} bytes. The largest: {shown}. Name what "
-            "is not code in a .trainyardignore, and upload data with `trainyard datasets upload`."
+            f"{root} is too large: {counted(len(found), 'file')}, {total:,} bytes packed; a server "
+            f"takes {MAX_FILES:,} files and {MAX_BYTES:,} bytes. The largest: {shown}. Name files "
+            "that are not code in a .trainyardignore; upload data with `trainyard datasets upload`."
         )
     content = _archived(found)
     return Packed(
@@ -179,7 +182,7 @@ def _why_not(entry: os.DirEntry[str], *, is_folder: bool) -> str:
 
 
 def _holds_key(file: Path) -> bool:
-    """Whether it begins as a private key does, whatever its name."""
+    """Return True if the file begins as a private key does, whatever its name."""
     try:
         with file.open("rb") as opened:
             first = opened.readline(200)
@@ -194,7 +197,7 @@ def _archived(files: dict[str, Path]) -> bytes:
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
         for path, file in files.items():
             entry = zipfile.ZipInfo(path, date_time=LONG_AGO)
-            entry.create_system = 3  # Unix, wherever this runs
+            entry.create_system = 3  # Unix, on every platform
             mode = 0o755 if file.stat().st_mode & stat.S_IXUSR else 0o644
             entry.external_attr = (stat.S_IFREG | mode) << 16
             try:

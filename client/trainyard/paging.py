@@ -1,4 +1,4 @@
-"""Lists that come in pages, as one iterator."""
+"""Lists that arrive in pages, as one iterator."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -18,14 +18,14 @@ def all_pages(
     limit: int | None = None,
     **params: Parameter | None,
 ) -> Iterator[AnyView]:
-    """Every item (at most `limit`), one request a page, each sent when it is needed."""
+    """Yield every item (at most `limit`); each page is one request, sent when it is needed."""
     return islice(_pages(connection, path, kind, limit, params), limit)
 
 
 def whole_list(
     connection: Connection, path: str, kind: type[AnyView], **params: Parameter | None
 ) -> list[AnyView]:
-    """Items of a list that has one page."""
+    """Return the items of a list that has one page."""
     return [decode(kind, item) for item in _page(connection.get(path, **params), path)["data"]]
 
 
@@ -45,10 +45,10 @@ def _pages(
         if not page["has_more"] or not page["data"]:
             return
         last = page["data"][-1]
-        after = str(last["id"] if "id" in last else last["sha256"])  # a report's hash names it
+        after = str(last["id"] if "id" in last else last["sha256"])  # a report's id is its hash
 
 
 def _page(document: object, path: str) -> dict[str, list[dict[str, object]]]:
     if not isinstance(document, dict) or not isinstance(document.get("data"), list):
-        raise UnexpectedAnswer(f"{path} answered something else than a list")
+        raise UnexpectedAnswer(f"{path} did not answer with a list")
     return {**document, "has_more": document.get("has_more", False)}

@@ -11,7 +11,7 @@ from trainyard.views import Grant, Import, Invite, Lab, Link, Move, NewInvite, N
 
 
 class People:
-    """Who belongs where, and who may do more than the rules allow."""
+    """Membership of labs, and personal exceptions to the rules."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -19,18 +19,18 @@ class People:
     # ---------------------------------------------------------------------------- labs, by name
 
     def labs(self) -> Iterator[Lab]:
-        """All labs for staff, yours for everybody else."""
+        """Iterate over all labs for staff, over your own labs for others."""
         return all_pages(self._connection, "/v1/labs", Lab)
 
     def add_lab(self, name: str, *, weight: float = 1.0, groups: Sequence[str] = ()) -> Lab:
-        """An empty one."""
+        """Create an empty lab."""
         body = {"name": name, "weight": weight, "groups": list(groups)}
         return decode(Lab, self._connection.post("/v1/labs", body))
 
     def change_lab(
         self, lab: str, *, weight: float | None = None, groups: Sequence[str] | None = None
     ) -> Lab:
-        """Change what is given, and leave the rest."""
+        """Change the given fields of a lab, and leave the others."""
         body: dict[str, object] = {}
         if weight is not None:
             body["weight"] = weight
@@ -39,17 +39,17 @@ class People:
         return decode(Lab, self._connection.patch(f"/v1/labs/{segment(lab)}", body))
 
     def add_member(self, lab: str, user: str, *, is_lead: bool = False) -> Lab:
-        """Adding somebody twice only changes whether they lead it."""
+        """Add a member to a lab, or change the `is_lead` of one who already is a member."""
         path = f"/v1/labs/{segment(lab)}/members"
         return decode(Lab, self._connection.post(path, {"user": user, "is_lead": is_lead}))
 
     def remove_member(self, lab: str, user: str) -> Lab:
-        """Nothing else of theirs changes."""
+        """Remove a member from a lab; nothing else of theirs changes."""
         path = f"/v1/labs/{segment(lab)}/members/{segment(user)}"
         return decode(Lab, self._connection.delete(path))
 
     def move(self, user: str, *, from_lab: str, to_lab: str) -> Move:
-        """Leases to come follow; what was used stays with the old lab."""
+        """Move a person to another lab. Future leases follow; past use stays with the old lab."""
         path = f"/v1/users/{segment(user)}/move"
         body = {"from_lab": from_lab, "to_lab": to_lab}
         return decode(Move, self._connection.post(path, body))
@@ -64,16 +64,16 @@ class People:
         attributes: Mapping[str, str] | None = None,
         days: int = 7,
     ) -> NewInvite:
-        """A link with which one person makes an account; it is shown this once."""
+        """Create a link with which one person makes an account; it is shown only this once."""
         body = {"lab": lab, "email": email, "attributes": dict(attributes or {}), "days": days}
         return decode(NewInvite, self._connection.post("/v1/invites", body))
 
     def invites(self) -> Iterator[Invite]:
-        """All for staff, yours for everybody else, the newest first."""
+        """Iterate over all invitations for staff, over your own for others, newest first."""
         return all_pages(self._connection, "/v1/invites", Invite)
 
     def revoke_invite(self, invite_id: str) -> None:
-        """Its link stops working."""
+        """Revoke an invitation; its link stops working."""
         self._connection.delete(f"/v1/invites/{segment(invite_id)}")
 
     def import_list(self, csv: str, *, dry_run: bool = False, links: bool = False) -> Import:
@@ -82,7 +82,7 @@ class People:
         return decode(Import, self._connection.post("/v1/users/import", body))
 
     def password_link(self, user: str) -> Link:
-        """A link with which a person sets a new password, once."""
+        """Create a link with which a person sets a new password, once."""
         return decode(Link, self._connection.post(f"/v1/users/{segment(user)}/password-link"))
 
     def describe(
@@ -92,7 +92,7 @@ class People:
         email: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> User:
-        """Set a person's address, or all of their attributes; an empty address takes it away."""
+        """Set a person's address, or all of their attributes; an empty address removes it."""
         body: dict[str, object] = {}
         if email is not None:
             body["email"] = email or None
@@ -103,7 +103,7 @@ class People:
     # ------------------------------------------------------------------------------ exceptions
 
     def grants(self, *, user: str | None = None, now_only: bool = False) -> Iterator[Grant]:
-        """Everybody's exceptions to the booking rules, the newest first."""
+        """Iterate over all people's exceptions to the booking rules, newest first."""
         return all_pages(self._connection, "/v1/grants", Grant, user=user, now_only=now_only)
 
     def grant(
@@ -128,12 +128,12 @@ class People:
         return decode(Grant, self._connection.post("/v1/grants", body))
 
     def revoke_grant(self, grant_id: str) -> None:
-        """From now on it does not hold."""
+        """Revoke an exception from now on."""
         self._connection.delete(f"/v1/grants/{segment(grant_id)}")
 
 
 def accept_invite(connection: Connection, secret: str, name: str, password: str) -> NewToken:
-    """Make an account by an invitation, and sign in."""
+    """Accept an invitation: make an account and sign in."""
     body = {"secret": secret, "name": name, "password": password}
     return decode(NewToken, connection.post("/v1/invites/accept", body, keyed=False))
 

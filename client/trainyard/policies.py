@@ -20,40 +20,43 @@ from trainyard.views import (
 
 
 class Policies:
-    """Everybody may look; staff may change."""
+    """Booking policies: everyone may read them, staff may change them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def list(self) -> Sequence[Policy]:
-        """Those that hold now, the last applied first."""
+        """Return the policies in force, the last applied first."""
         return whole_list(self._connection, "/v1/policies", Policy)
 
     def get(self, policy: str, *, version: int | None = None) -> PolicyText:
-        """The active version, or another one."""
+        """Return the active version of a policy, or the given one."""
         path = f"/v1/policies/{segment(policy)}"
         return decode(PolicyText, self._connection.get(path, version=version))
 
     def versions(self, policy: str) -> Sequence[Policy]:
-        """Every version that was applied, the newest first."""
+        """Return every version that was applied, newest first."""
         return whole_list(self._connection, f"/v1/policies/{segment(policy)}/versions", Policy)
 
     def apply(self, document: str, *, dry_run: bool = False) -> PolicyPlan:
-        """Put a document (YAML) into force, or only hear what that would do."""
+        """Put a document (YAML) into force, or, with `dry_run`, only return the effects."""
         answer = self._connection.post_yaml("/v1/policies", document, params={"dry_run": dry_run})
         return decode(PolicyPlan, answer)
 
     def withdraw(self, policy: str) -> None:
-        """It holds no longer; booked leases stay."""
+        """Withdraw a policy; booked leases stay."""
         self._connection.delete(f"/v1/policies/{segment(policy)}")
 
     def bands(self, start: datetime, hours: int = 168) -> Sequence[Bands]:
-        """Nights and other bands, and windows, that touch these hours, whole; for each group of
-        nodes that one policy treats alike for you."""
+        """Return the nights, other bands and windows that overlap the given hours.
+
+        Each is returned whole, for each group of nodes that one policy treats alike for you.
+        """
         return whole_list(self._connection, "/v1/bands", Bands, start=written(start), hours=hours)
 
     def moved_leases(self, *, tell: bool = False) -> Sequence[AffectedLease]:
-        """Leases whose clock time has moved with their zone's rules; `tell` tells the owners."""
+        """Return leases whose clock time has moved with their zone's rules; `tell` notifies the
+        owners."""
         path = "/v1/admin/moved-leases"
         if tell:
             return [decode(AffectedLease, item) for item in self._connection.post(path)["data"]]
@@ -62,7 +65,7 @@ class Policies:
     # --------------------------------------------------------------------------------- windows
 
     def windows(self, *, policy: str | None = None) -> Sequence[Window]:
-        """When leases may lie on which pools."""
+        """Return the windows in which leases may lie, with their pools."""
         return whole_list(self._connection, "/v1/windows", Window, policy=policy)
 
     def add_window(
@@ -74,7 +77,7 @@ class Policies:
         *,
         opens_at: datetime | None = None,
     ) -> Window:
-        """Let leases lie on more hours of some pools."""
+        """Allow leases in more hours on the given pools."""
         body = {
             "policy": policy,
             "pools": list(pools),
@@ -94,7 +97,10 @@ class Policies:
         orphans: str = "keep",
         plan: str | None = None,
     ) -> WindowPlan:
-        """Without `plan`, what it would do; with that answer's `hash` it is done."""
+        """Change a window. Without `plan` nothing changes, and the plan of the change is returned.
+
+        With that plan's `hash` as `plan`, the change is made.
+        """
         given = {"starts_at": starts_at, "ends_at": ends_at, "opens_at": opens_at}
         body: dict[str, object] = {
             name: written(value) for name, value in given.items() if value is not None
@@ -106,7 +112,11 @@ class Policies:
     def delete_window(
         self, window: str, *, orphans: str = "keep", plan: str | None = None
     ) -> WindowPlan:
-        """The same, for taking it away."""
+        """Delete a window. Without `plan` nothing changes, and the plan of the deletion is
+        returned.
+
+        With that plan's `hash` as `plan`, the deletion is made.
+        """
         asked = {"orphans": orphans} | ({} if plan is None else {"plan": plan})
         path = f"/v1/windows/{segment(window)}?{urlencode(asked)}"
         return decode(WindowPlan, self._connection.delete(path))

@@ -1,4 +1,4 @@
-"""Which files are private by their names. One rule for what is packed and what was packed once."""
+"""Names of private files: one rule for packing and for archives packed earlier."""
 
 import re
 from pathlib import PurePosixPath
@@ -15,7 +15,8 @@ KEYS = re.compile(
 
 
 def why_private(path: str) -> str:
-    """Say why a file is left out unless it is named: HIDDEN or KEY; empty where it is not."""
+    """Return why a file is left out unless it is named: HIDDEN or KEY; empty if it is not
+    private."""
     *above, name = PurePosixPath(path).parts
     if KEYS.fullmatch(name.lstrip(".")) or name == ".env" or name.startswith(".env."):
         return KEY

@@ -1,4 +1,4 @@
-"""Watching a job to its end: a live display on a terminal, plain lines everywhere else."""
+"""Display of a job until its end: live on a terminal, as plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from trainyard.wording import clock_time, counted, duration, moment, number, spa
 
 PLAIN_EVERY_S = 5.0
 REFRESH_PER_S = 8
-MAX_LOSSES = 4096  # twice the widest sparkline anybody has; older points are thinned
+MAX_LOSSES = 4096  # twice the widest plausible sparkline; older points are thinned
 
 Clock = Callable[[], datetime]
 
@@ -37,13 +37,13 @@ class FinalJob:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it trained to the end."""
+        """True if the job trained to the end."""
         return self.job.state == "succeeded"
 
 
 @dataclass
 class Watched:
-    """What is known of the job while it is followed."""
+    """Knowledge of the job while it is followed."""
 
     job: Job
     losses: list[float] = field(default_factory=list)
@@ -53,10 +53,10 @@ class Watched:
     lost: bool = False
 
     def take(self, event: StreamEvent) -> list[str]:
-        """Learn from one event of the stream; the lines it adds above the display."""
+        """Apply one event of the stream; return the lines to print above the display."""
         if event.kind == DISCONNECTED:
             self.lost = True
-            return ["Lost the server, trying again. The job goes on without it."]
+            return ["Connection to the server lost; reconnecting. The job continues."]
         if event.kind == RECONNECTED:
             self.lost = False
             return ["Connected again."]
@@ -69,7 +69,7 @@ class Watched:
         return []
 
     def add_loss(self, step: int, loss: float | None) -> None:
-        """Remember the loss of a step that is newer than all others."""
+        """Add the loss of a step that is newer than all others."""
         if step <= self.last_loss_step or loss is None:
             return
         self.last_loss_step = step
@@ -78,7 +78,7 @@ class Watched:
             self.losses = self.losses[::2]
 
     def eta_s(self) -> float | None:
-        """Seconds of training left at the present speed."""
+        """Return the seconds of training left at the present speed."""
         job = self.job
         if not job.tokens_per_s or job.state != "running":
             return None
@@ -100,7 +100,7 @@ class Watched:
         self.last_event_id = happened.id
         line = f"{clock_time(happened.at)}  {one_line(happened.message)}"
         if line == self.last_event_line:
-            return []  # the job's and its attempt's change of state are told in one sentence
+            return []  # the changes of the job's and its attempt's state share one sentence
         self.last_event_line = line
         return [line]
 
@@ -108,8 +108,10 @@ class Watched:
 def follow(
     client: Trainyard, job_id: str, console: Console, *, clock: Clock | None = None
 ) -> FinalJob:
-    """Show the job until it has ended; returns it. Ctrl-C raises KeyboardInterrupt and leaves the
-    job alone. Raises ConnectionFailed when the server stays away for 5 minutes.
+    """Show the job until it has ended, and return it.
+
+    Ctrl-C raises KeyboardInterrupt and leaves the job running. Raises ConnectionFailed if the
+    server stays unreachable for 5 minutes.
     """
     now = clock or _utc_now
     watched = Watched(client.jobs.get(job_id))
@@ -124,7 +126,7 @@ def follow(
 
 
 def losses_of(document: Any) -> Iterator[tuple[int, float]]:
-    """(step, loss) of every line of a `metrics` event that has both."""
+    """Yield (step, loss) of every line of a `metrics` event that has both."""
     lines = document.get("lines") if isinstance(document, dict) else None
     for line in lines if isinstance(lines, list) else []:
         if not isinstance(line, dict):
@@ -135,13 +137,13 @@ def losses_of(document: Any) -> Iterator[tuple[int, float]]:
 
 
 def _catch_up(client: Trainyard, watched: Watched) -> None:
-    """The loss so far, when following begins late."""
+    """Load the losses so far, if the job began before it was followed."""
     if watched.job.step == 0:
         return
     try:
         metrics = client.jobs.metrics(watched.job.id, ["loss"], resolution=200)
     except ApiError:
-        return  # the curve then begins here; following must not fail for it
+        return  # the curve then begins here; this must not stop the display
     for series in metrics.series:
         if series.key == "loss" and series.rank == 0:
             for step, loss in zip(series.steps, series.values, strict=True):
@@ -173,11 +175,11 @@ def _show_live(
 
 
 def render(watched: Watched, now: datetime, *, width: int) -> RenderableType:
-    """The display at one moment, at most `width` columns wide."""
+    """Return the display at one moment, at most `width` columns wide."""
     job = watched.job
     lines: list[RenderableType] = []
     if job.is_final:
-        return _line(f"{job.state}; its files are being brought to safety", width, style="cyan")
+        return _line(f"{job.state}; its files are being saved", width, style="cyan")
     if job.state in ("running", "stopping") and job.step:
         lines += [_bar_line(job, width), _numbers_line(watched, now, width)]
     else:
@@ -246,7 +248,7 @@ def _show_lines(
 
 
 def plain_line(watched: Watched) -> str:
-    """The display as one line."""
+    """Return the display as one line."""
     job = watched.job
     if not job.step or job.state not in ("running", "stopping"):
         return one_line(f"{job.state}: {job.reason}" if job.reason else job.state)
@@ -261,7 +263,7 @@ def plain_line(watched: Watched) -> str:
 
 
 def headline(job: Job) -> str:
-    """What is followed, and in which zone its times are."""
+    """Return the line that names the job, its layout and the zone of all times shown."""
     zone = datetime.now().astimezone().strftime("%z")
     layout = f"{job.plan.strategy} on {counted(job.plan.world_size, 'rank')}"
     steps = f", {job.steps:,} steps" if job.steps else ""

@@ -1,4 +1,4 @@
-"""The client that a server carries, held against the one that runs."""
+"""Comparison of the client that a server carries with the running one."""
 
 from contextlib import closing
 
@@ -10,10 +10,13 @@ from trainyard.views import ClientRelease
 
 
 def other_release(url: str, *, patience: Patience | None = None) -> ClientRelease | None:
-    """The release that the server at `url` carries; None if this is it, or if it tells of none."""
+    """Return the release that the server at `url` carries.
+
+    None if it is the running version, or if the server does not name one.
+    """
     with closing(Connection(config.Access(url, None), patience=patience)) as connection:
         try:
             carried = decode(ClientRelease, connection.get("/v1/client"))
-        except TrainyardError:  # it is told beside something that has been done already
+        except TrainyardError:  # only additional information: the command itself has succeeded
             return None
     return None if carried.version == client_version() else carried

@@ -1,11 +1,11 @@
-"""For scripts that run as a job: tell the platform a step's numbers.
+"""Reporting of a step's numbers to the platform, for scripts that run as a job.
 
     from trainyard.run import log
 
     log(step=step, loss=loss.item(), accuracy=0.93)
 
-Needs nothing but Python, and does nothing outside a job. Of several ranks the first one's numbers
-are kept. `loss`, `grad_norm` and `tokens_per_s` are shown as those of the platform's own trainings.
+It needs only Python, and does nothing outside a job. With several ranks, only rank 0's numbers are
+kept. `loss`, `grad_norm` and `tokens_per_s` are shown like those of the platform's own trainings.
 """
 
 import json

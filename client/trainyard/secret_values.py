@@ -1,4 +1,4 @@
-"""`client.secrets`: values that only your own scripts see."""
+"""`client.secrets`: values that only your own scripts can read."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,21 @@ from trainyard.views import Secret
 
 
 class Secrets:
-    """They go in and never come out."""
+    """Secrets; their values can be set but never read back."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def set(self, name: str, value: str) -> Secret:
-        """Make it or give it a new value; scripts find it in the variable `name`."""
+        """Create a secret or replace its value; scripts find it in the environment variable
+        `name`."""
         answer = self._connection.put(f"/v1/secrets/{segment(name)}", {"value": value})
         return decode(Secret, answer)
 
     def list(self) -> Sequence[Secret]:
-        """Yours by name, without their values."""
+        """Return your secrets by name, without their values."""
         return whole_list(self._connection, "/v1/secrets", Secret, limit=200)
 
     def delete(self, name: str) -> None:
-        """Jobs that name it can't start any more."""
+        """Delete a secret; jobs that name it can no longer start."""
         self._connection.delete(f"/v1/secrets/{segment(name)}")

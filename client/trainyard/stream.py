@@ -1,9 +1,9 @@
 """A job's live stream (server-sent events), reconnected without a gap while patience lasts.
 
-The server sends `event` (something happened), `job` (the job as it is now), `metrics` and `log`
-(new `lines`), and at last `end` (the job; nothing more will come). Two more are made here:
-`disconnected` when the line broke, and `reconnected` when it is there again. That the server ends
-an old connection in good order is not worth an event.
+The server sends `event` (an event of the job), `job` (the job's present state), `metrics` and `log`
+(new `lines`), and at last `end` (the job; nothing follows). Two more events are made here:
+`disconnected` when the connection broke, and `reconnected` when it works again. An old connection
+that the server closes in good order makes no event.
 """
 
 import json
@@ -25,14 +25,14 @@ from trainyard.errors import (
 DISCONNECTED = "disconnected"
 RECONNECTED = "reconnected"
 END = "end"
-SILENCE_S = 60.0  # the server sends a comment every 15 s; four missed ones mean a dead line
-STEADY_S = 10.0  # a line that held this long was a good one, even if nothing was said
+SILENCE_S = 60.0  # the server sends a comment every 15 s; four missed ones mean a dead connection
+STEADY_S = 10.0  # a connection that lasted this long was good, even without messages
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 4.0
 
 
 @dataclass(frozen=True)
 class StreamEvent:
-    """One event. `id` is where a new connection would go on."""
+    """One event. `id` is the position at which a new connection would continue."""
 
     kind: str
     data: Any
@@ -47,10 +47,10 @@ def follow_stream(
     patience_s: float = 300.0,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[StreamEvent]:
-    """Events until `end`, across broken connections and restarts of the server.
+    """Yield events until `end`, across broken connections and restarts of the server.
 
-    Raises ConnectionFailed once the line has been lost for `patience_s`; ApiError if the job is
-    not there or the token stopped working.
+    Raises ConnectionFailed once the connection has been lost for `patience_s`; ApiError if the job
+    does not exist or the token stopped working.
     """
     position = last_event_id
     is_lost = False
@@ -97,6 +97,4 @@ def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UnexpectedAnswer(
-            f"the stream sent something else than JSON: {text[:80]!r}"
-        ) from error
+        raise UnexpectedAnswer(f"the stream sent text that is not JSON: {text[:80]!r}") from error

@@ -1,4 +1,4 @@
-"""`client.studies`: one training as several jobs, and what they say together."""
+"""`client.studies`: one training as several jobs, and their common result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -25,7 +25,7 @@ class Studies:
     ) -> Study:
         """Submit one job for each number of ranks, or for each pipeline schedule; all or none.
 
-        The batch stays, or grows with the ranks where `weak`.
+        The batch stays the same, or grows with the ranks if `weak`.
         """
         asked: dict[str, str] = {}
         if ranks:
@@ -41,13 +41,13 @@ class Studies:
         return decode(Study, answer)
 
     def list(self, *, user: str | None = None, limit: int | None = None) -> Iterator[Study]:
-        """Your studies, newest first. Staff may name another `user`, or `all`."""
+        """Iterate over your studies, newest first. Staff may name another `user`, or `all`."""
         return all_pages(self._connection, "/v1/studies", Study, limit=limit, user=user)
 
     def get(self, study_id: str) -> StudyReport:
-        """A study with what it found so far."""
+        """Return a study with its findings so far."""
         return decode(StudyReport, self._connection.get(f"/v1/studies/{segment(study_id)}"))
 
     def cancel(self, study_id: str) -> Study:
-        """Cancel every job of it that has not ended."""
+        """Cancel every job of a study that has not ended."""
         return decode(Study, self._connection.post(f"/v1/studies/{segment(study_id)}/cancel"))

@@ -1,4 +1,4 @@
-"""How a job ended, in a few lines: loss, speed, time, where the checkpoint is, a sample of text."""
+"""Summary of a job's end in a few lines: loss, speed, time, checkpoint, a sample of text."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ GOOD, BAD, NEUTRAL = "bold green", "bold red", "bold"
 
 
 def show_summary(job: Job, console: Console, *, losses: Sequence[float] = ()) -> None:
-    """Print the end of `job`; `losses` add a small curve."""
+    """Print the summary of `job`; `losses` add a small curve."""
     style = {"succeeded": GOOD, "failed": BAD}.get(job.state, NEUTRAL)
     console.print(Text(one_line(f"{job.name} {job.state}"), style=style))
     if job.reason and job.state != "succeeded":
@@ -38,7 +38,7 @@ def _show_sample(sample: str, console: Console) -> None:
 
 
 def facts(job: Job, losses: Sequence[float] = ()) -> list[tuple[str, str]]:
-    """Name and sentence of what there is to tell."""
+    """Return name and sentence of each available fact."""
     found = [("job", one_line(job.id))]
     result = job.result
     if result is None:
@@ -46,7 +46,7 @@ def facts(job: Job, losses: Sequence[float] = ()) -> list[tuple[str, str]]:
         return found
     curve = sparkline(losses)
     change = f"{number(result.loss_first)} → {number(result.loss_last)}"
-    held_out = f", {number(result.eval_loss)} on what is held out" if result.eval_loss else ""
+    held_out = f", {number(result.eval_loss)} on held-out data" if result.eval_loss else ""
     if result.loss_first is not None or result.loss_last is not None:
         found.append(("loss", f"{change}{held_out}{'  ' + curve if curve else ''}"))
     if result.eval_accuracy is not None:
@@ -66,7 +66,7 @@ def facts(job: Job, losses: Sequence[float] = ()) -> list[tuple[str, str]]:
 
 
 def times(job: Job) -> str:
-    """Training time and time since the job was submitted."""
+    """Return the training time and the time since the job was submitted."""
     assert job.result is not None
     training = f"{duration(job.result.wall_s)} of training"
     if job.finished_at is None:

@@ -1,4 +1,4 @@
-"""`client.tokens`: API tokens of your own."""
+"""`client.tokens`: your API tokens."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,17 +17,18 @@ class Tokens:
     def create(
         self, name: str, *, scopes: Sequence[str] = ("read",), expires_in_days: int = 90
     ) -> NewToken:
-        """A new token; its secret is shown this once.
+        """Create a token; its secret is shown only this once.
 
-        Scopes: `read`, `jobs`, `leases`, `account`, each with `read`; `all` is what you may do.
+        Scopes: `read`, `jobs`, `leases`, `account`, each including `read`; `all` covers everything
+        that you may do.
         """
         body = {"name": name, "scopes": list(scopes), "expires_in_days": expires_in_days}
         return decode(NewToken, self._connection.post("/v1/tokens", body))
 
     def list(self) -> Iterator[Token]:
-        """Your tokens, without their secrets."""
+        """Iterate over your tokens, without their secrets."""
         return all_pages(self._connection, "/v1/tokens", Token)
 
     def revoke(self, token_id: str) -> None:
-        """It stops working at once."""
+        """Revoke a token; it stops working at once."""
         self._connection.delete(f"/v1/tokens/{segment(token_id)}")

@@ -1,4 +1,4 @@
-"""`client.usage`: hours booked, used and useful, and what is left of quotas."""
+"""`client.usage`: hours booked, used and useful, and the rest of quotas."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from trainyard.views import Usage as UsageView
 
 
 class Usage:
-    """Your own use; the lab's for who leads it, everybody's for staff."""
+    """Use: your own, your labs' if you lead them, everyone's for staff."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -24,7 +24,10 @@ class Usage:
         end: datetime | None = None,
         zone: str | None = None,
     ) -> UsageView:
-        """By user, lab or node; per day or week on the clock of `zone`. 28 days by default."""
+        """Return use by user, lab or node, per day or week on the clock of `zone`.
+
+        The default is the last 28 days.
+        """
         answer = self._connection.get("/v1/usage", **_params(by, per, start, end, zone))
         return decode(UsageView, answer)
 
@@ -37,12 +40,12 @@ class Usage:
         end: datetime | None = None,
         zone: str | None = None,
     ) -> str:
-        """The same as CSV."""
+        """Return the same table as `get`, as CSV."""
         params = {**_params(by, per, start, end, zone), "format": "csv"}
         return self._connection.text("/v1/usage", **params)
 
     def left(self) -> Quotas:
-        """What every policy leaves to you, as it stands now."""
+        """Return the rest of your quota under every policy, as of now."""
         return decode(Quotas, self._connection.get("/v1/me/quotas"))
 
 

@@ -1,4 +1,4 @@
-"""How numbers, times and sizes read. Moments are shown in the local zone, with the offset."""
+"""Wording of numbers, times and sizes. Moments are shown in the local zone, with the offset."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def moment(at: datetime | None, *, now: datetime | None = None) -> str:
-    """`2026-11-21 14:05:09 +0100`; only the time and offset if it is today; `-` for none."""
+    """Return `2026-11-21 14:05:09 +0100`; only time and offset if it is today; `-` for None."""
     if at is None:
         return "-"
     local = at.astimezone()
@@ -18,12 +18,12 @@ def moment(at: datetime | None, *, now: datetime | None = None) -> str:
 
 
 def clock_time(at: datetime) -> str:
-    """`14:05:09`, for lines below a heading that names the zone."""
+    """Return `14:05:09`, for lines below a heading that names the zone."""
     return at.astimezone().strftime("%H:%M:%S")
 
 
 def duration(seconds: float | None) -> str:
-    """`45 s`, `3 min 05 s`, `2 h 07 min`, `1 d 3 h`; `-` for none."""
+    """Return `45 s`, `3 min 05 s`, `2 h 07 min`, `1 d 3 h`; `-` for None."""
     if seconds is None:
         return "-"
     whole = max(0, round(seconds))
@@ -37,7 +37,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """`512 B`, `3.4 MiB`, `1.2 GiB`."""
+    """Return a size such as `512 B`, `3.4 MiB`, `1.2 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if num_bytes < 1024:
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
@@ -46,17 +46,17 @@ def size(num_bytes: float) -> str:
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """`1 job`, `2 jobs`."""
+    """Return a number with its noun: `1 job`, `2 jobs`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def steps_text(step: int, steps: int, *, separator: str = " of ") -> str:
-    """`120 of 400`; of a script, which does not say how many it makes, `120`."""
+    """Return `120 of 400`, or `120` for a script, whose number of steps is unknown."""
     return f"{step:,}{separator}{steps:,}" if steps else f"{step:,}"
 
 
 def number(value: float | None, *, digits: int = 4) -> str:
-    """`12,345`, `1.834`, `2.000e-05`; `-` for none."""
+    """Return `12,345`, `1.834`, `2.000e-05`; `-` for None."""
     if value is None:
         return "-"
     if not isfinite(value):
@@ -71,7 +71,7 @@ def number(value: float | None, *, digits: int = 4) -> str:
 
 
 def sparkline(values: Sequence[float | None], *, width: int = 24) -> str:
-    """A line of blocks, lowest to highest; the mean of each part when there are too many values."""
+    """Return a line of blocks, lowest to highest; with too many values, means of equal parts."""
     known = [value for value in values if value is not None and isfinite(value)]
     if len(known) < 2:
         return ""
@@ -85,7 +85,7 @@ def sparkline(values: Sequence[float | None], *, width: int = 24) -> str:
 
 
 def as_moment(text: str, *, now: datetime) -> datetime:
-    """A moment from `14:00` (today, or tomorrow if past), `2026-11-22 14:00` or RFC 3339.
+    """Return the moment of `14:00` (today, or tomorrow if past), `2026-11-22 14:00` or RFC 3339.
 
     Without an offset it is in the local zone. Raises ValueError.
     """
@@ -103,10 +103,10 @@ def as_moment(text: str, *, now: datetime) -> datetime:
 
 
 def as_start(text: str, *, now: datetime) -> datetime:
-    """When something shall begin: as `as_moment`, but a clock time that has passed is never taken
-    for tomorrow's. Within the hour before `now` it is today's, for that hour still runs.
+    """Return the moment at which something shall begin, from the same forms as in `as_moment`.
 
-    Raises ValueError; PastStart if the hour is over.
+    A past clock time never means tomorrow's: within the hour before `now` it means today's, because
+    that hour still runs. Raises ValueError; PastStart if the hour is over.
     """
     moment = as_moment(text, now=now)
     midnight = now.astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
@@ -119,4 +119,4 @@ def as_start(text: str, *, now: datetime) -> datetime:
 
 
 class PastStart(ValueError):
-    """A clock time whose hour is over today."""
+    """Error for a clock time whose hour is over today."""

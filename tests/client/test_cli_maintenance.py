@@ -83,7 +83,7 @@ def test_a_clock_time_is_meant_in_the_zone_that_is_named(
 def test_what_is_no_time_is_refused_before_anything_is_asked(server: FakeServer, run: Run) -> None:
     shown = run("admin", "maintenance", "add", "soon", "3", "--node", "n", "--why", "why")
     assert shown.exit_code == 2
-    assert "'soon' is no time" in shown.output
+    assert "'soon' is not a valid time" in shown.output
 
 
 def test_maintenance_is_listed_and_ended(server: FakeServer, run: Run) -> None:

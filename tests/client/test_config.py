@@ -99,7 +99,7 @@ def test_addresses_are_written_in_one_way(given: str, normal: str) -> None:
     "given", ["", "http://", "ftp://host", "http://host:99999", "http://host:x", "http://a:b@host"]
 )
 def test_what_is_no_address_is_refused(given: str) -> None:
-    with pytest.raises(BadInput, match="no address of a server"):
+    with pytest.raises(BadInput, match="not a server address"):
         normal_url(given)
 
 

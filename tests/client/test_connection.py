@@ -292,7 +292,7 @@ def test_a_limit_asks_for_no_more_than_it_needs(server: FakeServer, client: Trai
 
 def test_something_else_than_a_list_is_told(server: FakeServer, client: Trainyard) -> None:
     server.answer("GET /v1/jobs", as_json({"jobs": []}))
-    with pytest.raises(UnexpectedAnswer, match="something else than a list"):
+    with pytest.raises(UnexpectedAnswer, match="did not answer with a list"):
         list(client.jobs.list())
 
 

@@ -74,4 +74,4 @@ def test_the_table_says_what_to_do(told: FakeServer) -> None:
     result = runner.invoke(app, ["doctor"])
     assert result.exit_code == 1
     assert "answered 502" in result.stdout
-    assert "the proxy before it" in " ".join(result.stdout.split())
+    assert "the proxy in front" in " ".join(result.stdout.split())

@@ -60,7 +60,7 @@ def test_what_was_packed_is_what_numpy_reads(files: list[Path], count: int, tmp_
     ("content", "said"),
     [
         (b"", "it begins with nothing"),
-        (b"\x89PNG....", "is no IDX file: it begins with 89504e47"),
+        (b"\x89PNG....", "is not an IDX file: it begins with 89504e47"),
         (bytes([0, 0, 13, 3]) + bytes(12), "has 3 dimensions of type 0x0d"),
         (bytes([0, 0, 8, 2]) + bytes(8), "has 2 dimensions"),
         (bytes([0, 0, 8, 3, 0]), "ends within its header"),
@@ -80,7 +80,7 @@ def test_a_file_that_is_not_what_it_says_is_refused(
 
 def test_half_of_a_pair_is_refused(files: list[Path], tmp_path: Path) -> None:
     for wrong in (files[:1], files[:3], [files[0], files[0]], files[2:]):
-        with pytest.raises(BadInput, match="come as images and labels to train on"):
+        with pytest.raises(BadInput, match="name the images and labels to train on"):
             pack(wrong, tmp_path / "mnist.npz")
 
 

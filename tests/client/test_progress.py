@@ -102,7 +102,7 @@ def test_a_restart_of_the_server_is_said_and_survived(
     console = a_console(terminal=False)
     assert follow(client, d.JOB_ID, console).succeeded
     text = written(console)
-    assert "Lost the server, trying again" in text
+    assert "Connection to the server lost; reconnecting" in text
     assert "Connected again." in text
 
 
@@ -217,7 +217,7 @@ def test_the_summary_tells_loss_speed_time_checkpoint_and_sample() -> None:
     text = written(console)
     for part in (
         "gpt-ddp succeeded",
-        "5.56 → 1.83, 1.9 on what is held out  █▃▁",
+        "5.56 → 1.83, 1.9 on held-out data  █▃▁",
         "400 of 400",
         "12,346 tokens/s",
         "33 s of training, 41 s in all",

@@ -105,5 +105,5 @@ def test_something_else_than_a_stream_is_told(server: FakeServer, client: Trainy
 
 def test_an_event_that_is_no_json_is_told(server: FakeServer, client: Trainyard) -> None:
     server.answer(ROUTE, Answer(200, b"event: job\ndata: {oops\n\n", "text/event-stream"))
-    with pytest.raises(UnexpectedAnswer, match="something else than JSON"):
+    with pytest.raises(UnexpectedAnswer, match="text that is not JSON"):
         list(client.jobs.stream(d.JOB_ID))

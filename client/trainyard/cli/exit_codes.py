@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
     NOT_ALLOWED = 3
     """Not signed in, or not permitted (401, 403)."""
     DOES_NOT_FIT = 3
-    """For `plan`: the job needs more memory than any node class has.
+    """Result of `plan`: the job needs more memory than any node class has.
 
     For `agenda`: its jobs do not all end in time.
     """
