@@ -76,8 +76,8 @@ def _read_body(scope: ast.Module | ast.ClassDef) -> Iterator[Docstring]:
             case ast.ClassDef() if _is_public(node.name):
                 yield from _read_body(node)
             case ast.FunctionDef() | ast.AsyncFunctionDef() if _is_public(node.name):
-                if text := ast.get_docstring(node):
-                    yield Docstring(node.body[0].lineno, text)
+                if docstring := ast.get_docstring(node):
+                    yield Docstring(node.body[0].lineno, docstring)
         before = node
 
 
