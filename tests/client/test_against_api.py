@@ -376,7 +376,9 @@ def test_following_survives_a_killed_api(api: RealApi, ada: Trainyard) -> None:
         wait_for(lambda: "gpt-ddp" in said(console), what="the headline")
         wait_for(lambda: "ueued" in said(console), what="the first event")
         api.kill()
-        wait_for(lambda: "Lost the server" in said(console), what="the loss being said")
+        wait_for(
+            lambda: "Connection to the server lost" in said(console), what="the loss being said"
+        )
         api.start()
         wait_for(lambda: "Connected again" in said(console), what="the return being said")
         ada.jobs.cancel(job.id)

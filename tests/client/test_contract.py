@@ -166,7 +166,7 @@ def test_an_answer_of_another_shape_is_told_by_field(change: dict[str, Any], wha
 
 
 def test_a_missing_field_says_that_versions_differ() -> None:
-    with pytest.raises(UnexpectedAnswer, match=r"has no 'role'.*another version"):
+    with pytest.raises(UnexpectedAnswer, match=r"has no 'role'.*does its version differ"):
         decode(views.User, {name: value for name, value in d.USER.items() if name != "role"})
 
 

@@ -47,7 +47,7 @@ def test_all_is_well(told: FakeServer) -> None:
 def test_another_version_is_a_warning_with_what_to_do(told: FakeServer) -> None:
     told.answer("GET /healthz", healthy("99.1.0"))
     todo = findings(0)["version"]["todo"]
-    assert todo == f"Install the server's: {told.url}/v1/client tells the command."
+    assert todo == f"Install the server's version: {told.url}/v1/client shows the command."
 
 
 def test_a_token_that_has_ended_fails(told: FakeServer) -> None:
