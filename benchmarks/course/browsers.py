@@ -57,7 +57,7 @@ class Browser:
         document: object = None,
         *,
         headers: Mapping[str, str] | None = None,
-        can_wait: bool = False,
+        is_by_itself: bool = False,
         since: float | None = None,
     ) -> Answer | None:
         """Ask, and note under `what` how long it took from now or `since`; None: nothing came."""
@@ -66,8 +66,6 @@ class Browser:
             body = document
         else:
             body, sent["Content-Type"] = json.dumps(document).encode(), "application/json"
-        if can_wait:
-            sent |= CAN_WAIT
         begun = time.perf_counter() if since is None else since
         try:
             answer = await self.line.ask(method, path, body=body, headers=sent)
@@ -75,15 +73,16 @@ class Browser:
             self.records.errors[f"{what}: {type(error).__name__}"] += 1
             return None
         self.records.wait(what, time.perf_counter() - begun)
-        self._count(what, answer, can_wait)
+        self._count(what, answer, is_by_itself)
         return answer
 
     async def read(self, what: str, path: str, *, can_wait: bool) -> Any:
         """Read a document; None if it is refused for good. Raises Busy where it may come later."""
-        answer = await self.ask(what, "GET", path, can_wait=can_wait)
+        headers = CAN_WAIT if can_wait else None
+        answer = await self.ask(what, "GET", path, headers=headers, is_by_itself=True)
         if answer is None:
             raise Busy(None)
-        if answer.status in (429, 503) or answer.status >= 500:
+        if answer.status == 429 or answer.status >= 500:
             told = answer.headers.get("retry-after")
             raise Busy(None if told is None else float(told))
         if answer.status != 200:
@@ -138,8 +137,8 @@ class Browser:
             events.begin(came_back)
             await asyncio.sleep(events.again_s)
 
-    def _count(self, what: str, answer: Answer, can_wait: bool) -> None:
-        if answer.status == 503 and can_wait and "retry-after" in answer.headers:
+    def _count(self, what: str, answer: Answer, is_by_itself: bool) -> None:
+        if answer.status == 503 and is_by_itself and "retry-after" in answer.headers:
             self.records.counts[f"{what}: put off"] += 1
         elif answer.status >= 500:
             self.records.errors[f"{what}: {answer.status}"] += 1

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 from urllib.parse import quote
 
-from benchmarks.course.browsers import Browser
+from benchmarks.course.browsers import Browser, Busy
 from benchmarks.course.looks import SPREAD_S, Looks
 from benchmarks.course.wire import Answer
 from core.clock import utc_now
@@ -188,11 +188,16 @@ class CalendarPage:
 
     async def _turn(self, apart: timedelta) -> None:
         """Ask for what one may do in a day that was chosen."""
-        reads = [self.browser.ask("day", "GET", self._judged())]
+        paths = {"day": self._judged()}
         if not timedelta(0) <= apart < 7 * DAY:
             self._week = self._day
-            reads.append(self.browser.ask("bands", "GET", self._bands()))
-        await asyncio.gather(*reads)
+            paths["bands"] = self._bands()
+        try:
+            await self._read_all(paths, can_wait=False)
+        except Busy as busy:
+            names = ("day", "rules") if "bands" in paths else ("day",)
+            wait_s = busy.wait_s or 0.0
+            self.looks.ring(*names, after_s=wait_s, spread_s=wait_s, is_asked=True)
 
     async def _read_own(self, can_wait: bool) -> None:
         paths = {
@@ -214,8 +219,13 @@ class CalendarPage:
     async def _read_beside(self, can_wait: bool) -> None:
         names = sorted(self._beside)
         self._beside.clear()
-        if names:
+        if not names:
+            return
+        try:
             await self.browser.read("day, some nodes", self._judged(names), can_wait=can_wait)
+        except Busy:
+            self._beside.update(names)
+            raise
 
     async def _read_rules(self, can_wait: bool) -> None:
         paths = {
