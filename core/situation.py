@@ -87,6 +87,15 @@ LEASES = (
 )
 LEASES_OF_USER = LEASES.where(Lease.user_id == bindparam("user_id"))
 LEASES_OF_LABS = LEASES.where(Lease.lab_id.in_(bindparam("lab_ids", expanding=True)))
+CANCELS = (
+    select(func.count())
+    .select_from(Lease)
+    .where(
+        Lease.user_id == bindparam("user_id"),
+        Lease.cancelled_at >= bindparam("since"),
+        Lease.settled_as.in_(("cancelled", "late_cancel")),
+    )
+)
 LAB = (  # the one that a person's leases are counted for
     select(Membership.user_id, func.min(Membership.lab_id).label("lab_id"))
     .group_by(Membership.user_id)
@@ -388,13 +397,4 @@ def ref_of(node: Node) -> NodeRef:
 
 def cancels_since(session: Session, user_id: str, since: datetime) -> int:
     """How many leases a person has cancelled; a swap is no cancellation."""
-    found = session.scalar(
-        select(func.count())
-        .select_from(Lease)
-        .where(
-            Lease.user_id == user_id,
-            Lease.cancelled_at >= since,
-            Lease.settled_as.in_(("cancelled", "late_cancel")),
-        )
-    )
-    return found or 0
+    return session.scalar(CANCELS, {"user_id": user_id, "since": since}) or 0

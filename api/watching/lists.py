@@ -69,7 +69,6 @@ class ListName(StrEnum):
     """A list that can be watched."""
 
     JOBS = "jobs"
-    LEASES = "leases"
     NODES = "nodes"
 
 
@@ -83,7 +82,6 @@ class Known:
     jobs: Mapping[str, str]
     """By the user's id."""
     all_jobs: str
-    leases: str
     nodes: str
 
 
@@ -94,7 +92,7 @@ class Lists(Reader):
         super().__init__(POLL_S, REST_S)
         self._database = database
         self._limiter = anyio.CapacityLimiter(1)
-        self._known = Known({}, "", "", "")
+        self._known = Known({}, "", "")
 
     def __str__(self) -> str:
         return "lists"
@@ -113,7 +111,7 @@ class Lists(Reader):
     def _words(self, person: Person, names: Collection[ListName]) -> Words:
         known = self._known
         jobs = known.all_jobs if person.is_staff else known.jobs.get(person.id, "")
-        words = {ListName.JOBS: jobs, ListName.NODES: known.nodes, ListName.LEASES: known.leases}
+        words = {ListName.JOBS: jobs, ListName.NODES: known.nodes}
         return {name: words[name] for name in names}
 
     async def _read(self) -> None:
@@ -135,14 +133,9 @@ def read_words(session: Session, now: datetime) -> Known:
             of_jobs[row[0]].append(tuple(row))
     jobs = {user_id: _word(rows) for user_id, rows in of_jobs.items()}
     nodes = [session.execute(query, {"now": now}).all() for query in (NODES, HOLDS, RUNNING)]
-    held = session.execute(select(func.count(), func.max(Occupancy.id)).where(Occupancy.live)).one()
-    leases = session.execute(
-        select(func.count(), func.sum(Lease.generation)).where(Lease.state.in_(LIVE_LEASE))
-    ).one()
     return Known(
         jobs=jobs,
         all_jobs=_word(sorted(jobs.items())),
-        leases=_word((held, leases)),
         nodes=_word(nodes),
     )
 
