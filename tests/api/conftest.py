@@ -1,6 +1,7 @@
 """The application in process, on both databases, with people and a node to act as."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 from fastapi import FastAPI
+from sqlalchemy import QueuePool
 from starlette.testclient import TestClient
 
 from api.app import create_app
@@ -132,7 +134,17 @@ class running_world:
     def __exit__(self, *_: object) -> None:
         self.process.ringer.close()
         self.app.state.looks.close()
+        _wait_for_threads(self.process.database)
         self.process.database.close()
+
+
+def _wait_for_threads(database: Database) -> None:
+    """A stream that is cancelled leaves its thread to read on, with a connection of its own."""
+    pool = database.engine.pool
+    assert isinstance(pool, QueuePool)
+    until = time.monotonic() + 5
+    while pool.checkedout() and time.monotonic() < until:
+        time.sleep(0.005)
 
 
 def client(app: FastAPI, token: str | None) -> TestClient:
