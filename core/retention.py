@@ -4,7 +4,9 @@ Only of jobs that have ended: what a waiting, paused or running job has made or 
 touched, whatever the limits say. Limits by age come first. Then, where a person or a lab holds more
 bytes than it may, checkpoints go, no more than has to: first those that a later one of the same job
 supersedes, then the last ones, each time those of the job that ended longest ago. Artifacts,
-datasets and models are never deleted for their bytes: their owner decides which.
+datasets, models and code are never deleted for their bytes: their owner decides which. Datasets and
+models, which a person has named, have no age either; code, of which every submission of a changed
+program leaves one more archive, goes when no job has used it for long.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +16,7 @@ from enum import StrEnum
 
 WARN_AT = 0.8  # of a limit in bytes
 GIB = 1 << 30
+CODE = "code"  # of scripts: many jobs may share an archive
 
 
 class Thing(StrEnum):

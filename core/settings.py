@@ -90,6 +90,8 @@ class ApiSettings(SchedulerSettings):
     keep_metrics_days: int = Field(default=730, ge=0)
     keep_checkpoints_days: int = Field(default=180, ge=0)
     keep_artifacts_days: int = Field(default=730, ge=0)
+    keep_code_days: int = Field(default=730, ge=0)
+    """After the last job with it has ended, or after its upload."""
     user_storage_gib: float = Field(default=0.0, ge=0)
     """What one person's checkpoints, artifacts, datasets and models may hold; 0 is no limit."""
     lab_storage_gib: float = Field(default=0.0, ge=0)

@@ -16,7 +16,7 @@ from api.errors import InTheWay
 from api.identity import Person
 from api.leases.lease_views import lease_views, leases_with_context
 from api.nodes import enrolment
-from api.nodes.node_schemas import InTheWayView
+from api.nodes.node_schemas import InTheWayView, RunningJobView
 from api.nodes.nodes import show_node
 from api.process import ProcessDep
 from api.schema_base import AskedMoment
@@ -111,7 +111,10 @@ def list_in_the_way(node_id: PlainText, person: StaffOnly, process: ProcessDep) 
         return InTheWayView(
             node=node.name,
             state=node.state,
-            jobs=[job for job, *_ in _running_on(session, node)],
+            jobs=[
+                RunningJobView(id=job, name=name, user=user)
+                for job, name, user in _running_on(session, node)
+            ],
             leases=lease_views(session, _open_on(session, node)),
         )
 

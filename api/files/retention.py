@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
-from sqlalchemy import ColumnElement, CursorResult, delete, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, CursorResult, and_, delete, exists, func, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -38,6 +38,7 @@ from core.retention import (
     warning,
 )
 from core.settings import ApiSettings
+from core.situation import lock_user
 from core.states import TERMINAL_JOB
 from core.tables.files import Artifact, Checkpoint, CheckpointPart, Dataset, Model, StoredFile
 from core.tables.jobs import Attempt, Job
@@ -84,6 +85,7 @@ class Retention:
         try:
             for thing in Thing:
                 self._forget_old(thing, limits, now)
+            self._forget_code(now)
             self._make_room(now)
             self._name_found(now)
             self._sweep(now)
@@ -115,6 +117,21 @@ class Retention:
                     forget(session, one, now=now)
             if len(jobs) < JOBS_AT_ONCE:
                 return
+
+    def _forget_code(self, now: datetime) -> None:
+        """Delete the archives that no job has used for long, and count them in the audit log."""
+        if not self.settings.keep_code_days:
+            return
+        unused = _unused_code(now - timedelta(days=self.settings.keep_code_days))
+        with self.database.read() as session:
+            owners = session.scalars(select(CodeArchive.user_id).where(unused).distinct()).all()
+        for user_id in owners:
+            with self._write(now) as session:
+                lock_user(session, user_id)  # who submits with it meanwhile keeps it
+                mine = CodeArchive.user_id == user_id
+                archives = _changed(session, delete(CodeArchive).where(mine, unused))
+                if archives:
+                    audit.record(session, ACTOR, "code.expire", user_id, now=now, archives=archives)
 
     def _make_room(self, now: datetime) -> None:
         with self.database.read() as session:
@@ -348,6 +365,16 @@ def _checkpoints_of_ended(session: Session) -> list[StoredCheckpoint]:
         for id, job_id, user_id, size, ended_at, is_last in rows
         if ended_at is not None
     ]
+
+
+def _unused_code(since: datetime) -> ColumnElement[bool]:
+    """Archives that were uploaded before, and whose last job of their owner has ended before."""
+    used = exists().where(
+        Job.user_id == CodeArchive.user_id,
+        Job.code_sha256 == CodeArchive.sha256,
+        or_(Job.state.not_in(TERMINAL_JOB), Job.finished_at > since),
+    )
+    return and_(CodeArchive.created_at <= since, ~used)
 
 
 def _unnamed_since(cutoff: datetime) -> ColumnElement[bool]:

@@ -6,7 +6,7 @@ from api.auth import SignedIn
 from api.files.storage_use import Use, holders, use_by_user
 from api.process import ProcessDep
 from api.schema_base import View
-from core.retention import Thing, warning
+from core.retention import CODE, Thing, warning
 
 router = APIRouter(prefix="/v1", tags=["people"])
 
@@ -29,7 +29,7 @@ class StorageView(View):
     """Empty where bytes are not limited."""
     warnings: list[str]
     keep_days: dict[str, int]
-    """After the end of a job: logs, metrics, checkpoints, artifacts; 0 is for ever."""
+    """After the end of a job: logs, metrics, checkpoints, artifacts, code; 0 is for ever."""
 
 
 @router.get("/me/storage", summary="What is kept for me")
@@ -49,5 +49,6 @@ def get_storage(person: SignedIn, process: ProcessDep) -> StorageView:
             Thing.METRICS: settings.keep_metrics_days,
             Thing.CHECKPOINTS: settings.keep_checkpoints_days,
             Thing.ARTIFACTS: settings.keep_artifacts_days,
+            CODE: settings.keep_code_days,
         },
     )

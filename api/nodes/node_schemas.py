@@ -5,12 +5,19 @@ from api.schema_base import View
 from core.states import NodeState
 
 
+class RunningJobView(View):
+    """A job that runs on a node."""
+
+    id: str
+    name: str
+    user: str
+
+
 class InTheWayView(View):
     """What runs on a node and what is booked on it."""
 
     node: str
     state: NodeState
-    jobs: list[str]
-    """Ids of the jobs that run on it."""
+    jobs: list[RunningJobView]
     leases: list[LeaseView]
     """Booked, active and ending ones, by their start."""

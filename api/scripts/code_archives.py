@@ -137,10 +137,10 @@ def _keep(process: Process, person: Person, incoming: IncomingFile) -> CodeView:
                 size=kept.size,
                 paths=list(listing.paths),
                 unpacked_size=listing.unpacked_size,
-                created_at=utc_now(),
             )
             session.add(archive)
-            session.flush()
+        archive.created_at = utc_now()  # retention counts from the last upload
+        session.flush()
         return CodeView.model_validate(archive)
 
 

@@ -965,13 +965,21 @@ class Lease(View):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunningJob(View):
+    """A job that runs on a node."""
+
+    id: str
+    name: str
+    user: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class InTheWay(View):
     """What runs on a node and what is booked on it."""
 
     node: str
     state: str
-    jobs: tuple[str, ...]
-    """Ids of the jobs that run on it."""
+    jobs: tuple[RunningJob, ...]
     leases: tuple[Lease, ...]
     """Booked, active and ending ones, by their start."""
 
@@ -1637,7 +1645,7 @@ class Storage(View):
     """Empty where bytes are not limited."""
     warnings: tuple[str, ...]
     keep_days: dict[str, int]
-    """After the end of a job: logs, metrics, checkpoints, artifacts; 0 is for ever."""
+    """After the end of a job: logs, metrics, checkpoints, artifacts, code; 0 is for ever."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,7 +158,7 @@ def test_what_is_in_the_way_of_retiring_is_listed(world: World) -> None:
     job = world.bob.post("/v1/jobs", json=job_spec()).json()["id"]
     place(world.database, job)
     found = world.staff.get("/v1/admin/nodes/box/in-the-way").json()
-    assert found["jobs"] == [job]
+    assert found["jobs"] == [{"id": job, "name": "gpt-ddp", "user": "bob"}]
     assert [lease["user"] for lease in found["leases"]] == ["bob", "ann"]
     refused = world.staff.post("/v1/admin/nodes/box/retire").json()
     assert refused["code"] == "in_the_way"

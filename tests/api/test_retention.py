@@ -19,6 +19,7 @@ from core.tables.notices import Notice
 from core.tables.telemetry import LogChunk, MetricChunk
 from tests.api.conftest import World, running_world
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
+from tests.api.test_scripts import packed
 
 DAY = timedelta(days=1)
 
@@ -102,6 +103,35 @@ def test_nothing_of_a_job_that_goes_on_is_ever_deleted(world: World) -> None:
     retention(world, user_storage_gib=1e-9).run(utc_now() + 5000 * DAY)
     assert kept(world, job_id) == before
     assert files_on_disk(world) == files
+
+
+def test_code_goes_when_no_job_has_used_it_for_the_days_that_it_is_kept(world: World) -> None:
+    used, unused = (
+        world.ann.post("/v1/code", content=packed({"train.py": text})).json()["sha256"]
+        for text in ("print(1)", "print(2)")
+    )
+    spec = {
+        "name": "mine",
+        "script": {"entry": "train.py", "code": used},
+        "resources": {"ranks_per_node": 1, "wall_time": "10min"},
+    }
+    job_id = world.ann.post("/v1/jobs", json=spec).json()["id"]
+
+    def left() -> set[str]:
+        return {line["sha256"] for line in world.ann.get("/v1/code").json()["data"]}
+
+    assert retention(world).run(utc_now() + 700 * DAY)
+    assert left() == {used, unused}
+    assert retention(world).run(utc_now() + 800 * DAY)
+    assert left() == {used}, "its job has not ended"
+    assert world.ann.post(f"/v1/jobs/{job_id}/cancel").status_code == 200
+    assert retention(world, keep_code_days=0).run(utc_now() + 900 * DAY)
+    assert left() == {used}
+    assert retention(world).run(utc_now() + 901 * DAY)
+    assert left() == set()
+    with world.database.read() as session:
+        told = session.scalars(select(AuditEntry).where(AuditEntry.action == "code.expire")).all()
+    assert [entry.details["archives"] for entry in told] == [1, 1]
 
 
 def test_files_that_nothing_names_leave_the_store_after_a_day(world: World) -> None:

@@ -759,7 +759,13 @@ AUDIT: Json = {
     "actor_name": "ada",
     "subject_name": "this-machine",
 }
-IN_THE_WAY: Json = {"node": "this-machine", "state": "ready", "jobs": [JOB_ID], "leases": [LEASE]}
+RUNNING_JOB: Json = {"id": JOB_ID, "name": "gpt-ddp", "user": "ada"}
+IN_THE_WAY: Json = {
+    "node": "this-machine",
+    "state": "ready",
+    "jobs": [RUNNING_JOB],
+    "leases": [LEASE],
+}
 AVAILABILITY: Json = {
     "node_class": "cpu2",
     "nodes": 2,

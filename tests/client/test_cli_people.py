@@ -169,6 +169,6 @@ def test_what_is_in_the_way_of_a_node_is_listed(server: FakeServer, run: Run) ->
     server.answer("GET /v1/admin/nodes/this-machine/in-the-way", as_json(d.IN_THE_WAY))
     server.answer("POST /v1/admin/nodes/this-machine/maintenance", as_json(d.NODE))
     shown = run("admin", "in-the-way", "this-machine")
-    assert d.JOB_ID in shown.stdout
+    assert f"gpt-ddp of ada ({d.JOB_ID}) runs on this-machine." in shown.stdout
     assert d.LEASE["id"] in shown.stdout
     assert run("admin", "maintenance", "begin", "this-machine").exit_code == 0

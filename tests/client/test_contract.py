@@ -108,6 +108,7 @@ DOCUMENTS: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (notification_schemas.NoticeView, d.NOTICE),
     (notification_schemas.ChoicesView, d.CHOICES),
     (notification_schemas.WebhookMade, d.WEBHOOK),
+    (node_schemas.RunningJobView, d.RUNNING_JOB),
     (node_schemas.InTheWayView, d.IN_THE_WAY),
     (cleanup_schemas.CleanupView, d.CLEANUP),
     (cleanup_schemas.CleanupRowView, d.CLEANUP["rows"][0]),

@@ -168,7 +168,7 @@ def in_the_way(node: NodeName, as_json: AsJson = False) -> None:
         print_json(found.raw)
         return
     for job in found.jobs:
-        say(f"{job} runs on {found.node}.")
+        say(f"{job.name} of {job.user} ({job.id}) runs on {found.node}.")
     print_table(
         ["lease", "owner", "state", "from", "to"],
         (
