@@ -31,6 +31,7 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 WAITING = Path(__file__).parent / "worker"
+AS_FILES = "STRATEGY FILE_COPY"  # by way of the log, a copy takes twice as long
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -140,7 +141,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     server = request.getfixturevalue("postgresql_url")
     template = request.getfixturevalue("migrated_postgresql")
     name = f"ty_{uuid.uuid4().hex[:12]}"
-    _administer(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    _administer(server, f"CREATE DATABASE {name} TEMPLATE {template} {AS_FILES}")
     yield _address(server, name)
     _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import make_url
 
 from core.database import Database
+from tests.conftest import AS_FILES
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def postgresql_database(request: pytest.FixtureRequest) -> Iterator[Database]:
     name = f"ty_{uuid.uuid4().hex[:12]}"
     address = server.set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(address, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} {AS_FILES}")
     database = Database(server.set(database=name).render_as_string(hide_password=False))
     yield database
     database.close()
