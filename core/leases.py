@@ -159,7 +159,8 @@ def release(
     Its jobs have to be asked to stop, and the scheduler ends it once the node is verified clean.
     False if it was no longer active.
     """
-    end = min(end, lease.hold_end)
+    had = lease.hold_end
+    end = min(end, had)
     if not advance(
         session,
         lease,
@@ -173,7 +174,7 @@ def release(
     ):
         return False
     _hold_until(session, lease, end)
-    _charge_anew(session, lease, now=now)
+    _charge_anew(session, lease, had=had, now=now)
     appointments.void(session, lease.id)
     lease.generation += 1
     session.flush()
@@ -296,9 +297,8 @@ def refund(session: Session, lease: Lease, *, why: str, message: str, now: datet
     if not lease.counts and lease.forfeited_end is None:
         return
     lease.counts, lease.settled_as, lease.refund_if_rebooked = False, why, False
-    lease.forfeited_end = None
-    session.flush()
-    _charge_anew(session, lease, now=now)
+    had, lease.forfeited_end = lease.forfeited_end, None
+    _charge_anew(session, lease, had=had, now=now)
     note(session, lease.id, "refunded", now=now, message=message, actor="", reason_code=why)
 
 
@@ -430,13 +430,16 @@ def _holding(session: Session, node_name: str) -> Iterator[None]:
         raise HourTaken(f"{node_name} has just been taken.", param="start") from error
 
 
-def _charge_anew(session: Session, lease: Lease, *, now: datetime) -> None:
+def _charge_anew(
+    session: Session, lease: Lease, *, had: datetime | None = None, now: datetime
+) -> None:
     """Find out anew who is charged for forfeited hours of `lease`: itself, or others before it.
 
-    Call it after every change of what a lease holds, forfeits, or counts for.
+    Call it after every change of what a lease holds, forfeits, or counts for. `had` is up to where
+    it held or had forfeited hours before, if that is not how it stands now.
     """
     session.flush()
-    forfeiters = _forfeiters(session, lease)
+    forfeiters = _forfeiters(session, lease, had or lease.forfeited_end or lease.hold_end)
     if not forfeiters:
         return
     found = charges.of(
@@ -452,8 +455,9 @@ def _charge_anew(session: Session, lease: Lease, *, now: datetime) -> None:
     session.flush()
 
 
-def _forfeiters(session: Session, lease: Lease) -> list[Lease]:
-    """Lock and read who has forfeited hours of a lease before it, and itself if it has.
+def _forfeiters(session: Session, lease: Lease, until: datetime) -> list[Lease]:
+    """Lock and read who has forfeited hours of a lease up to `until` before it, and itself if it
+    has.
 
     The last to forfeit comes first: nobody who locks one of them then waits for an earlier one
     that waits for this one.
@@ -464,7 +468,7 @@ def _forfeiters(session: Session, lease: Lease) -> list[Lease]:
             _is_billed_for(_billed_node(lease)),
             Lease.id != lease.id,
             Lease.forfeited_end > lease.hold_start,
-            Lease.hold_start < (lease.forfeited_end or lease.hold_end),
+            Lease.hold_start < until,
         )
         .order_by(Lease.forfeited_at.desc(), Lease.id.desc())
         .with_for_update(key_share=True)

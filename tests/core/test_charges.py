@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
@@ -108,13 +108,13 @@ class Town:
             at = {"now": NOON, "reason_code": "t", "message": "Yours.", "actor": "t"}
             advance(session, lease, LeaseState.ACTIVE, **at)  # type: ignore[arg-type]
 
-    def release(self, lease_id: str, end: int, *, came: bool = True) -> None:
+    def release(self, lease_id: str, end: int, *, came: bool = True, rules: Cancel = RULES) -> None:
         """Give back what begins so many hours after noon; or it is taken back, if nobody `came`."""
         self.begin(lease_id)
         with self.database.write() as session:
             lease = session.get_one(Lease, lease_id)
             freed = NOON + end * HOUR
-            settled = of_release(lease.hold_end, freed_from=freed, rules=RULES, by="its owner")
+            settled = of_release(lease.hold_end, freed_from=freed, rules=rules, by="its owner")
             if not came:
                 settled = of_no_show(lease.hold_end, node_name="north-01")
             leases.release(
@@ -216,6 +216,22 @@ def test_the_last_to_give_an_hour_back_too_late_is_charged_for_it(town: Town) ->
 
 
 @pytest.mark.db
+def test_hours_that_were_let_go_free_of_charge_fall_back_far_beyond_its_end_too(
+    town: Town,
+) -> None:
+    late = town.take("ann", 4, 8)
+    town.cancel_late(late)
+    second = town.take("bob", 0, 8)
+    town.release(second, 1, rules=Cancel())  # it counts up to one o'clock
+    assert (town.hours(late), town.hours(second)) == (4, 1)
+    third = town.take("cy", 1, 8)
+    town.release(third, 2)
+    assert (town.hours(late), town.hours(third)) == (0, 7)
+    town.refund(third)
+    assert (town.hours(late), town.hours(third)) == (4, 0)
+
+
+@pytest.mark.db
 def test_where_the_policy_charges_late_cancels_one_hour_stays_whoever_has_them(
     town: Town,
 ) -> None:
@@ -252,13 +268,14 @@ Step = tuple[int, int, int, int]  # what, who or which, from, for how long
 
 @pytest.mark.db
 @settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
+    phases=(Phase.explicit, Phase.generate),  # no shrinking: they are short
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     st.lists(
-        st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 6), st.integers(1, 5)),
+        st.tuples(st.integers(0, 11), st.integers(0, 5), st.integers(0, 6), st.integers(1, 5)),
         max_size=14,
     )
 )
@@ -284,18 +301,24 @@ class Model:
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.booked: dict[str, set[int]] = {}  # can be given back
+        self.occupied: dict[str, set[int]] = {}
         self.held: dict[str, set[int]] = {}  # and counted
         self.forfeited: dict[int, list[str]] = {}  # by hour, the last one last
 
     def step(self, town: Town, what: int, which: int, start: int, length: int) -> None:
         hours = set(range(start, start + length))
-        taken = set().union(*self.held.values()) if self.held else set()
+        taken = set().union(*self.occupied.values())
         if what <= 3:
             if hours & taken:
                 return
             new = town.take(("ada", "bob", "cy")[which % 3], start, start + length)
             self.ids.append(new)
-            self.booked[new] = self.held[new] = hours
+            self.booked[new] = self.occupied[new] = self.held[new] = hours
+            return
+        if what == 11:
+            given_back = [one for one in self.ids if one not in self.booked]
+            if given_back:
+                self.refund(town, given_back[which % len(given_back)])
             return
         if not self.booked:
             return
@@ -303,7 +326,8 @@ class Model:
         own = self.booked[lease_id]
         if what == 4 and not (set(range(max(own) + 1, max(own) + 2)) & taken):
             town.extend(lease_id, max(own) + 2)
-            self.booked[lease_id] = self.held[lease_id] = own | {max(own) + 1}
+            longer = own | {max(own) + 1}
+            self.booked[lease_id] = self.occupied[lease_id] = self.held[lease_id] = longer
             return
         if what == 5:
             town.cancel(lease_id)
@@ -315,20 +339,33 @@ class Model:
             town.refund(lease_id)  # and its owner goes on to hold it, for nothing
             lost, kept = set(), set()
             town.cancel(lease_id)
+        elif len(own) > 1 and what == 10:
+            town.release(lease_id, min(own) + 1, rules=Cancel())  # it counts as far as it was used
+            lost, kept = set(), {min(own)}
         elif len(own) > 1:
             town.release(lease_id, min(own) + 1, came=what == 8)
             lost, kept = own - {min(own)}, {min(own)}
         else:
             return
         del self.booked[lease_id]
-        self.held[lease_id] = kept
+        self.occupied[lease_id] = self.held[lease_id] = kept
         for hour in lost:
             self.forfeited.setdefault(hour, []).append(lease_id)
+
+    def refund(self, town: Town, lease_id: str) -> None:
+        """After the fact: it is as if it had never been."""
+        town.refund(lease_id)
+        self.held[lease_id] = set()
+        self.forfeited = {
+            hour: left
+            for hour, owners in self.forfeited.items()
+            if (left := [one for one in owners if one != lease_id])
+        }
 
     def charged(self) -> dict[str, int]:
         """Hours by lease."""
         found = {one: len(self.held[one]) for one in self.ids}
-        held = set().union(*self.held.values()) if self.held else set()
+        held = set().union(*self.held.values())
         for hour, owners in self.forfeited.items():
             if hour not in held:
                 found[owners[-1]] += 1
