@@ -1,5 +1,5 @@
 """Passwords: Argon2id. A hash takes about 0.1 s of several threads, so handlers that call this are
-`def`, and few are made at once: however many sign in, half of the cores are left for all else.
+`def`, and no more are made at once than there are cores: however many sign in, others get theirs.
 """
 
 import os
@@ -15,7 +15,7 @@ from core.errors import BadRequest
 WELL_KNOWN = frozenset(
     {"password1234", "123456789012", "1234567890123", "qwertyuiop12", "passwordpassword"}
 )
-AT_ONCE = threading.BoundedSemaphore(max(1, len(os.sched_getaffinity(0)) // 2))
+AT_ONCE = threading.BoundedSemaphore(len(os.sched_getaffinity(0)))
 
 
 def hash_password(password: str) -> str:

@@ -28,7 +28,8 @@ from core.tables.people import Token, User
 
 MOST_STREAMS = 40  # of one person in one process: twenty tabs, each of a job and of a list
 LOOK_S = 3.0
-# Then the browser connects again, where it may meet another process, and goes on where it was.
+# Then the browser connects again, is asked for its session again, may meet another process, and
+# goes on where it was.
 LASTS_S = (300.0, 600.0)
 
 log = structlog.get_logger()

@@ -37,7 +37,6 @@ AWAY_S = 1.0  # between two tries to reach Redis
 PING_S = 15.0
 DOCUMENT_POLL_S = 2.0
 DOCUMENT_REST_S = 1.0  # between two reads: what a study found is worked out from all of its curves
-LONGEST_STREAM_S = 3600.0  # then the browser connects again, and is asked for its session again
 
 READERS = 4  # threads that read for streams
 
@@ -121,7 +120,6 @@ class Hub:
 
     async def _follow(self, feed: Feed, since: Position | None) -> AsyncIterator[bytes]:
         yield _again()
-        ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
         if since is None:
             payload, place = await feed.read(first_position)
         else:
@@ -129,7 +127,7 @@ class Hub:
         await feed.refresh()  # from here on the feed is not behind this viewer
         shown = feed.job
         yield message("job", shown) + payload
-        while not self._is_closing and asyncio.get_running_loop().time() < ends_at:
+        while not self._is_closing:
             changed, target = feed.changed, feed.position
             batch = feed.batch_after(place)
             if batch is not None:
@@ -164,7 +162,6 @@ class Hub:
     async def _watch(self, reader: Reader, news: Callable[[], bytes]) -> AsyncIterator[bytes]:
         """What a reader tells one viewer: whatever `news` says has come since it was asked last."""
         yield _again()
-        ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
         reader.join()
         try:
             try:
@@ -172,7 +169,7 @@ class Hub:
             except SQLAlchemyError as error:
                 log.warning("not_read", what=str(reader), error=str(error))
                 return  # the viewer comes back
-            while not self._is_closing and asyncio.get_running_loop().time() < ends_at:
+            while not self._is_closing:
                 changed = reader.changed
                 if payload := news():
                     yield payload
@@ -188,10 +185,9 @@ class Hub:
         differently, and `end` once it is final. `read` is called in a thread, for all who watch
         what is of this kind and name: who may see it was asked before."""
         yield _again()
-        ends_at = asyncio.get_running_loop().time() + LONGEST_STREAM_S
         shown = ""
         with self._listening(job_ids) as heard, self._sharing(kind, name) as reading:
-            while not self._is_closing and asyncio.get_running_loop().time() < ends_at:
+            while not self._is_closing:
                 heard.clear()
                 try:
                     document = await reading.take(read, self._limiter)
