@@ -49,27 +49,27 @@ Say = Callable[[str], None]
 
 
 class BackupFailed(ValueError):
-    """It can't be used as it is; the message says why and what to do."""
+    """A backup cannot be used as it is; the message states the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a backup holds."""
+    """Contents of a backup."""
 
     format: int
     made_at: str
     platform: str
     revision: str
-    """Of the schema that was dumped."""
+    """Revision of the schema that was dumped."""
     tables: dict[str, Dumped]
     files: int
     bytes: int
     keys_sha256: str | None = None
-    """Of `secrets.key`; None where nothing was ever sealed."""
+    """SHA-256 of `secrets.key`; None if no secret was ever sealed."""
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """BackupFailed where there is none, or one of another format."""
+        """Read the manifest of a backup. Raises BackupFailed without one, or for another format."""
         try:
             document = json.loads((folder / MANIFEST).read_text())
             if document["format"] not in READABLE:

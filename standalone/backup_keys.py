@@ -1,4 +1,4 @@
-"""The keys that users' secrets are sealed with, in a backup: without them no secret comes back."""
+"""The keys that users' secrets are sealed with, in a backup; without them secrets are lost."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ Say = Callable[[str], None]
 
 
 class WrongKeys(ValueError):
-    """Keys are missing, damaged or others; the message says what to do."""
+    """Keys are missing, damaged or different; the message states the remedy."""
 
 
 def back_up_keys(keys: Path, folder: Path, *, sealed: list[bytes], say: Say) -> str | None:
@@ -60,7 +60,7 @@ def restore_keys(keys: Path, folder: Path) -> None:
 
 
 def unopened(keys: Path, sealed: Iterable[bytes]) -> int:
-    """How many secrets no key opens."""
+    """Count the secrets that no key opens."""
     box = SecretBox(keys)
     lost = 0
     for one in sealed:

@@ -30,9 +30,9 @@ class Child:
     environment: Mapping[str, str]
     log: Path
     inherited: Sequence[int] = ()
-    """Descriptors that it gets under the same number."""
+    """Descriptors that the process inherits, each under its number."""
     stop_s: float = 10.0
-    """How long it may take to end after SIGTERM before it is killed."""
+    """Time after SIGTERM, in seconds, before the process is killed."""
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     pause_s: float = FIRST_PAUSE_S
@@ -55,11 +55,11 @@ class Child:
         self.started_at = time.monotonic()
 
     def is_running(self) -> bool:
-        """Whether the process exists."""
+        """Return True if the process exists."""
         return self.process is not None and self.process.poll() is None
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL after `stop_s`."""
+        """Send SIGTERM, then SIGKILL after `stop_s`."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.terminate()
@@ -87,7 +87,7 @@ class Child:
         self.start()
 
     def last_lines(self, count: int = 15) -> str:
-        """The end of its log, for a person to read."""
+        """Return the end of the process's log, for a person to read."""
         if not self.log.exists():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])

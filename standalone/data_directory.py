@@ -22,7 +22,7 @@ class AlreadyRunning(Exception):
 
 @dataclass(frozen=True)
 class DataDirectory:
-    """Paths below one folder; what is in them is readable by its owner alone."""
+    """Paths below one folder, whose files only their owner can read."""
 
     path: Path
 
@@ -34,7 +34,7 @@ class DataDirectory:
 
     @property
     def option(self) -> str:
-        """What names this folder behind a command: empty for the default one."""
+        """Option of a command that names this folder; empty for the default folder."""
         return "" if self == self.default() else f" --data {shlex.quote(str(self.path))}"
 
     @property
@@ -59,7 +59,7 @@ class DataDirectory:
 
     @property
     def node(self) -> Path:
-        """What the worker of this machine keeps: identity, run directories, spool."""
+        """Folder of this machine's worker: identity, run directories, spool."""
         return self.path / "node"
 
     @property
@@ -69,13 +69,14 @@ class DataDirectory:
 
     @property
     def address(self) -> Path:
-        """Where the API of the running platform listens."""
+        """File with the address of the running platform's API."""
         return self.path / "address"
 
     def create(self) -> None:
-        """Make what is missing, and let nobody else into what is there.
+        """Make missing folders and the database file, and restrict them to their owner.
 
-        The folder itself may be somebody's own choice, with other things in it: it stays as it is.
+        The data folder itself may be the user's own choice and hold other things: its mode stays as
+        it is.
         """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (self.store, self.logs, self.node, self.path / valkey.LOG_FOLDER):
@@ -99,7 +100,7 @@ class DataDirectory:
         return descriptor
 
     def running_address(self) -> str:
-        """The address that the running platform wrote down, or an empty string."""
+        """Return the address that the running platform wrote down, or an empty string."""
         return self.address.read_text().strip() if self.address.exists() else ""
 
     def write_private(self, path: Path, text: str) -> None:

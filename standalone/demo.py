@@ -28,7 +28,7 @@ ACTOR = "trainyard demo"
 
 
 class DemoFailed(Exception):
-    """The demo could not be shown; the message says why and what to do."""
+    """The demo could not be shown; the message states the reason and the remedy."""
 
 
 def run(data: DataDirectory, *, example: Path = EXAMPLE) -> int:

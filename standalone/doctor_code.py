@@ -44,7 +44,7 @@ def private_archives(session: Session) -> Iterator[PrivateArchive]:
 
 
 def about_code(finding: Examiner, session: Session) -> Iterator[Finding]:
-    """Whose archives hold hidden files, or what looks like a key or a password."""
+    """Report archives that hold hidden files, or files that may be keys or passwords."""
     found = False
     for archive in private_archives(session):
         found = True

@@ -59,7 +59,7 @@ def examine() -> Iterator[Finding]:
 
 
 def about_shared_memory(folder: Path) -> Finding:
-    """Whether ranks can hand data to each other."""
+    """Check the size of the shared memory through which ranks pass data to each other."""
     try:
         size = shutil.disk_usage(folder).total
     except OSError:
@@ -75,7 +75,8 @@ def about_shared_memory(folder: Path) -> Finding:
 
 
 def about_files() -> Finding:
-    """Whether jobs can offload to files (nvme), and whether the first one waits for a compiler."""
+    """Report if jobs can offload to files (nvme), and if the first one has to wait for a
+    compiler."""
     missing = async_io.missing_packages()
     if missing:
         return finding(
@@ -95,7 +96,7 @@ def about_files() -> Finding:
 
 
 def about_sandbox() -> Iterator[Finding]:
-    """Which walls a user's own script could be run behind, by building each."""
+    """Report the sandboxes available for a user's own script, by building each."""
     levels = {level: why_not(level) for level in Level}
     for level, reason in levels.items():
         todo = "Install bubblewrap." if level is Level.BUBBLEWRAP else ALLOW_NAMESPACES
@@ -123,7 +124,7 @@ def about_sandbox() -> Iterator[Finding]:
 
 
 def about_api(url: str) -> Iterator[Finding]:
-    """Whether the API is reached, and what time it is there."""
+    """Check that the API can be reached, and compare its clock."""
     try:
         answer = httpx2.get(f"{url.rstrip('/')}/healthz", timeout=5)
     except (httpx2.TransportError, httpx2.InvalidURL) as error:

@@ -45,7 +45,7 @@ GIB = 1 << 30
 
 
 def examine() -> Iterator[Finding]:
-    """Versions, settings, database, migrations, clocks, broker, store, port, who leads."""
+    """Check versions, settings, database, migrations, clocks, broker, store, port, leader."""
     yield finding(
         "versions", "ok", f"trainyard-platform {version('trainyard-platform')}, {_python()}"
     )
@@ -71,7 +71,7 @@ def examine() -> Iterator[Finding]:
 
 
 def about_safety(settings: ApiSettings) -> Iterator[Finding]:
-    """Whether passwords travel in the clear."""
+    """Check that passwords do not cross the network unencrypted."""
     url = settings.public_url
     if not is_loopback(settings.host) and not settings.trust_proxy:
         yield finding(
@@ -92,7 +92,7 @@ def about_safety(settings: ApiSettings) -> Iterator[Finding]:
 
 
 def about_provider(settings: ApiSettings) -> Iterator[Finding]:
-    """Whether people can sign in by the OpenID provider, where there is one."""
+    """Check sign-in by the OpenID provider, if one is configured."""
     if not settings.oidc_issuer:
         return
     flaw = provider_flaw(settings)
@@ -150,7 +150,7 @@ def about_database(settings: ApiSettings) -> Iterator[Finding]:
 
 
 def about_broker(url: str) -> Finding:
-    """Whether doorbells ring. Without it everything works, some seconds later."""
+    """Check the broker of doorbells. Without it everything works, some seconds later."""
     client = redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2)
     try:
         info = client.info("server")
@@ -173,7 +173,7 @@ def about_broker(url: str) -> Finding:
 
 
 def about_folder(finding: Examiner, what: str, folder: Path) -> Finding:
-    """Whether a folder is there, may be written, and has room."""
+    """Check that a folder exists, is writable, and has free space."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         probe = folder / f".doctor-{os.getpid()}"
@@ -195,7 +195,7 @@ def about_folder(finding: Examiner, what: str, folder: Path) -> Finding:
 
 
 def about_files(settings: ApiSettings) -> Iterator[Finding]:
-    """Whether the store has the files that the database names, and no others."""
+    """Check that the store has exactly the files that the database names."""
     database, store = Database(settings.database_url, pool_size=1), Store(settings.store)
     try:
         found = list(differences(database, store))
@@ -231,7 +231,7 @@ def about_files(settings: ApiSettings) -> Iterator[Finding]:
 
 
 def about_port(settings: ApiSettings) -> Finding:
-    """Whether our port is free, or an API of ours has it."""
+    """Check that our port is free, or that an API of ours has it."""
     where = f"{settings.host}:{settings.port}"
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -40,11 +40,11 @@ ROWS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Dumped:
-    """One table's file."""
+    """Number of rows and hash of one table's file."""
 
     rows: int
     sha256: str
-    """Of its lines, before they are packed."""
+    """SHA-256 of the table's lines, before compression."""
 
 
 def dump_table(connection: Connection, table: Table, file: Path | None) -> Dumped:
@@ -59,7 +59,7 @@ def dump_table(connection: Connection, table: Table, file: Path | None) -> Dumpe
 
 
 def load_table(connection: Connection, table: Table, file: Path) -> int:
-    """Insert every row of the file; their number."""
+    """Insert every row of the file; return their number."""
     batch: list[dict[str, Any]] = []
     rows = 0
     with gzip.open(file, "rt", encoding="utf-8") as lines:
@@ -75,7 +75,7 @@ def load_table(connection: Connection, table: Table, file: Path) -> int:
 
 
 def from_json(kind: TypeEngine[Any], value: Any) -> Any:
-    """A value of a dump as its column takes it."""
+    """Return a value of a dump in the type of its column."""
     if value is None:
         return None
     if isinstance(kind, DateTime):
@@ -101,7 +101,7 @@ def tables_of(connection: Connection) -> list[Table]:
 
 
 def count_on(connection: Connection, tables: list[Table]) -> None:
-    """Let the numbers that PostgreSQL gives out go on behind those that were loaded."""
+    """Continue PostgreSQL's sequences after the numbers that were loaded."""
     if connection.dialect.name != "postgresql":
         return
     for table in tables:

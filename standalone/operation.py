@@ -16,7 +16,7 @@ from standalone.backup_keys import KEYS
 
 
 class Place(BaseSettings):
-    """Where database, store and keys are."""
+    """Places of database, store and keys."""
 
     model_config = SettingsConfigDict(env_prefix="TRAINYARD_", extra="ignore", frozen=True)
 

@@ -23,7 +23,7 @@ LOOK_EVERY_S = 0.25
 
 
 class StartFailed(Exception):
-    """A process of the platform did not come up."""
+    """A process of the platform did not start."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Processes:
 
     @property
     def all(self) -> list[Child]:
-        """In the order in which they are started."""
+        """Child processes in the order in which they are started."""
         return [self.valkey, self.api, self.scheduler, self.worker]
 
     def start(self, enrol_token: str) -> None:
@@ -64,7 +64,7 @@ class Processes:
                 child.revive(time.monotonic(), say)
 
     def stop(self) -> None:
-        """Stop what still runs, the last started first."""
+        """Stop the running processes, the last started first."""
         for child in reversed(self.all):
             child.stop()
 
@@ -123,7 +123,7 @@ def describe(data: DataDirectory, listener: socket.socket) -> Processes:
 
 
 def answers(url: str) -> bool:
-    """Whether the API at `url` is ready."""
+    """Return True if the API at `url` is ready."""
     try:
         return httpx2.get(f"{url}/readyz", timeout=2).status_code == 200
     except httpx2.TransportError:

@@ -21,7 +21,7 @@ class SocketPathTooLong(ValueError):
 
 
 def command(data: Path) -> list[str]:
-    """The command that serves `data`/valkey.sock and keeps its log of writes in `data`."""
+    """Return the command that serves `data`/valkey.sock and keeps its log of writes in `data`."""
     path = data / SOCKET
     if len(str(path)) > MAX_SOCKET_PATH:
         raise SocketPathTooLong(path)
@@ -39,7 +39,7 @@ def command(data: Path) -> list[str]:
 
 
 def url(data: Path) -> str:
-    """The address of the Valkey of this data directory, as redis-py spells it."""
+    """Return the address of this data directory's Valkey, in redis-py's form."""
     return f"unix://{data / SOCKET}?db=0"
 
 

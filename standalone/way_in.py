@@ -21,12 +21,12 @@ Say = Callable[[str], None]
 
 
 class NoWayIn(ValueError):
-    """No link can be made; the message says why and what to do."""
+    """No link can be made; the message states the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class Platform:
-    """Where a platform's database is, and at which address people reach it."""
+    """A platform's database, and the address at which people reach it."""
 
     database_url: str
     url: str
