@@ -70,7 +70,7 @@ async def revoke_token(viewer: Viewer) -> Response:
 
 
 async def end_session(viewer: Viewer) -> Response:
-    """Whoever uses it is signed out at once."""
+    """End a session; its user is signed out at once."""
     await viewer.call("DELETE", f"/v1/sessions/{viewer.part('session_id')}")
     return redirect(PAGE)
 
@@ -82,7 +82,7 @@ async def set_zone(viewer: Viewer) -> Response:
 
 
 async def choose(viewer: Viewer) -> Response:
-    """How notices reach the viewer: all in one way, or kind by kind."""
+    """Choose the channel of the viewer's notices: the same for all kinds, or kind by kind."""
     fields = await viewer.form()
     kinds = {name[5:]: value for name, value in fields.items() if name[:5] == "kind." and value}
     body = {"every": fields.get("every", "mail"), "kinds": kinds}
@@ -90,7 +90,7 @@ async def choose(viewer: Viewer) -> Response:
 
 
 async def set_webhook(viewer: Viewer) -> Response:
-    """Where signed notices are posted; the page that follows shows the secret once."""
+    """Set the address to which signed notices are posted; the next page shows the secret once."""
     url = (await viewer.form()).get("url", "").strip()
     try:
         answer = await viewer.call("PUT", "/v1/me/webhook", json={"url": url})
@@ -102,13 +102,13 @@ async def set_webhook(viewer: Viewer) -> Response:
 
 
 async def forget_webhook(viewer: Viewer) -> Response:
-    """Nothing is posted any more."""
+    """Stop posting notices to the webhook."""
     await viewer.call("DELETE", "/v1/me/webhook")
     return redirect(PAGE)
 
 
 async def revoke_feed(viewer: Viewer) -> Response:
-    """The address of a calendar feed answers no more."""
+    """Revoke a calendar feed; its address stops answering."""
     await viewer.call("DELETE", f"/v1/calendars/{viewer.part('feed_id')}")
     return redirect(PAGE)
 

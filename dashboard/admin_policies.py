@@ -22,7 +22,7 @@ async def show(viewer: Viewer) -> Response:
 
 
 async def plan(viewer: Viewer) -> Response:
-    """What the text in the editor would do."""
+    """Show the effects of the text in the editor."""
     text = (await viewer.form()).get("document", "")
     context = {"plan": None, "refused": None}
     try:

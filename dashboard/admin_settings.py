@@ -10,7 +10,7 @@ from trainyard.views import UnsafeSetting
 
 
 async def show(viewer: Viewer) -> Response:
-    """What was found, the most dangerous first."""
+    """Show the unsafe settings found, the most dangerous first."""
     me, (found, _) = await asyncio.gather(
         viewer.me(), viewer.page(UnsafeSetting, "/v1/admin/unsafe-settings")
     )

@@ -31,7 +31,7 @@ class Stretch(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """When a job was planned, and when it runs: in the lease, and after its end."""
+    """Times of a job: as planned, running within the lease, running after its end."""
 
     planned: Stretch
     within: Stretch | None
@@ -54,12 +54,12 @@ async def show(viewer: Viewer) -> Response:
 
 
 async def report(viewer: Viewer) -> Response:
-    """How it stands, as the page shows it."""
+    """Return the agenda's present state, as the page shows it."""
     return render("agenda_report.html", _context(await _agenda(viewer)))
 
 
 async def cancel(viewer: Viewer) -> Response:
-    """Cancel what waits."""
+    """Cancel the waiting jobs."""
     agenda_id = viewer.part("agenda_id")
     await viewer.call("POST", f"/v1/agendas/{agenda_id}/cancel")
     return redirect(f"/agendas/{agenda_id}")

@@ -28,9 +28,9 @@ class Compared:
     job: Job
     label: str
     hours: float
-    """Of all its attempts."""
+    """Hours of all its attempts."""
     against: Comparison | None
-    """With the first job; None for that one, and where they can't be held against each other."""
+    """Comparison with the first job; None for the first job, and if the two cannot be compared."""
     why_not: str
 
     @property
@@ -76,7 +76,7 @@ class Field:
 
     @property
     def differs(self) -> bool:
-        """Whether one of them is another."""
+        """True if the jobs do not all have the same value."""
         return len(set(self.values)) > 1
 
 
@@ -91,7 +91,7 @@ def differing_first(specs: list[dict[str, Any]]) -> list[Field]:
 
 
 def verdict_sentence(compared: list[Compared]) -> str:
-    """Whether these are one curve, with the numbers; what differs if they are not."""
+    """Return a sentence on the jobs' curves: the same, with the numbers, or their difference."""
     first, others = compared[0], compared[1:]
     refused = next((one for one in others if one.against is None), None)
     if refused is not None:
@@ -152,7 +152,7 @@ async def _read(viewer: Viewer, job_id: str, first: str, now: datetime) -> _Read
 
 
 def labels_of(names: list[str], ids: list[str]) -> list[str]:
-    """What sets the names apart; where two are equal, the end of their ids."""
+    """Return the distinguishing parts of the names; equal names get the end of their ids."""
     shared = _beginning(names)
     short = [name[len(shared) :].lstrip(BETWEEN) for name in names]
     if all(short):

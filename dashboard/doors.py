@@ -14,7 +14,10 @@ Page = Callable[[Viewer], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Door:
-    """Where a link leads, and what is asked there. Opening it uses nothing up."""
+    """Page behind a link: its address and its questions.
+
+    Opening the page does not use the link up.
+    """
 
     path: str
     api: str
@@ -23,7 +26,7 @@ class Door:
     welcome: str
     failed: str
     whence: str
-    """Where the secret is, for who comes without it."""
+    """Place of the secret, for people who come without it."""
     button: str
     asks_name: bool = True
 
@@ -73,7 +76,7 @@ def showing(door: Door) -> Page:
 
 
 def opening(door: Door) -> Page:
-    """What its form does: use the link up, and go in."""
+    """Return the handler of the door's form, which uses the link up and signs in."""
 
     async def go_in(viewer: Viewer) -> Response:
         form = await viewer.form()

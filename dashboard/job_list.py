@@ -26,7 +26,7 @@ VIEWS: Mapping[str, tuple[str, ...]] = {"": (), "active": LIVE, "waiting": WAITI
 
 @dataclass(frozen=True)
 class Filter:
-    """What the viewer asked to see; all of it stands in the address."""
+    """The viewer's choice of jobs; all of it stands in the address."""
 
     view: str
     search: str
@@ -72,11 +72,11 @@ class Listing:
     newer: int
     """Jobs that were submitted after the page was drawn."""
     is_stale: bool = False
-    """So many are newer that the page's own rows were not read again."""
+    """True if so many jobs are newer that the page's own rows were not read again."""
 
 
 async def start(viewer: Viewer) -> Response:
-    """The start page is the list."""
+    """Redirect the start page to the list of jobs."""
     await viewer.me()
     return redirect("/jobs")
 
@@ -109,7 +109,7 @@ async def cancel_selected(viewer: Viewer) -> Response:
 
 
 async def compare_selected(viewer: Viewer) -> Response:
-    """To the page that compares what was selected."""
+    """Redirect to the page that compares the selected jobs."""
     chosen = [job_id for field, job_id in await viewer.form_fields() if field == "job"]
     return redirect(f"/jobs/compare?{urlencode([('job', job_id) for job_id in chosen])}")
 

@@ -44,7 +44,7 @@ async def head(viewer: Viewer) -> Response:
 
 
 async def events(viewer: Viewer) -> Response:
-    """What happened, newest first."""
+    """Return the job's events, newest first."""
     return render("job_events.html", await _events(viewer))
 
 

@@ -100,7 +100,7 @@ def redirect(path: str) -> Response:
 
 
 async def refusal(viewer: Viewer, refused: Refused) -> Response:
-    """What the API refused, as a page of its own or as a banner inside one."""
+    """Return the API's refusal, as a page of its own or as a banner inside one."""
     context: dict[str, object] = {"refused": refused, "now": datetime.now(UTC)}
     template = "refusal_fragment.html"
     if not viewer.is_fragment:

@@ -26,8 +26,7 @@ class Drawing:
     unit: str
     path: str
     band: str
-    """Between the lowest and the highest value that each point stands for; empty where none was
-    merged."""
+    """Area between the lowest and the highest value of each point; empty if none was merged."""
     dots: list[tuple[float, float]]
     x_ticks: list[Tick]
     y_ticks: list[Tick]

@@ -1,7 +1,7 @@
-"""What the answer to a form says on the page that follows: once, so that a reload says nothing.
+"""The answer to a form, shown on the next page once, so that a reload shows nothing.
 
-It travels in a cookie of that page alone, which the page takes away when it shows it. The cookie is
-signed with what the viewer is signed in by, so nobody else can put words onto a page.
+It travels in a cookie of that page alone, which the page deletes when it shows it. The cookie is
+signed with the viewer's own credentials, so nobody else can put words onto a page.
 """
 
 import hmac
@@ -36,7 +36,7 @@ def redirect_saying(viewer: Viewer, path: str, **said: str) -> Response:
 
 
 def said_to(viewer: Viewer) -> dict[str, str]:
-    """What this page is to say; nothing if it was not this viewer's form that said it."""
+    """Return the answer to show on this page; empty if it did not come from this viewer's form."""
     text, _, signature = viewer.request.cookies.get(COOKIE, "").partition(".")
     if not hmac.compare_digest(signature.encode(), _signature(viewer, text).encode()):
         return {}

@@ -1,4 +1,4 @@
-"""What the numbers of jobs, nodes and leases mean, in words. Pure."""
+"""Sentences about the numbers of jobs, nodes and leases. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -58,7 +58,7 @@ def certificate_family(certificate: Certificate | None) -> str:
 
 
 def certificate_sentence(job: Job) -> str:
-    """What a job's certificate says, or why there is none; empty where none was asked for."""
+    """Return a job's certificate, or the reason for its absence; empty if none was asked for."""
     found = job.certificate
     if found is not None:
         steps = counted(found.steps, "step")
@@ -82,7 +82,8 @@ def certificate_sentence(job: Job) -> str:
 
 
 def worth_telling(events: Sequence[Event]) -> list[Event]:
-    """Without an attempt's change of state that says the same as its job's, right beside it."""
+    """Return the events without attempts' changes of state that repeat the job's right beside
+    them."""
     kept = []
     for index, event in enumerate(events):
         beside = [*events[max(0, index - 1) : index], *events[index + 1 : index + 2]]
@@ -102,7 +103,7 @@ def event_title(event: Event) -> str:
 
 
 def jobs_sentence(me: Me) -> str:
-    """What is going on, as the first thing on the list of jobs."""
+    """Return the number of running and waiting jobs, the first sentence on the list of jobs."""
     if me.running == 0 and me.queued == 0:
         return "Nothing of yours runs or waits."
     runs = "1 job runs" if me.running == 1 else f"{me.running:,} jobs run"
@@ -113,7 +114,7 @@ def jobs_sentence(me: Me) -> str:
 
 
 def nodes_sentence(nodes: list[Node]) -> str:
-    """How many nodes can take work, and how many are idle."""
+    """Return the number of nodes that can take work, and of idle ones."""
     if not nodes:
         return "No node is enrolled yet, so no job can run."
     ready = [node for node in nodes if node.state == "ready" and node.reachable]
@@ -132,7 +133,7 @@ def layout_words(job: Job) -> str:
 
 
 def predicted_finish(job: Job, now: datetime) -> datetime | None:
-    """When training ends at the present speed; None unless it is running."""
+    """Return the end of the training at the present speed; None unless it is running."""
     if job.state != "running" or not job.tokens_per_s or job.step == 0:
         return None
     left_s = (job.steps - job.step) * job.plan.tokens_per_step / job.tokens_per_s

@@ -48,7 +48,7 @@ async def log_in_by_link(viewer: Viewer) -> Response:
 
 
 async def go_to_provider(viewer: Viewer) -> Response:
-    """On to the provider. A link, not a form: our forms may lead nowhere else."""
+    """Redirect to the provider. A link, not a form: our forms may lead nowhere else."""
     target = local_path(viewer.query("next"))
     try:
         answer = await viewer.call("POST", "/v1/sessions/oidc/start")
@@ -67,7 +67,7 @@ async def go_to_provider(viewer: Viewer) -> Response:
 
 
 async def come_back(viewer: Viewer) -> Response:
-    """From the provider, with a code, or with its reason why not."""
+    """Handle the return from the provider, with a code, or with its reason for refusing."""
     body = {name: viewer.query(name) for name in ("state", "code", "error", "error_description")}
     target = unquote(viewer.request.cookies.get(NEXT_COOKIE, ""))
     try:
@@ -106,7 +106,7 @@ def for_form(refused: Refused) -> Refused:
 
 
 def signed_in(answer: httpx2.Response, target: str) -> Response:
-    """On to `target`, with the session that the API began."""
+    """Redirect to `target`, with the session that the API began."""
     return _with_cookies(redirect(local_path(target)), answer)
 
 

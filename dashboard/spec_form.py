@@ -96,7 +96,7 @@ class Field:
 
     @property
     def is_basic(self) -> bool:
-        """Whether most jobs set it."""
+        """True if most jobs set the field."""
         return self.path in BASIC
 
 
@@ -164,7 +164,7 @@ def merged(spec: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]
 
 
 def read_yaml(text: str) -> dict[str, Any]:
-    """What a text says. Raises Unreadable; the API reads it more strictly still."""
+    """Return the content of a text. Raises Unreadable; the API reads it more strictly still."""
     if len(text) > MOST_CHARACTERS:
         raise Unreadable(f"A spec has no more than {MOST_CHARACTERS:,} characters.")
     if DIRECTIVE.search(text):  # libyaml compares each with all before it

@@ -54,7 +54,7 @@ def version() -> str:
 
 
 def address(name: str) -> str:
-    """Where a page finds a file; scripts find each other beside themselves."""
+    """Return the address of a file for a page; scripts find each other by relative addresses."""
     return f"/static/{version()}/{name}"
 
 

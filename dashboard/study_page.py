@@ -28,12 +28,12 @@ async def show(viewer: Viewer) -> Response:
 
 
 async def report(viewer: Viewer) -> Response:
-    """What was found so far, as the page shows it."""
+    """Return the study's findings so far, as the page shows them."""
     return render("study_report.html", _context(await _report(viewer)))
 
 
 async def cancel(viewer: Viewer) -> Response:
-    """End what has not ended."""
+    """Cancel the jobs that have not ended."""
     study_id = viewer.part("study_id")
     await viewer.call("POST", f"/v1/studies/{study_id}/cancel")
     return redirect(f"/studies/{study_id}")

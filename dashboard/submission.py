@@ -29,7 +29,7 @@ ANSWERED = (400, 409, 413, 415, 422, 429)  # refusals that the form itself can s
 
 @dataclass(frozen=True)
 class Preview:
-    """What the API says about a spec: a plan, or why there is none."""
+    """The API's answer to a spec: a plan, or the reason that there is none."""
 
     answer: PlanAnswer | None
     refused: Refused | None
@@ -44,7 +44,7 @@ class Preview:
 
     @property
     def is_submittable(self) -> bool:
-        """Whether the button can be pressed."""
+        """True if the button can be pressed."""
         return self.answer is not None and self.answer.chosen is not None
 
 

@@ -1,7 +1,7 @@
-"""Who looks at a page: their questions to the public API, asked in their own name.
+"""The viewer of a page: requests to the public API, made in the viewer's own name.
 
 Nothing here knows more than a script with the same session would: the viewer's cookie or token,
-origin and address travel on, the API alone decides, and what it refuses becomes a page.
+origin and address travel on, the API alone decides, and its refusals become pages.
 """
 
 from collections.abc import Mapping
@@ -111,7 +111,7 @@ class Viewer:
         return [decode(kind, item) for item in document["data"]], bool(document["has_more"])
 
     async def me(self) -> Me:
-        """Who is looking. Raises Refused (401) when nobody is signed in."""
+        """Return the signed-in user. Raises Refused (401) if nobody is signed in."""
         return await self.get(Me, "/v1/me")
 
     async def form(self) -> dict[str, str]:
@@ -148,7 +148,7 @@ class Viewer:
 
     @property
     def is_fragment(self) -> bool:
-        """Whether a page asks for a piece of itself."""
+        """True if a page requests a piece of itself."""
         return "hx-request" in self.request.headers
 
 
