@@ -153,9 +153,9 @@ def test_a_server_that_is_away_is_named_and_asked_again(chrome: Chrome, page: Pa
 @pytest.mark.parametrize("page", ["student-04"], indirect=True)
 def test_a_draft_is_one_persons_and_goes_when_they_sign_out(page: Page) -> None:
     page.click("[data-view=form]")
-    page.fill(STEPS, "1234")
     end_session(page)
-    page.goto("/login?next=/jobs/new")
+    page.fill(STEPS, "1234")
+    page.wait_for_url("**/login?next=**")
     sign_in(page, "student-22")
     assert page.locator("[data-draft]").is_hidden()
     assert page.input_value(STEPS) != "1234"
