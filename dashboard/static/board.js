@@ -38,11 +38,14 @@ export class Board {
     return changed;
   }
 
+  isBookable(name) {
+    return BOOKABLE.has(this.nodes.get(name)?.state);
+  }
+
   // Why nobody can have this hour of the node: its state, or the kind of what holds it; or null.
   why(name, at, now) {
     const node = this.nodes.get(name);
-    if (!node) return "retired";
-    if (!BOOKABLE.has(node.state)) return node.state;
+    if (!this.isBookable(name)) return node?.state ?? "retired";
     const kind = node.holds.find((hold) => holdsHour(hold, at, now))?.kind;
     return kind === "walk_in" ? "lease" : kind ?? null;
   }

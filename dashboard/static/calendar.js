@@ -60,10 +60,15 @@ reads("day", async (way) => {
 });
 
 reads("beside", async (way) => {
-  const names = nodes().map((node) => node.name).filter((name) => beside.has(name));
+  const names = nodes().map((node) => node.name).filter((name) => beside.has(name) && board.isBookable(name));
   beside.clear();
   if (!names.length) return;
-  await readDay(way, names);
+  try {
+    await readDay(way, names);
+  } catch (error) {
+    for (const name of names) beside.add(name);
+    throw error;
+  }
   draw(drawDay);
 });
 
@@ -126,7 +131,8 @@ async function turn(isOtherWeek) {
     draw();
   } catch (error) {
     if (error.name === "AbortError") return; // another day was chosen
-    ring(isOtherWeek ? ["day", "rules"] : ["day"], { isAsked: true });
+    const wait = error.waitMs ?? 0;
+    ring(isOtherWeek ? ["day", "rules"] : ["day"], { after: wait, spread: wait, isAsked: true });
   }
 }
 

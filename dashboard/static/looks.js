@@ -1,12 +1,12 @@
 // A page's own reads, those that nobody clicked for. One look at a time, and a rest after it; what
 // rings all pages at once is read at a random moment; a server that is busy is left alone for as long
 // as it asks; a hidden tab reads nothing; and what a person asks for goes first.
-import { ask, reach, Refused } from "./api.js";
+import { reach, Refused } from "./api.js";
 import { announce } from "./page.js";
 import { clock } from "./times.js";
 
 /* global htmx */
-export const REST_MS = 4000;
+const REST_MS = 4000;
 export const SPREAD_MS = 1500; // over which all pages answer a bell that rings for all
 const FIRST_WAIT_MS = 2000; // after a refusal that names no wait; doubled by each one more
 const LONGEST_WAIT_MS = 60_000;
@@ -126,8 +126,8 @@ function missed(error) {
     return;
   }
   refusals += 1;
-  const wait = error.waitMs ?? FIRST_WAIT_MS * 2 ** (refusals - 1);
-  notBefore = performance.now() + Math.min(wait, LONGEST_WAIT_MS) * (1 + Math.random());
+  const wait = error.waitMs ?? Math.min(FIRST_WAIT_MS * 2 ** (refusals - 1), LONGEST_WAIT_MS);
+  notBefore = performance.now() + wait * (1 + Math.random());
   const since = new Date();
   if (error.status) staleTimer ??= setTimeout(() => tellStale(`The server has been too busy to be asked since ${clock(since, { seconds: true })}. Trying again.`), STALE_AFTER_MS); // else the line is lost, and says so
 }

@@ -32,8 +32,8 @@ FLAGS = [
     "--disable-quic",
     "--no-first-run",
 ]
-# A refusal that the page itself tells is no fault; the browser notes it all the same.
-TOLD = re.compile(r"the server responded with a status of (401|409|422)")
+# A refusal that the page tells, or waits out, is no fault; the browser notes it all the same.
+TOLD = re.compile(r"the server responded with a status of (401|409|422|503)")
 OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.json"
 
 
