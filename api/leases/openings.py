@@ -73,13 +73,12 @@ class Openings:
         situation, policy = judge.situation(node), judge.policy_for_node(node)
         key = (judge.member.id, node.id, first)
         known = self._known.pop(key, None)
-        if known is None or not known.holds(judge.member, policy, situation):
+        is_full = known is not None and len(known.refusals) > MOST_STARTS
+        if known is None or is_full or not known.holds(judge.member, policy, situation):
             known = Known(judge.member, policy, situation, holds_until(situation, policy))
         self._known[key] = known
         while len(self._known) > MOST:
             self._known.popitem(last=False)
-        if len(known.refusals) > MOST_STARTS:
-            known.refusals.clear()
         return known.refusals
 
 

@@ -72,6 +72,16 @@ def begun(world: World, hours: int = 2, no_show: NoShow | None = None) -> tuple[
     return node_id, lease_id
 
 
+def test_calendars_are_told_of_a_lease_that_begins_and_of_nothing_else(world: World) -> None:
+    world.book(world.node(), at(11), 2)
+    go(world, at(10, 30))
+    world.bells.topics.clear()
+    go(world, at(10, 31))
+    assert world.bells.topics == []
+    go(world, at(11))
+    assert world.bells.topics == ["calendar"]
+
+
 # ---------------------------------------------------------------------------- told, in time, once
 
 
