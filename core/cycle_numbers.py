@@ -9,7 +9,8 @@ from itertools import accumulate
 
 from pydantic import BaseModel, Field
 
-BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+# 1.25: a quiet scheduler rests for a second and a little.
+BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.25, 2.5, 5.0)
 
 
 class Durations(BaseModel):
