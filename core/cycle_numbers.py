@@ -16,19 +16,21 @@ BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.25, 2.5, 5.0)
 class Durations(BaseModel):
     """A histogram of seconds."""
 
+    buckets_s: list[float] = list(BUCKETS_S)
+    """Told with the counts: an API of another version tells them as they are."""
     counts: list[int] = Field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
     """One a bucket, and what is above the last one."""
     total_s: float = 0.0
 
     def add(self, seconds: float) -> None:
         """Count one more."""
-        self.counts[bisect_left(BUCKETS_S, seconds)] += 1
+        self.counts[bisect_left(self.buckets_s, seconds)] += 1
         self.total_s += seconds
 
     def at_most(self) -> list[tuple[str, float]]:
         """How many took at most so long, as Prometheus names buckets."""
-        names = [*(str(seconds) for seconds in BUCKETS_S), "+Inf"]
-        return [(name, float(n)) for name, n in zip(names, accumulate(self.counts), strict=True)]
+        names = [*(str(seconds) for seconds in self.buckets_s), "+Inf"]
+        return [(name, float(n)) for name, n in zip(names, accumulate(self.counts), strict=False)]
 
 
 class CycleNumbers(BaseModel):
