@@ -61,7 +61,7 @@ def test_every_field_of_a_spec_is_in_the_form_with_its_limits() -> None:
     assert field("training.micro_batch_size").kind == "text", "a number, or auto"
     assert field("training.beta1").default == "0.9"
     assert "largest learning rate" not in field("training.learning_rate").hint
-    assert field("training.learning_rate").hint.startswith("The highest learning rate")
+    assert field("training.learning_rate").hint.startswith("Highest learning rate")
 
 
 @pytest.mark.parametrize("name", sorted(read_examples()))
