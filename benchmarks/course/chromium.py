@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime
 from typing import Any
 
 from playwright.sync_api import sync_playwright
@@ -103,10 +103,10 @@ def _taken(board: CalendarPage) -> Iterator[str]:
 
 def _hour(booking: Booking) -> str:
     node, start = booking.block
-    return f"{node} {(start - _midnight()) // timedelta(hours=1)}"
+    return f"{node} {(start - _midnight()) // HOUR}"
 
 
-def _midnight() -> Any:
+def _midnight() -> datetime:
     return utc_now().replace(hour=0, minute=0, second=0, microsecond=0)
 
 

@@ -34,7 +34,6 @@ class House:
     token: str
     """Of the administrator: the secret of a session."""
     database_url: str
-    logs: Path
     roots: dict[str, psutil.Process]
     """By name, those that no child of ours starts again."""
     children: list[Child] = field(default_factory=list)
@@ -101,7 +100,6 @@ def _on_sqlite() -> Iterator[House]:
             url=platform.url,
             token=platform.token,
             database_url=platform.data.database_url,
-            logs=platform.data.logs,
             roots={"up": psutil.Process(platform.up_pid())},
         )
 
@@ -141,7 +139,6 @@ def _on_postgresql() -> Iterator[House]:
             url=described.url,
             token=_first_administrator(described.url, data),
             database_url=server.url,
-            logs=data.logs,
             roots={"postgresql": psutil.Process(server.process.pid)},
             children=children,
         )

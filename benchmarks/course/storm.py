@@ -15,7 +15,8 @@ from benchmarks.course.calendar_page import Assets, CalendarPage, Sightings
 from benchmarks.course.cohort import Course, Person, gather
 from benchmarks.course.houses import House
 from benchmarks.course.records import Records
-from benchmarks.course.students import Plan, Student, plan_for
+from benchmarks.course.students import Plan, Student
+from core.clock import utc_now
 from core.database import Database
 
 STUDENTS = 191
@@ -76,7 +77,8 @@ class Storm:
 
     def plan(self) -> Plan:
         """What can be booked from now on."""
-        return plan_for(self.course.policy, [node.name for node in self.course.nodes])
+        names = [node.name for node in self.course.nodes]
+        return Plan.of(self.course.policy, names, utc_now())
 
     @asynccontextmanager
     async def alive(self) -> AsyncIterator[None]:

@@ -14,7 +14,6 @@ from typing import Any
 
 from benchmarks.course.calendar_page import Block, CalendarPage, moment
 from benchmarks.course.cohort import Person
-from core.clock import utc_now
 from core.policy.document import Policy
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.verdict import NodeRef
@@ -132,8 +131,3 @@ def is_final(verdict: dict[str, Any]) -> bool:
     """Whether no other hour of this kind would be any better."""
     reasons = [one["code"] for node in verdict.get("nodes", ()) for one in node["reasons"]]
     return any(code in NO_MORE for code in reasons)
-
-
-def plan_for(policy: Policy, names: Sequence[str]) -> Plan:
-    """What can be booked from now on."""
-    return Plan.of(policy, names, utc_now())

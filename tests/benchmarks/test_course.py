@@ -28,7 +28,6 @@ def storm(tmp_path: Path) -> Iterator[Storm]:
             url=stage.url,
             token=stage.secrets["ada"],
             database_url=stage.database.url.render_as_string(hide_password=False),
-            logs=tmp_path,
             roots={},
         )
         scale = Scale(students=PEOPLE, nodes=2, seconds=10)
