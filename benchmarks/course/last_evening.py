@@ -25,7 +25,7 @@ GIVE_BACK, SWAP = 40, 20  # of the bookers who look at their calendars
 ARRIVING_S, HESITATES_S = 20.0, (0.5, 3.0)
 KILL_AT = 0.6  # of the time
 ACCEPTED_S, RECOVERED_S = 2.0, 5.0
-LOOK_EVERY_S, GIVEN_UP_S = 0.02, 30.0
+LOOK_EVERY_S, QUIET_S, GIVEN_UP_S = 0.02, 2.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -215,13 +215,15 @@ async def _kill(storm: Storm, staff: CalendarPage, after_s: float) -> tuple[str,
 
 async def _streams_back(watching: Sequence[Browser], begun: float) -> tuple[float, int]:
     """Seconds until all have a stream again, and how many had lost theirs."""
-    most = 0
+    most, back_s = 0, 0.0
     while True:
         lost = sum(not browser.is_streaming for browser in watching)
         most = max(most, lost)
         elapsed = time.perf_counter() - begun
-        if not lost or elapsed > GIVEN_UP_S:
-            return elapsed, most
+        if lost:
+            back_s = elapsed
+        if elapsed > GIVEN_UP_S or elapsed > back_s + QUIET_S:
+            return back_s, most
         await asyncio.sleep(LOOK_EVERY_S)
 
 
