@@ -69,7 +69,7 @@ class Tabs:
 
     async def close(self, board: CalendarPage, bookings: Sequence[Booking]) -> list[Fact]:
         """What they drew, against the board that the simulated pages know, and how late."""
-        output, _ = await self.process.communicate()
+        output, _ = await self.process.communicate(b"")  # which ends its input
         pages: list[dict[str, Any]] = json.loads(output)
         known = set(_taken(board))
         alike = sum(set(page["taken"]) == known for page in pages)
