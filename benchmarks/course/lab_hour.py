@@ -17,7 +17,7 @@ from core.clock import utc_now
 from core.policy.grid import hour_floor
 
 WATCHERS, CALENDARS, LISTS, SUBMITTERS = 60, 35, 69, 20
-ARRIVING_S = 20.0
+ARRIVING_S, SETTLING_S = 20.0, 10.0  # what they load when they come is not the lab hour
 RELOADS_S = (20.0, 50.0)  # a person looks at a page so long, then at it or another one
 TYPES_S = (2.0, 6.0)
 PAGE_S, CURVE_S = 0.5, 1.0
@@ -37,6 +37,7 @@ async def run(house: House, scale: Scale) -> Outcome:
         storm.chance.shuffle(crowd)
         async for number in spread_over(ARRIVING_S * share, len(crowd), storm.chance):
             crowd[number].start()
+        await asyncio.sleep(SETTLING_S)
         storm.records.begin_anew()
         use = Use(house)
         await asyncio.sleep(scale.seconds)
