@@ -10,6 +10,7 @@ COPY strategies strategies
 COPY core core
 COPY api api
 COPY scheduler scheduler
+COPY simulation simulation
 COPY worker worker
 COPY dashboard dashboard
 COPY standalone standalone

@@ -162,7 +162,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         app.state.looks.close()
         database.close()
 
-    app = FastAPI(
+    app = FastAPI(  # telemetry: core/base/tracing.py
         title="Trainyard",
         summary="Training as a service on a few shared GPU nodes.",
         description=DESCRIPTION,

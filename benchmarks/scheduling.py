@@ -18,9 +18,9 @@ from pathlib import Path
 
 from benchmarks import placement
 from scheduler.masks import Lane
-from scheduler.simulate import POLICIES, Bar
-from scheduler.simulation import Measured
-from scheduler.traces import BadTrace, read_workload
+from simulation.simulate import POLICIES, Bar
+from simulation.simulation import Measured
+from simulation.traces import BadTrace, read_workload
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-scheduling.md"
 NODES = 144

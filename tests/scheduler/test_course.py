@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.policy.document import Policy, load
-from scheduler.course import Course, compare_gap_rules
+from simulation.course import Course, compare_gap_rules
 
 POLICY = Path(__file__).parents[2] / "examples" / "policies" / "course.yaml"
 

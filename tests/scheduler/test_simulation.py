@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from core.policy.document import load
 from scheduler.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
-from scheduler.simulated_labs import dealt, equal_shares, require_labs
-from scheduler.simulation import Simulation
-from scheduler.traces import (
+from simulation.simulated_labs import dealt, equal_shares, require_labs
+from simulation.simulation import Simulation
+from simulation.traces import (
     ONE_CLASS,
     BadTrace,
     TracedJob,
@@ -249,7 +249,7 @@ def test_what_is_no_trace_is_told_with_its_place(
 def test_the_command_prints_figures_and_tells_a_bad_file(tmp_path: Path) -> None:
     path = tmp_path / "tiny.swf"
     path.write_text(SWF)
-    command = [sys.executable, "-m", "scheduler.simulate", str(path)]
+    command = [sys.executable, "-m", "simulation", str(path)]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert list(found) == ["fcfs", "easy", "conservative", "ours"]

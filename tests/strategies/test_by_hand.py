@@ -15,7 +15,16 @@ from strategies.run_directory import json_bytes, newest_checkpoint
 
 pytestmark = pytest.mark.gloo
 
-OTHERS = ["core", "api", "scheduler", "worker", "dashboard", "standalone", "trainyard"]
+OTHERS = [
+    "core",
+    "api",
+    "scheduler",
+    "simulation",
+    "worker",
+    "dashboard",
+    "standalone",
+    "trainyard",
+]
 
 
 @pytest.fixture

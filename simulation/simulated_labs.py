@@ -23,7 +23,7 @@ from scheduler.borrowing import Lending
 from scheduler.masks import Lane, bits
 from scheduler.snapshot import AttemptSeen, LeaseSeen, NodeSeen, Snapshot, Waiting
 from scheduler.timeline import Timeline
-from scheduler.traces import BadTrace, TracedJob, Workload
+from simulation.traces import BadTrace, TracedJob, Workload
 from strategies.hardware import Hardware
 
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)

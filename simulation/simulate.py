@@ -1,4 +1,4 @@
-"""`python -m scheduler.simulate TRACE`: what the scheduler would have made of a workload."""
+"""`python -m simulation TRACE`: what the scheduler would have made of a workload."""
 
 import argparse
 import json
@@ -11,10 +11,10 @@ from pathlib import Path
 from core.errors import ServiceError as TrainyardError
 from core.policy.document import Policy, load
 from scheduler.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
-from scheduler.course import STUDENTS, compare_gap_rules
-from scheduler.simulated_labs import LabMeasured, dealt, equal_shares, require_labs
-from scheduler.simulation import Measured, Simulation
-from scheduler.traces import BadTrace, Workload, read_workload
+from simulation.course import STUDENTS, compare_gap_rules
+from simulation.simulated_labs import LabMeasured, dealt, equal_shares, require_labs
+from simulation.simulation import Measured, Simulation
+from simulation.traces import BadTrace, Workload, read_workload
 
 POLICIES = {
     "fcfs": partial(Simulation, rules=FIRST_COME),
@@ -117,7 +117,7 @@ def course(arguments: argparse.Namespace) -> int:
 
 def parse() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser("python -m scheduler.simulate", description=main.__doc__)
+    parser = argparse.ArgumentParser("python -m simulation", description=main.__doc__)
     parser.add_argument(
         "trace", type=Path, help="a .swf, .lwf or Alibaba .csv file, or a course's policy (.yaml)"
     )
@@ -201,7 +201,3 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     )
     return "".join(f"{line.rstrip()}\n" for line in lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -19,9 +19,9 @@ from scheduler.borrowing import Claim
 from scheduler.fair_share import HALF_LIFE, MEAN_LIFE_H
 from scheduler.masks import Lane, lowest
 from scheduler.ordering import Standing, points
-from scheduler.simulated_labs import LabMeasured, Ledger, SimulatedCluster, as_waiting
 from scheduler.snapshot import Waiting
-from scheduler.traces import TracedJob, Workload
+from simulation.simulated_labs import LabMeasured, Ledger, SimulatedCluster, as_waiting
+from simulation.traces import TracedJob, Workload
 
 CHECKPOINT_EVERY_S = 600.0
 RESTART_S = 120.0
