@@ -60,10 +60,10 @@ from api.scripts import code_archives, node_secrets, user_secrets
 from api.watching import calendar, changes, logs, metrics, stream
 from api.watching.audience import Audience
 from api.watching.hub import Hub
-from core.database import Database
-from core.doorbell import Doorbell
-from core.settings import ApiSettings
-from core.timekeeping import Timekeeper
+from core.base.settings import ApiSettings
+from core.database.database import Database
+from core.process.timekeeping import Timekeeper
+from core.wire.doorbell import Doorbell
 
 LONGEST_STATEMENT_S = 20.0  # whoever asked has given up by then
 
@@ -172,7 +172,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         routes=[*api_routes()],  # include_router would build each of them a second time
-        telemetry={"operation_spans": False, "metrics": False, "logs": False},  # core/tracing.py
+        telemetry={"operation_spans": False, "metrics": False, "logs": False},
     )
     app.state.process = process
     app.state.numbers = prometheus.RequestNumbers()

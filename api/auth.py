@@ -19,9 +19,9 @@ from api.identity import RANK, NodeIdentity, Person
 from api.people.credentials import SESSION_IDLE, SESSION_LONGEST, digest, in_force
 from api.process import Process, ProcessDep
 from api.scopes import MissingScope, included, scope_of
-from core import read_only
-from core.clock import utc_now
-from core.errors import Forbidden, Unauthenticated
+from core.base.clock import utc_now
+from core.base.errors import Forbidden, Unauthenticated
+from core.process import read_only
 from core.states import NodeState
 from core.tables.kinds import Role, Scope, TokenKind
 from core.tables.nodes import Node

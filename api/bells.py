@@ -6,7 +6,7 @@ An answer never waits for Redis; with Redis down nothing piles up, because equal
 import threading
 from dataclasses import dataclass, field
 
-from core.doorbell import Doorbell, Topic
+from core.wire.doorbell import Doorbell, Topic
 
 
 @dataclass

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.auth import require_known
 from api.errors import problem_response, service_problem
 from api.process import Process
-from core.errors import TooLarge, Unauthenticated
+from core.base.errors import TooLarge, Unauthenticated
 
 MAX_STRANGERS_BYTES = 16 << 10  # an enrolment with 16 GPUs has some 3 KB
 MAX_VALUES = 20_000  # commas: 2,000 people to import, a line each, have some 10,000

@@ -20,7 +20,7 @@ from fastapi import APIRouter, Depends, Response
 from api.auth import anyone
 from api.process import ProcessDep
 from api.schema_base import View
-from core.errors import NotFound
+from core.base.errors import NotFound
 
 DISTRIBUTION, PACKAGE = "trainyard-client", "trainyard"
 MADE_AT = (1980, 1, 1, 0, 0, 0)  # the oldest time that a zip file can tell: no build differs by it

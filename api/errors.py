@@ -13,8 +13,15 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 
 from api.schemas import ProblemDocument, ProblemItem
-from core.errors import BadRequest, Conflict, ServiceError, TooMany, Unauthenticated, Unavailable
-from core.strict_text import flaws
+from core.base.errors import (
+    BadRequest,
+    Conflict,
+    ServiceError,
+    TooMany,
+    Unauthenticated,
+    Unavailable,
+)
+from core.base.strict_text import flaws
 
 MAX_ERRORS = 50
 QUEUE_RETRY_S = 60  # a full queue has no known end; a minute is worth another try

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import problem_response
 from api.schemas import ProblemDocument
-from core.settings import ApiSettings
+from core.base.settings import ApiSettings
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; object-src 'none'; "

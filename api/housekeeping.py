@@ -12,12 +12,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.files.retention import Retention
 from api.process import Process
-from core import read_only
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.database.database import Database
+from core.process import read_only
+from core.process.timekeeping import EVERY_S
 from core.tables.people import Link
 from core.tables.processes import IdempotentAnswer
-from core.timekeeping import EVERY_S
 
 HOUSE_EVERY_S = 6 * 3600.0
 KEYS_LIVE = timedelta(days=7)  # how long a repeated request still finds its first answer

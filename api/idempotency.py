@@ -13,8 +13,8 @@ from fastapi import Header
 from sqlalchemy import bindparam, insert, select
 from sqlalchemy.orm import Session
 
-from core.errors import BadRequest
-from core.situation import lock_user
+from core.base.errors import BadRequest
+from core.leases.situation import lock_user
 from core.tables.processes import IdempotentAnswer
 
 IdempotencyKey = Annotated[

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import problem_response, service_problem
 from api.prometheus import RequestNumbers
-from core.errors import Unavailable
+from core.base.errors import Unavailable
 
 BACKGROUND_FROM = 5  # RFC 9218: u=0 is the most urgent, 7 the least, 3 what says nothing
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from core.errors import Unavailable
+from core.base.errors import Unavailable
 
 Answer = TypeVar("Answer")
 

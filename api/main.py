@@ -15,9 +15,9 @@ from api.headers import is_loopback
 from api.people.first_start import ensure_link
 from api.people.oidc_provider import provider_flaw
 from api.process import Process
-from core import tracing
-from core.schema import upgrade
-from core.settings import ApiSettings
+from core.base import tracing
+from core.base.settings import ApiSettings
+from core.database.schema import upgrade
 
 OPEN_FILES = 65_536  # 1,000 live streams and as many requests fit well below it
 GOODBYE_S = 5  # for answers that are on their way when we are asked to stop

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from api.field_docs import add_field_docs
 from api.jobs.agenda_schemas import NewAgenda
 from api.schemas import PlanRequest, ProblemDocument
-from core.spec import JobSpec
+from core.spec.spec import JobSpec
 from core.tables.kinds import Scope
 
 DESCRIPTION = """Submit training jobs with a parallelism spec, book GPU nodes by the hour, watch.

@@ -29,12 +29,12 @@ from api.rate_limits import RateLimits
 from api.scripts.secret_box import SecretBox
 from api.watching.audience import Audience
 from api.watching.hub import Hub
-from core import read_only
-from core.clock import utc_now
-from core.database import Database
-from core.settings import ApiSettings
-from core.timekeeping import Timekeeper
-from core.topics import topics_of
+from core.base.clock import utc_now
+from core.base.settings import ApiSettings
+from core.database.database import Database
+from core.process import read_only
+from core.process.timekeeping import Timekeeper
+from core.wire.topics import topics_of
 
 Answer = TypeVar("Answer")
 DEADLOCKS = ("40P01", "40001")  # deadlock, serialization failure: nothing was written

@@ -21,16 +21,16 @@ from api.auth import Public
 from api.looks import Look
 from api.process import Process, ProcessDep
 from api.schemas import Health
-from core.clock import utc_now
-from core.cycle_numbers import CycleNumbers
-from core.database import Database
+from core.base.clock import utc_now
+from core.database.database import Database
+from core.process.cycle_numbers import CycleNumbers
+from core.process.timekeeping import Timekeeper
 from core.states import LIVE_LEASE, JobState
 from core.tables.files import StoredFile
 from core.tables.jobs import Attempt, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.processes import Leadership
-from core.timekeeping import Timekeeper
 
 router = APIRouter(tags=["for machines"], dependencies=[Public])
 

@@ -19,8 +19,8 @@ from limits import RateLimitItemPerMinute
 from limits.storage import RedisStorage
 from limits.strategies import MovingWindowRateLimiter
 
-from core.errors import TooMany
-from core.settings import ApiSettings
+from core.base.errors import TooMany
+from core.base.settings import ApiSettings
 
 WINDOW_S = 60.0
 MAX_KEYS = 10_000  # then keys that have been quiet for a window are forgotten

@@ -9,8 +9,8 @@ from api.admin import audit
 from api.auth import AdminOnly, StaffOnly
 from api.process import ProcessDep
 from api.schema_base import Body, Moment, View
-from core import read_only
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.process import read_only
 
 router = APIRouter(prefix="/v1/admin", tags=["administration"])
 

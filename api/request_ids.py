@@ -7,7 +7,7 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from core import tracing
+from core.base import tracing
 
 HEADER = "X-Request-Id"
 TAKEN_OVER = re.compile(r"[A-Za-z0-9._-]{8,64}")  # what a proxy may have given it already

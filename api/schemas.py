@@ -69,10 +69,10 @@ from api.schema_base import (
 from api.schema_base import (
     View as View,
 )
-from core.messages import Inventory, Telemetry
-from core.node_names import NodeName
-from core.spec import AnyJobSpec, AnyPlan, UnreadPlan
+from core.base.node_names import NodeName
+from core.spec.spec import AnyJobSpec, AnyPlan, UnreadPlan
 from core.states import TERMINAL_JOB, AttemptState, Desired, JobState, NodeState, Outcome
+from core.wire.messages import Inventory, Telemetry
 from strategies.catalog import ResultClass
 from strategies.hardware import Hardware
 from strategies.planning.accuracy import AccuracyRow

@@ -7,7 +7,7 @@ route of a signed-in person that stands under none of these areas stops the star
 from collections.abc import Iterable
 from functools import cache
 
-from core.errors import Forbidden
+from core.base.errors import Forbidden
 from core.tables.kinds import Scope
 
 AREAS: dict[Scope, tuple[str, ...]] = {  # /v1/<area>; the scope is what a change there needs

@@ -25,13 +25,13 @@ from api.leases.lease_schemas import Block
 from api.people.credentials import issue_token
 from benchmarks.ratios import percentile
 from benchmarks.service import Served, serving
-from core import leases
-from core.clock import utc_now
-from core.database import Database
-from core.errors import HourTaken
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import HourTaken
+from core.base.ids import Kind, new_id
+from core.database.database import Database
+from core.leases import leases
+from core.leases.situation import lock_user
 from core.policy.grid import HOUR, hour_ceiling
-from core.situation import lock_user
 from core.tables.kinds import Role, Scope, TokenKind
 from core.tables.leases import Lease
 from core.tables.people import User

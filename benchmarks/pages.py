@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from api.watching import metric_store
 from api.watching.metric_store import BLOCK, Points
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.states import JobState, Outcome
 from tests import chromium
 from tests.dashboard import stage as stages

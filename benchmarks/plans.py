@@ -7,8 +7,8 @@ from typing import Any
 
 from api.jobs.plan_cache import ClassOnOffer, PlanCache
 from api.jobs.submission import read_spec
-from core.spec import JobSpec
-from core.strict_text import parse_yaml
+from core.base.strict_text import parse_yaml
+from core.spec.spec import JobSpec
 from strategies.planning.gpus import known_node
 from strategies.planning.known_models import as_spec, known_model
 

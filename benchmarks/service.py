@@ -24,10 +24,10 @@ import yaml
 
 from api.people.credentials import issue_link, issue_token
 from benchmarks.ratios import percentile
-from core.clock import utc_now
-from core.database import Database
-from core.ids import Kind, new_id
-from core.schema import upgrade
+from core.base.clock import utc_now
+from core.base.ids import Kind, new_id
+from core.database.database import Database
+from core.database.schema import upgrade
 from core.states import LIVE_ATTEMPT
 from core.tables.jobs import Attempt
 from core.tables.kinds import LinkKind, Role, Scope, TokenKind

@@ -14,12 +14,12 @@ from sqlalchemy import ColumnElement, CursorResult, insert, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from core.doorbell import Topic
 from core.states import ATTEMPT_EDGES, JOB_EDGES, LEASE_EDGES, NODE_EDGES, JobState, sources
 from core.tables.jobs import Attempt, Event, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
-from core.topics import mark
+from core.wire.doorbell import Topic
+from core.wire.topics import mark
 
 Stateful = Job | Attempt | Lease | Node
 

@@ -1,4 +1,4 @@
-"""Runs migrations on the connection that `core.schema.upgrade` hands over, in its transaction."""
+"""Runs migrations in the transaction of the connection that `core.database.schema` hands over."""
 
 from alembic import context
 from sqlalchemy import Connection, text

@@ -3,7 +3,7 @@
 from alembic import op
 import sqlalchemy as sa
 
-import core.database
+import core.database.database
 ${imports if imports else ""}
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.agendas.news import News, news
 from core.agendas.reading import Found, read_agendas
-from core.database import Database
+from core.database.database import Database
 from core.notices.notices import NoticeKind, notify
 from core.states import LIVE_JOB, WAITING_JOB, JobState, LeaseState, Outcome
 from core.tables.agendas import Agenda, AgendaJob

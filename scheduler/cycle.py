@@ -15,23 +15,24 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, load_only
 
-from core import appointments, leases, tracing, waitlist
 from core.agendas.turns import Turn
-from core.attempts import Place, ask_to_stop, assign, lock
-from core.database import Database
-from core.errors import HourTaken
-from core.messages import Rendezvous
+from core.base import tracing
+from core.base.errors import HourTaken
+from core.base.words import clock, in_words
+from core.database.database import Database
+from core.jobs.attempts import Place, ask_to_stop, assign, lock
+from core.leases import appointments, leases, waitlist
+from core.leases.waitlist import MAX_JUDGED, Budget
 from core.policy.document import DEFAULT, Policy
 from core.policy.grid import walk_in_end
+from core.process.timekeeping import Timekeeper
 from core.states import LIVE_ATTEMPT, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
-from core.timekeeping import Timekeeper
 from core.transitions import advance, explain, note
-from core.waitlist import MAX_JUDGED, Budget
-from core.words import clock, in_words
+from core.wire.messages import Rendezvous
 from scheduler import agenda_notices, handover, offers, reaper, rescue, turns, walk_ins
 from scheduler.backfill import Rules
 from scheduler.borrowing import Clearing

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from core.doorbell import Topic
 from core.states import AttemptState
+from core.wire.doorbell import Topic
 from scheduler.snapshot import Snapshot
 
 AGAIN_S = 5.0  # between two rings for an attempt that its node has not taken up
@@ -16,7 +16,7 @@ MANY = 100  # of more jobs no viewer is woken: they look by themselves once a se
 
 
 class Bell(Protocol):
-    """What `core.doorbell.Doorbell` can do for a scheduler."""
+    """What `core.wire.doorbell.Doorbell` can do for a scheduler."""
 
     def ring_node(self, node_name: str) -> None:
         """There may be new orders."""

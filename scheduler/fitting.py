@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.script import plan_script
-from core.spec import AnyJobSpec, ScriptJobSpec, may_start, stored_plan, stored_spec
+from core.spec.script import plan_script
+from core.spec.spec import AnyJobSpec, ScriptJobSpec, may_start, stored_plan, stored_spec
 from core.tables.base import Document
 from core.tables.jobs import Job
 from strategies.hardware import Hardware

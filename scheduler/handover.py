@@ -13,19 +13,20 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core import appointments, leases, settlement, touching
-from core.appointments import Due
+from core.base.words import clock
+from core.jobs.stopping import stop_guests, stop_jobs
+from core.leases import adjacent as touching
+from core.leases import appointments, leases, settlement
+from core.leases.appointments import Due
+from core.leases.situation import rules_for
 from core.notices.notices import NoticeKind, notify
 from core.policy.sections import NoShow
-from core.situation import rules_for
 from core.states import LIVE_ATTEMPT, JobState, LeaseState, NodeState
-from core.stopping import stop_guests, stop_jobs
 from core.tables.jobs import Attempt, Part
 from core.tables.kinds import AppointmentKind, LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import advance, say
-from core.words import clock
 from scheduler import succession
 from scheduler.sentences import unavailable
 from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot

@@ -8,10 +8,10 @@ import sys
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core import read_only
-from core.clock import utc_now
-from core.database import Database
-from core.settings import SchedulerSettings
+from core.base.clock import utc_now
+from core.base.settings import SchedulerSettings
+from core.database.database import Database
+from core.process import read_only
 from core.tables.processes import Leadership
 
 

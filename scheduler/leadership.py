@@ -16,12 +16,12 @@ from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
-from core.clock import utc_now
-from core.cycle_numbers import CycleNumbers
-from core.database import Database
-from core.doorbell import Topic
+from core.base.clock import utc_now
+from core.database.database import Database
+from core.process.cycle_numbers import CycleNumbers
 from core.tables.processes import Leadership as LeadershipRow
-from core.topics import topics_of
+from core.wire.doorbell import Topic
+from core.wire.topics import topics_of
 
 NAME = "scheduler"
 MARGIN_S = 1.0

@@ -6,9 +6,9 @@ from contextlib import closing, suppress
 from email.message import EmailMessage
 from email.utils import format_datetime
 
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.base.settings import SchedulerSettings
 from core.notices.words import Letter
-from core.settings import SchedulerSettings
 from scheduler.deadline import shut_down_after
 
 WITHIN_S = 20.0  # in all: a letter is small, and a greeting may be slow

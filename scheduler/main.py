@@ -13,11 +13,12 @@ import redis
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import read_only, tracing
-from core.clock import utc_now
-from core.database import Database
-from core.doorbell import SCHEDULER, Doorbell
-from core.settings import SchedulerSettings
+from core.base import tracing
+from core.base.clock import utc_now
+from core.base.settings import SchedulerSettings
+from core.database.database import Database
+from core.process import read_only
+from core.wire.doorbell import SCHEDULER, Doorbell
 from scheduler.cycle import Scheduler, run_cycle
 from scheduler.dispatch import Dispatcher
 from scheduler.leadership import Leadership, LeadershipLost

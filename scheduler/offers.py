@@ -16,19 +16,19 @@ import structlog
 from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
-from core import waitlist
-from core.active_policies import active_policies
-from core.database import Database
-from core.errors import HourTaken
+from core.base.errors import HourTaken
+from core.database.database import Database
+from core.leases import waitlist
+from core.leases.active_policies import active_policies
+from core.leases.situation import BOOKABLE
+from core.leases.waitlist import Budget, Free, Unfinished
 from core.policy.document import EVER, Policy
 from core.policy.grid import HOUR, hour_floor
-from core.situation import BOOKABLE
 from core.states import LIVE_LEASE
 from core.tables.kinds import OfferState
 from core.tables.leases import Lease, Occupancy, Offer, Wait
 from core.tables.nodes import Node
 from core.tables.people import Grant, Membership
-from core.waitlist import Budget, Free, Unfinished
 
 ROUND = 3000  # blocks that are judged in one round: some 0.3 s
 SHARE = 600  # of them for one wish, so that a few with many starts do not hold the others up

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from core.agendas.agenda import HANDOVER
 from core.agendas.turns import Turn
 from core.policy.grid import walk_in_end
-from core.spec import format_duration
+from core.spec.spec import format_duration
 from core.states import LeaseState
 from scheduler.backfill import Backfill, Forecast, Rules, Start, Want, earliest
 from scheduler.borrowing import Clearing, Lending

@@ -18,15 +18,15 @@ from datetime import datetime, timedelta
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from core import leases
-from core.attempts import conclude, end_part
-from core.gang_exit import PartEnd
-from core.messages import Phase
+from core.base.words import clock
+from core.jobs.attempts import conclude, end_part
+from core.jobs.gang_exit import PartEnd
+from core.leases import leases
 from core.states import LIVE_ATTEMPT, NodeState, Outcome
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.nodes import Node
 from core.transitions import note
-from core.words import clock
+from core.wire.messages import Phase
 from scheduler.snapshot import AttemptSeen, NodeSeen, Snapshot
 
 ACTOR = "scheduler"

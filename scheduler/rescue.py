@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core import leases, waitlist
+from core.base.words import clock
+from core.leases import leases, waitlist
+from core.leases.situation import rules_for
 from core.notices.notices import NoticeKind, notify
-from core.situation import rules_for
 from core.states import LeaseState, NodeState
 from core.tables.kinds import AppointmentKind, LeaseKind, OccupancyKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
-from core.words import clock
 from scheduler.sentences import unavailable
 from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
 

@@ -8,14 +8,15 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import read_only, waitlist
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.base.settings import SchedulerSettings
+from core.database.database import Database
+from core.leases import waitlist
 from core.notices import deliveries
 from core.notices.deliveries import Parcel
 from core.notices.notices import NoticeKind
 from core.notices.words import write
-from core.settings import SchedulerSettings
+from core.process import read_only
 from core.tables.kinds import Channel
 from scheduler.mail import NotSent, send_mail
 from scheduler.webhooks import post

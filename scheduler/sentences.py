@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from core.base.words import clock, in_words
 from core.policy.grid import HOUR
-from core.spec import format_duration
+from core.spec.spec import format_duration
 from core.states import INFRASTRUCTURE, MAX_INFRASTRUCTURE_FAILURES, LeaseState, NodeState
-from core.words import clock, in_words
 from scheduler.borrowing import LEAVING_S, Clearing
 from scheduler.fitting import Need
 from scheduler.placement import (

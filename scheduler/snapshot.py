@@ -13,11 +13,11 @@ from typing import NamedTuple
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from core import appointments, touching
-from core.active_policies import active_policies
 from core.agendas.turns import Turn
-from core.appointments import Due
-from core.messages import Phase
+from core.leases import adjacent as touching
+from core.leases import appointments
+from core.leases.active_policies import active_policies
+from core.leases.appointments import Due
 from core.policy.document import DEFAULT, Policy, policy_of
 from core.policy.grid import usable_end
 from core.policy.sections import Scheduling
@@ -37,6 +37,7 @@ from core.tables.kinds import AppointmentKind, AppointmentState, LeaseKind, Occu
 from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User
+from core.wire.messages import Phase
 from scheduler.fitting import Fitting, Need
 from scheduler.turns import read_turns
 from strategies.hardware import Hardware

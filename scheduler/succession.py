@@ -11,7 +11,9 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core import leases, touching
+from core.base.words import clock
+from core.leases import adjacent as touching
+from core.leases import leases
 from core.policy.grid import walk_in_end
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState
 from core.tables.jobs import Attempt, Job, Part
@@ -19,7 +21,6 @@ from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import note
-from core.words import clock
 from scheduler import walk_ins
 
 

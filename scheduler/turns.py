@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.agendas.turns import Member, Turn, turns
-from core.attempts import lock
+from core.jobs.attempts import lock
 from core.states import Desired, JobState
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from core.active_policies import active_policies
-from core.leases import PLAIN, Terms
+from core.leases.active_policies import active_policies
+from core.leases.leases import PLAIN, Terms
+from core.leases.situation import Judge, lock_user
 from core.policy.verdict import LeaseFact, RequestKind
-from core.situation import Judge, lock_user
 from core.tables.nodes import Node
 from scheduler.sentences import Reason
 

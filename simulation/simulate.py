@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from core.errors import ServiceError as TrainyardError
+from core.base.errors import ServiceError as TrainyardError
 from core.policy.document import Policy, load
 from scheduler.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
 from simulation.course import STUDENTS, compare_gap_rules

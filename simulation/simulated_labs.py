@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import fmean
 
-from core.messages import Phase
 from core.policy.document import DEFAULT, Policy
 from core.policy.sections import Scheduling
 from core.states import AttemptState, JobState, LeaseState, NodeState
 from core.tables.kinds import LeaseKind
+from core.wire.messages import Phase
 from scheduler.backfill import ALL_NODES, Rules
 from scheduler.borrowing import Lending
 from scheduler.masks import Lane, bits

@@ -27,11 +27,11 @@ from sqlalchemy import Connection, Table, select, text
 
 from api.files.retention import held_off
 from api.files.store import Store
-from core import read_only
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.database.database import Database
+from core.database.schema import newest_revision, upgrade
 from core.notices.deliveries import keep_all
-from core.schema import newest_revision, upgrade
+from core.process import read_only
 from core.tables.files import StoredFile
 from core.tables.scripts import Secret
 from standalone.backup_keys import KEYS, back_up_keys, restore_keys, unopened, verify_keys

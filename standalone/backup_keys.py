@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from api.scripts.secret_box import SecretBox
-from core.errors import Unavailable
+from core.base.errors import Unavailable
 from strategies.run_directory import sha256_of
 from strategies.words import counted
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from core.errors import NotFound
+from core.base.errors import NotFound
 from standalone import demo as demonstration
 from standalone.data_directory import AlreadyRunning, DataDirectory
 from standalone.processes import StartFailed

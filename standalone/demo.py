@@ -14,7 +14,7 @@ from rich.console import Console
 
 from api.people.first_start import ensure_link
 from api.people.owner_links import owner_link
-from core.database import Database
+from core.database.database import Database
 from standalone.data_directory import DataDirectory
 from standalone.processes import answers
 from trainyard import Trainyard, TrainyardError, sessions

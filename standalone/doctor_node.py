@@ -13,7 +13,7 @@ import httpx2
 import pynvml
 from pydantic import ValidationError
 
-from core.settings import WorkerSettings
+from core.base.settings import WorkerSettings
 from standalone.doctor_server import GIB, about_broker, about_folder
 from strategies.parallel import async_io
 from trainyard.doctor import Examiner, Finding

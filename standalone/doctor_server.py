@@ -23,16 +23,16 @@ from api.files.store import Store
 from api.headers import is_loopback
 from api.people.oidc import TRIP_PATH
 from api.people.oidc_provider import Provider, ProviderAway, provider_flaw
-from core import tracing
-from core.clock import wall_clock
-from core.database import Database
-from core.retention import size_text
-from core.schema import newest_revision
-from core.settings import ApiSettings
+from core.base import tracing
+from core.base.clock import wall_clock
+from core.base.settings import ApiSettings
+from core.database.database import Database
+from core.database.schema import newest_revision
+from core.jobs.retention import size_text
+from core.process.timekeeping import database_time
 from core.tables.files import StoredFile
 from core.tables.nodes import Node
 from core.tables.processes import Leadership
-from core.timekeeping import database_time
 from standalone.doctor_code import about_code
 from trainyard.doctor import Examiner, Finding
 

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from api.errors import validation_items
 from api.jobs.plan_views import class_plan
 from api.schemas import PlanView
-from core.errors import BadRequest
-from core.spec import JobSpec, may_start
-from core.strict_text import Json, parse_yaml
+from core.base.errors import BadRequest
+from core.base.strict_text import Json, parse_yaml
+from core.spec.spec import JobSpec, may_start
 from strategies.hardware import Hardware
 from strategies.planning.gpus import known_node
 from strategies.planning.known_models import Shape, as_spec, from_config, known_model

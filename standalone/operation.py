@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.files.store import Store
-from core.database import Database
+from core.database.database import Database
 from standalone.backup import Manifest, back_up
 from standalone.backup import restore as restore_from
 from standalone.backup_keys import KEYS

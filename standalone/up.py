@@ -9,15 +9,15 @@ from sqlalchemy import select
 
 from api.people.credentials import issue_link
 from api.people.owner_links import is_password_missing, owner_link
-from core.attempts import ask_to_stop
-from core.clock import utc_now
-from core.database import Database
-from core.doorbell import Doorbell
-from core.schema import upgrade
+from core.base.clock import utc_now
+from core.database.database import Database
+from core.database.schema import upgrade
+from core.jobs.attempts import ask_to_stop
 from core.states import LIVE_JOB, JobState, Outcome
 from core.tables.jobs import Job
 from core.tables.kinds import LinkKind
 from core.tables.nodes import Node
+from core.wire.doorbell import Doorbell
 from standalone import valkey
 from standalone.data_directory import DataDirectory
 from standalone.processes import FIRST_PORT, Processes, describe, interrupt_on_signals, listen

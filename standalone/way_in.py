@@ -10,8 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.people.first_start import ensure_link
 from api.people.owner_links import owner_link
-from core.database import Database
-from core.settings import ApiSettings
+from core.base.settings import ApiSettings
+from core.database.database import Database
 from standalone.data_directory import DataDirectory
 from standalone.processes import FIRST_PORT, answers
 

@@ -20,8 +20,8 @@ from hypothesis import settings
 from sqlalchemy import make_url
 from starlette.testclient import TestClient
 
-from core.database import Database
-from core.schema import upgrade
+from core.database.database import Database
+from core.database.schema import upgrade
 from standalone import valkey
 from standalone.children import die_with_parent
 from tests.postgresql import running_server

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import structlog
 
-from core import tracing
-from core.clock import boot_s
-from core.messages import Order, StopOrder, Unread
-from core.script import Script
+from core.base import tracing
+from core.base.clock import boot_s
+from core.spec.script import Script
 from core.states import INFRASTRUCTURE, Outcome
+from core.wire.messages import Order, StopOrder, Unread
 from strategies.run_directory import Result, json_bytes, write_atomically
 from strategies.trust.certificate import Certificate
 from strategies.trust.preflight_report import Report

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from core.clock import boot_s
-from core.messages import Heartbeat, Observed, Orders, Phase
+from core.base.clock import boot_s
+from core.wire.messages import Heartbeat, Observed, Orders, Phase
 from strategies.run_directory import Result
 from strategies.trust.certificate import Certificate
 from strategies.trust.preflight_report import Report

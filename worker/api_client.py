@@ -10,8 +10,8 @@ from typing import BinaryIO, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from core import tracing
-from core.messages import (
+from core.base import tracing
+from core.wire.messages import (
     ArtifactReport,
     CheckpointReport,
     Enrolled,

@@ -3,8 +3,8 @@
 from celery import Celery
 from kombu.entity import Queue
 
-from core.doorbell import broker_url, queue_of
-from core.settings import WorkerSettings
+from core.base.settings import WorkerSettings
+from core.wire.doorbell import broker_url, queue_of
 from worker import tasks
 
 

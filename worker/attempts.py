@@ -18,9 +18,9 @@ from typing import NamedTuple, TypeVar
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from core.messages import ExitRecord, Order, Rendezvous, Request
-from core.spec import Launcher
+from core.spec.spec import Launcher
 from core.states import Outcome
+from core.wire.messages import ExitRecord, Order, Rendezvous, Request
 from strategies.run_directory import RunDirectory, fsync_directory, json_bytes, write_atomically
 
 FOLDER_NAME = re.compile(r"^([A-Za-z0-9_-]{1,80})\.(\d{1,9})$")

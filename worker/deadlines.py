@@ -6,7 +6,7 @@ moves nothing.
 
 from enum import IntEnum
 
-from core.messages import Deadlines, StopOrder
+from core.wire.messages import Deadlines, StopOrder
 from worker.attempts import Schedule
 
 KILL_AFTER_TERM_S = 30.0

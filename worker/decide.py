@@ -8,8 +8,8 @@ repeated.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.messages import Order, Orders, Unread
 from core.states import Outcome
+from core.wire.messages import Order, Orders, Unread
 from worker.attempts import Key, Schedule, ShimState
 
 MAX_SPAWNS = 4

@@ -7,7 +7,7 @@ from pathlib import Path
 import structlog
 from pydantic import BaseModel, ConfigDict
 
-from core.messages import Enrolment, Inventory
+from core.wire.messages import Enrolment, Inventory
 from strategies.run_directory import fsync_directory, json_bytes
 from worker.api_client import ApiClient, Refused, Unreachable
 from worker.attempts import NodeFolder, read_model

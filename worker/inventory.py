@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import pynvml
 
-from core.messages import Gpu, Inventory
+from core.wire.messages import Gpu, Inventory
 from worker.boot import cores
 from worker.memory import machine
 from worker.sandbox import Found

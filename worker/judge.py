@@ -139,7 +139,7 @@ class Verdict(NamedTuple):
     code: int | None = None
     guilt: int | None = None
     """Guilt of the culprit, compared with ranks on other nodes
-    (`core.messages.ExitRecord.guilt`)."""
+    (`core.wire.messages.ExitRecord.guilt`)."""
 
 
 def judge(evidence: Evidence) -> Verdict:

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from core.messages import ArtifactReport, CheckpointReport, FileRef, RelativePath
+from core.wire.messages import ArtifactReport, CheckpointReport, FileRef, RelativePath
 from strategies.run_directory import (
     BadCheckpoint,
     finished_checkpoints,

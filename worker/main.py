@@ -19,8 +19,8 @@ from celery import Celery, signals
 from celery.worker import state as celery_state
 from pydantic import ValidationError
 
-from core import tracing
-from core.settings import WorkerSettings
+from core.base import tracing
+from core.base.settings import WorkerSettings
 from worker import tasks
 from worker.acting import Actor
 from worker.agent import Agent

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import structlog
 
-from core import tracing
-from core.clock import boot_s
-from core.messages import FileRef, Order, Resume, Secrets
-from core.script import Script
+from core.base import tracing
+from core.base.clock import boot_s
+from core.spec.script import Script
 from core.states import Outcome
+from core.wire.messages import FileRef, Order, Resume, Secrets
 from strategies.data.built_in import prepare
 from strategies.planning.planner import Plan
 from strategies.run_directory import (

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.code_archive import BadArchive, unpack
-from core.messages import Order, Secrets
-from core.script import Script, ScriptLauncher
+from core.spec.code_archive import BadArchive, unpack
+from core.spec.script import Script, ScriptLauncher
 from core.states import Outcome
+from core.wire.messages import Order, Secrets
 from strategies.run_directory import json_bytes
 from worker.attempts import Attempt
 from worker.environments import CannotBuild, build, requirements_of

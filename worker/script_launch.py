@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from core.clock import boot_s
-from core.messages import Secrets
+from core.base.clock import boot_s
+from core.wire.messages import Secrets
 from strategies.run_directory import (
     Result,
     json_bytes,

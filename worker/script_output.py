@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from core.messages import RelativePath
+from core.wire.messages import RelativePath
 from strategies.layout import Layout
 from strategies.run_directory import MANIFEST, checkpoint_name, finished_checkpoints, write_manifest
 from worker.script_files import Entry, open_plain, plain_files

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from core.messages import Secrets
-from core.script import Script
+from core.spec.script import Script
+from core.wire.messages import Secrets
 from strategies.run_directory import METRICS
 from worker.attempts import Attempt, Kept, read_model
 from worker.masking import Masks

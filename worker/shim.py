@@ -17,10 +17,10 @@ from types import FrameType
 
 from pydantic import ValidationError
 
-from core.clock import boot_s
-from core.messages import ExitRecord, RankExit
-from core.spec import Launcher as LauncherName
+from core.base.clock import boot_s
+from core.spec.spec import Launcher as LauncherName
 from core.states import Outcome
+from core.wire.messages import ExitRecord, RankExit
 from strategies.run_directory import Action, Result, RunPlan, json_bytes, write_control
 from worker.attempts import Attempt, Schedule, ShimState, Start, read_model
 from worker.boot import boot_id

@@ -15,7 +15,7 @@ import structlog
 import core
 import strategies
 import worker
-from core.spec import Launcher
+from core.spec.spec import Launcher
 from worker.boot import BOOT_ID_VARIABLE
 from worker.launch import clean_environment
 

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 from pydantic import BaseModel, ConfigDict
 
-from core.messages import LogBatch, MetricsBatch
+from core.wire.messages import LogBatch, MetricsBatch
 from strategies.run_directory import METRICS, RANK_METRICS_NAME
 from worker.api_client import ApiClient, Refused, Unreachable
 from worker.attempts import LOG_BYTES, Attempt, Key, NodeFolder, read_model

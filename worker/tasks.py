@@ -4,7 +4,7 @@ import threading
 
 from celery import shared_task
 
-from core.doorbell import LOOK
+from core.wire.doorbell import LOOK
 
 rung = threading.Event()
 """Event set by the task, in the worker's own process; the agent waits for it."""

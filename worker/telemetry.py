@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pynvml
 
-from core.messages import Telemetry
+from core.wire.messages import Telemetry
 from worker.inventory import GIB
 
 

@@ -22,8 +22,8 @@ from api.process import ProcessDep
 from api.schema_base import AskedMoment
 from api.schemas import AuditView, EnrolmentView, NewEnrolment, NodeView, Page, ProblemItem
 from api.text_types import Limit, PlainText
-from core.clock import utc_now
-from core.errors import Conflict, NotFound
+from core.base.clock import utc_now
+from core.base.errors import Conflict, NotFound
 from core.states import LIVE_ATTEMPT, LIVE_LEASE, LeaseState, NodeState
 from core.tables.admin import AuditEntry
 from core.tables.jobs import Attempt, Job, Part

@@ -18,15 +18,15 @@ from api.admin.cleanup_schemas import Selector
 from api.bells import Bells
 from api.identity import Person
 from api.process import Process
-from core import leases
-from core.clock import utc_now
-from core.errors import Conflict, HourTaken
-from core.leases import Terms
+from core.base.clock import utc_now
+from core.base.errors import Conflict, HourTaken
+from core.jobs.stopping import stop
+from core.leases import leases
+from core.leases.leases import Terms
+from core.leases.situation import lock_user
 from core.notices.notices import NoticeKind, notify
 from core.policy.grid import Timetable, usable_end
-from core.situation import lock_user
 from core.states import NODE_EDGES, LeaseState, NodeState
-from core.stopping import stop
 from core.tables.admin import Cleanup, CleanupRow
 from core.tables.kinds import RowResult
 from core.tables.leases import Lease

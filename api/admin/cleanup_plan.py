@@ -12,22 +12,22 @@ from sqlalchemy.orm import Session
 
 from api.admin.cleanup_schemas import Selector, Wrong
 from api.people.users import find_lab, find_user
-from core.active_policies import active_policies, granted_under
-from core.cleaning import Removed, fewest
-from core.errors import NotFound
-from core.leases import no_shows
-from core.policy.document import Policy, policy_for
-from core.policy.evaluate import evaluate
-from core.policy.grid import HOUR
-from core.policy.verdict import Member, Reason, Request, Situation
-from core.settlement import Settlement, of_staff_delete
-from core.situation import (
+from core.base.errors import NotFound
+from core.leases.active_policies import active_policies, granted_under
+from core.leases.cleaning import Removed, fewest
+from core.leases.leases import no_shows
+from core.leases.settlement import Settlement, of_staff_delete
+from core.leases.situation import (
     counted_since,
     leases_of_labs,
     leases_of_user,
     member_of,
     ref_of,
 )
+from core.policy.document import Policy, policy_for
+from core.policy.evaluate import evaluate
+from core.policy.grid import HOUR
+from core.policy.verdict import Member, Reason, Request, Situation
 from core.states import LeaseState, NodeState
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind

@@ -22,9 +22,9 @@ from api.leases.lease_views import find_lease, show_lease
 from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.errors import Conflict, NotFound
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import Conflict, NotFound
+from core.base.ids import Kind, new_id
 from core.policy.grid import HOUR
 from core.states import LeaseState
 from core.tables.admin import Cleanup, CleanupRow

@@ -14,8 +14,8 @@ from api.headers import is_loopback
 from api.process import ProcessDep
 from api.schema_base import View
 from api.schemas import Page
-from core.active_policies import active_policies
-from core.settings import ApiSettings
+from core.base.settings import ApiSettings
+from core.leases.active_policies import active_policies
 from core.states import NodeState
 from core.tables.kinds import Role
 from core.tables.nodes import Node

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from api.errors import InvalidRequest
 from api.schemas import ProblemItem
-from core.errors import BadRequest
+from core.base.errors import BadRequest
 from strategies.data.rows import WrongRow, row_from
 
 MAX_ERRORS = 20

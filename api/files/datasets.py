@@ -22,9 +22,9 @@ from api.identity import Person
 from api.process import Process, ProcessDep
 from api.schemas import DatasetImages, DatasetPreview, DatasetView, Page
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.errors import Conflict
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import Conflict
+from core.base.ids import Kind, new_id
 from core.tables.base import Document
 from core.tables.files import Dataset
 from strategies.data import digits

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from core.errors import BadRequest
+from core.base.errors import BadRequest
 from strategies.data.corpus import BadData
 from strategies.data.images import Found, check
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from api.files.store import Kept, Store
-from core.database import Database
+from core.database.database import Database
 from core.tables.files import StoredFile
 
 DIGITS = "0123456789abcdef"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 
 from api.files.store import IncomingFile
-from core.errors import BadRequest
+from core.base.errors import BadRequest
 from strategies.fine_tuning.hf_config import (
     CONFIG,
     INDEX,

@@ -21,9 +21,9 @@ from api.identity import Person
 from api.process import Process, ProcessDep
 from api.schemas import ModelFile, ModelView, Page
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.errors import Conflict
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import Conflict
+from core.base.ids import Kind, new_id
 from core.tables.files import Model
 from strategies.fine_tuning.hf_config import parse_config
 from strategies.shapes import count_parameters

@@ -6,7 +6,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.identity import Person
-from core.errors import NotFound
+from core.base.errors import NotFound
 from core.tables.files import Dataset, Model
 
 Owned = TypeVar("Owned", Dataset, Model)

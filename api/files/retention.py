@@ -1,7 +1,7 @@
 """Forgetting: what has become too old or too much, and files that nobody names any more.
 
 Every deletion is a transaction of its own together with its event, so that a process that dies half
-way has forgotten a little and told of all of it. `core.retention` decides.
+way has forgotten a little and told of all of it. `core.jobs.retention` decides.
 """
 
 import threading
@@ -20,12 +20,10 @@ from api.admin import audit
 from api.files.inventory import differences
 from api.files.storage_use import holders
 from api.files.store import Store, name_found
-from core import read_only
-from core.claims import claim, holds, take_over
-from core.clock import utc_now
-from core.database import Database
-from core.notices.notices import NoticeKind, notify
-from core.retention import (
+from core.base.clock import utc_now
+from core.base.settings import ApiSettings
+from core.database.database import Database
+from core.jobs.retention import (
     Ended,
     Expired,
     Limits,
@@ -37,8 +35,10 @@ from core.retention import (
     surplus,
     warning,
 )
-from core.settings import ApiSettings
-from core.situation import lock_user
+from core.leases.situation import lock_user
+from core.notices.notices import NoticeKind, notify
+from core.process import read_only
+from core.process.claims import claim, holds, take_over
 from core.states import TERMINAL_JOB
 from core.tables.files import Artifact, Checkpoint, CheckpointPart, Dataset, Model, StoredFile
 from core.tables.jobs import Attempt, Job

@@ -6,7 +6,7 @@ from api.auth import SignedIn
 from api.files.storage_use import Use, holders, use_by_user
 from api.process import ProcessDep
 from api.schema_base import View
-from core.retention import CODE, Thing, warning
+from core.jobs.retention import CODE, Thing, warning
 
 router = APIRouter(prefix="/v1", tags=["people"])
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.errors import Conflict
-from core.retention import GIB, Holder, size_text, warning
-from core.settings import ApiSettings
+from core.base.errors import Conflict
+from core.base.settings import ApiSettings
+from core.jobs.retention import GIB, Holder, size_text, warning
 from core.tables.files import Artifact, Checkpoint, Dataset, Model
 from core.tables.jobs import Job
 from core.tables.people import Lab, Membership, User

@@ -19,8 +19,8 @@ from sqlalchemy import ColumnElement
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from core.clock import utc_now
-from core.errors import BadRequest, NotFound
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, NotFound
 from core.tables.files import StoredFile
 from strategies.run_directory import fsync_directory
 

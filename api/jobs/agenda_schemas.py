@@ -6,7 +6,7 @@ from pydantic import Field
 
 from api.schema_base import Body, Moment, View
 from core.agendas.agenda import OnFailure, Standing
-from core.spec import NAME
+from core.spec.spec import NAME
 
 MOST_JOBS = 50
 

@@ -17,12 +17,12 @@ from api.jobs.submission import Planned, overridden, plan_job, read_spec, requir
 from api.schemas import ProblemItem
 from core.agendas.agenda import Item, Room, lay_out, place_of
 from core.agendas.reading import expected_s, hours_of, read_beside
-from core.errors import BadRequest
+from core.base.errors import BadRequest
+from core.base.strict_text import Json, Path, SpecText
+from core.leases.situation import rules_for
 from core.policy.grid import HOUR, hour_ceiling, usable_end
-from core.situation import rules_for
-from core.spec import AnyJobSpec
+from core.spec.spec import AnyJobSpec
 from core.states import LeaseState
-from core.strict_text import Json, Path, SpecText
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass

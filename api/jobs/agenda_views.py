@@ -13,8 +13,8 @@ from api.jobs.agenda_submission import Block, Entry
 from core.agendas.agenda import Line, OnFailure, Outlook, outlook
 from core.agendas.reading import Found, read_agendas
 from core.agendas.words import rules, summary
-from core.errors import NotFound
-from core.spec import JobSpec
+from core.base.errors import NotFound
+from core.spec.spec import JobSpec
 from core.tables.agendas import Agenda
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass

@@ -33,9 +33,9 @@ from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
 from api.watching.stream import STREAM, event_stream
-from core.clock import utc_now
-from core.errors import BadRequest, Conflict
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, Conflict
+from core.base.ids import Kind, new_id
 from core.states import TERMINAL_JOB, WAITING_JOB, Desired
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job

@@ -18,10 +18,10 @@ from api.jobs.reading import record_reading
 from api.process import ProcessDep
 from api.schemas import ArtifactView, CheckpointView, Page
 from api.text_types import PlainText
-from core.errors import NotFound
-from core.messages import FileRef
+from core.base.errors import NotFound
 from core.tables.files import Artifact, Checkpoint
 from core.tables.jobs import Job
+from core.wire.messages import FileRef
 from strategies.run_directory import checkpoint_name
 
 router = APIRouter(prefix="/v1/jobs", tags=["files of a job"])

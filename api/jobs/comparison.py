@@ -11,8 +11,8 @@ from api.jobs.job_views import find_job, require_read
 from api.process import ProcessDep
 from api.schemas import ComparisonView, ProblemItem
 from api.text_types import PlainText
-from core.errors import BadRequest, Conflict
-from core.spec import AnyJobSpec, JobSpec, ScriptJobSpec
+from core.base.errors import BadRequest, Conflict
+from core.spec.spec import AnyJobSpec, JobSpec, ScriptJobSpec
 from core.tables.jobs import Job
 from strategies.planning.planner import Plan
 from strategies.spec import Precision, Strategy

@@ -8,7 +8,7 @@ from api.jobs.job_views import find_job
 from api.process import ProcessDep
 from api.schema_base import View
 from api.text_types import PlainText
-from core.spec import JobSpec, stored_plan, stored_spec
+from core.spec.spec import JobSpec, stored_plan, stored_spec
 from core.tables.jobs import Attempt, Part
 from core.tables.nodes import Node
 from strategies.planning.planner import Plan

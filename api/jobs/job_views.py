@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session
 
 from api.identity import Person
 from api.schemas import AttemptView, JobView, PlaceView, PreflightCheck, PreflightView
-from core.errors import Conflict, NotFound
-from core.messages import ExitRecord
+from core.base.errors import Conflict, NotFound
+from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
-from core.spec import AnyJobSpec, AnyPlan, UnreadPlan, stored_plan, stored_spec
+from core.spec.spec import AnyJobSpec, AnyPlan, UnreadPlan, stored_plan, stored_spec
 from core.states import LIVE_ATTEMPT
 from core.tables.agendas import AgendaJob
 from core.tables.base import Document
@@ -20,7 +20,7 @@ from core.tables.jobs import Attempt, Job, Part, StudyJob
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import User
-from core.touching import stopped_with
+from core.wire.messages import ExitRecord
 from strategies.trust.preflight_report import Report
 
 UNREAD = "This version of the platform can't read its spec or plan, which another version wrote."

@@ -37,17 +37,17 @@ from api.process import Process, ProcessDep
 from api.rate_limits import Standing
 from api.schemas import AttemptView, EventView, JobView, Page, PlanView
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.errors import Conflict
-from core.messages import RequestAction
-from core.spec import AnyJobSpec
+from core.base.clock import utc_now
+from core.base.errors import Conflict
+from core.base.strict_text import Json, SpecText, parse
+from core.leases.adjacent import stopped_with
+from core.spec.spec import AnyJobSpec
 from core.states import WAITING_JOB, Desired, JobState, Outcome
-from core.strict_text import Json, SpecText, parse
 from core.tables.jobs import Event, Job
 from core.tables.leases import Lease
 from core.tables.people import User
-from core.touching import stopped_with
 from core.transitions import advance, note
+from core.wire.messages import RequestAction
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -13,8 +13,8 @@ from api.auth import SignedIn
 from api.jobs.plan_cache import PlanCache
 from api.process import ProcessDep
 from api.schemas import AccuracyView
-from core.database import Database
-from core.spec import JobSpec, stored_plan, stored_spec
+from core.database.database import Database
+from core.spec.spec import JobSpec, stored_plan, stored_spec
 from core.states import JobState
 from core.tables.jobs import Job
 from strategies.planning.accuracy import AccuracyRow, learned, table, weighed

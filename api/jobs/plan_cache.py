@@ -9,8 +9,8 @@ from hashlib import sha256
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.script import plan_script
-from core.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec
+from core.spec.script import plan_script
+from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec
 from core.states import NodeState
 from core.tables.base import Document
 from core.tables.nodes import Node, NodeClass

@@ -6,8 +6,8 @@ from api.jobs.plan_cache import ClassPlanned
 from api.jobs.submission import Planned
 from api.schemas import ClassPlan, PlanView
 from core.policy.grid import usable_end
-from core.script import ScriptPlan
-from core.spec import AnyJobSpec, AnyPlan, JobSpec, format_duration
+from core.spec.script import ScriptPlan
+from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, format_duration
 from core.tables.leases import Lease
 from strategies.planning.planner import Plan
 from strategies.planning.seats import seats, time_slots

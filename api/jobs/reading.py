@@ -5,8 +5,8 @@ from datetime import timedelta
 from api.admin import audit
 from api.identity import Person
 from api.process import Process
-from core import read_only
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.process import read_only
 from core.tables.jobs import Job
 
 ONCE_IN = timedelta(hours=1)  # a page that is open asks every few seconds

@@ -42,9 +42,9 @@ from api.watching import metric_store
 from api.watching.downsample import newest_of_each_step
 from api.watching.metric_store import Points
 from api.watching.metrics import series_view
-from core.clock import utc_now
-from core.errors import BadRequest, Conflict, NotFound
-from core.situation import lock_user
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, Conflict, NotFound
+from core.leases.situation import lock_user
 from core.tables.files import Artifact, Checkpoint, Report
 from core.tables.jobs import Attempt, Event, Job, Part
 from core.tables.leases import Lease

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from api.auth import SignedIn
-from core.strict_text import SpecText, parse
+from core.base.strict_text import SpecText, parse
 
 EXAMPLE = {
     "name": "gpt-ddp",

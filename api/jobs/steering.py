@@ -5,13 +5,13 @@ from sqlalchemy.orm import Session
 from api.admin import audit
 from api.bells import Bells
 from api.identity import Person
-from core.attempts import ask_to_stop, live_attempt, node_names
-from core.clock import utc_now
-from core.errors import Conflict
-from core.messages import Request, RequestAction
+from core.base.clock import utc_now
+from core.base.errors import Conflict
+from core.jobs.attempts import ask_to_stop, live_attempt, node_names
 from core.states import TERMINAL_JOB, WAITING_JOB, Desired, JobState, Outcome
 from core.tables.jobs import Job
 from core.transitions import advance, note
+from core.wire.messages import Request, RequestAction
 
 WHAT: dict[RequestAction, str] = {"profile": "profile", "snapshot": "memory snapshot"}
 

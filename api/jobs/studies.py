@@ -27,11 +27,11 @@ from api.process import ProcessDep
 from api.schemas import Page, StudyJobView, StudyReport, StudyView
 from api.text_types import After, Limit, PlainText
 from api.watching.stream import STREAM, event_stream
-from core.clock import utc_now
-from core.errors import NotFound
-from core.ids import Kind, new_id
-from core.jobs_in_order import jobs_in_order
-from core.spec import JobSpec, stored_plan, stored_spec
+from core.base.clock import utc_now
+from core.base.errors import NotFound
+from core.base.ids import Kind, new_id
+from core.jobs.jobs_in_order import jobs_in_order
+from core.spec.spec import JobSpec, stored_plan, stored_spec
 from core.states import TERMINAL_JOB, Desired, JobState
 from core.tables.jobs import Job, Study, StudyJob
 from core.tables.people import User

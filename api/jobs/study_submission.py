@@ -12,9 +12,9 @@ from api.errors import InvalidRequest, validation_items
 from api.jobs.plan_cache import ClassPlanned, PlanCache
 from api.jobs.submission import Planned, plan_job, require_runnable
 from api.schemas import ProblemItem
-from core.errors import BadRequest
-from core.spec import AnyJobSpec, JobSpec
-from core.study import MOST_JOBS, SCHEDULES, on_class, scheduled, sized
+from core.base.errors import BadRequest
+from core.spec.spec import AnyJobSpec, JobSpec
+from core.spec.study import MOST_JOBS, SCHEDULES, on_class, scheduled, sized
 from strategies.trust.scaling import StudyKind, ranks_label
 from strategies.words import counted
 

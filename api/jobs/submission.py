@@ -13,11 +13,12 @@ from api.errors import InvalidRequest, validation_items
 from api.identity import Person
 from api.jobs.plan_cache import ClassPlanned, PlanCache, classes_on_offer
 from api.schemas import JobView, ProblemItem
-from core import tracing
-from core.errors import BadRequest, TooMany
-from core.ids import Kind, new_id
+from core.base import tracing
+from core.base.errors import BadRequest, TooMany
+from core.base.ids import Kind, new_id
+from core.base.strict_text import Json, SpecText
 from core.policy.grid import usable_end
-from core.spec import (
+from core.spec.spec import (
     MAX_OUT_OF_MEMORY_S,
     AnyJobSpec,
     JobSpec,
@@ -27,7 +28,6 @@ from core.spec import (
     read_job_spec,
 )
 from core.states import LIVE_JOB, WAITING_JOB, Desired, JobState, LeaseState
-from core.strict_text import Json, SpecText
 from core.tables.files import Dataset, Model
 from core.tables.jobs import Job
 from core.tables.leases import Lease

@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from api.identity import Person
 from api.leases.lease_schemas import AvailabilityView, FreeHour, LengthsView, TakenView
 from api.leases.openings import Openings
-from core.errors import BadRequest, NotFound
-from core.node_names import is_one_of
+from core.base.errors import BadRequest, NotFound
+from core.base.node_names import is_one_of
+from core.leases.situation import BOOKABLE, Judge, ref_of
 from core.policy.grid import HOUR, hour_floor
-from core.situation import BOOKABLE, Judge, ref_of
 from core.states import NodeState
 from core.tables.kinds import OccupancyKind
 from core.tables.leases import Lease, Occupancy

@@ -25,16 +25,16 @@ from api.leases.lease_schemas import Block, VerdictView
 from api.leases.lease_views import find_lease, node_verdict
 from api.leases.wishes import Wish, wish_of
 from api.schemas import ProblemItem
-from core import leases, settlement
-from core.errors import Conflict, Forbidden, HourTaken
-from core.leases import Terms
+from core.base.errors import Conflict, Forbidden, HourTaken
+from core.jobs.stopping import stop_jobs
+from core.leases import leases, settlement
+from core.leases.leases import Terms
+from core.leases.settlement import Settlement
+from core.leases.situation import BOOKABLE, Judge, lock_user, rules_for
 from core.policy.grid import hold_end
 from core.policy.verdict import RequestKind, Verdict
 from core.policy.waiting import lasting
-from core.settlement import Settlement
-from core.situation import BOOKABLE, Judge, lock_user, rules_for
 from core.states import LeaseState
-from core.stopping import stop_jobs
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node

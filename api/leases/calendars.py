@@ -20,11 +20,11 @@ from api.people.credentials import digest, new_secret
 from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import PlainText
-from core.clock import utc_now
-from core.errors import Conflict, Forbidden, NotFound
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import Conflict, Forbidden, NotFound
+from core.base.ids import Kind, new_id
 from core.policy.grid import usable_end
-from core.read_only import ReadOnly
+from core.process.read_only import ReadOnly
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import CalendarFeed, Lease, Occupancy

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 
 from api.leases.lease_schemas import Prefer
 from api.leases.wishes import Wish
-from core.errors import HourTaken
+from core.base.errors import HourTaken
+from core.leases.situation import Judge
 from core.policy.gaps import cut_up
 from core.policy.grid import HOUR, hold_end, hour_ceiling
 from core.policy.verdict import LeaseFact, Verdict
-from core.situation import Judge
 from core.tables.nodes import Node
 
 GAP = "leaves_gap"

@@ -7,7 +7,7 @@ Nobody is guessed for: the error lists what could have been meant.
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from core.errors import BadRequest
+from core.base.errors import BadRequest
 from core.policy.local_time import UnclearTime, edge, resolve, zone_named
 
 

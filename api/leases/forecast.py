@@ -15,8 +15,9 @@ from api.leases.lease_schemas import ForecastDayView, ForecastView
 from api.policies.bands import windows_of
 from api.process import ProcessDep
 from api.schemas import Page
-from core.active_policies import active_policies
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.leases.active_policies import active_policies
+from core.leases.situation import BOOKABLE, all_bookers, counted_since, leases_of_all, ref_of
 from core.policy import quotas
 from core.policy.asked import Asked
 from core.policy.document import Policy
@@ -26,7 +27,6 @@ from core.policy.local_time import edge, show
 from core.policy.matching import ALL
 from core.policy.sections import Period, Quota, Scope
 from core.policy.verdict import LeaseFact, Left, Member, NodeRef, Request, Situation
-from core.situation import BOOKABLE, all_bookers, counted_since, leases_of_all, ref_of
 from core.states import LIVE_LEASE
 from core.tables.admin import AuditEntry
 from core.tables.leases import Lease, Occupancy

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from api.schema_base import Body, Moment, View
-from core.node_names import LONGEST
+from core.base.node_names import LONGEST
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind, OfferState, WaitState
 

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from api.identity import Person
 from api.leases.lease_schemas import ChargeView, LeaseView, LeftView, NodeVerdict, ReasonView
-from core.errors import NotFound
+from core.base.errors import NotFound
 from core.policy.bands import whole_hours
 from core.policy.grid import usable_end
 from core.policy.verdict import Reason, Verdict

@@ -28,8 +28,8 @@ from api.process import ProcessDep
 from api.schema_base import AskedMoment
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.errors import BadRequest, Forbidden
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, Forbidden
 from core.policy.grid import HOUR
 from core.states import LeaseState
 from core.tables.leases import Lease

@@ -16,13 +16,13 @@ from api.leases.wishes import nodes_named
 from api.process import Process, ProcessDep
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
-from core import maintenance
-from core.clock import utc_now
-from core.errors import BadRequest, Conflict, NotFound
-from core.ids import Kind, new_id
-from core.maintenance import Displaced, Slot
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, Conflict, NotFound
+from core.base.ids import Kind, new_id
+from core.leases import maintenance
+from core.leases.maintenance import Displaced, Slot
+from core.leases.recurrence import occurrences
 from core.policy.grid import HOUR
-from core.recurrence import occurrences
 from core.tables.leases import Lease, Maintenance, Occupancy
 from core.tables.nodes import Node
 from core.tables.people import User

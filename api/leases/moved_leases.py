@@ -17,7 +17,7 @@ from api.policies.policy_report import Affected, booked_ahead, tell
 from api.policies.policy_schemas import AffectedLease
 from api.process import ProcessDep
 from api.schemas import Page
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.notices.notices import NoticeKind
 from core.policy.local_time import has_moved, show, stamp
 

@@ -20,11 +20,11 @@ from api.leases.wishes import nodes_named, nodes_of, range_of
 from api.process import Process, ProcessDep
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
-from core import waitlist
-from core.clock import utc_now
-from core.errors import BadRequest, Conflict, NotFound
-from core.read_only import ReadOnly
-from core.situation import Judge, lock_user
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, Conflict, NotFound
+from core.leases import waitlist
+from core.leases.situation import Judge, lock_user
+from core.process.read_only import ReadOnly
 from core.tables.kinds import OfferState, WaitState
 from core.tables.leases import Offer, Wait
 from core.tables.nodes import Node

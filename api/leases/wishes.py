@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session, load_only
 
 from api.leases.clock_times import day_of, moment_of, zone_of
 from api.leases.lease_schemas import Block, NewWait, Prefer
-from core.errors import BadRequest
-from core.node_names import folded
+from core.base.errors import BadRequest
+from core.base.node_names import folded
+from core.leases.situation import Judge
 from core.policy.grid import HOUR, hour_ceiling
-from core.situation import Judge
 from core.states import NodeState
 from core.tables.nodes import Node
 

@@ -8,14 +8,14 @@ from sqlalchemy.orm import Session
 from api.admin import audit
 from api.nodes.node_classes import join_class
 from api.people.credentials import issue_link, issue_token, use_link
-from core.errors import Conflict
-from core.ids import Kind, new_id
-from core.messages import Enrolled, Enrolment
+from core.base.errors import Conflict
+from core.base.ids import Kind, new_id
 from core.states import NodeState
 from core.tables.kinds import LinkKind, TokenKind
 from core.tables.nodes import Node
 from core.tables.people import Token
 from core.transitions import enter, note
+from core.wire.messages import Enrolled, Enrolment
 
 TOKEN_LIFETIME = timedelta(minutes=15)
 

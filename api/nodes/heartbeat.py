@@ -15,16 +15,16 @@ from api.bells import Bells
 from api.clean_text import clean_text, cleaned
 from api.identity import NodeIdentity
 from api.nodes.node_classes import hardware_of, join_class, judge_gangs, refit, same_kind
-from core import attempts
-from core.gang_exit import PartEnd
-from core.messages import ExitRecord, Heartbeat, Observed, Phase
+from core.jobs import attempts
+from core.jobs.gang_exit import PartEnd
+from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
-from core.touching import stopped_with
 from core.transitions import advance, note
+from core.wire.messages import ExitRecord, Heartbeat, Observed, Phase
 from strategies.hardware import Hardware
 from strategies.trust.certificate import Certificate
 

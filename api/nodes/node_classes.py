@@ -5,9 +5,9 @@ import re
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.messages import Inventory
 from core.states import NodeState
 from core.tables.nodes import Node, NodeClass
+from core.wire.messages import Inventory
 from strategies.hardware import Hardware
 
 BRANDS = ("nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct")

@@ -13,7 +13,7 @@ from api.files import store as storage
 from api.files.uploads import receive
 from api.identity import NodeIdentity
 from api.process import Process, ProcessDep
-from core.errors import Conflict, NotFound
+from core.base.errors import Conflict, NotFound
 from core.states import LIVE_ATTEMPT
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile
 from core.tables.jobs import Attempt, Job, Part

@@ -1,4 +1,4 @@
-"""/v1/node: what nodes and the platform say to each other (`core.messages`).
+"""/v1/node: what nodes and the platform say to each other (`core.wire.messages`).
 
 Everything about an attempt is fenced: it must be an attempt of this very node, and not one that was
 given up and replaced by a newer one.
@@ -19,11 +19,15 @@ from api.nodes import enrolment, heartbeat
 from api.nodes.orders import orders_for
 from api.process import ProcessDep
 from api.watching import log_store, metric_store
-from core import attempts
-from core.clock import utc_now
-from core.errors import BadRequest, NotFound, StaleEpoch
-from core.ids import Kind, new_id
-from core.messages import (
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, NotFound, StaleEpoch
+from core.base.ids import Kind, new_id
+from core.jobs import attempts
+from core.states import AttemptState
+from core.tables.files import Artifact, Checkpoint, CheckpointPart, StoredFile
+from core.tables.jobs import Attempt, Job, Part
+from core.transitions import note
+from core.wire.messages import (
     ArtifactReport,
     CheckpointReport,
     Enrolled,
@@ -36,10 +40,6 @@ from core.messages import (
     MetricsBatch,
     Orders,
 )
-from core.states import AttemptState
-from core.tables.files import Artifact, Checkpoint, CheckpointPart, StoredFile
-from core.tables.jobs import Attempt, Job, Part
-from core.transitions import note
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"])
 

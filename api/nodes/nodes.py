@@ -10,14 +10,14 @@ from api.auth import SignedIn
 from api.process import Process, ProcessDep
 from api.schemas import NodeView, Page
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.errors import NotFound
-from core.messages import Inventory, Telemetry
+from core.base.clock import utc_now
+from core.base.errors import NotFound
 from core.states import LIVE_ATTEMPT, NodeState
 from core.tables.jobs import Attempt, Part
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import User
+from core.wire.messages import Inventory, Telemetry
 from strategies.hardware import Hardware
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"])

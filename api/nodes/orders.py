@@ -7,7 +7,22 @@ from typing import cast
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.messages import (
+from core.leases.adjacent import stopped_with
+from core.policy.grid import usable_end
+from core.spec.script import Script
+from core.spec.spec import (
+    AnyJobSpec,
+    JobSpec,
+    Launcher,
+    ScriptJobSpec,
+    stored_plan,
+    stored_spec,
+)
+from core.states import LIVE_ATTEMPT, AttemptState, Outcome
+from core.tables.files import Checkpoint, Dataset, Model, StoredFile
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.leases import Lease
+from core.wire.messages import (
     AttemptRef,
     Deadlines,
     FileRef,
@@ -22,21 +37,6 @@ from core.messages import (
     StopOrder,
     Unread,
 )
-from core.policy.grid import usable_end
-from core.script import Script
-from core.spec import (
-    AnyJobSpec,
-    JobSpec,
-    Launcher,
-    ScriptJobSpec,
-    stored_plan,
-    stored_spec,
-)
-from core.states import LIVE_ATTEMPT, AttemptState, Outcome
-from core.tables.files import Checkpoint, Dataset, Model, StoredFile
-from core.tables.jobs import Attempt, Job, Part
-from core.tables.leases import Lease
-from core.touching import stopped_with
 from strategies.data.built_in import BUILT_IN, DatasetFormat
 from strategies.spec import TrainSpec
 

@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import Session
 
-from core.errors import Unauthenticated
-from core.ids import Kind, new_id
+from core.base.errors import Unauthenticated
+from core.base.ids import Kind, new_id
 from core.tables.kinds import LinkKind, Scope, TokenKind
 from core.tables.people import Link, Token, User
 

@@ -7,9 +7,9 @@ from sqlalchemy.orm import Session
 
 from api.bells import Bells
 from api.identity import Person
-from core import leases, waitlist
+from core.jobs.stopping import stop
+from core.leases import leases, waitlist
 from core.states import LeaseState
-from core.stopping import stop
 from core.tables.kinds import WaitState
 from core.tables.leases import Lease, Wait
 from core.tables.people import User

@@ -8,9 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 from sqlalchemy import delete, func, select
 
 from api.people.credentials import digest, issue_link
-from core.claims import claim
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.database.database import Database
+from core.process.claims import claim
 from core.tables.kinds import LinkKind
 from core.tables.people import Link, User
 

@@ -14,9 +14,9 @@ from api.people.users import find_user
 from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.errors import BadRequest, NotFound
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, NotFound
+from core.base.ids import Kind, new_id
 from core.policy.verdict import LIFTABLE
 from core.tables.people import Grant, User
 

@@ -18,8 +18,8 @@ from api.people.users import password_link
 from api.process import ProcessDep
 from api.schema_base import Body
 from api.schemas import ProblemItem
-from core.clock import utc_now
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.ids import Kind, new_id
 from core.tables.kinds import Role
 from core.tables.people import Lab, Membership, User
 

@@ -20,10 +20,10 @@ from api.people.users import add_user, checked_zone, find_lab
 from api.process import ProcessDep
 from api.schemas import Page, TokenMade
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.errors import Conflict, Forbidden, NotFound, Unauthenticated
-from core.ids import Kind, new_id
-from core.situation import lock_user
+from core.base.clock import utc_now
+from core.base.errors import Conflict, Forbidden, NotFound, Unauthenticated
+from core.base.ids import Kind, new_id
+from core.leases.situation import lock_user
 from core.tables.kinds import Role
 from core.tables.people import Invite, Lab, Membership, User
 

@@ -13,9 +13,9 @@ from api.people.users import find_lab, find_user
 from api.process import ProcessDep
 from api.schemas import LabView, NewLab, NewMember, Page
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.errors import Conflict
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import Conflict
+from core.base.ids import Kind, new_id
 from core.tables.people import Lab, Membership, User
 
 router = APIRouter(prefix="/v1/labs", tags=["people"])

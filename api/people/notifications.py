@@ -21,8 +21,8 @@ from api.people.notification_schemas import (
 from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import Limit
-from core.clock import utc_now
-from core.errors import BadRequest
+from core.base.clock import utc_now
+from core.base.errors import BadRequest
 from core.notices import deliveries
 from core.notices.notices import NoticeKind, notify
 from core.notices.outward import NotOutward, target_of

@@ -21,8 +21,8 @@ from api.process import Process, ProcessDep
 from api.schema_base import Body, View
 from api.schemas import TokenMade
 from api.text_types import PlainText
-from core.clock import utc_now
-from core.errors import NotFound, ServiceError, Unauthenticated
+from core.base.clock import utc_now
+from core.base.errors import NotFound, ServiceError, Unauthenticated
 from core.tables.kinds import LinkKind
 from core.tables.people import Identity
 

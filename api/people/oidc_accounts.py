@@ -20,9 +20,9 @@ from api.people.credentials import sign_out_everywhere
 from api.people.invites import use_invite
 from api.people.oidc_provider import Claims
 from api.people.users import add_user
-from core.errors import Forbidden, Unauthenticated
-from core.ids import Kind, new_id
-from core.settings import ApiSettings
+from core.base.errors import Forbidden, Unauthenticated
+from core.base.ids import Kind, new_id
+from core.base.settings import ApiSettings
 from core.tables.kinds import Role
 from core.tables.leases import CalendarFeed
 from core.tables.notices import Webhook

@@ -26,9 +26,9 @@ from joserfc.jwk import KeySet, KeySetSerialization
 from pydantic import BaseModel, ValidationError
 
 from api.headers import is_loopback
-from core.clock import utc_now
-from core.errors import Unauthenticated, Unavailable
-from core.settings import ApiSettings
+from core.base.clock import utc_now
+from core.base.errors import Unauthenticated, Unavailable
+from core.base.settings import ApiSettings
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
 LEEWAY_S = 60  # between the provider's clock and ours

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from api.admin import audit
 from api.people.credentials import issue_link
-from core.clock import utc_now
-from core.database import Database
-from core.errors import NotFound
+from core.base.clock import utc_now
+from core.base.errors import NotFound
+from core.database.database import Database
 from core.tables.kinds import LinkKind, Role
 from core.tables.people import User
 

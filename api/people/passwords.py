@@ -9,7 +9,7 @@ from functools import cache
 from pwdlib import PasswordHash
 from pwdlib.hashers.argon2 import Argon2Hasher
 
-from core.errors import BadRequest
+from core.base.errors import BadRequest
 
 # Of the lists of leaked passwords, those that pass the length rule most often.
 WELL_KNOWN = frozenset(

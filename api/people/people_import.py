@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from api.people.people_schemas import EMAIL
-from core.spec import NAME
+from core.spec.spec import NAME
 from core.tables.kinds import Role
 
 USER_NAME = r"^[a-z][a-z0-9_.-]{0,31}$"

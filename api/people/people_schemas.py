@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field
 
 from api.schema_base import Body, Moment, View
 from api.text_types import PlainText
-from core.spec import NAME
+from core.spec.spec import NAME
 from core.tables.kinds import Role, Scope
 
 UserName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,31}$")]

@@ -24,9 +24,9 @@ from api.people.sign_ins import Watched, address_of
 from api.process import ProcessDep
 from api.schemas import FirstStart, LinkSignIn, Page, SignIn, TokenMade, TokenView, UserView
 from api.text_types import PlainText
-from core.clock import utc_now
-from core.errors import Conflict, NotFound, Unauthenticated
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import Conflict, NotFound, Unauthenticated
+from core.base.ids import Kind, new_id
 from core.tables.kinds import LinkKind, Role, Scope, TokenKind
 from core.tables.people import Link, Token, User
 

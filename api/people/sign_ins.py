@@ -10,9 +10,9 @@ from sqlalchemy import select
 from api.admin import audit
 from api.process import Process, ProcessDep
 from api.rate_limits import RateLimited
-from core import read_only
-from core.clock import utc_now
-from core.errors import Forbidden, Unauthenticated
+from core.base.clock import utc_now
+from core.base.errors import Forbidden, Unauthenticated
+from core.process import read_only
 from core.tables.people import User
 
 BURST = timedelta(hours=1)

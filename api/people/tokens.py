@@ -16,9 +16,9 @@ from api.process import ProcessDep
 from api.schemas import NewToken, Page, TokenMade, TokenView
 from api.scopes import included
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.errors import Conflict, Forbidden, NotFound
-from core.situation import lock_user
+from core.base.clock import utc_now
+from core.base.errors import Conflict, Forbidden, NotFound
+from core.leases.situation import lock_user
 from core.tables.kinds import Scope, TokenKind
 from core.tables.people import Token, User
 

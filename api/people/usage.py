@@ -20,9 +20,9 @@ from api.people.users import checked_zone
 from api.process import ProcessDep
 from api.schema_base import AskedMoment
 from api.text_types import PlainText
-from core.clock import utc_now
-from core.errors import BadRequest
-from core.periods import Per, Period, periods
+from core.base.clock import utc_now
+from core.base.errors import BadRequest
+from core.leases.periods import Per, Period, periods
 from core.states import Outcome
 from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, Job, Part

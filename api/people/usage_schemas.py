@@ -6,7 +6,7 @@ from typing import Literal
 
 from api.leases.lease_schemas import LeftView
 from api.schema_base import Moment, View
-from core.periods import Per
+from core.leases.periods import Per
 
 
 class By(StrEnum):

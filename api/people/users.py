@@ -21,9 +21,9 @@ from api.process import Process, ProcessDep
 from api.schemas import LinkView, Me, MyChange, NewUser, Page, UserChange, UserView
 from api.scopes import MissingScope
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.errors import BadRequest, Conflict, Forbidden, NotFound
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, Conflict, Forbidden, NotFound
+from core.base.ids import Kind, new_id
 from core.states import LIVE_JOB, WAITING_JOB, LeaseState
 from core.tables.jobs import Job
 from core.tables.kinds import LinkKind, Role, Scope

@@ -13,11 +13,11 @@ from api.policies.policy_schemas import BandsView, SpanView
 from api.process import ProcessDep
 from api.schema_base import AskedMoment
 from api.schemas import Page
-from core.active_policies import active_policies
+from core.leases.active_policies import active_policies
+from core.leases.situation import member_of, ref_of
 from core.policy.document import Policy, Window, policy_for
 from core.policy.grid import HOUR
 from core.policy.verdict import NodeRef
-from core.situation import member_of, ref_of
 from core.states import NodeState
 from core.tables.nodes import Node
 

@@ -18,15 +18,15 @@ from api.policies.windows import add_windows, list_of, rows_of
 from api.process import ProcessDep
 from api.schemas import Page, ProblemItem
 from api.text_types import Limit, PlainText
-from core.active_policies import active_policies, fingerprint, lock_policy
-from core.clock import utc_now
-from core.errors import BadRequest, Conflict, NotFound
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, Conflict, NotFound
+from core.leases.active_policies import active_policies, fingerprint, lock_policy
+from core.leases.situation import ref_of
 from core.notices.notices import NoticeKind
 from core.policy.advice import advice
 from core.policy.changes import changes
 from core.policy.document import BadPolicy, Policy, load
 from core.policy.sections import InFlight
-from core.situation import ref_of
 from core.states import NodeState
 from core.tables.nodes import Node
 from core.tables.people import Lab, User

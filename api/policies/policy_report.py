@@ -9,12 +9,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.policies.policy_schemas import AffectedLease
-from core import leases
+from core.leases import leases
+from core.leases.situation import leases_of_all, member_of, ref_of
 from core.notices.notices import NoticeKind, notify
 from core.policy.document import Policy, policy_for
 from core.policy.evaluate import evaluate
 from core.policy.verdict import LeaseFact, Member, NodeRef, Request, Situation
-from core.situation import leases_of_all, member_of, ref_of
 from core.states import LeaseState
 from core.tables.leases import Lease
 from core.tables.nodes import Node

@@ -11,20 +11,20 @@ from api.auth import SignedIn
 from api.leases.lease_schemas import LeftView
 from api.people.usage_schemas import QuotasView, QuotaView
 from api.process import ProcessDep
-from core.active_policies import active_policies
-from core.clock import utc_now
-from core.policy import quotas
-from core.policy.asked import Asked
-from core.policy.document import Policy, Window, policy_for
-from core.policy.grid import HOUR, hour_ceiling
-from core.policy.verdict import NodeRef, Request, Situation
-from core.situation import (
+from core.base.clock import utc_now
+from core.leases.active_policies import active_policies
+from core.leases.situation import (
     counted_since,
     held_by_labs,
     held_by_user,
     member_of,
     ref_of,
 )
+from core.policy import quotas
+from core.policy.asked import Asked
+from core.policy.document import Policy, Window, policy_for
+from core.policy.grid import HOUR, hour_ceiling
+from core.policy.verdict import NodeRef, Request, Situation
 from core.states import NodeState
 from core.tables.nodes import Node
 

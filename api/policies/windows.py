@@ -18,10 +18,10 @@ from api.policies.policy_schemas import NewWindow, WindowChange, WindowPlan, Win
 from api.process import ProcessDep
 from api.schemas import Page
 from api.text_types import PlainText
-from core.active_policies import active_policies, as_rule, lock_policy
-from core.clock import utc_now
-from core.errors import BadRequest, Conflict, NotFound
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, Conflict, NotFound
+from core.base.ids import Kind, new_id
+from core.leases.active_policies import active_policies, as_rule, lock_policy
 from core.policy.checking import misfits
 from core.policy.document import Policy
 from core.tables.policies import PoolWindow

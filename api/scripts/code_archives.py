@@ -20,15 +20,15 @@ from api.process import Process, ProcessDep
 from api.schemas import Page
 from api.scripts.script_schemas import CodeLine, CodeView
 from api.text_types import After, Limit, PlainText
-from core.clock import utc_now
-from core.code_archive import BadArchive, Listing, check
-from core.errors import BadRequest, Conflict, NotFound
-from core.script import MAX_ARCHIVE_BYTES
-from core.situation import lock_user
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, Conflict, NotFound
+from core.base.words import in_words
+from core.leases.situation import lock_user
+from core.spec.code_archive import BadArchive, Listing, check
+from core.spec.script import MAX_ARCHIVE_BYTES
 from core.states import TERMINAL_JOB
 from core.tables.jobs import Job
 from core.tables.scripts import CodeArchive
-from core.words import in_words
 
 router = APIRouter(tags=["scripts"])
 

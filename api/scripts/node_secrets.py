@@ -10,12 +10,12 @@ from api.clean_text import clean_text
 from api.jobs.job_views import require_read
 from api.process import ProcessDep
 from api.text_types import PlainText
-from core.errors import NotFound
-from core.messages import Secrets
-from core.spec import ScriptJobSpec
+from core.base.errors import NotFound
+from core.spec.spec import ScriptJobSpec
 from core.states import LIVE_ATTEMPT
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.scripts import Secret
+from core.wire.messages import Secrets
 
 router = APIRouter(prefix="/v1/node/secrets", tags=["node protocol"])
 

@@ -5,8 +5,8 @@ import sys
 from sqlalchemy import select
 
 from api.scripts.secret_box import SecretBox
-from core.database import Database
-from core.settings import ApiSettings
+from core.base.settings import ApiSettings
+from core.database.database import Database
 from core.tables.scripts import Secret
 from strategies.words import counted
 

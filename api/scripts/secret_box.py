@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from core.errors import Unavailable
+from core.base.errors import Unavailable
 
 
 class SecretBox:

@@ -12,10 +12,10 @@ from api.schemas import Page
 from api.scripts.script_schemas import SecretValue, SecretView
 from api.scripts.secret_box import SecretBox
 from api.text_types import After, Limit
-from core.clock import utc_now
-from core.errors import NotFound, TooMany
-from core.script import VARIABLE
-from core.situation import lock_user
+from core.base.clock import utc_now
+from core.base.errors import NotFound, TooMany
+from core.leases.situation import lock_user
+from core.spec.script import VARIABLE
 from core.tables.scripts import Secret
 
 router = APIRouter(prefix="/v1/secrets", tags=["scripts"])

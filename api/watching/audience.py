@@ -20,9 +20,9 @@ from starlette.types import Scope as Request
 
 from api.identity import Person
 from api.people.credentials import in_force
-from core.clock import utc_now
-from core.database import Database
-from core.errors import TooMany
+from core.base.clock import utc_now
+from core.base.errors import TooMany
+from core.database.database import Database
 from core.tables.kinds import Role, Scope
 from core.tables.people import Token, User
 

@@ -26,9 +26,9 @@ from api.watching.holds import (
 )
 from api.watching.news import message
 from api.watching.reader import Reader
-from core.clock import utc_now
-from core.database import Database
-from core.doorbell import Topic
+from core.base.clock import utc_now
+from core.database.database import Database
+from core.wire.doorbell import Topic
 
 POLL_S = 2.0
 REST_S = 0.2  # between two readings: at most five changes a second

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from api.watching.news import News, Position, first_position, read_news
 from api.watching.reader import Reader
-from core.database import Database
+from core.database.database import Database
 
 Result = TypeVar("Result")
 

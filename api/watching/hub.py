@@ -30,8 +30,8 @@ from api.watching.feed import Feed
 from api.watching.lists import ListName, Lists
 from api.watching.news import Position, first_position, message, read_news
 from api.watching.reader import Reader
-from core.database import Database
-from core.doorbell import LIVE, Topic
+from core.database.database import Database
+from core.wire.doorbell import LIVE, Topic
 
 AWAY_S = 1.0  # between two tries to reach Redis
 PING_S = 15.0

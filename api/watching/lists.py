@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 from api.identity import Person
 from api.watching.news import message
 from api.watching.reader import Reader
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.database.database import Database
 from core.states import LIVE_ATTEMPT, LIVE_LEASE, TERMINAL_JOB, NodeState
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.leases import Lease, Occupancy

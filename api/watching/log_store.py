@@ -13,7 +13,7 @@ from sqlalchemy import Row, Select, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from api.schemas import LogLine
-from core.errors import BadRequest
+from core.base.errors import BadRequest
 from core.states import AttemptState
 from core.tables.jobs import Attempt
 from core.tables.telemetry import LogChunk

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sqlalchemy import delete, func, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
-from core.errors import BadRequest
+from core.base.errors import BadRequest
 from core.tables.telemetry import MetricChunk, StreamCursor
 
 Integers = npt.NDArray[np.int64]

@@ -17,7 +17,7 @@ from api.jobs.job_views import job_views, jobs_with_context
 from api.schemas import EventView, LiveLog, LiveMetrics
 from api.watching import log_store, metric_store
 from api.watching.log_store import LogCursor, LogFilter
-from core.errors import BadRequest
+from core.base.errors import BadRequest
 from core.states import TERMINAL_JOB, AttemptState
 from core.tables.jobs import Attempt, Event, Job
 from core.tables.telemetry import StreamCursor

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from benchmarks.course.browsers import Browser, Busy
 from benchmarks.course.looks import SPREAD_S, Looks
 from benchmarks.course.wire import Answer
-from core.clock import utc_now
+from core.base.clock import utc_now
 
 STATIC = re.compile(r'(?:href|src)="(/static/[^"]+)"')
 IMPORT = re.compile(r'(?:from|import) "\./([^"]+)"')

@@ -21,7 +21,7 @@ from benchmarks.course.browsers import COOKIE
 from benchmarks.course.calendar_page import CalendarPage
 from benchmarks.course.outcomes import Fact, below
 from benchmarks.course.students import Booking
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.policy.grid import HOUR
 from tests import chromium
 

@@ -15,8 +15,8 @@ from benchmarks.course.houses import House
 from benchmarks.course.nodes import FakeNode, inventory
 from benchmarks.course.records import Records
 from benchmarks.course.wire import Line
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.database.database import Database
 from core.policy.document import Policy, load
 from core.tables.kinds import Scope, TokenKind
 from core.tables.people import User

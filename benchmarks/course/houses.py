@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx2
 import psutil
 
-from core.database import Database
-from core.schema import upgrade
+from core.database.database import Database
+from core.database.schema import upgrade
 from standalone.children import Child
 from standalone.data_directory import DataDirectory
 from standalone.processes import answers, describe, listen

@@ -13,7 +13,7 @@ from benchmarks.course.houses import House
 from benchmarks.course.job_pages import BETWEEN, JobList, JobPage
 from benchmarks.course.outcomes import Fact, Outcome, below, health_facts, none_of
 from benchmarks.course.storm import Scale, Storm, begin, spread_over
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.policy.grid import hour_floor
 
 WATCHERS, CALENDARS, LISTS, SUBMITTERS = 60, 35, 69, 20

@@ -17,8 +17,8 @@ from benchmarks.course.outcomes import Fact, Outcome, below, health_facts
 from benchmarks.course.records import spread
 from benchmarks.course.storm import Scale, Storm, begin, spread_over
 from benchmarks.course.students import HOURS, Plan, asked
-from core.clock import utc_now
-from core.waitlist import OFFER_LASTS
+from core.base.clock import utc_now
+from core.leases.waitlist import OFFER_LASTS
 
 BOOKERS, WISHERS, WISHES = 100, 91, 150
 GIVE_BACK, SWAP = 40, 20  # of the bookers who look at their calendars

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from benchmarks.course.records import Records
 from benchmarks.course.wire import Answer, Line, Lost
 
-BEAT_S = 3.0  # core.settings: poll_s
+BEAT_S = 3.0  # core.base.settings: poll_s
 BEAT_AT_WORK_S = 1.0  # a doorbell of the scheduler would cut the pause short
 METRICS_S = LOGS_S = 0.5
 GPU_GIB = 39.6

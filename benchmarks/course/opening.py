@@ -14,7 +14,7 @@ from benchmarks.course.outcomes import Fact, Outcome, below, health_facts, none_
 from benchmarks.course.records import spread
 from benchmarks.course.storm import Scale, Storm, begin, spread_over
 from benchmarks.course.students import HOURS, Student, asked
-from core.clock import utc_now
+from core.base.clock import utc_now
 
 ARRIVING_S = 45.0  # everybody has opened their calendar by then
 SETUP_S, QUIET_S = 15.0, 5.0

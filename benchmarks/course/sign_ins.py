@@ -11,7 +11,7 @@ from benchmarks.course.houses import House
 from benchmarks.course.outcomes import Fact, Outcome, health_facts, none_of
 from benchmarks.course.records import spread
 from benchmarks.course.storm import Scale, Storm, begin, spread_over
-from core.clock import utc_now
+from core.base.clock import utc_now
 
 ARRIVING_S = 40.0
 MINUTE_S = 60.0

@@ -16,8 +16,8 @@ from benchmarks.course.cohort import Course, Person, gather
 from benchmarks.course.houses import House
 from benchmarks.course.records import Records
 from benchmarks.course.students import Plan, Student
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.database.database import Database
 
 STUDENTS = 191
 

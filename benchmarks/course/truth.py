@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 from sqlalchemy import select, text
 
-from core.database import Database
+from core.database.database import Database
 from core.policy.document import Policy
 from core.policy.verdict import NodeRef
 from core.states import LIVE_LEASE

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from core.agendas.agenda import HANDOVER, LATE_S, Line, Outlook, Standing
 from core.agendas.words import summary
+from core.base.words import clock, in_words
 from core.notices.notices import NoticeKind
 from core.states import TERMINAL_JOB
-from core.words import clock, in_words
 
 WHOLE = ""  # what is told of the agenda, and not of one of its jobs
 

@@ -11,11 +11,11 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core import touching
 from core.agendas.agenda import Item, Outlook, outlook, place_of
-from core.jobs_in_order import jobs_in_order
+from core.jobs.jobs_in_order import jobs_in_order
+from core.leases import adjacent as touching
 from core.policy.grid import usable_end
-from core.spec import AnyPlan, stored_plan, stored_spec
+from core.spec.spec import AnyPlan, stored_plan, stored_spec
 from core.states import LIVE_ATTEMPT, TERMINAL_JOB, JobState, LeaseState
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Attempt, Job, Part

@@ -1,9 +1,9 @@
 """What is said of an agenda, in plain words. Pure."""
 
 from core.agendas.agenda import Item, OnFailure, Outlook, Span, Standing
-from core.spec import format_duration
+from core.base.words import clock, in_words
+from core.spec.spec import format_duration
 from core.states import LIVE_JOB, TERMINAL_JOB
-from core.words import clock, in_words
 
 MINUTE = 60
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from core.node_names import is_one_of
+from core.base.node_names import is_one_of
 from core.policy.document import Policy
 from core.policy.grid import HOUR
 from core.policy.local_time import show

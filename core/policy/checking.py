@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from core.node_names import folded
+from core.base.node_names import folded
+from core.base.strict_text import Path
 from core.policy.local_time import UnclearTime, read_moment, zone_named
 from core.policy.matching import ALL
 from core.policy.sections import DAYS, Band, Day, Document, Period, Quota
-from core.strict_text import Path
 
 Misfit = tuple[Path, str]
 """Where, and what."""

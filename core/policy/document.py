@@ -12,8 +12,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
-from core.errors import BadRequest
-from core.node_names import is_one_of
+from core.base.errors import BadRequest
+from core.base.node_names import is_one_of
+from core.base.strict_text import Flaw, flaws, line_of, parse_yaml
 from core.policy.bands import BandClock, LocalSpan
 from core.policy.checking import misfits
 from core.policy.grid import Timetable
@@ -22,7 +23,6 @@ from core.policy.matching import ALL
 from core.policy.memory import Memory
 from core.policy.sections import DAYS, Day, Document, Header, Quota, WindowRule
 from core.policy.verdict import Member, NodeRef
-from core.strict_text import Flaw, flaws, line_of, parse_yaml
 
 EVER = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import CheckConstraint, ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import EnumText
+from core.database.database import EnumText
 from core.tables.base import Base, Document, Serial, one_of
 from core.tables.kinds import RowResult
 

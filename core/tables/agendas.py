@@ -6,7 +6,7 @@ from sqlalchemy import CheckConstraint, ForeignKey, Index, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.agendas.agenda import OnFailure
-from core.database import EnumText
+from core.database.database import EnumText
 from core.tables.base import Base, one_of
 
 

@@ -1,8 +1,8 @@
 """What all tables share: column types, constraint names.
 
 These classes never leave the process: the schemas of `api/` are the public contract. Times are UTC.
-Ids are `core.ids`, except of rows that only streams number. JSON columns hold what a pydantic model
-dumped; the model is named beside them.
+Ids are `core.base.ids`, except of rows that only streams number. JSON columns hold what a pydantic
+model dumped; the model is named beside them.
 """
 
 from datetime import datetime
@@ -12,8 +12,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Integer, MetaData, Text
 from sqlalchemy.orm import DeclarativeBase
 
-from core.database import EnumText, UtcDateTime
-from core.messages import Phase
+from core.database.database import EnumText, UtcDateTime
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.kinds import (
     AppointmentKind,
@@ -27,6 +26,7 @@ from core.tables.kinds import (
     TokenKind,
     WaitState,
 )
+from core.wire.messages import Phase
 from strategies.trust.scaling import StudyKind
 
 Document = dict[str, Any]

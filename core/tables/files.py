@@ -54,7 +54,7 @@ class Model(Base):
     name: Mapped[str]
     size: Mapped[int] = mapped_column(BigInteger)
     files: Mapped[list[Document]] = mapped_column(JSON)
-    """`core.messages.FileRef` of each file of its folder."""
+    """`core.wire.messages.FileRef` of each file of its folder."""
     config: Mapped[str]
     """Its config.json."""
     has_tokenizer: Mapped[bool]
@@ -74,7 +74,7 @@ class Checkpoint(Base):
     step: Mapped[int]
     size: Mapped[int] = mapped_column(BigInteger)
     files: Mapped[list[Document]] = mapped_column(JSON)
-    """`core.messages.FileRef` of each file, `manifest.json` among them; empty once deleted."""
+    """`core.wire.messages.FileRef` of each file, `manifest.json` among them; empty once deleted."""
     created_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]
     """When retention has deleted it. Attempts that resumed from it still point here."""
@@ -89,7 +89,7 @@ class CheckpointPart(Base):
     step: Mapped[int] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
     files: Mapped[list[Document]] = mapped_column(JSON)
-    """`core.messages.FileRef` of each file of this node's, its manifest among them."""
+    """`core.wire.messages.FileRef` of each file of this node's, its manifest among them."""
 
 
 class Artifact(Base):

@@ -5,9 +5,9 @@ from datetime import datetime
 from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.messages import Phase
 from core.states import AttemptState, Desired, JobState, Outcome
 from core.tables.base import Base, Document, Serial, one_of
+from core.wire.messages import Phase
 from strategies.trust.scaling import StudyKind
 
 
@@ -27,9 +27,9 @@ class Job(Base):
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
     name: Mapped[str]
     spec: Mapped[Document]
-    """`core.spec.JobSpec` or `ScriptJobSpec`; never changes."""
+    """`core.spec.spec.JobSpec` or `ScriptJobSpec`; never changes."""
     plan: Mapped[Document]
-    """`core.spec.AnyPlan` for the class it was planned on; never changes."""
+    """`core.spec.spec.AnyPlan` for the class it was planned on; never changes."""
     dataset_id: Mapped[str | None] = mapped_column(ForeignKey("datasets.id"))
     """None for a built-in dataset."""
     model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
@@ -130,18 +130,18 @@ class Attempt(Base):
     launcher: Mapped[str] = mapped_column(default="")
     """`torchrun` or `warm`, as the node reported."""
     rendezvous: Mapped[Document | None]
-    """`core.messages.Rendezvous`: where ranks of several nodes meet."""
+    """`core.wire.messages.Rendezvous`: where ranks of several nodes meet."""
     prepared_at: Mapped[datetime | None]
     """Of several nodes: when each had all that it needs, so that the ranks could be started."""
     stop_reason: Mapped[Outcome | None]
     """Why it was asked to stop, if it was."""
     request: Mapped[Document | None]
-    """`core.messages.Request`, the newest."""
+    """`core.wire.messages.Request`, the newest."""
     preflight: Mapped[Document | None]
     """`strategies.trust.preflight_report.Report`, where it did one."""
     resume_checkpoint_id: Mapped[str | None] = mapped_column(ForeignKey("checkpoints.id"))
     exit: Mapped[Document | None]
-    """`core.messages.ExitRecord`, judged from those of all its nodes."""
+    """`core.wire.messages.ExitRecord`, judged from those of all its nodes."""
     files_kept: Mapped[bool] = mapped_column(default=False)
     """Exit, checkpoints, artifacts, metrics and logs of all its nodes are here."""
     assigned_at: Mapped[datetime]
@@ -174,7 +174,7 @@ class Part(Base):
     """Time of the first heartbeat without it, if the last one was without it too. A condition:
     the API sets it, and clears it when the node lists the attempt again."""
     exit: Mapped[Document | None]
-    """`core.messages.ExitRecord` of this node"""
+    """`core.wire.messages.ExitRecord` of this node"""
     lost: Mapped[str | None]
     """Why it was given up for lost, in a sentence, if it was."""
     files_kept: Mapped[bool] = mapped_column(default=False)

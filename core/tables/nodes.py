@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import CheckConstraint, ColumnElement, ForeignKey, Index, func, or_, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.node_names import folded
+from core.base.node_names import folded
 from core.states import NodeState
 from core.tables.base import Base, Document, one_of
 
@@ -38,9 +38,9 @@ class Node(Base):
     reason: Mapped[str] = mapped_column(default="")
     """Why it is in this state, in a sentence."""
     inventory: Mapped[Document]
-    """`core.messages.Inventory`"""
+    """`core.wire.messages.Inventory`"""
     telemetry: Mapped[Document | None]
-    """`core.messages.Telemetry`, the last one."""
+    """`core.wire.messages.Telemetry`, the last one."""
     peer_address: Mapped[str] = mapped_column(default="")
     """At which other nodes reach it, as it says itself."""
     boot_id: Mapped[str] = mapped_column(default="")

@@ -32,7 +32,7 @@ class Leadership(Base):
     term: Mapped[int]
     expires_at: Mapped[datetime]
     cycles: Mapped[Document | None]
-    """`core.cycle_numbers.CycleNumbers` of the holder, as of its last renewal."""
+    """`core.process.cycle_numbers.CycleNumbers` of the holder, as of its last renewal."""
 
 
 class Claim(Base):

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-import core.database
+import core.database.database
 
 revision = "20261121_first_tables"
 down_revision = None
@@ -18,7 +18,7 @@ def upgrade() -> None:
             autoincrement=True,
             nullable=False,
         ),
-        sa.Column("at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.Column("actor", sa.Text(), nullable=False),
         sa.Column("action", sa.Text(), nullable=False),
         sa.Column("subject", sa.Text(), nullable=False),
@@ -36,7 +36,7 @@ def upgrade() -> None:
             autoincrement=True,
             nullable=False,
         ),
-        sa.Column("at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.Column("subject", sa.Text(), nullable=False),
         sa.Column("epoch", sa.Integer(), nullable=True),
         sa.Column("kind", sa.Text(), nullable=False),
@@ -54,14 +54,14 @@ def upgrade() -> None:
         "files",
         sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("sha256", name=op.f("pk_files")),
     )
     op.create_table(
         "labs",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_labs")),
         sa.UniqueConstraint("name", name=op.f("uq_labs_name")),
     )
@@ -70,7 +70,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("holder", sa.Text(), nullable=False),
         sa.Column("term", sa.Integer(), nullable=False),
-        sa.Column("expires_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_leadership")),
     )
     op.create_table(
@@ -88,7 +88,7 @@ def upgrade() -> None:
         sa.Column("password_hash", sa.Text(), nullable=True),
         sa.Column("zone", sa.Text(), nullable=False),
         sa.Column("disabled", sa.Boolean(), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.CheckConstraint("role IN ('user', 'staff', 'admin')", name=op.f("ck_users_role")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_users")),
         sa.UniqueConstraint("name", name=op.f("uq_users_name")),
@@ -102,8 +102,8 @@ def upgrade() -> None:
         sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("report", sa.JSON(), nullable=False),
-        sa.Column("deleted_at", core.database.UtcDateTime(timezone=True), nullable=True),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("deleted_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(
             ["sha256"], ["files.sha256"], name=op.f("fk_datasets_sha256_files")
         ),
@@ -117,7 +117,7 @@ def upgrade() -> None:
         sa.Column("key", sa.String(length=200), nullable=False),
         sa.Column("body_sha256", sa.String(length=64), nullable=False),
         sa.Column("subject", sa.Text(), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(
             ["user_id"], ["users.id"], name=op.f("fk_idempotency_user_id_users")
         ),
@@ -133,9 +133,9 @@ def upgrade() -> None:
         sa.Column("user_id", sa.Text(), nullable=True),
         sa.Column("node_name", sa.Text(), nullable=True),
         sa.Column("node_class", sa.Text(), nullable=True),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("expires_at", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("used_at", core.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("used_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
         sa.CheckConstraint("kind IN ('first_start', 'login', 'enrol')", name=op.f("ck_links_kind")),
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_links_user_id_users")),
         sa.PrimaryKeyConstraint("sha256", name=op.f("pk_links")),
@@ -166,9 +166,11 @@ def upgrade() -> None:
         sa.Column("boot_id", sa.Text(), nullable=False),
         sa.Column("incarnation", sa.Text(), nullable=False),
         sa.Column("clean", sa.Boolean(), nullable=False),
-        sa.Column("last_seen_at", core.database.UtcDateTime(timezone=True), nullable=True),
-        sa.Column("unreachable_since", core.database.UtcDateTime(timezone=True), nullable=True),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("last_seen_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column(
+            "unreachable_since", core.database.database.UtcDateTime(timezone=True), nullable=True
+        ),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.CheckConstraint(
             "state IN ('pending', 'ready', 'draining', 'maintenance', 'dirty', 'quarantined', 'retired')",
             name=op.f("ck_nodes_state"),
@@ -190,10 +192,10 @@ def upgrade() -> None:
         sa.Column("kind", sa.String(length=20), nullable=False),
         sa.Column("state", sa.String(length=20), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("hold_start", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("hold_end", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("hold_start", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("hold_end", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.Column("grace_s", sa.Integer(), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.CheckConstraint("kind IN ('booked', 'walk_in')", name=op.f("ck_leases_kind")),
         sa.CheckConstraint(
             "state IN ('booked', 'active', 'ending', 'ended', 'cancelled')",
@@ -217,10 +219,10 @@ def upgrade() -> None:
         sa.Column("node_id", sa.Text(), nullable=True),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("sha256", sa.String(length=64), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("expires_at", core.database.UtcDateTime(timezone=True), nullable=True),
-        sa.Column("last_used_at", core.database.UtcDateTime(timezone=True), nullable=True),
-        sa.Column("revoked_at", core.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("last_used_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("revoked_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
         sa.CheckConstraint("kind IN ('api', 'session', 'node')", name=op.f("ck_tokens_kind")),
         sa.CheckConstraint(
             "(user_id IS NULL) <> (node_id IS NULL)", name=op.f("ck_tokens_one_holder")
@@ -249,8 +251,10 @@ def upgrade() -> None:
         sa.Column("epoch", sa.Integer(), nullable=False),
         sa.Column("reason_code", sa.Text(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("predicted_start", core.database.UtcDateTime(timezone=True), nullable=True),
-        sa.Column("not_before", core.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column(
+            "predicted_start", core.database.database.UtcDateTime(timezone=True), nullable=True
+        ),
+        sa.Column("not_before", core.database.database.UtcDateTime(timezone=True), nullable=True),
         sa.Column("wall_time_s", sa.Integer(), nullable=False),
         sa.Column("used_s", sa.Integer(), nullable=False),
         sa.Column("infrastructure_failures", sa.Integer(), nullable=False),
@@ -260,9 +264,9 @@ def upgrade() -> None:
         sa.Column("last_loss", sa.Double(), nullable=True),
         sa.Column("last_tokens_per_s", sa.Double(), nullable=True),
         sa.Column("result", sa.JSON(), nullable=True),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("started_at", core.database.UtcDateTime(timezone=True), nullable=True),
-        sa.Column("finished_at", core.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("started_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("finished_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
         sa.CheckConstraint("desired IN ('run', 'pause', 'cancel')", name=op.f("ck_jobs_desired")),
         sa.CheckConstraint(
             "state IN ('queued', 'starting', 'running', 'stopping', 'paused', 'succeeded', 'failed', 'cancelled')",
@@ -292,8 +296,8 @@ def upgrade() -> None:
         sa.Column("node_id", sa.Text(), nullable=False),
         sa.Column("lease_id", sa.Text(), nullable=True),
         sa.Column("kind", sa.String(length=20), nullable=False),
-        sa.Column("hold_start", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("hold_end", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("hold_start", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("hold_end", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.Column("live", sa.Boolean(), nullable=False),
         sa.CheckConstraint(
             "kind IN ('lease', 'offer', 'maintenance', 'down')", name=op.f("ck_occupancy_kind")
@@ -317,7 +321,7 @@ def upgrade() -> None:
         sa.Column("path", sa.Text(), nullable=False),
         sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_artifacts_job_id_jobs")),
         sa.ForeignKeyConstraint(
             ["sha256"], ["files.sha256"], name=op.f("fk_artifacts_sha256_files")
@@ -333,7 +337,7 @@ def upgrade() -> None:
         sa.Column("step", sa.Integer(), nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("files", sa.JSON(), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_checkpoints_job_id_jobs")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_checkpoints")),
         sa.UniqueConstraint("job_id", "epoch", "step", name=op.f("uq_checkpoints_job_id")),
@@ -354,11 +358,13 @@ def upgrade() -> None:
         sa.Column("resume_checkpoint_id", sa.Text(), nullable=True),
         sa.Column("exit", sa.JSON(), nullable=True),
         sa.Column("files_kept", sa.Boolean(), nullable=False),
-        sa.Column("assigned_at", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("started_at", core.database.UtcDateTime(timezone=True), nullable=True),
-        sa.Column("first_step_at", core.database.UtcDateTime(timezone=True), nullable=True),
-        sa.Column("last_step_at", core.database.UtcDateTime(timezone=True), nullable=True),
-        sa.Column("ended_at", core.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("assigned_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("started_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column(
+            "first_step_at", core.database.database.UtcDateTime(timezone=True), nullable=True
+        ),
+        sa.Column("last_step_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("ended_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
         sa.CheckConstraint(
             "outcome IS NULL OR outcome IN ('succeeded', 'user_error', 'diverged', 'out_of_memory', 'bad_data', 'bad_checkpoint', 'start_failed', 'stalled', 'killed', 'time_limit', 'node_lost', 'shim_lost', 'preempted', 'lease_ended', 'paused', 'cancelled')",
             name=op.f("ck_attempts_outcome"),
@@ -403,7 +409,7 @@ def upgrade() -> None:
         sa.Column("stream", sa.Text(), nullable=False),
         sa.Column("first_byte", sa.BigInteger(), nullable=False),
         sa.Column("first_line", sa.BigInteger(), nullable=False),
-        sa.Column("at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.Column("content", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(
             ["attempt_id"], ["attempts.id"], name=op.f("fk_log_chunks_attempt_id_attempts")

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-import core.database
+import core.database.database
 
 revision = "20261125_studies"
 down_revision = "20261124_certificates"
@@ -16,7 +16,7 @@ def upgrade() -> None:
         sa.Column("user_id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("kind", sa.String(length=20), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.CheckConstraint("kind IN ('strong', 'weak', 'schedules')", name=op.f("ck_studies_kind")),
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_studies_user_id_users")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_studies")),

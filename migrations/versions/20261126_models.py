@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-import core.database
+import core.database.database
 
 revision = "20261126_models"
 down_revision = "20261125_studies"
@@ -19,8 +19,8 @@ def upgrade() -> None:
         sa.Column("files", sa.JSON(), nullable=False),
         sa.Column("config", sa.Text(), nullable=False),
         sa.Column("has_tokenizer", sa.Boolean(), nullable=False),
-        sa.Column("deleted_at", core.database.UtcDateTime(timezone=True), nullable=True),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("deleted_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_models_user_id_users")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_models")),
         sa.UniqueConstraint("user_id", "name", name=op.f("uq_models_user_id")),

@@ -5,7 +5,7 @@ from datetime import timedelta
 import sqlalchemy as sa
 from alembic import op
 
-from core.database import EnumText, UtcDateTime
+from core.database.database import EnumText, UtcDateTime
 from core.tables.kinds import AppointmentKind, AppointmentState, NoticeState, OfferState, WaitState
 
 revision = "20261128_lease_life"

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-import core.database
+import core.database.database
 
 revision = "20261129_people"
 down_revision = "20261128_lease_life"
@@ -28,11 +28,11 @@ def upgrade() -> None:
         sa.Column("email", sa.Text(), nullable=True),
         sa.Column("attributes", sa.JSON(), nullable=False),
         sa.Column("invited_by", sa.Text(), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("expires_at", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("used_at", core.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("used_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
         sa.Column("used_by", sa.Text(), nullable=True),
-        sa.Column("revoked_at", core.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("revoked_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(["lab_id"], ["labs.id"], name="fk_invites_lab_id_labs"),
         sa.ForeignKeyConstraint(["invited_by"], ["users.id"], name="fk_invites_invited_by_users"),
         sa.ForeignKeyConstraint(["used_by"], ["users.id"], name="fk_invites_used_by_users"),
@@ -46,12 +46,12 @@ def upgrade() -> None:
         sa.Column("user_id", sa.Text(), nullable=False),
         sa.Column("rule", sa.Text(), nullable=False),
         sa.Column("extra", sa.Integer(), nullable=False),
-        sa.Column("starts_at", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("ends_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("starts_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("ends_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.Column("granted_by", sa.Text(), nullable=False),
         sa.Column("why", sa.Text(), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("revoked_at", core.database.UtcDateTime(timezone=True), nullable=True),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("revoked_at", core.database.database.UtcDateTime(timezone=True), nullable=True),
         sa.CheckConstraint("starts_at < ends_at", name="time"),
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name="fk_grants_user_id_users"),
         sa.ForeignKeyConstraint(["granted_by"], ["users.id"], name="fk_grants_granted_by_users"),

@@ -3,14 +3,14 @@
 import sqlalchemy as sa
 from alembic import op
 
-import core.database
+import core.database.database
 
 revision = "20261201_retention"
 down_revision = "20261201_deliveries"
 
 
 def upgrade() -> None:
-    moment = core.database.UtcDateTime(timezone=True)
+    moment = core.database.database.UtcDateTime(timezone=True)
     with op.batch_alter_table("files", schema=None) as batch_op:
         batch_op.add_column(sa.Column("named_at", moment, nullable=True))
         batch_op.add_column(sa.Column("gone_at", moment, nullable=True))

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from core.database import UtcDateTime
+from core.database.database import UtcDateTime
 
 revision = "20261202_lease_charges"
 down_revision = "20261201_retention"

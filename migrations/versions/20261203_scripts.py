@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-import core.database
+import core.database.database
 
 revision = "20261203_scripts"
 down_revision = "20261202_lease_charges"
@@ -17,7 +17,7 @@ def upgrade() -> None:
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("paths", sa.JSON(), nullable=False),
         sa.Column("unpacked_size", sa.BigInteger(), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(
             ["sha256"], ["files.sha256"], name=op.f("fk_code_archives_sha256_files")
         ),
@@ -31,8 +31,8 @@ def upgrade() -> None:
         sa.Column("user_id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("sealed", sa.LargeBinary(), nullable=False),
-        sa.Column("created_at", core.database.UtcDateTime(timezone=True), nullable=False),
-        sa.Column("updated_at", core.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("created_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
+        sa.Column("updated_at", core.database.database.UtcDateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_secrets_user_id_users")),
         sa.PrimaryKeyConstraint("user_id", "name", name=op.f("pk_secrets")),
     )

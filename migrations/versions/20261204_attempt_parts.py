@@ -5,8 +5,8 @@ import json
 import sqlalchemy as sa
 from alembic import op
 
-import core.database
-from core.messages import Phase
+import core.database.database
+from core.wire.messages import Phase
 
 revision = "20261204_attempt_parts"
 down_revision = "20261203_scripts"
@@ -22,13 +22,13 @@ def upgrade() -> None:
         sa.Column("node_id", sa.Text(), nullable=False),
         sa.Column("lease_id", sa.Text(), nullable=False),
         sa.Column("slots", sa.JSON(), nullable=False),
-        sa.Column("phase", core.database.EnumText(Phase), nullable=True),
+        sa.Column("phase", core.database.database.EnumText(Phase), nullable=True),
         sa.Column("boot_id", sa.Text(), nullable=False),
-        sa.Column("missing_since", core.database.UtcDateTime(), nullable=True),
+        sa.Column("missing_since", core.database.database.UtcDateTime(), nullable=True),
         sa.Column("exit", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("lost", sa.Text(), nullable=True),
         sa.Column("files_kept", sa.Boolean(), nullable=False),
-        sa.Column("ended_at", core.database.UtcDateTime(), nullable=True),
+        sa.Column("ended_at", core.database.database.UtcDateTime(), nullable=True),
         sa.CheckConstraint(
             f"phase IS NULL OR phase IN ({PHASES})", name=op.f("ck_attempt_parts_phase")
         ),
@@ -81,6 +81,8 @@ def upgrade() -> None:
         batch_op.drop_column("boot_id")
         batch_op.drop_column("missing_since")
         batch_op.add_column(sa.Column("rendezvous", sa.JSON(none_as_null=True), nullable=True))
-        batch_op.add_column(sa.Column("prepared_at", core.database.UtcDateTime(), nullable=True))
+        batch_op.add_column(
+            sa.Column("prepared_at", core.database.database.UtcDateTime(), nullable=True)
+        )
     with op.batch_alter_table("nodes", schema=None) as batch_op:
         batch_op.add_column(sa.Column("peer_address", sa.Text(), server_default="", nullable=False))

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from core.database import UtcDateTime
+from core.database.database import UtcDateTime
 
 revision = "20261206_agendas"
 down_revision = "20261205_cleanups"

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from core.database import UtcDateTime
+from core.database.database import UtcDateTime
 
 revision = "20261216_offer_told_at"
 down_revision = "20261215_forfeited_hours"

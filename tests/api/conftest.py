@@ -16,10 +16,10 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.people.credentials import issue_link, issue_token
 from api.process import Process
-from core.clock import utc_now
-from core.database import Database
-from core.ids import Kind, new_id
-from core.settings import ApiSettings
+from core.base.clock import utc_now
+from core.base.ids import Kind, new_id
+from core.base.settings import ApiSettings
+from core.database.database import Database
 from core.tables.kinds import LinkKind, Role, Scope, TokenKind
 from core.tables.people import User
 from tests.api.shapes import INVENTORY, heartbeat

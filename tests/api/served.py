@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from api import app, main
-from core.settings import ApiSettings
+from core.base.settings import ApiSettings
 
 
 def create_app(settings: ApiSettings) -> FastAPI:

@@ -5,9 +5,10 @@ from typing import Any
 
 from sqlalchemy import select
 
-from core import attempts, leases
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.database.database import Database
+from core.jobs import attempts
+from core.leases import leases
 from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind
 from core.tables.nodes import Node

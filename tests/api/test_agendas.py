@@ -11,12 +11,13 @@ from sqlalchemy import func, select
 
 from api.jobs.agenda_schemas import NewAgenda
 from api.jobs.submission import overridden
-from core import attempts, leases
 from core.agendas.agenda import Item, outlook
-from core.clock import utc_now
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.ids import Kind, new_id
+from core.jobs import attempts
+from core.leases import leases
 from core.policy.grid import HOUR, hour_floor
-from core.spec import JobSpec
+from core.spec.spec import JobSpec
 from core.states import LeaseState, NodeState, Outcome
 from core.tables.agendas import Agenda
 from core.tables.jobs import Job

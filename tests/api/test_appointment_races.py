@@ -11,17 +11,18 @@ from sqlalchemy import func, select, update
 
 from api.bells import Bells
 from api.leases import booking
-from core import appointments, clock, leases
-from core.appointments import Due
-from core.clock import FollowingClock, utc_now
-from core.errors import Conflict
+from core.base import clock
+from core.base.clock import FollowingClock, utc_now
+from core.base.errors import Conflict
+from core.leases import appointments, leases
+from core.leases.appointments import Due
 from core.policy.grid import HOUR
+from core.process.timekeeping import database_time
 from core.states import LeaseState
 from core.tables.jobs import Event
 from core.tables.kinds import AppointmentKind, AppointmentState
 from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.notices import Notice
-from core.timekeeping import database_time
 from scheduler import handover
 from scheduler.fitting import Fitting
 from scheduler.snapshot import LeaseSeen, take_snapshot

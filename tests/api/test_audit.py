@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import update
 from starlette.testclient import TestClient
 
-from core import read_only
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.process import read_only
 from core.tables.admin import AuditEntry
 from tests.api.conftest import World
 from tests.api.shapes import job_spec, place

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from core.settings import ApiSettings
+from core.base.settings import ApiSettings
 from core.tables.jobs import Job
 from tests.api.conftest import World, enrol, running_world
 from tests.api.shapes import job_spec

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api.auth import COOKIE
-from core.settings import ApiSettings
+from core.base.settings import ApiSettings
 from tests.api.conftest import World, client, running_world
 
 # The same on every database: once is enough.

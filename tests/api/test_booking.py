@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from core import leases
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.database.database import Database
+from core.leases import leases
 from core.policy.grid import HOUR, hour_ceiling, hour_floor
 from core.states import LeaseState
 from core.tables.jobs import Job

@@ -17,15 +17,15 @@ from api.identity import Person
 from api.watching import board
 from api.watching.holds import Calendar, Hold, NodeHolds, changed_nodes
 from api.watching.hub import Hub
-from core.clock import utc_now
-from core.database import Database
-from core.doorbell import Topic
-from core.settings import ApiSettings
+from core.base.clock import utc_now
+from core.base.settings import ApiSettings
+from core.database.database import Database
 from core.states import NodeState
 from core.tables.kinds import Scope
 from core.tables.nodes import Node
 from core.tables.people import User
 from core.tables.policies import PoolWindow
+from core.wire.doorbell import Topic
 from tests.api.conftest import World, running_world
 from tests.api.shapes import job_spec
 from tests.api.test_policies import document, post

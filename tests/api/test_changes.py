@@ -10,7 +10,7 @@ from sqlalchemy import select
 from api.watching import lists
 from api.watching.hub import Hub
 from api.watching.lists import ListName, read_words
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.states import JobState
 from core.tables.jobs import Job
 from core.tables.nodes import Node

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from api.watching.holds import Facts, changed_people, read_calendar
-from core import leases
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.leases import leases
 from core.policy.grid import HOUR, hour_floor
 from core.states import LeaseState
 from core.tables.leases import Lease

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, func, select, update
 
-from core import leases
-from core.clock import utc_now
-from core.database import Database
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.ids import Kind, new_id
+from core.database.database import Database
+from core.leases import leases
 from core.policy.grid import HOUR, hour_ceiling
 from core.states import LeaseState, NodeState
 from core.tables.admin import AuditEntry, Cleanup

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from api.errors import InvalidRequest
 from api.files.dataset_check import DatasetCheck
 from api.files.store import Store
-from core.errors import BadRequest, ServiceError
+from core.base.errors import BadRequest, ServiceError
 
 
 @given(st.text(min_size=1).filter(lambda text: "\0" not in text), st.data())

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from core import attempts
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.jobs import attempts
 from core.tables.jobs import Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from api.people.first_start import ensure_link
-from core.database import Database
+from core.database.database import Database
 
 
 def test_apis_that_start_together_print_one_link(database: Database, tmp_path: Path) -> None:

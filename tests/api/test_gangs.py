@@ -8,14 +8,15 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
-from core import attempts, leases
-from core.clock import utc_now
-from core.messages import Rendezvous
+from core.base.clock import utc_now
+from core.jobs import attempts
+from core.leases import leases
 from core.policy.grid import HOUR
 from core.tables.files import Checkpoint, CheckpointPart
 from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind
 from core.tables.nodes import Node
+from core.wire.messages import Rendezvous
 from tests.api.conftest import World, client, enrol
 from tests.api.shapes import exit_record, heartbeat, job_spec
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from api.people.credentials import issue_link
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.database.database import Database
 from core.tables.kinds import LinkKind, Role
 from standalone.children import die_with_parent
 from tests.api.conftest import add_person

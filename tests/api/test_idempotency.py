@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from api.housekeeping import forget_old
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.tables.files import Dataset
 from core.tables.jobs import Event, Job
 from core.tables.leases import Lease

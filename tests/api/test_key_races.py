@@ -19,11 +19,11 @@ from api.idempotency import lock_user, once
 from api.identity import Person
 from api.leases import booking
 from api.leases.lease_schemas import Block
-from core.clock import utc_now
-from core.database import Database
-from core.errors import HourTaken
+from core.base.clock import utc_now
+from core.base.errors import HourTaken
+from core.database.database import Database
+from core.database.schema import upgrade
 from core.policy.grid import HOUR
-from core.schema import upgrade
 from core.tables.leases import Lease
 from core.tables.processes import IdempotentAnswer
 from tests.api.yard import OVERLAPS, ROUNDS, THREADS, Yard, make_yard, winners

@@ -23,10 +23,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.lanes import LIMITS, THREADS, LaneKind, Lanes, Limit, kind_of
 from api.people.credentials import issue_link
 from api.prometheus import RequestNumbers
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.base.settings import ApiSettings
+from core.database.database import Database
 from core.policy.grid import HOUR, hour_ceiling
-from core.settings import ApiSettings
 from core.tables.kinds import LinkKind, Role
 from standalone.children import die_with_parent
 from tests.api.conftest import NOWHERE, add_person, running_world

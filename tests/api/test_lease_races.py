@@ -12,13 +12,13 @@ from sqlalchemy import func, select, update
 
 from api.identity import Person
 from api.leases import booking
-from core import leases, waitlist
-from core.active_policies import fingerprint
-from core.clock import utc_now
-from core.errors import Conflict, HourTaken, ServiceError
+from core.base.clock import utc_now
+from core.base.errors import Conflict, HourTaken, ServiceError
+from core.leases import leases, waitlist
+from core.leases.active_policies import fingerprint
+from core.leases.settlement import Settlement
+from core.leases.situation import lock_user
 from core.policy.grid import HOUR
-from core.settlement import Settlement
-from core.situation import lock_user
 from core.states import NodeState
 from core.tables.jobs import Event
 from core.tables.kinds import LeaseKind, OccupancyKind, OfferState, WaitState

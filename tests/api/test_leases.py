@@ -7,10 +7,10 @@ from threading import Barrier
 import pytest
 from sqlalchemy import func, select
 
-from core import attempts
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.base.settings import ApiSettings
+from core.jobs import attempts
 from core.policy.grid import HOUR, hour_floor
-from core.settings import ApiSettings
 from core.states import LeaseState
 from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind, Role

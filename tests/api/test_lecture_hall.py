@@ -9,8 +9,8 @@ from pwdlib.hashers.argon2 import Argon2Hasher
 from sqlalchemy import insert
 
 from api.people import passwords
-from core.clock import utc_now
-from core.settings import ApiSettings
+from core.base.clock import utc_now
+from core.base.settings import ApiSettings
 from core.tables.kinds import Role
 from core.tables.people import User
 from tests.api.conftest import NOWHERE, World, client, running_world

@@ -9,8 +9,8 @@ from sqlalchemy import select
 
 from api.watching import log_store
 from api.watching.log_store import LONGEST_LINE, LogCursor, LogFilter
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.database.database import Database
 from core.tables.jobs import Attempt
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, heartbeat, job_spec, place

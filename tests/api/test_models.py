@@ -15,8 +15,8 @@ from sqlalchemy import func, select
 
 from api.files.model_check import ModelCheck
 from api.files.store import Store
-from core.errors import ServiceError
-from core.settings import ApiSettings
+from core.base.errors import ServiceError
+from core.base.settings import ApiSettings
 from core.tables.files import Model, StoredFile
 from strategies.fine_tuning.hf_names import hf_weights
 from strategies.spec import ModelSpec

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from core import attempts
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.jobs import attempts
 from core.states import Outcome
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.nodes import Node

@@ -8,9 +8,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.nodes.node_classes import derived_name
-from core.clock import utc_now
-from core.messages import Gpu, Inventory
+from core.base.clock import utc_now
 from core.policy.document import load
+from core.wire.messages import Gpu, Inventory
 from tests.api.conftest import World, client, enrol
 from tests.api.shapes import INVENTORY, heartbeat, job_spec, place
 from tests.api.times import next_hour
@@ -212,7 +212,7 @@ def test_a_silent_node_is_shown_as_out_of_reach(world: World) -> None:
 
     from sqlalchemy import update
 
-    from core.clock import utc_now
+    from core.base.clock import utc_now
     from core.tables.nodes import Node
 
     with world.database.write() as session:

@@ -1,6 +1,6 @@
 """What people are told, how they choose to be told, and a test of it."""
 
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.notices.notices import NoticeKind, notify
 from core.tables.people import User
 from tests.api.conftest import World

@@ -16,8 +16,8 @@ from api.auth import COOKIE
 from api.people import oidc_provider
 from api.people.oidc_accounts import name_from, role_of
 from api.people.oidc_provider import provider_flaw
-from core.clock import utc_now
-from core.settings import ApiSettings
+from core.base.clock import utc_now
+from core.base.settings import ApiSettings
 from core.tables.kinds import LinkKind, Role
 from core.tables.notices import Webhook
 from core.tables.people import Identity, Link, User

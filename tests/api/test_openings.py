@@ -8,9 +8,9 @@ import pytest
 from api.identity import Person
 from api.leases.availability import availability
 from api.leases.openings import Openings
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.leases.situation import Judge
 from core.policy.grid import HOUR, hour_floor
-from core.situation import Judge
 from tests.api.conftest import World
 from tests.api.test_calendar_stream import person
 from tests.api.test_policies import document, post

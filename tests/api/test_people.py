@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import select, update
 
 from api.people.people_import import read_people
-from core import leases
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.leases import leases
 from core.policy.grid import HOUR, hour_ceiling
 from core.states import LeaseState
 from core.tables.admin import AuditEntry

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from api.jobs.plan_accuracy import learn
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.policy.grid import hour_ceiling
 from core.tables.jobs import Job
 from tests.api.conftest import World

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from core.active_policies import active_policies
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.leases.active_policies import active_policies
 from core.policy.grid import HOUR, hour_ceiling
 from core.states import LeaseState
 from core.tables.admin import AuditEntry

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.clock import utc_now
+from core.base.clock import utc_now
 from scheduler.leadership import Leadership
 from tests.api.conftest import World
 from tests.api.shapes import job_spec, place

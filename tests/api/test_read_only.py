@@ -5,7 +5,7 @@ from datetime import timedelta
 from sqlalchemy import func, select, update
 
 from api.housekeeping import forget_old
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.tables.people import Link
 from core.tables.processes import Claim
 from tests.api.conftest import World

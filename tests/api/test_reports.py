@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import update
 
 from api.jobs.reports import MAX_REPORTS
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.tables.files import Report
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place

@@ -14,9 +14,9 @@ from api.leases import booking
 from api.leases.availability import availability
 from api.leases.lease_schemas import Block
 from api.leases.openings import Openings
-from core.active_policies import fingerprint
-from core.database import Database
-from core.errors import BadRequest, HourTaken
+from core.base.errors import BadRequest, HourTaken
+from core.database.database import Database
+from core.leases.active_policies import fingerprint
 from core.policy.grid import HOUR
 from core.states import LeaseState
 from core.tables.kinds import Role, Scope

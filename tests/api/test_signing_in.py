@@ -7,7 +7,7 @@ import pytest
 from api.auth import COOKIE
 from api.people.first_start import ensure_link
 from api.rate_limits import SPREAD_S
-from core.settings import ApiSettings
+from core.base.settings import ApiSettings
 from tests.api.conftest import World, client, running_world
 from tests.api.shapes import job_spec
 

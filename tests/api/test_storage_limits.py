@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from core.settings import ApiSettings
+from core.base.settings import ApiSettings
 from core.tables.files import Dataset
 from tests.api.conftest import World, running_world
 from tests.api.shapes import job_spec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api.files.retention import Retention
-from core.clock import utc_now
+from core.base.clock import utc_now
 from tests.api.conftest import World
 from tests.api.shapes import heartbeat, job_spec, place
 from tests.worker.scripts import packed

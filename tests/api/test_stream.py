@@ -10,7 +10,7 @@ import pytest
 
 from api.watching import feed
 from api.watching.hub import Hub
-from core.settings import ApiSettings
+from core.base.settings import ApiSettings
 from core.tables.jobs import Job
 from core.transitions import explain
 from tests.api.conftest import World, running_world

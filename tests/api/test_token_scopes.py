@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from api.app import api_routes
 from api.auth import policy_of
 from api.scopes import AREAS, EXCEPTIONS, included, scope_of
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.tables.kinds import Scope, TokenKind
 from core.tables.people import Link, Token
 from tests.api.conftest import World, client

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from core.clock import utc_now
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.ids import Kind, new_id
 from core.states import AttemptState, Outcome
 from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, Part

@@ -6,8 +6,8 @@ from typing import Any
 from icalendar import Calendar
 from sqlalchemy import select
 
-from core import waitlist
-from core.clock import utc_now
+from core.base.clock import utc_now
+from core.leases import waitlist
 from core.policy.grid import HOUR
 from core.tables.kinds import OfferState
 from core.tables.leases import Lease, Offer, Wait

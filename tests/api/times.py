@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.policy.grid import HOUR, hour_ceiling
 
 

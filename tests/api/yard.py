@@ -13,13 +13,13 @@ from sqlalchemy import select, text
 from api.identity import Person
 from api.leases import booking
 from api.leases.lease_schemas import Block
-from core import leases
-from core.clock import utc_now
-from core.database import Database
-from core.errors import ServiceError
-from core.ids import Kind, new_id
+from core.base.clock import utc_now
+from core.base.errors import ServiceError
+from core.base.ids import Kind, new_id
+from core.database.database import Database
+from core.leases import leases
+from core.leases.situation import lock_user
 from core.policy.grid import HOUR, hour_ceiling
-from core.situation import lock_user
 from core.states import LeaseState, NodeState
 from core.tables.kinds import Role, Scope
 from core.tables.leases import Lease

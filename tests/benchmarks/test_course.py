@@ -13,7 +13,7 @@ from benchmarks.course.job_pages import JobList
 from benchmarks.course.opening import num_seen_by_all
 from benchmarks.course.outcomes import Outcome
 from benchmarks.course.storm import Scale, Storm
-from core.clock import utc_now
+from core.base.clock import utc_now
 from tests.dashboard import stage as stages
 
 PEOPLE, DEADLINE_S = 3, 60

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.states import TERMINAL_JOB
 from core.tables.jobs import Job
 from core.tables.nodes import Node

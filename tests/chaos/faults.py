@@ -19,8 +19,8 @@ import psycopg
 import redis
 from sqlalchemy import make_url, select
 
-from core.doorbell import SCHEDULER, queue_of
 from core.tables.processes import Leadership
+from core.wire.doorbell import SCHEDULER, queue_of
 from tests.chaos.fleet import NODES, Fleet, reboot
 from tests.chaos.link import Weather
 

@@ -23,8 +23,8 @@ from pathlib import Path
 import httpx2
 import psutil
 
-from core.database import Database
-from core.schema import upgrade
+from core.database.database import Database
+from core.database.schema import upgrade
 from standalone import valkey
 from standalone.children import Child
 from tests.chaos.link import Link, Links

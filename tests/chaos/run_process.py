@@ -1,7 +1,7 @@
 """One process of the platform, on a wall clock that can be moved: `run_process.py NAME CLOCK`.
 
-CLOCK is a file that holds the seconds by which this process is ahead. The clock is `core.clock`,
-the only place that reads one, and `time.time` for what the libraries read.
+CLOCK is a file that holds the seconds by which this process is ahead. Both `core.base.clock`, the
+only place that reads one, and `time.time` for what the libraries read.
 """
 
 import importlib
@@ -10,7 +10,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 
-from core import clock
+from core.base import clock
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
         importlib.import_module(f"{name}.main").main()
         return
     worker = importlib.import_module("worker.main")
-    settings = importlib.import_module("core.settings").WorkerSettings()
+    settings = importlib.import_module("core.base.settings").WorkerSettings()
     worker.configure_logs()
     token = os.environ.pop("TRAINYARD_ENROL_TOKEN", "")
     sys.exit(worker.run(settings, enrol_token=token, trainer="ledger_trainer"))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from core import script
-from core.code_archive import check
+from core.spec import script
+from core.spec.code_archive import check
 from trainyard.cli.scripts import MOST_REMEMBERED, stands_alone
 from trainyard.errors import BadInput
 from trainyard.packing import MAX_BYTES, MAX_FILES, pack, pack_files

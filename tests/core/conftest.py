@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.database import Database
+from core.database.database import Database
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from core.ids import Kind, new_id
+from core.base.ids import Kind, new_id
 from core.states import Desired, JobState, NodeState
 from core.tables.jobs import Job
 from core.tables.kinds import Role

@@ -8,11 +8,11 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core import attempts, leases
-from core.attempts import Place
-from core.database import Database
-from core.ids import Kind, new_id
-from core.messages import ExitRecord
+from core.base.ids import Kind, new_id
+from core.database.database import Database
+from core.jobs import attempts
+from core.jobs.attempts import Place
+from core.leases import leases
 from core.states import (
     JOB_EDGES,
     LIVE_JOB,
@@ -28,6 +28,7 @@ from core.tables.jobs import Attempt, Event, Job
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
+from core.wire.messages import ExitRecord
 from tests.core.people import NOW, add_job, add_node, add_user
 
 

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
-from core import charges, leases
-from core.charges import Claim
-from core.database import Database
-from core.ids import Kind, new_id
+from core.base.ids import Kind, new_id
+from core.database.database import Database
+from core.leases import charges, leases
+from core.leases.charges import Claim
+from core.leases.settlement import Settlement, of_cancel, of_no_show, of_release
 from core.policy.sections import Cancel, EarlyRelease
-from core.settlement import Settlement, of_cancel, of_no_show, of_release
 from core.states import LeaseState, NodeState
 from core.tables.kinds import LeaseKind, Role
 from core.tables.leases import Appointment, Lease, Occupancy

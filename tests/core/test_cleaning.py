@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.cleaning import EXACT, fewest
+from core.leases.cleaning import EXACT, fewest
 
 
 def test_nothing_goes_where_nothing_is_wrong() -> None:

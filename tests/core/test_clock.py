@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from core import clock
-from core.clock import DOUBTED_FOR_S, FollowingClock
-from core.database import Database
-from core.timekeeping import database_time
+from core.base import clock
+from core.base.clock import DOUBTED_FOR_S, FollowingClock
+from core.database.database import Database
+from core.process.timekeeping import database_time
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -8,8 +8,8 @@ import zipfile
 
 import pytest
 
-from core.code_archive import BadArchive, check
-from core.script import MAX_FILES
+from core.spec.code_archive import BadArchive, check
+from core.spec.script import MAX_FILES
 
 ENTRY = struct.Struct("<4s6H3L5H2L")
 

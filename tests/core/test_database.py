@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select, text, update
 from sqlalchemy.exc import IntegrityError, OperationalError, StatementError
 
-from core.database import Database
+from core.database.database import Database
 from core.tables.people import Lab
 
 pytestmark = pytest.mark.race
@@ -24,7 +24,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOLD_THE_WRITER = """
 import sys, time
 from sqlalchemy import text
-from core.database import Database
+from core.database.database import Database
 with Database(sys.argv[1]).write() as session:
     columns = "(id, name, created_at) VALUES ('theirs', 't', '2026-01-01')"
     session.execute(text(f"INSERT INTO labs {columns}"))
@@ -173,7 +173,7 @@ def test_a_connection_that_was_long_unused_is_asked_before_it_is_taken(
     add(database, "a")
     add(database, "b")
     assert asked == []
-    monkeypatch.setattr("core.database.IDLE_S", 0.0)
+    monkeypatch.setattr("core.database.database.IDLE_S", 0.0)
     assert labs(database) == ["a", "b"]
     assert asked == ["still there?"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from core.doorbell import LIVE, SCHEDULER, Doorbell, broker_url, queue_of
+from core.wire.doorbell import LIVE, SCHEDULER, Doorbell, broker_url, queue_of
 
 
 def ring_everybody(bell: Doorbell) -> float:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from core.gang_exit import PartEnd, judge_together
-from core.messages import ExitRecord, RankExit
+from core.jobs.gang_exit import PartEnd, judge_together
 from core.states import Outcome
+from core.wire.messages import ExitRecord, RankExit
 
 
 def end(

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
-from core import leases
-from core.database import Database
-from core.errors import HourTaken
+from core.base.errors import HourTaken
+from core.database.database import Database
+from core.leases import leases
 from core.states import LeaseState
 from core.tables.jobs import Event
 from core.tables.kinds import LeaseKind, OccupancyKind

@@ -11,11 +11,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, make_url, text
 
-from core.database import Database
-from core.schema import upgrade
+from core.database.database import Database
+from core.database.schema import upgrade
 from core.tables.base import Base
 
-UPGRADE = "import sys; from core.database import Database; from core.schema import upgrade; "
+UPGRADE = "import sys; from core.database.database import Database; "
+UPGRADE += "from core.database.schema import upgrade; "
 UPGRADE += "upgrade(Database(sys.argv[1]))"
 
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.periods import Per, periods
+from core.leases.periods import Per, periods
 
 NEW_YORK = ZoneInfo("America/New_York")
 

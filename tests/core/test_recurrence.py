@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from core.errors import BadRequest
-from core.recurrence import occurrences
+from core.base.errors import BadRequest
+from core.leases.recurrence import occurrences
 
 NEW_YORK = ZoneInfo("America/New_York")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.retention import (
+from core.jobs.retention import (
     GIB,
     Ended,
     Holder,

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from core.leases.settlement import freed_from, of_cancel, of_release
 from core.policy.sections import Cancel, EarlyRelease
-from core.settlement import freed_from, of_cancel, of_release
 
 THREE = datetime(2026, 2, 20, 15, tzinfo=UTC)
 SIX = THREE + timedelta(hours=3)

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
-from core.database import Database
-from core.ids import Kind, new_id
+from core.base.ids import Kind, new_id
+from core.database.database import Database
+from core.leases.situation import all_bookers, member_of
 from core.policy.verdict import Grant
-from core.situation import all_bookers, member_of
 from core.tables.kinds import Role
 from core.tables.people import Grant as GrantRow
 from core.tables.people import Lab, Membership, User

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.strict_text import BadText, parse
+from core.base.strict_text import BadText, parse
 
 YAML, JSON = "application/yaml", "application/json"
 BOMB = "a: &a [x,x,x]\nb: &b [*a,*a,*a]\nc: [*b,*b,*b]\n"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from core.spec import JobSpec
-from core.study import SCHEDULES, on_class, scheduled, sized
+from core.spec.spec import JobSpec
+from core.spec.study import SCHEDULES, on_class, scheduled, sized
 from strategies.trust.scaling import StudyKind
 
 

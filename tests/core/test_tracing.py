@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from core import tracing
+from core.base import tracing
 
 WITHOUT = """
 import sys
-import core.tracing as tracing, scheduler.main, worker.main
+import core.base.tracing as tracing, scheduler.main, worker.main
 tracing.start("test")
 with tracing.span("a", parent=None, job="job_a"):
     tracing.note(node="n1")

@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
-from core.database import Database
+from core.database.database import Database
 from core.states import JobState, LeaseState, NodeState
 from core.tables.jobs import Event, Job
 from core.transitions import advance, explain, say

@@ -36,10 +36,10 @@ from api.schemas import (
     TokenView,
     UserView,
 )
-from core.messages import Inventory, Telemetry
-from core.spec import JobSpec
+from core.spec.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.kinds import LeaseKind, Role, Scope
+from core.wire.messages import Inventory, Telemetry
 from strategies.hardware import Hardware
 from strategies.layout import Layout
 from strategies.planning.planner import Plan, plan

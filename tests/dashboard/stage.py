@@ -29,14 +29,13 @@ from api.people.credentials import issue_token
 from api.watching import log_store, metric_store
 from api.watching.metric_store import Points
 from core.agendas.agenda import OnFailure
-from core.clock import utc_now
-from core.database import Database
-from core.ids import Kind, new_id
-from core.messages import Gpu, Inventory, Telemetry
-from core.schema import upgrade
-from core.script import plan_script
-from core.settings import ApiSettings
-from core.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec, read_job_spec
+from core.base.clock import utc_now
+from core.base.ids import Kind, new_id
+from core.base.settings import ApiSettings
+from core.database.database import Database
+from core.database.schema import upgrade
+from core.spec.script import plan_script
+from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec, read_job_spec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.files import Artifact, Checkpoint, StoredFile
@@ -45,6 +44,7 @@ from core.tables.kinds import LeaseKind, OccupancyKind, Role, TokenKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User
+from core.wire.messages import Gpu, Inventory, Telemetry
 from strategies.hardware import Hardware
 from strategies.planning.planner import plan
 from strategies.trust.scaling import StudyKind

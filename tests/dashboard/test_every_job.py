@@ -9,7 +9,7 @@ import yaml
 from playwright.sync_api import Page
 from sqlalchemy.orm import Session
 
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.states import JobState, Outcome
 from core.tables.jobs import Job
 from tests import chromium

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page
 
 from api.watching import log_store
-from core.clock import utc_now
+from core.base.clock import utc_now
 from core.states import JobState
 from core.tables.jobs import Job
 from core.tables.nodes import Node

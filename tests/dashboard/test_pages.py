@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 
 from api.jobs.plan_views import class_plan
 from api.schemas import JobView, LinkView, PlanView, TokenMade
-from core.script import plan_script
-from core.spec import ScriptJobSpec
+from core.spec.script import plan_script
+from core.spec.spec import ScriptJobSpec
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.kinds import LeaseKind, Role
 from tests.dashboard.fake_api import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from core.spec import JobSpec
+from core.spec.spec import JobSpec
 from dashboard.examples import read_examples
 from dashboard.spec_form import (
     Field,

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from core.database import Database
+from core.database.database import Database
 from tests.conftest import AS_FILES
 
 

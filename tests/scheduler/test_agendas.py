@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from core.agendas.agenda import OnFailure, place_of
-from core.database import Database
+from core.database.database import Database
 from core.notices.notices import NoticeKind
 from core.states import JobState, Outcome
 from core.tables.agendas import Agenda, AgendaJob

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from core.database import Database
-from core.ids import Kind, new_id
-from core.messages import Phase
+from core.base.ids import Kind, new_id
+from core.database.database import Database
 from core.policy.document import load
 from core.states import AttemptState, JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Event
 from core.tables.kinds import LeaseKind
 from core.tables.people import Lab, Membership
+from core.wire.messages import Phase
 from scheduler.backfill import Rules
 from scheduler.borrowing import Clearing, Group, fewest
 from scheduler.placement import Decision, WalkIn, cut_hold_end, decide

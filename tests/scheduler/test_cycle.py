@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from core.database import Database
+from core.database.database import Database
 from core.states import JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind

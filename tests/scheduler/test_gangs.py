@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from core import attempts
-from core.database import Database
-from core.gang_exit import PartEnd
-from core.messages import ExitRecord, Phase
+from core.database.database import Database
+from core.jobs import attempts
+from core.jobs.gang_exit import PartEnd
 from core.states import AttemptState, JobState, LeaseState, Outcome
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.leases import Lease
+from core.wire.messages import ExitRecord, Phase
 from tests.scheduler.world import World, at
 
 

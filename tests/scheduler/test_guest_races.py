@@ -11,9 +11,9 @@ from sqlalchemy import select
 from api.identity import Person
 from api.leases import booking
 from api.leases.lease_schemas import Block
-from core.database import Database
-from core.errors import ServiceError
-from core.situation import lock_user
+from core.base.errors import ServiceError
+from core.database.database import Database
+from core.leases.situation import lock_user
 from core.states import LIVE_ATTEMPT, AttemptState, LeaseState
 from core.tables.jobs import Attempt, Part
 from core.tables.kinds import LeaseKind, Role, Scope

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import select
 
 from api.leases.lease_views import lease_views, leases_with_context
-from core import waitlist
-from core.appointments import NoShow
-from core.database import Database
+from core.database.database import Database
+from core.leases import waitlist
+from core.leases.appointments import NoShow
 from core.states import AttemptState, JobState, LeaseState, NodeState, Outcome
 from core.tables.kinds import LeaseKind, Role
 from core.tables.leases import Offer

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from core.attempts import conclude, live_attempt
-from core.database import Database
+from core.database.database import Database
+from core.jobs.attempts import conclude, live_attempt
 from core.states import JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Job
 from core.tables.kinds import LeaseKind

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 
-from core.database import Database
+from core.database.database import Database
 from core.states import LIVE_ATTEMPT, JobState
 from core.tables.jobs import Attempt, Job
 from core.tables.leases import Occupancy

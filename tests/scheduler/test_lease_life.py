@@ -9,16 +9,16 @@ import pytest
 from sqlalchemy import select
 
 from api.nodes.orders import orders_for
-from core import appointments, leases, settlement, waitlist
-from core.appointments import NoShow
-from core.attempts import newest_checkpoint
-from core.database import Database
-from core.errors import Conflict
+from core.base.errors import Conflict
+from core.database.database import Database
+from core.jobs.attempts import newest_checkpoint
+from core.leases import appointments, leases, settlement, waitlist
+from core.leases.appointments import NoShow
+from core.leases.situation import Judge
 from core.notices.notices import NoticeKind
 from core.policy.grid import hour_ceiling
 from core.policy.sections import Cancel, EarlyRelease
 from core.policy.verdict import RequestKind
-from core.situation import Judge
 from core.states import JobState, LeaseState, NodeState, Outcome
 from core.tables.kinds import AppointmentState, OccupancyKind, OfferState, WaitState
 from core.tables.leases import Appointment, Lease, Occupancy, Offer, Wait

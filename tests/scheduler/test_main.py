@@ -17,13 +17,13 @@ import pytest
 import redis
 from sqlalchemy import select, update
 
-from core.clock import utc_now
-from core.database import Database
-from core.doorbell import SCHEDULER
+from core.base.clock import utc_now
+from core.database.database import Database
 from core.states import JobState
 from core.tables.jobs import Job
 from core.tables.nodes import Node
 from core.tables.processes import Leadership as Row
+from core.wire.doorbell import SCHEDULER
 from scheduler.main import Ears
 from tests.scheduler.world import CPU2, CPU8, World
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from core.attempts import conclude
-from core.database import Database
+from core.database.database import Database
+from core.jobs.attempts import conclude
 from core.states import AttemptState, JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Attempt, Job
 from core.tables.nodes import Node

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.words import clock
+from core.base.words import clock
 from scheduler.sentences import rounded_up
 from tests.scheduler.world import at
 

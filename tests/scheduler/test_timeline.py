@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.messages import Phase
 from core.policy.grid import walk_in_end
 from core.states import AttemptState, JobState, LeaseState, NodeState
 from core.tables.kinds import LeaseKind
+from core.wire.messages import Phase
 from scheduler.backfill import CONSERVATIVE, Rules
 from scheduler.ordering import next_first
 from scheduler.placement import Later, WalkIn, decide

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import select
 
 from api.nodes.orders import orders_for
-from core import leases
-from core.database import Database
-from core.messages import Deadlines
+from core.database.database import Database
+from core.leases import leases
+from core.leases.adjacent import followers, last_of
 from core.notices.notices import NoticeKind
 from core.states import JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Part
@@ -20,7 +20,7 @@ from core.tables.kinds import AppointmentState, LeaseKind
 from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.nodes import Node
 from core.tables.notices import Notice
-from core.touching import followers, last_of
+from core.wire.messages import Deadlines
 from tests.scheduler.world import World, at
 
 

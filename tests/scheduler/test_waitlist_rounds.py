@@ -5,16 +5,16 @@ from datetime import timedelta
 
 import pytest
 
-from core import leases
-from core.database import Database
-from core.ids import Kind, new_id
+from core.base.ids import Kind, new_id
+from core.database.database import Database
+from core.leases import leases
+from core.leases.waitlist import Budget
 from core.policy.grid import HOUR
 from core.tables.kinds import LeaseKind, Role, WaitState
 from core.tables.leases import Lease, Wait
 from core.tables.nodes import Node
 from core.tables.people import User
 from core.tables.policies import AppliedPolicy
-from core.waitlist import Budget
 from scheduler import offers
 from tests.scheduler.world import World, at
 

@@ -24,14 +24,15 @@ from api.bells import Bells
 from api.identity import Person
 from api.leases import booking
 from api.leases.lease_schemas import Block
-from core import appointments, attempts, waitlist
-from core.active_policies import fingerprint
-from core.database import Database
-from core.errors import Conflict, ServiceError
-from core.gang_exit import PartEnd
-from core.messages import ExitRecord, Phase
+from core.base.errors import Conflict, ServiceError
+from core.database.database import Database
+from core.jobs import attempts
+from core.jobs.gang_exit import PartEnd
+from core.leases import appointments, waitlist
+from core.leases.active_policies import fingerprint
+from core.leases.adjacent import stopped_with
+from core.leases.situation import Judge
 from core.policy.grid import HOUR, hour_ceiling, usable_end
-from core.situation import Judge
 from core.states import (
     LIVE_ATTEMPT,
     LIVE_JOB,
@@ -50,8 +51,8 @@ from core.tables.kinds import AppointmentKind, LeaseKind, OfferState, Role, Scop
 from core.tables.leases import Appointment, Lease, Occupancy, Offer, Wait
 from core.tables.nodes import Node
 from core.tables.policies import AppliedPolicy
-from core.touching import stopped_with
 from core.transitions import advance
+from core.wire.messages import ExitRecord, Phase
 from tests.scheduler.world import CPU2, CPU8, NOON, World
 
 # Thousands of commits, and what survives a power cut is not the question here.

@@ -7,17 +7,16 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from core import attempts, leases
-from core.active_policies import fingerprint
-from core.appointments import NoShow
-from core.database import Database
-from core.doorbell import Topic
-from core.gang_exit import PartEnd
-from core.ids import Kind, new_id
-from core.leases import Terms
-from core.messages import ExitRecord, Phase
+from core.base.ids import Kind, new_id
+from core.database.database import Database
+from core.jobs import attempts
+from core.jobs.gang_exit import PartEnd
+from core.leases import leases
+from core.leases.active_policies import fingerprint
+from core.leases.appointments import NoShow
+from core.leases.leases import Terms
 from core.policy.document import load
-from core.spec import JobSpec
+from core.spec.spec import JobSpec
 from core.states import (
     LIVE_ATTEMPT,
     Desired,
@@ -33,6 +32,8 @@ from core.tables.nodes import Node, NodeClass
 from core.tables.people import User
 from core.tables.policies import AppliedPolicy
 from core.transitions import enter
+from core.wire.doorbell import Topic
+from core.wire.messages import ExitRecord, Phase
 from scheduler.cycle import Scheduler, run_cycle
 from scheduler.dispatch import Dispatcher
 from scheduler.leadership import Leadership

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import redis
 
-from core.doorbell import LOOK, broker_url, queue_of
+from core.wire.doorbell import LOOK, broker_url, queue_of
 from standalone import valkey
 from tests.running import Running, running_platform, wait_for
 from tests.spine.jobs import (

@@ -15,13 +15,13 @@ from api.app import create_app
 from api.files.retention import Retention
 from api.files.store import Store
 from api.scripts.secret_box import SecretBox
-from core import read_only
-from core.clock import utc_now
-from core.database import Database
+from core.base.clock import utc_now
+from core.base.settings import ApiSettings
+from core.database.database import Database
+from core.database.schema import upgrade
 from core.notices import deliveries
 from core.notices.notices import NoticeKind, notify
-from core.schema import upgrade
-from core.settings import ApiSettings
+from core.process import read_only
 from core.tables.files import StoredFile
 from core.tables.kinds import Role
 from core.tables.notices import Delivery

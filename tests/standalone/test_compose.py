@@ -17,9 +17,9 @@ import yaml
 from pydantic_settings import BaseSettings
 from typer.testing import CliRunner
 
-from core.clock import utc_now
-from core.database import Database
-from core.settings import ApiSettings, SchedulerSettings, WorkerSettings
+from core.base.clock import utc_now
+from core.base.settings import ApiSettings, SchedulerSettings, WorkerSettings
+from core.database.database import Database
 from core.tables.processes import Leadership
 from scheduler.health import flaw
 from trainyard.cli.app import app

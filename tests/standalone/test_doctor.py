@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import text
 
 from api.files.store import Store
-from core.clock import utc_now
-from core.database import Database
-from core.schema import newest_revision
-from core.settings import ApiSettings
+from core.base.clock import utc_now
+from core.base.settings import ApiSettings
+from core.database.database import Database
+from core.database.schema import newest_revision
 from core.tables.files import StoredFile
 from core.tables.kinds import Role
 from core.tables.people import User

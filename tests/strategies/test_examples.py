@@ -6,7 +6,7 @@ import pytest
 import yaml
 from training_runs import REPOSITORY
 
-from core.spec import JobSpec
+from core.spec.spec import JobSpec
 from strategies.hardware import Hardware
 from strategies.planning.planner import plan
 

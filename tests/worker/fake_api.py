@@ -1,6 +1,6 @@
 """An API that a node can talk to: a threaded HTTP server that keeps what it hears in memory.
 
-It speaks `core.messages`, stores lines and bytes once as the real one does, and can be taken down.
+It speaks `core.wire.messages`, stores lines and bytes once as the real one does, and can be down.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
-from core.messages import (
+from core.wire.messages import (
     ArtifactReport,
     AttemptRef,
     CheckpointReport,

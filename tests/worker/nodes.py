@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import psutil
 
-from core.messages import Deadlines, Order
-from core.spec import Launcher
+from core.spec.spec import Launcher
 from core.states import Outcome
+from core.wire.messages import Deadlines, Order
 from strategies.hardware import Hardware
 from strategies.planning.planner import plan
 from strategies.spec import TrainSpec

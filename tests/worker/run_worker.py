@@ -2,7 +2,7 @@
 
 import sys
 
-from core.settings import WorkerSettings
+from core.base.settings import WorkerSettings
 from worker.main import configure_logs, run
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from core.messages import Deadlines, Order
-from core.script import Script, plan_script
-from core.spec import Launcher
+from core.spec.script import Script, plan_script
+from core.spec.spec import Launcher
 from core.states import Outcome
+from core.wire.messages import Deadlines, Order
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import HARDWARE, HOUR
 from worker.sandbox import find_level

@@ -2,9 +2,9 @@
 
 import pytest
 
-from core.messages import Phase
-from core.spec import Launcher
+from core.spec.spec import Launcher
 from core.states import Outcome
+from core.wire.messages import Phase
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order, wait_for
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.nodes import orders
-from core.messages import AttemptRef, Deadlines, Orders, StopOrder, Unread
 from core.states import Outcome
 from core.tables.jobs import Attempt, Job
 from core.tables.leases import Lease
+from core.wire.messages import AttemptRef, Deadlines, Orders, StopOrder, Unread
 from tests.worker.nodes import make_order
 from worker.attempts import Key, Schedule, ShimState
 from worker.deadlines import KILL_AFTER_TERM_S, Due, due, schedule_of

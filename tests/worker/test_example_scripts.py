@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from core.messages import StopOrder
 from core.states import Outcome
+from core.wire.messages import StopOrder
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
 from tests.worker.scripts import output_of, script_order

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from core.messages import ExitRecord, StopOrder
 from core.states import Outcome
+from core.wire.messages import ExitRecord, StopOrder
 from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import Node
 from tests.worker.scripts import output_of, script_order

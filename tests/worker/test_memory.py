@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from core.messages import ExitRecord
-from core.spec import Launcher
+from core.spec.spec import Launcher
 from core.states import Desired, JobState, Outcome, job_after
+from core.wire.messages import ExitRecord
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order
 from tests.worker.scripts import output_of, script_order

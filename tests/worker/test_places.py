@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from core.messages import Rendezvous
-from core.spec import Launcher
+from core.spec.spec import Launcher
+from core.wire.messages import Rendezvous
 from worker.attempts import Attempt, Start
 from worker.launch import MASTER, TorchrunLauncher, meeting_point, rank_environment
 from worker.peers import find_peers

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from core.spec import Launcher
+from core.spec.spec import Launcher
 from core.states import INFRASTRUCTURE, Outcome
 from strategies.run_directory import RunPlan, json_bytes
 from tests.worker.fake_api import FakeApi

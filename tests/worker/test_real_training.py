@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.messages import StopOrder
-from core.spec import Launcher
+from core.spec.spec import Launcher
 from core.states import Outcome
+from core.wire.messages import StopOrder
 from strategies.planning.planner import plan
 from strategies.spec import TrainSpec
 from tests.worker.fake_api import FakeApi

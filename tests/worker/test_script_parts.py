@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.code_archive import BadArchive, unpack
+from core.spec.code_archive import BadArchive, unpack
 from core.states import Outcome
 from strategies.run_directory import verify_checkpoint
 from tests.worker.fake_api import FakeApi

@@ -6,7 +6,7 @@ import signal
 import psutil
 import pytest
 
-from core.spec import Launcher
+from core.spec.spec import Launcher
 from core.states import Outcome
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, gone, make_order, wait_for

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import redis
 from celery import Celery
 
-from core.doorbell import LOOK, broker_url, queue_of
 from core.states import Outcome
+from core.wire.doorbell import LOOK, broker_url, queue_of
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order, wait_for
 

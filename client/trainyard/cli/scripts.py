@@ -30,7 +30,7 @@ SHOWN = 10  # paths of what is sent
 SHOWN_LEFT_OUT = 5  # paths for each reason
 ASKED_ABOVE = 50  # files, on a terminal
 REST = "./"  # stands for everything beside a program that was packed alone
-MOST_REMEMBERED = 100  # core.script.MAX_LEFT_OUT
+MOST_REMEMBERED = 100  # core.spec.script.MAX_LEFT_OUT
 Name = Annotated[str, typer.Argument(help="Also the variable in which scripts find it.")]
 
 

@@ -3,7 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.database import Database
+from core.database.database import Database
 from core.notices.notices import NoticeKind, notify
 from core.notices.words import TITLES
 from core.tables.kinds import NoticeState

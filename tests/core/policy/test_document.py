@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.base.strict_text import BadText
 from core.policy.advice import advice
 from core.policy.document import BadPolicy, load
-from core.strict_text import BadText
 from tests.core.policy.asking import COURSE, COURSE_TEXT, LONG, NOW, ask, codes, policy
 
 

@@ -7,8 +7,8 @@ of it, perhaps sooner to be heard; so every part's failure is weighed (`ExitReco
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.messages import ExitRecord
 from core.states import Outcome
+from core.wire.messages import ExitRecord
 
 VICTIM, NOT_GUILTY = 3, 9
 

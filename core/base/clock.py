@@ -1,8 +1,8 @@
 """The only place that reads a clock. Everything that decides takes `now` as an argument.
 
-The platform's time is the database's: every process follows it (`core.timekeeping`), and between
-two looks counts on with the machine's boot clock. So a process whose own clock jumps decides as
-if nothing had happened, and two machines agree on when a lease ends.
+The platform's time is the database's: every process follows it (`core.process.timekeeping`), and
+between two looks counts on with the machine's boot clock. So a process whose own clock jumps
+decides as if nothing had happened, and two machines agree on when a lease ends.
 """
 
 import time

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from dateutil.rrule import rrulestr
 
-from core.errors import BadRequest
+from core.base.errors import BadRequest
 from core.policy.local_time import edge
 
 MAX_OCCURRENCES = 400

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core import leases
+from core.leases import leases
 from core.states import LIVE_ATTEMPT, TERMINAL_JOB, LeaseState, NodeState
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 import structlog
 from sqlalchemy import func, select
 
-from core import clock
-from core.database import Database
+from core.base import clock
+from core.database.database import Database
 
 EVERY_S = 5.0
 TOLD = timedelta(seconds=2)

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from core.errors import BadRequest
+from core.base.errors import BadRequest
 
 MAX_DEPTH = 30
 MAX_VALUES = 20_000  # fields and items: an agenda of 100 jobs that says everything has some 5,000

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.script import Script
-from core.spec import NAME, AnyPlan, Launcher
+from core.spec.script import Script
+from core.spec.spec import NAME, AnyPlan, Launcher
 from core.states import Outcome
 from strategies.data.built_in import DatasetFormat
 from strategies.run_directory import Result

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from core.script import MAX_FILES, MAX_RATIO, MAX_UNPACKED_BYTES
+from core.spec.script import MAX_FILES, MAX_RATIO, MAX_UNPACKED_BYTES
 from strategies.zip_directory import find_directory, most_entries
 
 PIECE = 1 << 20

@@ -3,7 +3,7 @@
 import os
 from enum import StrEnum
 
-from core.clock import utc_now
+from core.base.clock import utc_now
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no i, l, o, u
 TIME_BITS, RANDOM_BITS = 48, 80

@@ -6,8 +6,8 @@ from datetime import datetime
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from core import attempts
-from core.attempts import ask_to_stop, live_attempt
+from core.jobs import attempts
+from core.jobs.attempts import ask_to_stop, live_attempt
 from core.states import LIVE_ATTEMPT, LeaseState, Outcome
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.leases import Lease

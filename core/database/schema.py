@@ -6,7 +6,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
-from core.database import Database
+from core.database.database import Database
 
 
 def upgrade(database: Database, to: str = "head") -> None:

@@ -16,14 +16,14 @@ from datetime import datetime, timedelta
 from sqlalchemy import CursorResult, func, select, true, update
 from sqlalchemy.orm import Session
 
-from core import leases
-from core.ids import Kind, new_id
+from core.base.ids import Kind, new_id
+from core.leases import leases
+from core.leases.situation import BOOKABLE, Judge, ref_of
 from core.notices.notices import NoticeKind, notify
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.likeness import Kinds, kinds_of, refuses_all_alike
 from core.policy.verdict import Verdict
 from core.policy.waiting import lasting
-from core.situation import BOOKABLE, Judge, ref_of
 from core.tables.kinds import LeaseKind, OccupancyKind, OfferState, WaitState
 from core.tables.leases import Lease, Occupancy, Offer, Wait
 from core.tables.nodes import Node

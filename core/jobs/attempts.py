@@ -17,10 +17,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core.gang_exit import PartEnd, judge_together
-from core.ids import Kind, new_id
-from core.messages import ExitRecord, Rendezvous
-from core.spec import format_duration
+from core.base.ids import Kind, new_id
+from core.base.words import in_words
+from core.jobs.gang_exit import PartEnd, judge_together
+from core.spec.spec import format_duration
 from core.states import (
     INFRASTRUCTURE,
     INTERRUPTED,
@@ -39,7 +39,7 @@ from core.tables.jobs import Attempt, Job, Part
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import advance, enter
-from core.words import in_words
+from core.wire.messages import ExitRecord, Rendezvous
 
 QUEUED_AGAIN = "Queued again. "
 BACK_OFF_S = (5, 30, 120)  # before the next attempt, after the first, second, third such failure

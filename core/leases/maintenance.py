@@ -12,10 +12,10 @@ from hashlib import sha256
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core import leases, settlement
-from core.errors import HourTaken
+from core.base.errors import HourTaken
+from core.leases import leases, settlement
+from core.leases.situation import rules_for
 from core.notices.notices import NoticeKind, notify
-from core.situation import rules_for
 from core.states import LeaseState, NodeState
 from core.tables.kinds import OccupancyKind
 from core.tables.leases import Lease, Maintenance, Occupancy

@@ -1,6 +1,6 @@
 """A study: one training as several jobs, in several sizes or pipeline schedules. Pure."""
 
-from core.spec import JobSpec
+from core.spec.spec import JobSpec
 from strategies.catalog import TECHNIQUES
 from strategies.rules.layout import DEGREE_FIELDS
 from strategies.spec import PipelineSchedule, Strategy

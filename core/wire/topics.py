@@ -8,11 +8,11 @@ work or by an UPDATE, cannot forget it. Of nodes and jobs only their states matt
 from sqlalchemy import event
 from sqlalchemy.orm import ORMExecuteState, Session
 
-from core.doorbell import Topic
 from core.tables.base import Base
 from core.tables.leases import Lease, Maintenance, Occupancy, Offer, Wait
 from core.tables.people import Grant, Lab, Membership, User
 from core.tables.policies import AppliedPolicy, PoolWindow
+from core.wire.doorbell import Topic
 
 TOPICS: dict[type[Base], Topic] = {
     **dict.fromkeys((Lease, Maintenance, Occupancy, Offer, Wait), Topic.CALENDAR),

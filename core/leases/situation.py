@@ -19,9 +19,9 @@ from pydantic import TypeAdapter
 from sqlalchemy import Row, Select, and_, bindparam, func, literal, null, or_, select
 from sqlalchemy.orm import Session
 
-from core.active_policies import active_policies
-from core.appointments import NoShow
-from core.leases import Terms, no_shows
+from core.leases.active_policies import active_policies
+from core.leases.appointments import NoShow
+from core.leases.leases import Terms, no_shows
 from core.policy.document import DEFAULT, Policy, policy_for
 from core.policy.evaluate import evaluate, first_refusal
 from core.policy.local_time import edge

@@ -17,7 +17,7 @@ from pydantic import (
     field_validator,
 )
 
-from core.script import Script, ScriptPlan
+from core.spec.script import Script, ScriptPlan
 from strategies.planning.planner import DOES_NOT_FIT, Plan
 from strategies.spec import SpecPart, TrainSpec
 

@@ -16,13 +16,13 @@ from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core import appointments, charges
-from core.appointments import NoShow
-from core.errors import HourTaken
-from core.ids import Kind, new_id
+from core.base.errors import HourTaken
+from core.base.ids import Kind, new_id
+from core.leases import appointments, charges
+from core.leases.appointments import NoShow
+from core.leases.settlement import NO_SHOW, Settlement
 from core.policy.bands import whole_hours
 from core.policy.grid import HOUR, Timetable
-from core.settlement import NO_SHOW, Settlement
 from core.states import TERMINAL_JOB, LeaseState
 from core.tables.agendas import Agenda
 from core.tables.base import Document

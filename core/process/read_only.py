@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from core.errors import Unavailable
+from core.base.errors import Unavailable
 from core.tables.processes import Claim
 
 CHORE = "read_only"

@@ -1,0 +1,1 @@
+"""What every other room uses: clock, errors, ids, settings, words."""

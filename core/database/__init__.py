@@ -1,0 +1,1 @@
+"""Connection to the database, and its schema."""

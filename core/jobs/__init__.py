@@ -1,0 +1,1 @@
+"""Life of jobs and attempts: assign, stop, conclude, keep."""

@@ -1,0 +1,1 @@
+"""Life of leases: take, charge, end, wait for one."""

@@ -1,0 +1,1 @@
+"""Documents that people submit: jobs, scripts, studies, archives of code."""

@@ -1,0 +1,1 @@
+"""Messages between the processes: the node protocol, and doorbells."""
