@@ -9,11 +9,11 @@ from core.policy.document import DEFAULT
 from core.policy.grid import hour_floor
 from core.states import LeaseState, NodeState
 from core.tables.kinds import LeaseKind
-from scheduler.backfill import Rules
-from scheduler.fitting import Need
-from scheduler.ordering import next_first
-from scheduler.placement import Later, WalkIn, decide
-from scheduler.sentences import reason_for
+from scheduler.queue.backfill import Rules
+from scheduler.queue.fitting import Need
+from scheduler.queue.ordering import next_first
+from scheduler.queue.placement import Later, WalkIn, decide
+from scheduler.queue.sentences import reason_for
 from scheduler.snapshot import Hold, LeaseSeen, NodeSeen, Snapshot, Waiting
 
 JOBS, NODES, DAYS = 10_000, 1_000, 14

@@ -17,7 +17,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks import placement
-from scheduler.masks import Lane
+from scheduler.queue.masks import Lane
 from simulation.simulate import POLICIES, Bar
 from simulation.simulation import Measured
 from simulation.traces import BadTrace, read_workload

@@ -33,16 +33,20 @@ from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import advance, explain, note
 from core.wire.messages import Rendezvous
-from scheduler import agenda_notices, handover, offers, reaper, rescue, turns, walk_ins
-from scheduler.backfill import Rules
-from scheduler.borrowing import Clearing
-from scheduler.dispatch import Dispatcher
-from scheduler.fair_share import FairShare
-from scheduler.fitting import Fitting
+from scheduler import reaper
 from scheduler.leadership import Leadership
-from scheduler.ordering import Standing, next_first
-from scheduler.placement import InLease, WalkIn, cut_hold_end, decide
-from scheduler.sentences import Reason, node_names, reason_for
+from scheduler.leases import failover as rescue
+from scheduler.leases import handover, offers, walk_ins
+from scheduler.outbox import agenda_notices
+from scheduler.outbox.dispatch import Dispatcher
+from scheduler.queue import turns
+from scheduler.queue.backfill import Rules
+from scheduler.queue.borrowing import Clearing
+from scheduler.queue.fair_share import FairShare
+from scheduler.queue.fitting import Fitting
+from scheduler.queue.ordering import Standing, next_first
+from scheduler.queue.placement import InLease, WalkIn, cut_hold_end, decide
+from scheduler.queue.sentences import Reason, node_names, reason_for
 from scheduler.snapshot import Snapshot, Waiting, take_snapshot
 
 ACTOR = "scheduler"

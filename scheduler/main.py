@@ -20,9 +20,9 @@ from core.database.database import Database
 from core.process import read_only
 from core.wire.doorbell import SCHEDULER, Doorbell
 from scheduler.cycle import Scheduler, run_cycle
-from scheduler.dispatch import Dispatcher
 from scheduler.leadership import Leadership, LeadershipLost
-from scheduler.sender import Sender
+from scheduler.outbox.dispatch import Dispatcher
+from scheduler.outbox.sender import Sender
 
 RECONNECT_S = 1.0
 FOLLOWER_PAUSE_S = 1.0  # between two looks at the leader's row

@@ -38,8 +38,8 @@ from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User
 from core.wire.messages import Phase
-from scheduler.fitting import Fitting, Need
-from scheduler.turns import read_turns
+from scheduler.queue.fitting import Fitting, Need
+from scheduler.queue.turns import read_turns
 from strategies.hardware import Hardware
 
 # A node that stays silent so long about the files of an attempt does not keep the job waiting.

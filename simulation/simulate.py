@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.base.errors import ServiceError as TrainyardError
 from core.policy.document import Policy, load
-from scheduler.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
+from scheduler.queue.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
 from simulation.course import STUDENTS, compare_gap_rules
 from simulation.simulated_labs import LabMeasured, dealt, equal_shares, require_labs
 from simulation.simulation import Measured, Simulation

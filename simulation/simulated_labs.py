@@ -1,7 +1,7 @@
 """Labs in a simulation: who has what of whose share, by the functions of the live scheduler. Pure.
 
-`SimulatedCluster` shows a replay to `scheduler.borrowing` as the cluster's snapshot, so that what
-is claimed, borrowed and given back is decided by the code that decides it for real jobs. A node has
+`SimulatedCluster` shows a replay to `scheduler.queue.borrowing` as the cluster's snapshot: what is
+claimed, borrowed and given back is decided by the code that decides it for real jobs. A node has
 one slot here, every job saves checkpoints, and whoever has to leave does so at once.
 """
 
@@ -18,11 +18,11 @@ from core.policy.sections import Scheduling
 from core.states import AttemptState, JobState, LeaseState, NodeState
 from core.tables.kinds import LeaseKind
 from core.wire.messages import Phase
-from scheduler.backfill import ALL_NODES, Rules
-from scheduler.borrowing import Lending
-from scheduler.masks import Lane, bits
+from scheduler.queue.backfill import ALL_NODES, Rules
+from scheduler.queue.borrowing import Lending
+from scheduler.queue.masks import Lane, bits
+from scheduler.queue.timeline import Timeline
 from scheduler.snapshot import AttemptSeen, LeaseSeen, NodeSeen, Snapshot, Waiting
-from scheduler.timeline import Timeline
 from simulation.traces import BadTrace, TracedJob, Workload
 from strategies.hardware import Hardware
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from core.policy.document import Policy
-from scheduler.backfill import Backfill, Reservation, Rules, Start, Want
-from scheduler.borrowing import Claim
-from scheduler.fair_share import HALF_LIFE, MEAN_LIFE_H
-from scheduler.masks import Lane, lowest
-from scheduler.ordering import Standing, points
+from scheduler.queue.backfill import Backfill, Reservation, Rules, Start, Want
+from scheduler.queue.borrowing import Claim
+from scheduler.queue.fair_share import HALF_LIFE, MEAN_LIFE_H
+from scheduler.queue.masks import Lane, lowest
+from scheduler.queue.ordering import Standing, points
 from scheduler.snapshot import Waiting
 from simulation.simulated_labs import LabMeasured, Ledger, SimulatedCluster, as_waiting
 from simulation.traces import TracedJob, Workload

@@ -23,8 +23,8 @@ from core.tables.jobs import Event
 from core.tables.kinds import AppointmentKind, AppointmentState
 from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.notices import Notice
-from scheduler import handover
-from scheduler.fitting import Fitting
+from scheduler.leases import handover
+from scheduler.queue.fitting import Fitting
 from scheduler.snapshot import LeaseSeen, take_snapshot
 from tests.api.yard import ROUNDS, THREADS, Yard, winners
 

@@ -14,7 +14,7 @@ from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job
 from core.tables.notices import Notice
 from scheduler.cycle import read_world
-from scheduler.ordering import next_first
+from scheduler.queue.ordering import next_first
 from tests.scheduler.world import World, at
 
 

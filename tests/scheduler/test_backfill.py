@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.backfill import (
+from scheduler.queue.backfill import (
     CONSERVATIVE,
     EASY,
     FIRST_COME,
@@ -14,7 +14,7 @@ from scheduler.backfill import (
     Start,
     Want,
 )
-from scheduler.masks import Lane
+from scheduler.queue.masks import Lane
 
 HOUR = 3600.0
 NODES = 6

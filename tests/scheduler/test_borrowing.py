@@ -18,9 +18,9 @@ from core.tables.jobs import Event
 from core.tables.kinds import LeaseKind
 from core.tables.people import Lab, Membership
 from core.wire.messages import Phase
-from scheduler.backfill import Rules
-from scheduler.borrowing import Clearing, Group, fewest
-from scheduler.placement import Decision, WalkIn, cut_hold_end, decide
+from scheduler.queue.backfill import Rules
+from scheduler.queue.borrowing import Clearing, Group, fewest
+from scheduler.queue.placement import Decision, WalkIn, cut_hold_end, decide
 from scheduler.snapshot import AttemptSeen, Hold, LeaseSeen, NodeSeen, Snapshot, Waiting
 from strategies.hardware import Hardware
 from tests.scheduler.world import World, at

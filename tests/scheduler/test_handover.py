@@ -14,7 +14,7 @@ from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
 from core.transitions import advance
-from scheduler import handover
+from scheduler.leases import handover
 from tests.scheduler.world import World, at
 
 

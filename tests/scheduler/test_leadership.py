@@ -17,8 +17,8 @@ from core.tables.processes import Leadership as Row
 from core.transitions import explain
 from scheduler import leadership
 from scheduler.cycle import Scheduler, run_cycle
-from scheduler.dispatch import Dispatcher
 from scheduler.leadership import Leadership, LeadershipLost
+from scheduler.outbox.dispatch import Dispatcher
 from tests.scheduler.world import NOON, Bells, World
 
 pytestmark = pytest.mark.race

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.masks import Lane, Room, bits, lowest
+from scheduler.queue.masks import Lane, Room, bits, lowest
 
 NODES = 5
 ALL = (1 << NODES) - 1

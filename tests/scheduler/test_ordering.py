@@ -6,8 +6,8 @@ import pytest
 
 from core.states import LeaseState
 from core.tables.people import Lab, Membership
-from scheduler.fair_share import HALF_LIFE, MEAN_LIFE_H, Account, decayed_h, standings
-from scheduler.ordering import NEWCOMER, Standing, Weights, points
+from scheduler.queue.fair_share import HALF_LIFE, MEAN_LIFE_H, Account, decayed_h, standings
+from scheduler.queue.ordering import NEWCOMER, Standing, Weights, points
 from tests.scheduler.world import World
 
 HOUR = timedelta(hours=1)

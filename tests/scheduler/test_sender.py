@@ -35,9 +35,9 @@ from core.tables.leases import Offer, Wait
 from core.tables.nodes import Node, NodeClass
 from core.tables.notices import EVERY_KIND, Choice, Delivery, Notice, Webhook
 from core.tables.people import User
-from scheduler.mail import NotSent, send_mail
-from scheduler.sender import Sender
-from scheduler.webhooks import post
+from scheduler.outbox.mail import NotSent, send_mail
+from scheduler.outbox.sender import Sender
+from scheduler.outbox.webhooks import post
 from tests.scheduler.sinks import MailServer, WebServer, mail_server, slow_server, web_server
 
 SECRET = "ty_test_secret"

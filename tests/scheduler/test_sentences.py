@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.base.words import clock
-from scheduler.sentences import rounded_up
+from scheduler.queue.sentences import rounded_up
 from tests.scheduler.world import at
 
 NOW = at(10, 57)

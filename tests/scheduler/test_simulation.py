@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.policy.document import load
-from scheduler.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
+from scheduler.queue.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
 from simulation.simulated_labs import dealt, equal_shares, require_labs
 from simulation.simulation import Simulation
 from simulation.traces import (

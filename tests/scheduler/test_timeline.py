@@ -10,9 +10,9 @@ from core.policy.grid import walk_in_end
 from core.states import AttemptState, JobState, LeaseState, NodeState
 from core.tables.kinds import LeaseKind
 from core.wire.messages import Phase
-from scheduler.backfill import CONSERVATIVE, Rules
-from scheduler.ordering import next_first
-from scheduler.placement import Later, WalkIn, decide
+from scheduler.queue.backfill import CONSERVATIVE, Rules
+from scheduler.queue.ordering import next_first
+from scheduler.queue.placement import Later, WalkIn, decide
 from scheduler.snapshot import AttemptSeen, Hold, LeaseSeen, NodeSeen, Snapshot, Waiting
 from tests.scheduler.world import at
 

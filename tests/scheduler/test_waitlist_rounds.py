@@ -15,7 +15,7 @@ from core.tables.leases import Lease, Wait
 from core.tables.nodes import Node
 from core.tables.people import User
 from core.tables.policies import AppliedPolicy
-from scheduler import offers
+from scheduler.leases import offers
 from tests.scheduler.world import World, at
 
 MONTH = timedelta(days=31)

@@ -35,8 +35,8 @@ from core.transitions import enter
 from core.wire.doorbell import Topic
 from core.wire.messages import ExitRecord, Phase
 from scheduler.cycle import Scheduler, run_cycle
-from scheduler.dispatch import Dispatcher
 from scheduler.leadership import Leadership
+from scheduler.outbox.dispatch import Dispatcher
 from strategies.hardware import Hardware
 from strategies.planning.planner import plan
 

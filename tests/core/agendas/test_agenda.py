@@ -21,7 +21,7 @@ from core.agendas.agenda import (
 from core.agendas.turns import Member, turns
 from core.agendas.words import rules, summary
 from core.states import JobState
-from scheduler.timeline import CLEANING_S
+from scheduler.queue.timeline import CLEANING_S
 from tests.scheduler.world import at
 
 SLOTS = 4

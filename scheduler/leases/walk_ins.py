@@ -15,7 +15,7 @@ from core.leases.leases import PLAIN, Terms
 from core.leases.situation import Judge, lock_user
 from core.policy.verdict import LeaseFact, RequestKind
 from core.tables.nodes import Node
-from scheduler.sentences import Reason
+from scheduler.queue.sentences import Reason
 
 ASK_AGAIN = timedelta(seconds=30)
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind
-from scheduler.backfill import SoftNodes
-from scheduler.masks import Lane, bits
+from scheduler.queue.backfill import SoftNodes
+from scheduler.queue.masks import Lane, bits
 from scheduler.snapshot import AttemptSeen, Hold, NodeSeen, Snapshot
 
 CLEANING_S = 60.0  # between the end of a job and the next on the same node: saving and clean check

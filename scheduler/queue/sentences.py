@@ -12,9 +12,9 @@ from core.base.words import clock, in_words
 from core.policy.grid import HOUR
 from core.spec.spec import format_duration
 from core.states import INFRASTRUCTURE, MAX_INFRASTRUCTURE_FAILURES, LeaseState, NodeState
-from scheduler.borrowing import LEAVING_S, Clearing
-from scheduler.fitting import Need
-from scheduler.placement import (
+from scheduler.queue.borrowing import LEAVING_S, Clearing
+from scheduler.queue.fitting import Need
+from scheduler.queue.placement import (
     AfterLease,
     Decision,
     Disabled,
@@ -24,8 +24,8 @@ from scheduler.placement import (
     Saving,
     Sooner,
 )
+from scheduler.queue.timeline import Blocker, Slot
 from scheduler.snapshot import NodeSeen, Snapshot, Waiting
-from scheduler.timeline import Blocker, Slot
 
 QUEUED_AGAIN = "Queued again. "
 NAMED = 3  # nodes told one by one; of more only the number

@@ -16,7 +16,7 @@ from core.tables.jobs import Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
 from core.tables.notices import Notice
-from scheduler.offers import Leader
+from scheduler.leases.offers import Leader
 
 KINDS = (NoticeKind.AGENDA_LATE, NoticeKind.AGENDA_CUT)
 LOOKED_BACK = timedelta(days=1)  # for what was cut while no scheduler was there

@@ -21,7 +21,7 @@ from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import note
-from scheduler import walk_ins
+from scheduler.leases import walk_ins
 
 
 def lock(session: Session, lease: Lease) -> None:

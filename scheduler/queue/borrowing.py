@@ -23,10 +23,10 @@ from typing import NamedTuple
 from core.policy.document import Policy
 from core.states import JobState, LeaseState
 from core.tables.kinds import LeaseKind
-from scheduler.backfill import SoftNodes
-from scheduler.masks import lowest
+from scheduler.queue.backfill import SoftNodes
+from scheduler.queue.masks import lowest
+from scheduler.queue.timeline import CLEANING_S, Timeline
 from scheduler.snapshot import AttemptSeen, LeaseSeen, NodeSeen, Snapshot, Waiting
-from scheduler.timeline import CLEANING_S, Timeline
 
 LEAVING_S = 300.0  # to save and stop, at most: a lease sooner after the wall time is too near
 Cost = tuple[int, int, float]

@@ -27,8 +27,8 @@ from core.tables.kinds import AppointmentKind, LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import advance, say
-from scheduler import succession
-from scheduler.sentences import unavailable
+from scheduler.leases import succession
+from scheduler.queue.sentences import unavailable
 from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
 
 ACTOR = "scheduler"

@@ -18,7 +18,7 @@ from core.states import LeaseState, NodeState
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership
-from scheduler.ordering import Standing
+from scheduler.queue.ordering import Standing
 from strategies.hardware import Hardware
 
 HALF_LIFE = timedelta(days=7)

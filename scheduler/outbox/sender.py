@@ -18,8 +18,8 @@ from core.notices.notices import NoticeKind
 from core.notices.words import write
 from core.process import read_only
 from core.tables.kinds import Channel
-from scheduler.mail import NotSent, send_mail
-from scheduler.webhooks import post
+from scheduler.outbox.mail import NotSent, send_mail
+from scheduler.outbox.webhooks import post
 
 EVERY_S = 2.0
 # How many are sent at a time, each way for itself: a mail server that hangs holds up no webhook.

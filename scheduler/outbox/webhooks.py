@@ -12,8 +12,8 @@ from datetime import datetime
 from core.notices.outward import NotOutward, Target, resolve, target_of
 from core.notices.words import title
 from core.tables.notices import Notice
-from scheduler.deadline import shut_down_after
-from scheduler.mail import NotSent
+from scheduler.outbox.deadline import shut_down_after
+from scheduler.outbox.mail import NotSent
 
 WITHIN_S = 10.0  # in all, from the first packet to the status; only the name is looked up before
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scheduler.masks import Lane, Room, lowest
+from scheduler.queue.masks import Lane, Room, lowest
 
 STEP_S = 900.0  # of a forecast
 

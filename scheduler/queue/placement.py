@@ -9,12 +9,11 @@ from core.agendas.turns import Turn
 from core.policy.grid import walk_in_end
 from core.spec.spec import format_duration
 from core.states import LeaseState
-from scheduler.backfill import Backfill, Forecast, Rules, Start, Want, earliest
-from scheduler.borrowing import Clearing, Lending
-from scheduler.guests import RECALLED_WITHIN, open_to_guests, persons
-from scheduler.slots import FreeSlots
-from scheduler.snapshot import AttemptSeen, LeaseSeen, Snapshot, Waiting
-from scheduler.timeline import (
+from scheduler.queue.backfill import Backfill, Forecast, Rules, Start, Want, earliest
+from scheduler.queue.borrowing import Clearing, Lending
+from scheduler.queue.guests import RECALLED_WITHIN, open_to_guests, persons
+from scheduler.queue.slots import FreeSlots
+from scheduler.queue.timeline import (
     CLEANING_S,
     Slot,
     Timeline,
@@ -22,6 +21,7 @@ from scheduler.timeline import (
     soft_nodes,
     wall_room_s,
 )
+from scheduler.snapshot import AttemptSeen, LeaseSeen, Snapshot, Waiting
 
 WORTH_A_CHANGE = timedelta(minutes=10)  # a start that is sooner by less is not told
 LEAST_USE = timedelta(seconds=60)  # less of a lease is not worth the start of a training

@@ -1,0 +1,1 @@
+"""Leases that begin, end, fail over, or are offered."""

@@ -1,0 +1,1 @@
+"""Messages that leave the scheduler: doorbells, mail, webhooks."""

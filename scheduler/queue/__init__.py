@@ -1,0 +1,1 @@
+"""Order and place of waiting jobs. Pure but for reading."""
