@@ -19,7 +19,7 @@ from strategies import train
 from strategies.layout import Layout
 from strategies.parallel.mesh import Mesh
 from strategies.trust.preflight import quick
-from worker.launch import free_port
+from worker.ranks.launch import free_port
 
 RANKS, GROUPS = 4, 60
 TIMEOUT = timedelta(seconds=30)

@@ -18,10 +18,10 @@ from standalone.doctor_server import GIB, about_broker, about_folder
 from strategies.parallel import async_io
 from trainyard.doctor import Examiner, Finding
 from trainyard.doctor import Level as Severity
-from worker.inventory import list_gpus, torch_version
-from worker.launch import free_port
-from worker.process_tree import cgroup_for
-from worker.sandbox import Level, first_that_works, why_not
+from worker.ranks.launch import free_port
+from worker.ranks.process_tree import cgroup_for
+from worker.scripts.sandbox import Level, first_that_works, why_not
+from worker.shipping.inventory import list_gpus, torch_version
 
 finding = Examiner("node")
 

@@ -19,7 +19,6 @@ from strategies.trust.preflight_report import Report
 from worker.api_client import ApiClient
 from worker.attempts import Attempt, Key, NodeFolder, Schedule, Start, read_model
 from worker.boot import boot_id, cores
-from worker.deadlines import ordered_stop, schedule_of
 from worker.decide import (
     UNWANTED_GRACE_S,
     Action,
@@ -33,16 +32,17 @@ from worker.decide import (
     StopUnwanted,
     Wipe,
 )
-from worker.inventory import list_gpus
-from worker.judge import STOPPED_SENTENCES, Verdict
-from worker.peers import Peers
-from worker.preparing import Preparation
-from worker.preparing_script import ScriptHost
-from worker.process_tree import Cgroup, ProcessTree, cgroup_for
-from worker.proven import distrust
-from worker.resource_limits import remove_groups_v1
-from worker.shim import exit_record
-from worker.spawners import Spawners
+from worker.preparing.peers import Peers
+from worker.preparing.preparing import Preparation
+from worker.preparing.proven import distrust
+from worker.ranks.deadlines import ordered_stop, schedule_of
+from worker.ranks.judge import STOPPED_SENTENCES, Verdict
+from worker.ranks.process_tree import Cgroup, ProcessTree, cgroup_for
+from worker.ranks.shim import exit_record
+from worker.ranks.spawners import Spawners
+from worker.scripts.preparing_script import ScriptHost
+from worker.scripts.resource_limits import remove_groups_v1
+from worker.shipping.inventory import list_gpus
 
 KILL_WITHIN_S = 5.0
 MOVED_S = 0.5  # a smaller move of a deadline is the delay of an answer, not a change

@@ -21,16 +21,16 @@ from core.wire.messages import Heartbeat, Observed, Orders, Phase
 from strategies.run_directory import Result
 from strategies.trust.certificate import Certificate
 from strategies.trust.preflight_report import Report
-from worker import cache
 from worker.acting import Actor, InMemory
 from worker.api_client import ApiClient, Refused, Unreachable
 from worker.attempts import Attempt, NodeFolder, read_model
 from worker.decide import Action, Seen, follow, next_step
-from worker.inventory import take_inventory
-from worker.keep import KeptState
-from worker.process_tree import strays
-from worker.spool import Shipped
-from worker.telemetry import TelemetrySource
+from worker.ranks.process_tree import strays
+from worker.shipping import cache
+from worker.shipping.inventory import take_inventory
+from worker.shipping.keep import KeptState
+from worker.shipping.spool import Shipped
+from worker.shipping.telemetry import TelemetrySource
 
 # Pauses between looks at the folders. Twenty looks a second would take half a per cent of a core.
 STARTING_LOOK_S, RUNNING_LOOK_S = 0.03, 0.4

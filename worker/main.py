@@ -28,14 +28,14 @@ from worker.api_client import ApiClient
 from worker.app import create_app
 from worker.attempts import NodeFolder
 from worker.enrol import Identity, NotEnrolled, identify
-from worker.inventory import list_gpus, take_inventory
-from worker.keep import Keeper
-from worker.peers import find_peers
-from worker.preparing_script import ScriptHost
-from worker.sandbox import find_level
-from worker.script_run import Limits
-from worker.spawners import Spawners
-from worker.spool import Spool
+from worker.preparing.peers import find_peers
+from worker.ranks.spawners import Spawners
+from worker.scripts.preparing_script import ScriptHost
+from worker.scripts.sandbox import find_level
+from worker.scripts.script_run import Limits
+from worker.shipping.inventory import list_gpus, take_inventory
+from worker.shipping.keep import Keeper
+from worker.shipping.spool import Spool
 
 ENROL_TOKEN = "TRAINYARD_ENROL_TOKEN"
 TRAINER = "strategies.train"

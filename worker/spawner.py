@@ -11,7 +11,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from worker import shim
+from worker.ranks import shim
 
 
 def serve() -> None:

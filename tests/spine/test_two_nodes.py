@@ -18,7 +18,7 @@ from tests.running import Running, running_platform, wait_for
 from tests.spine.jobs import attempts, get, losses, spec, submit, wait_for_end, wait_for_step
 from trainyard.client import Trainyard
 from trainyard.packing import pack
-from worker.sandbox import find_level
+from worker.scripts.sandbox import find_level
 
 pytestmark = pytest.mark.gloo
 SECOND = "second"

@@ -16,8 +16,8 @@ from training_runs import WarmRanks, make_run_plan, make_spec
 
 from strategies.parallel.mesh import Mesh
 from strategies.trust.collective_digest import Digest, Position, blame, digest, positions
-from worker.judge import Evidence, RankEvidence, judge
-from worker.launch import read_error
+from worker.ranks.judge import Evidence, RankEvidence, judge
+from worker.ranks.launch import read_error
 
 ENDLESS = {
     "training__steps": 100_000,

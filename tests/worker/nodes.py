@@ -20,7 +20,7 @@ from strategies.planning.planner import plan
 from strategies.spec import TrainSpec
 from tests.worker.fake_api import FakeApi
 from worker.attempts import Attempt, Key, NodeFolder
-from worker.process_tree import attempts_of_processes
+from worker.ranks.process_tree import attempts_of_processes
 
 HERE = Path(__file__).parent
 TREE = HERE.parents[1]  # not what may be installed from elsewhere

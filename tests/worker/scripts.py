@@ -14,7 +14,7 @@ from core.states import Outcome
 from core.wire.messages import Deadlines, Order
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import HARDWARE, HOUR
-from worker.sandbox import find_level
+from worker.scripts.sandbox import find_level
 
 
 def packed(files: Mapping[str, str]) -> bytes:

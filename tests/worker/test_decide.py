@@ -14,7 +14,6 @@ from core.tables.leases import Lease
 from core.wire.messages import AttemptRef, Deadlines, Orders, StopOrder, Unread
 from tests.worker.nodes import make_order
 from worker.attempts import Key, Schedule, ShimState
-from worker.deadlines import KILL_AFTER_TERM_S, Due, due, schedule_of
 from worker.decide import (
     MAX_SPAWNS,
     OVERDUE_S,
@@ -31,6 +30,7 @@ from worker.decide import (
     follow,
     next_step,
 )
+from worker.ranks.deadlines import KILL_AFTER_TERM_S, Due, due, schedule_of
 
 BOOT = "boot-1"
 KEY = Key("job_a", 1)

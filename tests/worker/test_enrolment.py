@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tests.worker.fake_api import ENROL_TOKEN, FakeApi
 from worker.enrol import Identity
-from worker.inventory import take_inventory
-from worker.launch import clean_environment, free_port
-from worker.sandbox import Found
-from worker.telemetry import TelemetrySource
+from worker.ranks.launch import clean_environment, free_port
+from worker.scripts.sandbox import Found
+from worker.shipping.inventory import take_inventory
+from worker.shipping.telemetry import TelemetrySource
 
 NO_SANDBOX = Found(None, "none can be built")
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from worker.gang_network import (
+from worker.scripts.gang_network import (
     Link,
     Relay,
     Seat,

@@ -19,10 +19,10 @@ from core.wire.messages import ExitRecord, StopOrder
 from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import Node
 from tests.worker.scripts import output_of, script_order
-from worker import sandbox
 from worker.attempts import Key
-from worker.sandbox import Level, why_not
-from worker.sandbox_users import take_user, try_to_take
+from worker.scripts import sandbox
+from worker.scripts.sandbox import Level, why_not
+from worker.scripts.sandbox_users import take_user, try_to_take
 
 HOSTILE = (Path(__file__).parent / "hostile.py").read_text()
 FORKS = """
@@ -299,12 +299,13 @@ def test_a_worker_without_rights_can_build_it_too(level: Level, tmp_path: Path) 
     for above in tmp_path.parents:
         if "pytest-of-root" in above.parts:
             above.chmod(0o755)
-    package = tmp_path / "worker"
-    package.mkdir()
-    (package / "__init__.py").touch()
+    package = tmp_path / "worker" / "scripts"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
     for name in ("sandbox.py", "sandbox_init.py", "sandbox_users.py", "gang_network.py"):
         shutil.copyfile(Path(sandbox.__file__).with_name(name), package / name)
-    code = f"from worker.sandbox import *; print(why_not(Level({str(level)!r})))"
+    code = f"from worker.scripts.sandbox import *; print(why_not(Level({str(level)!r})))"
     done = subprocess.run(
         [
             *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"),

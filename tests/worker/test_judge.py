@@ -6,7 +6,7 @@ import pytest
 
 from core.states import Outcome
 from strategies.run_directory import Result
-from worker.judge import (
+from worker.ranks.judge import (
     Evidence,
     Planned,
     RankError,
@@ -16,7 +16,7 @@ from worker.judge import (
     codes_in_report,
     judge,
 )
-from worker.memory import GIB, MemoryUse
+from worker.ranks.memory import GIB, MemoryUse
 
 PEER = RankError("RuntimeError", "[../gloo/tcp/pair.cc:547] Connection closed by peer [::1]:1", 1)
 TIMEOUT = RankError("RuntimeError", "Timed out waiting 4000ms for recv operation to complete", 1)

@@ -12,8 +12,8 @@ from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import make_order
 from worker.api_client import ApiClient, Unreachable
 from worker.attempts import Attempt, Key, NodeFolder, read_model
-from worker.keep import Keeper, KeptState
-from worker.spool import Shipped
+from worker.shipping.keep import Keeper, KeptState
+from worker.shipping.spool import Shipped
 
 KEY = Key("job_a", 1)
 

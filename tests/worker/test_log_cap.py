@@ -13,8 +13,8 @@ from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import make_order
 from worker.api_client import ApiClient
 from worker.attempts import Attempt, Key, NodeFolder, Start
-from worker.log_cap import Gap, LogCap, gap_of, note_of
-from worker.spool import Spool
+from worker.ranks.log_cap import Gap, LogCap, gap_of, note_of
+from worker.shipping.spool import Spool
 
 CAP = 64 << 10
 KEY = Key("job_a", 1)

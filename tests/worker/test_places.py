@@ -8,8 +8,8 @@ import pytest
 from core.spec.spec import Launcher
 from core.wire.messages import Rendezvous
 from worker.attempts import Attempt, Start
-from worker.launch import MASTER, TorchrunLauncher, meeting_point, rank_environment
-from worker.peers import find_peers
+from worker.preparing.peers import find_peers
+from worker.ranks.launch import MASTER, TorchrunLauncher, meeting_point, rank_environment
 
 
 def start(**changes: object) -> Start:

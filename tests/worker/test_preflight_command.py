@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gloo
 COMMAND = [
     sys.executable,
     "-c",
-    "import sys; from worker.preflight import run; "
+    "import sys; from worker.preparing.preflight import run; "
     "sys.exit(run(ranks=2, quick='quick' in sys.argv, as_json=True))",
 ]
 

@@ -10,7 +10,7 @@ from strategies.run_directory import RunPlan, json_bytes
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order
 from worker.attempts import Attempt, NodeFolder, Start
-from worker.proven import FRESH_S, distrust, needs_preflight, note_end
+from worker.preparing.proven import FRESH_S, distrust, needs_preflight, note_end
 
 BOOT = "boot-1"
 BEGAN_S = 5000.0

@@ -12,7 +12,7 @@ from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import make_order
 from worker.api_client import ApiClient
 from worker.attempts import Attempt, Key, NodeFolder
-from worker.spool import MAX_LOG_BYTES, Spool, read_lines, read_piece
+from worker.shipping.spool import MAX_LOG_BYTES, Spool, read_lines, read_piece
 
 KEY = Key("job_a", 1)
 

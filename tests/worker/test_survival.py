@@ -10,8 +10,8 @@ from core.spec.spec import Launcher
 from core.states import Outcome
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, gone, make_order, wait_for
-from worker.memory import own_groups
-from worker.process_tree import group_of
+from worker.ranks.memory import own_groups
+from worker.ranks.process_tree import group_of
 
 both_launchers = pytest.mark.parametrize("launcher", [Launcher.WARM, Launcher.TORCHRUN])
 either_launcher = pytest.mark.parametrize(

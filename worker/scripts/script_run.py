@@ -16,8 +16,8 @@ from core.spec.script import Script
 from core.wire.messages import Secrets
 from strategies.run_directory import METRICS
 from worker.attempts import Attempt, Kept, read_model
-from worker.masking import Masks
-from worker.sandbox import Level
+from worker.scripts.masking import Masks
+from worker.scripts.sandbox import Level
 
 ENVIRONMENT = "/job/environment"
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from worker.attempts import Attempt, Start
-from worker.judge import RankError, RankEvidence, codes_in_report
-from worker.process_tree import MARK, descendants, die_with_parent, is_running
-from worker.resource_limits import ResourceLimits
+from worker.ranks.judge import RankError, RankEvidence, codes_in_report
+from worker.ranks.process_tree import MARK, descendants, die_with_parent, is_running
+from worker.scripts.resource_limits import ResourceLimits
 
 MASTER = "127.0.0.1"
 SHUTDOWN_TIMEOUT_S = 25  # torchrun's default of 30 s would race our SIGKILL, 30 s after SIGTERM

@@ -16,15 +16,15 @@ from typing import NoReturn
 
 from strategies.run_directory import write_atomically
 from worker.attempts import Attempt, Start
-from worker.judge import RankEvidence
-from worker.launch import (
+from worker.ranks.judge import RankEvidence
+from worker.ranks.launch import (
     in_child,
     meeting_point,
     rank_environment,
     read_error,
     trainer_arguments,
 )
-from worker.resource_limits import ResourceLimits
+from worker.scripts.resource_limits import ResourceLimits
 
 
 @dataclass

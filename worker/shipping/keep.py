@@ -25,7 +25,7 @@ from strategies.run_directory import (
 )
 from worker.api_client import ApiClient, Refused, Unreachable
 from worker.attempts import Attempt, NodeFolder, read_model
-from worker.spool import Shipped
+from worker.shipping.spool import Shipped
 
 LOOK_EVERY_S = 0.5
 IDLE_EVERY_S = 2.0

@@ -6,7 +6,7 @@ import psutil
 import pynvml
 
 from core.wire.messages import Telemetry
-from worker.inventory import GIB
+from worker.shipping.inventory import GIB
 
 
 class TelemetrySource:

@@ -9,8 +9,8 @@ import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from worker.memory import own_groups
-from worker.process_tree import Cgroup, group_of
+from worker.ranks.memory import own_groups
+from worker.ranks.process_tree import Cgroup, group_of
 
 # Files of the limits, by controller.
 VERSION_2 = {"memory": "memory.max", "pids": "pids.max"}

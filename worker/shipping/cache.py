@@ -15,7 +15,7 @@ import structlog
 
 from strategies.run_directory import RunPlan
 from worker.attempts import NodeFolder, read_model
-from worker.script_run import ScriptRun
+from worker.scripts.script_run import ScriptRun
 
 SETTLED_S = 3600.0  # a younger entry may be for an attempt that has no plan yet
 

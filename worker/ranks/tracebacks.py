@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from worker.judge import RankError
+from worker.ranks.judge import RankError
 
 TAIL_BYTES = 64_000
 # Once its ranks have met, torch writes this before every line of an exception.

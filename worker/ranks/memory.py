@@ -1,9 +1,9 @@
 """Memory: free memory of this machine, limit of one attempt, and its use.
 
-A cgroup enforces the limit where one can be created (`worker.resource_limits`): the kernel then
-counts, and kills within it. Elsewhere the shim adds up the resident memory of all the attempt's
-processes. Either way the attempt is ended at its limit, and before the machine itself runs out:
-otherwise the kernel would choose a victim among everything that runs here.
+A cgroup enforces the limit where one can be created (`worker.scripts.resource_limits`): the kernel
+then counts, and kills within it. Elsewhere the shim adds up the resident memory of all processes
+of the attempt. Either way the attempt is ended at its limit, and before the machine itself runs
+out: otherwise the kernel would choose a victim among everything that runs here.
 """
 
 import contextlib

@@ -24,9 +24,10 @@ from core.wire.messages import ExitRecord, RankExit
 from strategies.run_directory import Action, Result, RunPlan, json_bytes, write_control
 from worker.attempts import Attempt, Schedule, ShimState, Start, read_model
 from worker.boot import boot_id
-from worker.deadlines import Due, due
-from worker.fork_launch import ForkLauncher
-from worker.judge import (
+from worker.preparing.proven import note_end
+from worker.ranks.deadlines import Due, due
+from worker.ranks.fork_launch import ForkLauncher
+from worker.ranks.judge import (
     Evidence,
     Planned,
     RankEvidence,
@@ -35,14 +36,13 @@ from worker.judge import (
     address_in_use,
     judge,
 )
-from worker.launch import Launcher, TorchrunLauncher
-from worker.log_cap import LogCap
-from worker.memory import MemoryWatch, machine
-from worker.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup_for, descendants
-from worker.proven import note_end
-from worker.resource_limits import ResourceLimits
-from worker.script_launch import ScriptLauncher
-from worker.script_run import masks_of
+from worker.ranks.launch import Launcher, TorchrunLauncher
+from worker.ranks.log_cap import LogCap
+from worker.ranks.memory import MemoryWatch, machine
+from worker.ranks.process_tree import Cgroup, ProcessTree, adopt_orphans, cgroup_for, descendants
+from worker.scripts.resource_limits import ResourceLimits
+from worker.scripts.script_launch import ScriptLauncher
+from worker.scripts.script_run import masks_of
 
 LOOK_EVERY_S = 0.2  # between two checks of deadlines and result.json; a child's end wakes at once
 FAIL_GRACE_S = 5.0  # for the other ranks to report what they saw, after the first has failed

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.states import Outcome
 from strategies.run_directory import ExitCode, Result
-from worker.memory import MemoryUse
+from worker.ranks.memory import MemoryUse
 
 # Messages of a healthy rank when another one is gone.
 PEER_IS_GONE = re.compile(

@@ -9,8 +9,8 @@ import pynvml
 
 from core.wire.messages import Gpu, Inventory
 from worker.boot import cores
-from worker.memory import machine
-from worker.sandbox import Found
+from worker.ranks.memory import machine
+from worker.scripts.sandbox import Found
 
 GIB = 1 << 30
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strategies.run_directory import METRICS
-from worker.event_files import HEADER, read_records, record_size
-from worker.script_files import open_plain, plain_files
-from worker.script_run import ScriptFolders
+from worker.scripts.event_files import HEADER, read_records, record_size
+from worker.scripts.script_files import open_plain, plain_files
+from worker.scripts.script_run import ScriptFolders
 
 KEY = re.compile(r"[^A-Za-z0-9_./-]")
 LONGEST_KEY = 80  # the API's limit

@@ -33,10 +33,10 @@ from strategies.spec import TrainSpec
 from worker.api_client import ApiClient, DamagedFile, Refused, Unreachable
 from worker.attempts import Attempt, NodeFolder
 from worker.boot import boot_id
-from worker.cache import touch
-from worker.preparing_script import CannotStart, ScriptHost, script_run
-from worker.proven import needs_preflight
-from worker.script_run import ScriptRun
+from worker.preparing.proven import needs_preflight
+from worker.scripts.preparing_script import CannotStart, ScriptHost, script_run
+from worker.scripts.script_run import ScriptRun
+from worker.shipping.cache import touch
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 FETCH_TRIES = 3  # of one file that arrives damaged

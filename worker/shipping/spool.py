@@ -23,9 +23,9 @@ from core.wire.messages import LogBatch, MetricsBatch
 from strategies.run_directory import METRICS, RANK_METRICS_NAME
 from worker.api_client import ApiClient, Refused, Unreachable
 from worker.attempts import LOG_BYTES, Attempt, Key, NodeFolder, read_model
-from worker.log_cap import gap_of, note_of
-from worker.masking import Masks
-from worker.script_run import masks_of
+from worker.ranks.log_cap import gap_of, note_of
+from worker.scripts.masking import Masks
+from worker.scripts.script_run import masks_of
 
 FIRST_LINE_EVERY_S = 0.05  # a person may be waiting for the first step
 STARTING_S = 30.0

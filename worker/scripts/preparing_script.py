@@ -1,6 +1,6 @@
 """Preparation of a script's attempt: its code, its environment, its secrets, its folders.
 
-No code of the script runs here. `worker.script_launch` makes the script the owner of its folders.
+No code of the script runs here. `worker.scripts.script_launch` makes it the owner of its folders.
 """
 
 import importlib.util
@@ -18,11 +18,11 @@ from core.states import Outcome
 from core.wire.messages import Order, Secrets
 from strategies.run_directory import json_bytes
 from worker.attempts import Attempt
-from worker.environments import CannotBuild, build, requirements_of
-from worker.inventory import gpu_device_numbers
-from worker.sandbox import Found
-from worker.script_launch import ALONE, RANK, search_path
-from worker.script_run import ENVIRONMENT, Limits, ScriptFolders, ScriptRun
+from worker.scripts.environments import CannotBuild, build, requirements_of
+from worker.scripts.sandbox import Found
+from worker.scripts.script_launch import ALONE, RANK, search_path
+from worker.scripts.script_run import ENVIRONMENT, Limits, ScriptFolders, ScriptRun
+from worker.shipping.inventory import gpu_device_numbers
 
 
 class CannotStart(Exception):

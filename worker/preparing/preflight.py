@@ -13,9 +13,9 @@ from pathlib import Path
 
 from strategies.trust.preflight_report import Report
 from worker.boot import cores
-from worker.inventory import list_gpus
-from worker.launch import MASTER, SHUTDOWN_TIMEOUT_S, free_port
-from worker.process_tree import die_with_parent
+from worker.ranks.launch import MASTER, SHUTDOWN_TIMEOUT_S, free_port
+from worker.ranks.process_tree import die_with_parent
+from worker.shipping.inventory import list_gpus
 
 NOT_STARTED, INTERRUPTED = 1, 130
 LAST_LINES = 15  # of torchrun's output, if no rank has reported

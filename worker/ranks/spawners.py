@@ -17,7 +17,7 @@ import strategies
 import worker
 from core.spec.spec import Launcher
 from worker.boot import BOOT_ID_VARIABLE
-from worker.launch import clean_environment
+from worker.ranks.launch import clean_environment
 
 MAX_WARM_DEATHS = 3  # after that ranks use torchrun, until the code changes or the worker restarts
 CODE_CHECK_EVERY_S = 2.0

@@ -2,9 +2,9 @@
 
 Inside there is the system and Python, read-only; the job's own folders; the GPUs of its lease; a
 network of its own with nothing on it but loopback and, for a job on several nodes, its other
-sandboxes (`worker.gang_network`). Other users' files, other processes, the network and the platform
-are outside. `bubblewrap` is used if installed, else `namespaces`: the same view, built by
-`worker.sandbox_init` under unshare(1). Either way that program is the first one inside.
+sandboxes (`worker.scripts.gang_network`). Others' files, other processes, the network and the
+platform are outside. `bubblewrap` is used if installed, else `namespaces`: the same view, built by
+`worker.scripts.sandbox_init` under unshare(1). Either way that program is the first one inside.
 """
 
 import json
@@ -21,13 +21,13 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from worker.gang_network import GO, INTERFACE, MTU, PREFIX, address_of
-from worker.sandbox_users import user_for_a_while
+from worker.scripts.gang_network import GO, INTERFACE, MTU, PREFIX, address_of
+from worker.scripts.sandbox_users import user_for_a_while
 
 INIT = Path(__file__).with_name("sandbox_init.py")
 PROBE_WITHIN_S = 20.0
-OURS = ("api", "core", "dashboard", "migrations", "scheduler", "standalone", "strategies",
-        "trainyard", "worker")  # fmt: skip
+OURS = ("api", "core", "dashboard", "migrations", "scheduler", "simulation", "standalone",
+        "strategies", "trainyard", "worker")  # fmt: skip
 TOP_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # links into /usr, mostly
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "ssl/certs",
        "ssl/openssl.cnf", "openmpi", "fonts", "mime.types")  # fmt: skip

@@ -2,7 +2,7 @@
 
 The sandbox's first process is process 1 of a PID namespace, so killing it, or its parent, ends
 every process inside. Each rank's output goes to a file that is created outside and shown inside.
-With several nodes there is one sandbox on each, and `worker.gang_network` between them; the
+With several nodes there is one sandbox on each, and `worker.scripts.gang_network` between them; the
 script's metrics and output are taken on the first.
 """
 
@@ -27,17 +27,17 @@ from strategies.run_directory import (
     write_atomically,
 )
 from worker.attempts import Attempt, Start, read_model
-from worker.gang_network import INTERFACE, Seat, address_of, fork_relay
-from worker.judge import RankEvidence, codes_in_report
-from worker.launch import MASTER, PASSED_PREFIXES, in_child
-from worker.process_tree import MARK, descendants
-from worker.resource_limits import ResourceLimits
-from worker.sandbox import Box, Fellows
-from worker.sandbox_users import SandboxUser, take_user
-from worker.script_metrics import ScriptMetrics
-from worker.script_output import MAX_FILES, ScriptOutput
-from worker.script_run import ENVIRONMENT, ScriptFolders, ScriptRun
-from worker.tracebacks import traceback_error
+from worker.ranks.judge import RankEvidence, codes_in_report
+from worker.ranks.launch import MASTER, PASSED_PREFIXES, in_child
+from worker.ranks.process_tree import MARK, descendants
+from worker.ranks.tracebacks import traceback_error
+from worker.scripts.gang_network import INTERFACE, Seat, address_of, fork_relay
+from worker.scripts.resource_limits import ResourceLimits
+from worker.scripts.sandbox import Box, Fellows
+from worker.scripts.sandbox_users import SandboxUser, take_user
+from worker.scripts.script_metrics import ScriptMetrics
+from worker.scripts.script_output import MAX_FILES, ScriptOutput
+from worker.scripts.script_run import ENVIRONMENT, ScriptFolders, ScriptRun
 
 PORT = 29_500  # in a network that nobody else is in
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,0 +1,1 @@
+"""Steps before the first rank starts: files, proofs, preflight."""

@@ -1,0 +1,1 @@
+"""Ranks of one attempt on this node: start, watch, judge, end."""

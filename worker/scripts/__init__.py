@@ -1,0 +1,1 @@
+"""Programs of users: sandbox, environment, limits, output."""

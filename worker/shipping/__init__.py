@@ -1,0 +1,1 @@
+"""Bytes between node and API: spool, checkpoints, cache, telemetry."""
