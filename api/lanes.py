@@ -80,6 +80,7 @@ LIMITS = {
     LaneKind.STREAMS: Limit(2, 1000, 20.0),  # until they have begun: a browser gives up on a 503
     LaneKind.FILES: Limit(32, 64, 30.0),
 }
+YIELDING = (LaneKind.READS, LaneKind.LONG_READS)  # one at once while clicks wait
 WHOLE = (LaneKind.NODE_FILES, LaneKind.FILES)  # these have their place until the last byte
 THREADS = sum(limit.at_once for limit in LIMITS.values()) + 8  # and the process's own chores
 
@@ -126,11 +127,20 @@ def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
 
 
 class Lane:
-    """The places of one kind, and who waits for one: first come, first served."""
+    """Places of one kind of request, and its line: first come, first served.
 
-    def __init__(self, kind: LaneKind, limit: Limit, numbers: RequestNumbers) -> None:
+    While requests wait in the lane `ahead`, only one of this lane is worked on at once.
+    """
+
+    def __init__(
+        self, kind: LaneKind, limit: Limit, numbers: RequestNumbers, ahead: "Lane | None" = None
+    ) -> None:
         self.kind = kind
         self.limit = limit
+        self._ahead = ahead
+        self._behind: list[Lane] = []
+        if ahead is not None:
+            ahead._behind.append(self)
         self._numbers = numbers
         self._free = limit.at_once
         self._line: deque[asyncio.Future[None]] = deque()
@@ -156,23 +166,36 @@ class Lane:
         self._numbers.wait_s.labels(self.kind).observe(time.perf_counter() - began)
 
     def leave(self) -> None:
-        """Give the place to who has waited longest, or back."""
+        """Give a place back, and free places to those who have waited longest."""
         with self._guard:
-            if not self._line:
-                self._free += 1
-                return
-            turn = self._line.popleft()
-        turn.get_loop().call_soon_threadsafe(_give, turn)
+            self._free += 1
+        self._hand_on()
+        for lane in self._behind:
+            lane._hand_on()
 
     def refuse(self, why: str) -> Busy:
         """The error for a request that finds no place; each may come back at another moment."""
         self._numbers.turned_away.labels(self.kind, "busy").inc()
         return Busy(why, retry_after_s=random.randint(2, 8))
 
+    def _hand_on(self) -> None:
+        with self._guard:
+            turns = []
+            while self._line and self._has_place():
+                self._free -= 1
+                turns.append(self._line.popleft())
+        for turn in turns:
+            turn.get_loop().call_soon_threadsafe(_give, turn)
+
+    def _has_place(self) -> bool:
+        is_idle = self._free == self.limit.at_once
+        must_yield = self._ahead is not None and self._ahead.num_waiting > 0
+        return self._free > 0 and (is_idle or not must_yield)
+
     def _stand_in_line(self) -> asyncio.Future[None] | None:
         """A turn to wait for; None where there is a free place. Raises Busy if the line is full."""
         with self._guard:
-            if self._free > 0:
+            if self._has_place():
                 self._free -= 1
                 return None
             if len(self._line) >= self.limit.in_line:
@@ -221,7 +244,10 @@ class Lanes:
         self, app: ASGIApp, numbers: RequestNumbers, limits: Mapping[LaneKind, Limit] = LIMITS
     ) -> None:
         self.app = app
-        self.lanes = {kind: Lane(kind, limit, numbers) for kind, limit in limits.items()}
+        self.lanes: dict[LaneKind, Lane] = {}
+        for kind, limit in sorted(limits.items(), key=lambda one: one[0] in YIELDING):
+            ahead = self.lanes[LaneKind.CLICKS] if kind in YIELDING else None
+            self.lanes[kind] = Lane(kind, limit, numbers, ahead)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

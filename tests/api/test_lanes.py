@@ -238,6 +238,25 @@ def test_no_lane_takes_anothers_places_and_refreshes_go_behind_clicks() -> None:
     asyncio.run(run())
 
 
+def test_while_clicks_wait_one_read_is_worked_on_at_once() -> None:
+    async def run() -> None:
+        desk = Desk()
+        limits = small(clicks=Limit(1, 1, NO_LIMIT), reads=Limit(2, 3, NO_LIMIT))
+        lanes = Lanes(desk, RequestNumbers(), limits)
+        clicks = [Caller(lanes, "POST", "/v1/leases", b"%d" % n) for n in range(2)]
+        await turns()
+        reads = [Caller(lanes, "GET", "/v1/nodes") for _ in range(3)]
+        await turns()
+        assert desk.begun == ["/v1/leases 0", "/v1/nodes"]
+        clicks[1].hang_up.set()  # no click waits any more: the next that ends lets reads go on
+        await clicks[1].task
+        desk.finish.set()
+        await asyncio.gather(*(caller.task for caller in (clicks[0], *reads)))
+        assert [caller.answer["status"] for caller in reads] == [200] * 3
+
+    asyncio.run(run())
+
+
 def test_what_a_page_refreshes_together_is_answered_together() -> None:
     """A calendar reads its owner's leases, jobs and wishes at once: were one of them refused, it
     would ask for all three again."""
