@@ -1,1 +1,1 @@
-"""What API, scheduler and worker must agree on: specs, states, messages, tables, rules."""
+"""Shared contract of API, scheduler and worker: specs, states, messages, tables, rules."""

@@ -1,7 +1,7 @@
-"""An agenda: jobs of one lease in their order, and whether all end in time. Pure.
+"""An agenda: jobs of one lease in their order, and a check that all end in time. Pure.
 
 Each job has its wall time as its budget: when that is used up the job is saved and ended, so that
-no job can take the time of those behind it. "At the latest" is what comes if every job uses it up.
+no job can take the time of those behind it. "At the latest" assumes that every job uses it up.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,22 +22,22 @@ FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 class OnFailure(StrEnum):
-    """What becomes of the jobs that have not begun when one has failed."""
+    """Treatment of the jobs that have not begun when one has failed."""
 
     GO_ON = "go_on"
     STOP = "stop"
 
 
 class Standing(StrEnum):
-    """How a job of an agenda stands."""
+    """Standing of a job in its agenda."""
 
     WAITING = "waiting"
     PAUSED = "paused"
-    """By its owner: the others do not wait for it, and it is not counted."""
+    """Paused by its owner: the others do not wait for it, and it is not counted."""
     RUNNING = "running"
     DONE = "done"
     CUT = "cut"
-    """Its budget was used up; it was saved and ended."""
+    """Cut: its budget was used up; it was saved and ended."""
     FAILED = "failed"
     CANCELLED = "cancelled"
 
@@ -56,44 +56,44 @@ STANDINGS = {
 
 @dataclass(frozen=True)
 class Item:
-    """A job of an agenda and how far it is."""
+    """A job of an agenda and its progress."""
 
     name: str
     slots: int
-    """On each of its nodes."""
+    """Slots on each of its nodes."""
     budget_s: float
-    """Its wall time."""
+    """Wall time in seconds."""
     expected_s: float | None = None
-    """By its plan; None where the speed of the hardware is not known."""
+    """Seconds by its plan; None where the speed of the hardware is not known."""
     state: JobState = JobState.QUEUED
     reason_code: str = ""
     started_at: datetime | None = None
-    """When its first attempt began."""
+    """Start of its first attempt."""
     ended_at: datetime | None = None
     used_s: float = 0.0
-    """Of the budget, until now."""
+    """Seconds of the budget used until now."""
     progress: float = 0.0
-    """The share of its steps that is done, from 0 to 1."""
+    """Share of its steps that is done, from 0 to 1."""
     place: datetime = FIRST
-    """In the queue, by `place_of`: the earlier, the sooner it is its turn."""
+    """Place in the queue, by `place_of`: the earlier, the sooner it is its turn."""
     num_nodes: int = 1
     nodes: tuple[int, ...] | None = None
-    """Which of the lease's nodes it has or waits for; None: any that have room."""
+    """Indices of the lease's nodes that it has or waits for; None: any that have room."""
 
     @property
     def standing(self) -> Standing:
-        """How it stands."""
+        """Standing of the job in its agenda."""
         return standing_of(self.state, self.reason_code)
 
     @property
     def left_s(self) -> float:
-        """What is left of its budget."""
+        """Seconds left of its budget."""
         return max(0.0, self.budget_s - self.used_s)
 
     @property
     def likely_left_s(self) -> float | None:
-        """How long it goes on at the speed it had so far; by its plan before it has any. None where
-        neither is known."""
+        """Seconds that it still takes at its speed so far; by its plan before it has any. None
+        where neither is known."""
         if self.progress > 0 and self.used_s > 0:
             likely = self.used_s * (1 - self.progress) / self.progress
         elif self.expected_s is not None:
@@ -104,51 +104,51 @@ class Item:
 
 
 class Span(NamedTuple):
-    """From when to when a job has, had or will have its slots."""
+    """Time in which a job has, had or will have its slots."""
 
     start: datetime
     end: datetime
     nodes: tuple[int, ...] = (0,)
-    """Of the lease's nodes, from 0."""
+    """Indices of the lease's nodes, from 0."""
 
 
 class Room(NamedTuple):
-    """What a lease has at any moment."""
+    """Nodes and slots that a lease has at any moment."""
 
     num_nodes: int
     slots: int
-    """Of each node."""
+    """Slots of each node."""
 
 
 class Layout(NamedTuple):
-    """When the jobs of an agenda have their slots."""
+    """Times at which the jobs of an agenda have their slots."""
 
     spans: list[Span | None]
-    """None: it never ran, and is not to run."""
+    """Span of each job; None: it never ran, and is not to run."""
     in_the_way: list[tuple[Item, Span]]
     """Jobs beside the agenda that have slots for which a job of it waits."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A job of an agenda against the lease."""
+    """A job of an agenda compared with the lease."""
 
     item: Item
     planned: Span
-    """As it was meant when the lease began: every job before it uses its whole budget."""
+    """Span as planned when the lease began: every job before it uses its whole budget."""
     latest: Span | None
-    """As things stand, at the latest; None for a job that never ran and will not."""
+    """Span at the latest, as things stand; None for a job that never ran and will not."""
     likely: Span | None
-    """The same at the speed that is expected; None where that is not known."""
+    """Span at the expected speed; None where that is not known."""
     late_s: int
-    """Behind what was planned, in seconds; 0 where that is less than a minute."""
+    """Seconds behind the plan; 0 where that is less than a minute."""
     fits: bool
-    """It ends before the jobs of the lease are stopped, even at the latest."""
+    """True if it ends before the jobs of the lease are stopped, even at the latest."""
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is to be said of an agenda at one moment."""
+    """Outlook of an agenda at one moment."""
 
     lines: Sequence[Line]
     begins: datetime
@@ -156,9 +156,9 @@ class Outlook:
     now: datetime
     num_nodes: int
     slots: int
-    """Of each node."""
+    """Slots of each node."""
     spare_s: int
-    """From its end, at the latest, to the end of the lease; negative: it is over by so much."""
+    """Seconds from its end, at the latest, to the end of the lease; negative: its overrun."""
     likely_spare_s: int | None
     first_cut: int | None
     """Index of the first job that would not end in time; None: all fit."""
@@ -167,7 +167,7 @@ class Outlook:
 
     @property
     def fits(self) -> bool:
-        """Whether every job ends in time, even if all use up their budgets."""
+        """True if every job ends in time, even if all use up their budgets."""
         return self.first_cut is None
 
 
@@ -182,7 +182,7 @@ def outlook(
     num_nodes: int = 1,
     beside: Sequence[Item] = (),
 ) -> Outlook:
-    """An agenda against a lease of `num_nodes` whose `slots` it may use from `begins` to
+    """Compare an agenda with a lease of `num_nodes` whose `slots` it may use from `begins` to
     `usable_end`.
 
     `beside`: jobs of its owner that run in the lease, or wait for it, and are not in the agenda.
@@ -231,10 +231,9 @@ def lay_out(
     now: datetime,
     side_by_side: bool,
 ) -> Layout:
-    """When each job has its slots, and where, if those that run or wait go on for `length_s` from
-    `now` on.
+    """Lay out when and on which nodes each job has its slots, if each lasts `length_s` from `now`.
 
-    Those of the agenda start in their order. Side by side, one starts as soon as the one before it
+    Jobs of the agenda start in their order. Side by side, one starts as soon as the one before it
     has started and there are slots; otherwise when all before it have ended. Those beside start
     where slots are free, before a job of the agenda if their place in the queue is before it.
     """
@@ -275,14 +274,14 @@ def lay_out(
 
 
 def standing_of(state: JobState, reason_code: str) -> Standing:
-    """How a job of an agenda stands."""
+    """Return the standing of a job in its agenda."""
     if state is JobState.FAILED and reason_code == Outcome.TIME_LIMIT:
         return Standing.CUT
     return STANDINGS[state]
 
 
 def place_of(queued_at: datetime, wall_time_s: float) -> datetime:
-    """Where a job is in the queue among those of one person; the earlier, the sooner it starts."""
+    """Return the place of a job in one person's queue; the earlier, the sooner it starts."""
     return queued_at - SHORT_LEAD if wall_time_s <= SHORT_S else queued_at
 
 
@@ -298,7 +297,7 @@ def _likely_s(item: Item) -> float:
 
 
 def _known(item: Item, length_s: Callable[[Item], float], now: datetime) -> Span | None:
-    """Of a job that runs or has run; None of one that waits, or never ran."""
+    """Return the span of a job that runs or has run; None for one that waits, or never ran."""
     nodes = tuple(range(item.num_nodes)) if item.nodes is None else item.nodes
     if item.state in LIVE_JOB:
         return Span(item.started_at or now, now + timedelta(seconds=length_s(item)), nodes)
@@ -308,14 +307,14 @@ def _known(item: Item, length_s: Callable[[Item], float], now: datetime) -> Span
 
 
 def _holds(span: Span, at: datetime) -> bool:
-    """Whether its slots are not free at a moment; while they are handed over they are not."""
+    """Return True if its slots are taken at a moment, which includes their hand-over."""
     return span.start <= at < span.end + HANDOVER
 
 
 def _room_for(
     one: Item, everyone: Sequence[Item], held: Sequence[tuple[int, tuple[int, ...]]], room: Room
 ) -> tuple[int, ...] | None:
-    """Nodes on which a job has its slots beside those that hold some; None where there are none."""
+    """Return nodes with free slots for a job beside the holders of some, or None."""
     free = [room.slots] * room.num_nodes
     for index, nodes in held:
         for node in nodes:

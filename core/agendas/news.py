@@ -1,4 +1,4 @@
-"""What the owner of an agenda is told unasked: that it is late, and what was cut. Pure."""
+"""Unasked news for the owner of an agenda: that it is late, and which jobs were cut. Pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ WHOLE = ""  # what is told of the agenda, and not of one of its jobs
 
 @dataclass(frozen=True)
 class News:
-    """One thing to be told, once."""
+    """One message, sent once."""
 
     kind: NoticeKind
     about: str
@@ -23,16 +23,17 @@ class News:
 
 
 Told = Collection[tuple[str, str]]
-"""Kind and `about` of what its owner has been told."""
+"""Kind and `about` of the news that its owner has been told."""
 
 
 def news(
     found: Outlook, *, called: str, last_leases: Sequence[str], job_ids: Sequence[str], told: Told
 ) -> list[News]:
-    """What is to be told of an agenda now. `called`: its name and id; `last_leases`: those at
-    whose end its jobs are stopped; `job_ids`: of its jobs, in their order.
+    """Return the news of an agenda that its owner has not been told.
 
-    One that did not fit as it was planned is not late: its owner knew, and wanted it anyway.
+    `called`: its name and id; `last_leases`: those at whose end its jobs are stopped; `job_ids`: of
+    its jobs, in their order. An agenda that did not fit as it was planned is not late: its owner
+    knew, and wanted it anyway.
     """
     wanted = [
         _cut(line, job_id, called)

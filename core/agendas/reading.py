@@ -1,6 +1,6 @@
-"""How agendas stand, read from the database: their jobs, and what else has slots of their leases.
+"""Agendas as they stand, read from the database: their jobs, and other users of their slots.
 
-Reads only. What is decided from it is in `core.agendas.agenda`.
+Reads only. The decisions are in `core.agendas.agenda`.
 """
 
 from collections import defaultdict
@@ -27,14 +27,14 @@ from strategies.planning.planner import Plan
 
 @dataclass(frozen=True)
 class Hours:
-    """The leases that an agenda runs in, one for each node, and the hours that all of them have."""
+    """The leases that an agenda runs in, one for each node, and their common hours."""
 
     leases: Sequence[Lease]
     begins: datetime
     usable_end: datetime
     hold_end: datetime
     last: Sequence[Lease]
-    """Those at whose end its jobs are stopped, mostly the same."""
+    """Leases at whose end its jobs are stopped, mostly the same."""
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,20 @@ class Found:
     agenda: Agenda
     hours: Hours
     slots: int
-    """Of each node."""
+    """Slots of each node."""
     jobs: Sequence[Job]
     outlook: Outlook
 
     @property
     def is_final(self) -> bool:
-        """Whether all of its jobs have ended."""
+        """True if all of its jobs have ended."""
         return all(job.state in TERMINAL_JOB for job in self.jobs)
 
 
 def read_agendas(
     session: Session, rows: Sequence[tuple[Agenda, Lease, NodeClass]], *, now: datetime
 ) -> list[Found]:
-    """Agendas, each with its lease and the class of that one's node, as they stand now."""
+    """Return the agendas as they stand now, each with its lease and the class of its node."""
     jobs = jobs_in_order(session, AgendaJob.agenda_id, [agenda.id for agenda, _, _ in rows])
     items = _items(session, [job for of in jobs.values() for job in of], now=now)
     return [
@@ -67,8 +67,11 @@ def read_agendas(
 
 
 def hours_of(session: Session, lease: Lease) -> Hours:
-    """A lease with those that were booked together with it, or with its owner's next ones that
-    touch it. Of several nodes the next ones do not count: a job on several is not handed on."""
+    """Return the hours of a lease with those booked together with it, or with its owner's adjacent
+    ones.
+
+    Of several nodes the adjacent ones do not count: a job on several is not handed on.
+    """
     leases: Sequence[Lease] = (lease,)
     if lease.together is not None:
         leases = session.scalars(
@@ -89,8 +92,9 @@ def hours_of(session: Session, lease: Lease) -> Hours:
 def read_beside(
     session: Session, hours: Hours, *, apart_from: Sequence[str] = (), now: datetime
 ) -> list[Item]:
-    """Jobs of the leases' owner that run in them or wait for them, without those of the ids in
-    `apart_from`. Guests are not told: they leave when the owner comes.
+    """Return jobs of the leases' owner that run in them or wait for them, without `apart_from`.
+
+    Guests are not included: they leave when the owner comes.
     """
     owner = hours.leases[0].user_id
     leases = session.scalars(
@@ -127,7 +131,7 @@ def read_beside(
 
 
 def expected_s(plan: AnyPlan) -> float | None:
-    """How long a job takes by its plan, in seconds."""
+    """Return the seconds that a job takes by its plan; None where that is not known."""
     return plan.cost.total_s if isinstance(plan, Plan) and plan.cost is not None else None
 
 
@@ -166,7 +170,7 @@ def _found(
 def _on_nodes(
     session: Session, jobs: Sequence[Job], items: Sequence[Item], hours: Hours
 ) -> list[Item]:
-    """`items`, those of `jobs`, with the nodes that they have or wait for."""
+    """Return `items`, those of `jobs`, with the nodes that they have or wait for."""
     if len(hours.leases) == 1:
         return list(items)
     index = {lease.node_id: k for k, lease in enumerate(hours.leases)}
@@ -193,7 +197,7 @@ def _on_nodes(
 
 
 def _named(job: Job) -> tuple[str, ...]:
-    """The leases that a job waits for. A single one may have been swapped for another since."""
+    """Return the leases that a job waits for. A single one may have been swapped since."""
     spec = stored_spec(job.spec)
     if spec is not None and len(spec.named_leases) > 1:
         return spec.named_leases

@@ -1,4 +1,4 @@
-"""Whose turn it is among the jobs of an agenda that wait. Pure."""
+"""Turns of the waiting jobs of an agenda. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ from core.states import LIVE_JOB, JobState
 
 @dataclass(frozen=True)
 class Member:
-    """A job of an agenda, as the scheduler looks at it."""
+    """A job of an agenda, as the scheduler sees it."""
 
     job_id: str
     name: str
     state: JobState
     reason_code: str
     left_s: float
-    """Of its wall time."""
+    """Seconds left of its wall time."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Where a job that waits stands in its agenda."""
+    """Turn of a waiting job in its agenda."""
 
     agenda: str
-    """Its name."""
+    """Name of the agenda."""
     ahead: tuple[str, ...]
-    """Ids of the jobs that it waits for; none: it is its turn."""
+    """Ids of the jobs that it waits for; empty: it is its turn."""
     ahead_names: tuple[str, ...] = ()
     waiting_ahead_s: float = 0.0
-    """How long those of them take that wait too, with the hand-over after each, at the latest."""
+    """Seconds at most that those of them that wait take, with the hand-over after each."""
     called_off_by: str | None = None
     """Name of the failed job because of which it is not to run at all."""
 
@@ -37,11 +37,11 @@ class Turn:
 def turns(
     agenda: str, members: Sequence[Member], *, side_by_side: bool, on_failure: OnFailure
 ) -> dict[str, Turn]:
-    """The turn of each job that is queued, by its id.
+    """Return the turn of each job that is queued, by its id.
 
-    One after the other: it waits for those before it that have not ended, and for whatever of those
-    behind it runs already, because it was paused or queued again. Side by side: for those before it
-    that have not started. A job that its owner has paused is not waited for.
+    One after the other: a job waits for those before it that have not ended, and for any of those
+    behind it that run already, because it was paused or queued again. Side by side: for those
+    before it that have not started. A job that its owner has paused is not waited for.
     """
     failed = None
     if on_failure is OnFailure.STOP:

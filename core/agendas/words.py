@@ -1,4 +1,4 @@
-"""What is said of an agenda, in plain words. Pure."""
+"""Sentences about an agenda, in plain words. Pure."""
 
 from core.agendas.agenda import Item, OnFailure, Outlook, Span, Standing
 from core.base.words import clock, in_words
@@ -9,7 +9,7 @@ MINUTE = 60
 
 
 def summary(found: Outlook) -> str:
-    """The answer in a few sentences: whether it fits, by how much, what would be cut, what is
+    """Summarize it in a few sentences: does it fit, by how much, which jobs would be cut or are
     late."""
     open_ones = [line for line in found.lines if line.item.state not in TERMINAL_JOB]
     if not open_ones:
@@ -29,7 +29,7 @@ def summary(found: Outlook) -> str:
 
 
 def rules(*, side_by_side: bool, on_failure: OnFailure) -> str:
-    """How an agenda is run, in a sentence."""
+    """Describe the order in which an agenda is run, in a sentence."""
     order = (
         "In this order, beside each other where slots are free"
         if side_by_side
@@ -83,7 +83,7 @@ def _result(found: Outlook) -> str:
 
 
 def _down(seconds: float) -> str:
-    """Full minutes, rounded down; seconds where there are few."""
+    """Format full minutes, rounded down; seconds where there are few."""
     return _rounded(seconds, 0)
 
 

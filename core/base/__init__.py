@@ -1,1 +1,1 @@
-"""What every other room uses: clock, errors, ids, settings, words."""
+"""Base of every other room: clock, errors, ids, settings, words."""

@@ -1,4 +1,4 @@
-"""The only place that reads a clock. Everything that decides takes `now` as an argument.
+"""The only place that reads a clock. Every decision takes `now` as an argument.
 
 The platform's time is the database's: every process follows it (`core.process.timekeeping`), and
 between two looks counts on with the machine's boot clock. So a process whose own clock jumps
@@ -15,12 +15,12 @@ DOUBTED_FOR_S = 600.0  # a larger step that lasts so long is believed: it was we
 
 
 def wall_clock() -> datetime:
-    """What this machine believes the time to be. To decide anything, ask `utc_now`."""
+    """Return this machine's own time, in UTC. Decisions use `utc_now`."""
     return datetime.now(UTC)
 
 
 def boot_s() -> float:
-    """Seconds since this machine booted, suspend included; deadlines on a node run on it."""
+    """Return seconds since this machine booted, suspend included; deadlines on a node run on it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -39,17 +39,17 @@ class FollowingClock:
         self._doubted_since: float | None = None
 
     def now(self) -> datetime:
-        """By the reference, as last followed; before that, by the machine."""
+        """Return the reference's time, as last followed; before that, the machine's."""
         anchor = self._anchor
         if anchor is None:
             return wall_clock()
         return anchor.at + timedelta(seconds=self._boot() - anchor.boot_s)
 
     def follow(self, reference: datetime) -> timedelta:
-        """Go by `reference`, which was read just now; by how much it is ahead and not yet believed.
+        """Follow `reference`, read just now; return how far it is ahead and not yet believed.
 
-        The first one is believed whatever it says, a small step at once, a large one when it has
-        lasted for ten minutes.
+        The first reference is believed whatever it says, a small step at once, a large one when it
+        has lasted for ten minutes.
         """
         boot = self._boot()
         step = timedelta() if self._anchor is None else reference - self.now()
@@ -67,10 +67,10 @@ _clock = FollowingClock()
 
 
 def utc_now() -> datetime:
-    """Now, in UTC, with its offset."""
+    """Return the present moment, in UTC, with its offset."""
     return _clock.now()
 
 
 def follow(reference: datetime) -> timedelta:
-    """Let this process go by `reference`; see `FollowingClock.follow`."""
+    """Let this process follow `reference`; see `FollowingClock.follow`."""
     return _clock.follow(reference)

@@ -1,4 +1,4 @@
-"""What a caller can do wrong, or what can stand in the way. Every error becomes a problem document.
+"""Errors of callers and of the service. Every error becomes a problem document.
 
 ServiceError                    code, status, param
 |-- BadRequest                  400, 422: the request itself is wrong
@@ -109,7 +109,7 @@ class TooLarge(ServiceError):
 
 
 class TooMany(ServiceError):
-    """Over a rate or a count limit."""
+    """A rate or a count limit is exceeded."""
 
     status = 429
     code = "too_many"
@@ -117,7 +117,7 @@ class TooMany(ServiceError):
 
 
 class Unavailable(ServiceError):
-    """Something this needs is not there right now; trying again later may work."""
+    """A service that this request needs is not available now; trying again later may work."""
 
     status = 503
     code = "unavailable"

@@ -1,4 +1,4 @@
-"""Identifiers: a prefix that tells what it names, then 26 characters that sort by creation time."""
+"""Identifiers: a prefix for the kind of thing, then 26 characters that sort by creation time."""
 
 import os
 from enum import StrEnum
@@ -10,7 +10,7 @@ TIME_BITS, RANDOM_BITS = 48, 80
 
 
 class Kind(StrEnum):
-    """What an id names; the value is its prefix."""
+    """Kind of thing that an id names; the value is its prefix."""
 
     USER = "user"
     LAB = "lab"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 def new_id(kind: Kind) -> str:
-    """A fresh id such as `job_01jd3z...`: 48 bits of milliseconds, 80 random bits."""
+    """Return a fresh id such as `job_01jd3z...`: 48 bits of milliseconds, 80 random bits."""
     milliseconds = int(utc_now().timestamp() * 1000)
     number = (milliseconds << RANDOM_BITS) | int.from_bytes(os.urandom(RANDOM_BITS // 8), "big")
     digits = []

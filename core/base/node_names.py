@@ -14,10 +14,10 @@ NodeName = Annotated[str, Field(pattern=rf"^[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGES
 
 
 def folded(name: str) -> str:
-    """What two spellings of one name have in common."""
+    """Return the form that all spellings of one name share."""
     return name.lower()
 
 
 def is_one_of(name: str, names: Collection[str]) -> bool:
-    """Whether one of `names` is this node's."""
+    """Return True if one of `names` is this node's, in any spelling."""
     return folded(name) in {folded(other) for other in names}

@@ -31,7 +31,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class SpecText:
-    """The data, and for YAML the line on which each field stands."""
+    """Data of a text, and for YAML the line on which each field stands."""
 
     value: dict[str, Json]
     lines: dict[Path, int]
@@ -39,7 +39,7 @@ class SpecText:
 
 @dataclass(frozen=True)
 class Flaw:
-    """One thing that is wrong in a text, as a sentence that begins with the field."""
+    """Flaw of a text, as a sentence that begins with the field."""
 
     param: str
     code: str
@@ -54,7 +54,7 @@ class BadText(BadRequest):
 
 
 def parse(body: bytes, content_type: str) -> SpecText:
-    """The mapping that `body` says. Raises BadText with the line and column."""
+    """Return the mapping in `body`. Raises BadText with the line and column."""
     kind = content_type.partition(";")[0].strip().lower()
     try:
         text = body.decode("utf-8")
@@ -74,7 +74,7 @@ def parse(body: bytes, content_type: str) -> SpecText:
 
 
 def parse_json(text: str) -> SpecText:
-    """JSON as the standard has it: no NaN, no key twice."""
+    """Parse JSON as the standard has it: no NaN, no key twice. Raises BadText."""
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
@@ -92,7 +92,7 @@ def parse_json(text: str) -> SpecText:
 
 
 def parse_yaml(text: str, *, quoted_clocks: bool = False) -> SpecText:
-    """YAML, the JSON part of it, with the line of every field.
+    """Parse YAML, the JSON part of it, with the line of every field. Raises BadText.
 
     `quoted_clocks` refuses 10:30 without quotes: other readers of the same text (YAML 1.1) take it
     for the number 630.
@@ -120,7 +120,7 @@ def flaws(
     prefix: str = "",
     lines: Mapping[Path, int] | None = None,
 ) -> list[Flaw]:
-    """Pydantic's errors as sentences that begin with the field; `lines` adds where it stands."""
+    """Return Pydantic's errors as sentences that begin with the field; `lines` adds its line."""
     found = []
     for error in errors[:MAX_FLAWS]:
         loc = tuple(part for part in error["loc"] if part not in ("body", "query", "path"))
@@ -134,7 +134,7 @@ def flaws(
 
 
 def line_of(loc: Path, lines: Mapping[Path, int]) -> int | None:
-    """The line of the field, or of the nearest thing around it that stands in the text."""
+    """Return the line of the field, or of the nearest field around it that stands in the text."""
     for length in range(len(loc), 0, -1):
         if loc[:length] in lines:
             return lines[loc[:length]]
@@ -165,7 +165,7 @@ class _YamlReading:
         self._values = 0
 
     def document(self) -> dict[str, Json]:
-        """The mapping that the text is."""
+        """Return the mapping in the text. Raises BadText if it is not one."""
         self._next(yaml.StreamStartEvent)
         value = None
         if isinstance(self._next(), yaml.DocumentStartEvent):
@@ -258,7 +258,7 @@ def _scalar(scalar: yaml.ScalarEvent) -> Json:
 
 
 def _count(value: Json) -> int:
-    """Fields and items of it, and of what is in it."""
+    """Return the number of values in it, itself and all nested ones included."""
     found, inside = 0, [value]
     while inside:
         one = inside.pop()

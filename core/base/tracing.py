@@ -1,8 +1,8 @@
-"""OpenTelemetry traces of one process, where OTEL_EXPORTER_OTLP_ENDPOINT says whom to send them to.
+"""OpenTelemetry traces of one process, sent where OTEL_EXPORTER_OTLP_ENDPOINT points.
 
-Without an endpoint nothing is imported here and nothing is done. A job carries the trace that its
-submission belongs to (`jobs.traceparent`), so that what scheduler and worker do for it is told in
-the same trace. Names of attributes are ours, but for those of HTTP, which FastAPI adds itself.
+Without an endpoint nothing is imported here and nothing is done. A job carries the trace of its
+submission (`jobs.traceparent`), so that the work of scheduler and worker for it is recorded in the
+same trace. Names of attributes are ours, except those of HTTP, which FastAPI adds itself.
 """
 
 import os
@@ -24,7 +24,7 @@ INSTALL = "In Trainyard's repository: pip install -c constraints.txt ./client '.
 
 log = structlog.get_logger()
 _provider: "TracerProvider | None" = None
-"""One per process, as OpenTelemetry itself has it; None: nobody wants traces."""
+"""Provider of this process: OpenTelemetry has one per process; None: tracing is off."""
 
 
 def start(service: str) -> None:
@@ -48,13 +48,13 @@ def start(service: str) -> None:
 
 
 def stop() -> None:
-    """Send what is left, if it can be sent soon."""
+    """Send the remaining spans, if they can be sent soon."""
     if _provider is not None:
         _provider.force_flush(FLUSH_WITHIN_MS)
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether somebody takes traces, by the standard's own variables."""
+    """Return True if the standard's own variables ask for traces."""
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     if environment.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp":
@@ -64,7 +64,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 @contextmanager
 def span(name: str, *, parent: str | None = None, **attributes: str | int) -> Iterator[None]:
-    """Time what is done inside; an exception marks it. `parent`: where `here` was, elsewhere."""
+    """Time the block; an exception marks it. `parent`: result of `here` in another process."""
     if _provider is None:
         yield
         return
@@ -78,7 +78,7 @@ def span(name: str, *, parent: str | None = None, **attributes: str | int) -> It
 
 
 def note(**attributes: str | int) -> None:
-    """Add to what is told of the current span."""
+    """Add attributes to the current span."""
     if _provider is None:
         return
     from opentelemetry import trace
@@ -87,7 +87,7 @@ def note(**attributes: str | int) -> None:
 
 
 def here() -> str | None:
-    """The current span, as others can go on from it; None where nothing is traced."""
+    """Return the current span as a parent for other processes; None where nothing is traced."""
     if _provider is None:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

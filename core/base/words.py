@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 
 def in_words(names: Sequence[str]) -> str:
-    """`north-01`, `north-01 and north-02`, `north-01, north-02 and 6 more`."""
+    """Join names: `north-01`, `north-01 and north-02`, `north-01, north-02 and 6 more`."""
     if len(names) > 3:
         return f"{names[0]}, {names[1]} and {len(names) - 2} more"
     *others, last = names
@@ -13,6 +13,6 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def clock(moment: datetime, now: datetime) -> str:
-    """`15:00 UTC` today, `Sat 22 Nov 15:00 UTC` on another day."""
+    """Format as `15:00 UTC` today, `Sat 22 Nov 15:00 UTC` on another day."""
     moment, now = moment.astimezone(UTC), now.astimezone(UTC)
     return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%a %d %b %H:%M} UTC"

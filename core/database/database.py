@@ -37,7 +37,7 @@ IDLE_S = 1.0  # a connection that was unused for longer is asked whether it stil
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment, stored in UTC and given back with its offset (SQLite drops offsets)."""
+    """A moment, stored in UTC and returned with its offset (SQLite drops offsets)."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -56,7 +56,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class EnumText(TypeDecorator[StrEnum]):
-    """A member of a StrEnum, stored as its value; the table's CHECK holds it to the members."""
+    """A member of a StrEnum, stored as its value; the table's CHECK restricts it to the members."""
 
     impl = String(20)
     cache_ok = True
@@ -73,7 +73,7 @@ class EnumText(TypeDecorator[StrEnum]):
 
 
 class Database:
-    """One database, of one process. `read()` and `write()` are the only ways to a session."""
+    """One process's access to a database. `read()` and `write()` are the only ways to sessions."""
 
     def __init__(
         self, url: str, *, pool_size: int = 10, longest_statement_s: float | None = None
@@ -95,13 +95,13 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session that never writes, nor flushes by itself. What was read stays readable."""
+        """Yield a session that never writes, nor flushes by itself. Rows stay usable afterwards."""
         with Session(self._reader, expire_on_commit=False, autoflush=False) as session:
             yield session  # closing rolls back; `rollback()` would also expire every row
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """A session that commits once, at the end of the block, or rolls back if it raises.
+        """Yield a session that commits once, at the end of the block, or rolls back if it raises.
 
         Keep the block short: on SQLite nobody else writes meanwhile. No hashing, no planning, no
         publishing inside.
@@ -117,10 +117,11 @@ class Database:
 
     @contextmanager
     def migrate(self) -> Iterator[Session]:
-        """As `write`, for a change of the schema.
+        """Yield a session like `write`, for a change of the schema.
 
         SQLite changes a table by building it anew: rows that refer to it would forbid that. So
-        references are looked at once, before the commit; IntegrityError where one leads nowhere.
+        references are checked once, before the commit; IntegrityError if one points to a missing
+        row.
         """
         if self._file_lock is None:
             with self.write() as session:
@@ -145,7 +146,7 @@ class Database:
                 driver.execute("PRAGMA foreign_keys=ON")
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         self.engine.dispose()
 
 
@@ -211,7 +212,8 @@ class _FileLock:
 
 
 def _postgresql_engine(url: str, pool_size: int, longest_statement_s: float | None) -> Engine:
-    """A server that was restarted costs no request: what has ended is replaced when it is taken."""
+    """Build an engine that survives a restart of the server: closed connections are replaced on
+    checkout."""
     engine = create_engine(url, pool_size=pool_size, max_overflow=pool_size)
 
     @event.listens_for(engine, "connect")
@@ -245,7 +247,7 @@ def _postgresql_engine(url: str, pool_size: int, longest_statement_s: float | No
 
 
 def _has_something_to_say(connection: DBAPIConnection) -> bool:
-    """Whether the server has sent what nobody asked for: mostly that it has ended."""
+    """Return True if the server sent unsolicited data: mostly that the connection has ended."""
     line = select.poll()  # `select.select` knows no file beyond the 1,024th
     line.register(connection.fileno(), select.POLLIN)
     return bool(line.poll(0))

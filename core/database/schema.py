@@ -1,4 +1,4 @@
-"""Brings a database to the newest schema. One history for PostgreSQL and SQLite."""
+"""Migration of a database to the newest schema. One history for PostgreSQL and SQLite."""
 
 from importlib.resources import files
 
@@ -16,7 +16,7 @@ def upgrade(database: Database, to: str = "head") -> None:
 
 
 def newest_revision() -> str:
-    """The revision that this version of the code needs."""
+    """Return the revision that this version of the code needs."""
     revision = ScriptDirectory.from_config(_config()).get_current_head()
     assert revision is not None
     return revision

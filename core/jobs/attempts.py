@@ -1,13 +1,13 @@
-"""What happens to a job together with its attempt: assign, run, ask to stop, end, conclude.
+"""Life of a job together with its attempt: assign, run, ask to stop, end, conclude.
 
 The scheduler assigns and declares lost; the API hears from nodes and from owners. Both come here,
 so that job and attempt never disagree. Each function does one thing in the caller's transaction and
-says whether it still could.
+reports whether it still could.
 
 An attempt has a part on each of its nodes, mostly one. It is over when all have ended; the first
 that ends badly has the others stopped.
 
-Everybody locks the job before its attempt: two who meet wait for each other and never deadlock.
+Every caller locks the job before its attempt: two that meet wait for each other and never deadlock.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ BACK_OFF_S = (5, 30, 120)  # before the next attempt, after the first, second, t
 
 @dataclass(frozen=True)
 class Place:
-    """A node for an attempt, the lease it is in there, and the slots for its ranks."""
+    """A node for an attempt, its lease there, and the slots for its ranks."""
 
     node: Node
     lease: Lease
@@ -55,7 +55,7 @@ class Place:
 
 
 def live_attempt(session: Session, job: Job) -> Attempt | None:
-    """The attempt of this job that has not exited, if any."""
+    """Return the attempt of this job that has not exited, if any."""
     return session.scalars(
         select(Attempt).where(
             Attempt.job_id == job.id, Attempt.epoch == job.epoch, Attempt.state.in_(LIVE_ATTEMPT)
@@ -64,14 +64,14 @@ def live_attempt(session: Session, job: Job) -> Attempt | None:
 
 
 def parts_of(session: Session, attempt: Attempt) -> Sequence[Part]:
-    """The attempt on each of its nodes, the first node first."""
+    """Return the attempt's part on each of its nodes, the first node first."""
     return session.scalars(
         select(Part).where(Part.attempt_id == attempt.id).order_by(Part.position)
     ).all()
 
 
 def node_names(session: Session, attempt: Attempt) -> Sequence[str]:
-    """The names of its nodes, the first one first."""
+    """Return the names of its nodes, the first one first."""
     return session.scalars(
         select(Node.name)
         .join(Part, Part.node_id == Node.id)
@@ -81,7 +81,8 @@ def node_names(session: Session, attempt: Attempt) -> Sequence[str]:
 
 
 def newest_checkpoint(session: Session, job_id: str) -> Checkpoint | None:
-    """The checkpoint to go on from: the furthest step, of the newest attempt that reached it."""
+    """Return the checkpoint to resume from: the furthest step, of the newest attempt that reached
+    it."""
     return session.scalars(
         select(Checkpoint)
         .where(Checkpoint.job_id == job_id, Checkpoint.deleted_at.is_(None))
@@ -149,7 +150,7 @@ def assign(
 
 
 def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: str) -> None:
-    """The attempt has made its first step."""
+    """Mark the attempt and its job as running, once the attempt has made its first step."""
     lock(session, job)
     message = "Training."
     if attempt.state is AttemptState.ASSIGNED:
@@ -177,12 +178,12 @@ def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: s
 
 
 def lock(session: Session, job: Job) -> None:
-    """Hold the job until the transaction ends, and read it again: it may have moved on."""
+    """Lock the job until the transaction ends, and read it again: it may have moved on."""
     session.refresh(job, with_for_update={"key_share": True})
 
 
 def start(session: Session, attempt: Attempt, *, now: datetime, actor: str) -> None:
-    """Every node has taken the attempt up."""
+    """Mark the attempt as starting, once every node has taken it up."""
     advance(
         session,
         attempt,
@@ -234,7 +235,7 @@ def end_part(
     now: datetime,
     actor: str,
 ) -> bool:
-    """The attempt is over on one node. False if that was known.
+    """Record that the attempt is over on one node. Return False if that was known.
 
     Once it is over on all of them it is judged and concluded. Until then the others train on if
     this one has succeeded, else they are asked to stop.
@@ -268,7 +269,7 @@ def end_part(
 def _stop_the_others(
     session: Session, job: Job, attempt: Attempt, end: PartEnd, *, now: datetime, actor: str
 ) -> None:
-    """Nobody asked for this stop, so the attempt gets no `stop_reason`."""
+    """Stop the attempt on its other nodes. It gets no `stop_reason`: nobody asked for this stop."""
     outcome = end.record.outcome if end.record else Outcome.NODE_LOST
     why = end.record.reason if end.record else end.lost
     for row in (attempt, job):
@@ -298,7 +299,7 @@ def conclude(
     actor: str,
     record: ExitRecord | None = None,
 ) -> bool:
-    """The whole attempt is over; decide what becomes of its job. False if that was known already.
+    """End the whole attempt and decide the next state of its job. False if it was over already.
 
     `message` says what happened, in a sentence for the owner. Without a `record` nobody saw the
     end: the node or the shim was lost.
@@ -405,7 +406,7 @@ def _move_on(
 
 
 def _proven_s(attempt: Attempt) -> float:
-    """How long it ran for certain, where nobody saw its end: until its last known step."""
+    """Seconds that it ran for certain, where nobody saw its end: until its last known step."""
     if attempt.started_at is None or attempt.last_step_at is None:
         return 0.0
     return max(0.0, (attempt.last_step_at - attempt.started_at).total_seconds())

@@ -1,4 +1,4 @@
-"""How an attempt over several nodes ended, judged from the ends of all its parts. Pure.
+"""Judgement of the end of an attempt over several nodes, from the ends of all its parts. Pure.
 
 Each node's shim has judged its own ranks. When a rank dies, those of the other nodes fail because
 of it, perhaps sooner to be heard; so every part's failure is weighed (`ExitRecord.guilt`).
@@ -15,19 +15,19 @@ VICTIM, NOT_GUILTY = 3, 9
 
 @dataclass(frozen=True)
 class PartEnd:
-    """How one part ended: by its node's record, or given up for lost with this sentence."""
+    """End of one part: its node's record, or the sentence with which it was declared lost."""
 
     record: ExitRecord | None
     lost: str | None = None
 
     @property
     def succeeded(self) -> bool:
-        """Whether its ranks have trained to the end."""
+        """True if its ranks have trained to the end."""
         return self.record is not None and self.record.outcome is Outcome.SUCCEEDED
 
     @property
     def guilt(self) -> int:
-        """Smaller is more guilty."""
+        """Rank of its guilt; smaller is more guilty."""
         if self.record is None:
             return 0 if self.lost else NOT_GUILTY
         return NOT_GUILTY if self.record.guilt is None else self.record.guilt
@@ -40,13 +40,13 @@ class Judged:
     outcome: Outcome
     message: str
     record: ExitRecord | None
-    """Of the whole attempt; None where nobody saw the end that counts."""
+    """Record for the whole attempt; None where nobody saw the end that counts."""
 
 
 def judge_together(ends: Sequence[PartEnd], *, asked: Outcome | None) -> Judged:
-    """What became of an attempt whose parts ended so, the first node's first.
+    """Judge an attempt from the ends of its parts, the first node's first.
 
-    `asked`: why it was asked to stop, if its owner or the platform wanted it.
+    `asked` is the reason why its owner or the platform asked it to stop, if either did.
     """
     first = ends[0]
     if len(ends) == 1 and first.record is not None:

@@ -12,8 +12,10 @@ from core.tables.jobs import Job
 def jobs_in_order(
     session: Session, owner: InstrumentedAttribute[str], ids: Iterable[str]
 ) -> dict[str, list[Job]]:
-    """By id of their owner; `owner` is AgendaJob.agenda_id or StudyJob.study_id. Of one that has no
-    jobs the list is empty."""
+    """Map each id to its jobs in order; empty if it has none.
+
+    `owner` is AgendaJob.agenda_id or StudyJob.study_id, and `ids` are of agendas or studies.
+    """
     link = owner.class_
     rows = session.execute(
         select(owner, Job)

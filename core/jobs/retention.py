@@ -1,12 +1,12 @@
-"""What may be forgotten, and why. Pure: `now` is an argument.
+"""Retention: the data that may be deleted, and why. Pure: `now` is an argument.
 
-Only of jobs that have ended: what a waiting, paused or running job has made or reads is never
-touched, whatever the limits say. Limits by age come first. Then, where a person or a lab holds more
-bytes than it may, checkpoints go, no more than has to: first those that a later one of the same job
-supersedes, then the last ones, each time those of the job that ended longest ago. Artifacts,
-datasets, models and code are never deleted for their bytes: their owner decides which. Datasets and
-models, which a person has named, have no age either; code, of which every submission of a changed
-program leaves one more archive, goes when no job has used it for long.
+Only data of jobs that have ended: the data that a waiting, paused or running job has made or reads
+is never touched, whatever the limits say. Limits by age come first. Then, where a person or a lab
+holds more bytes than it may, checkpoints go, no more than necessary: first those that a later one
+of the same job supersedes, then the last ones, each time those of the job that ended longest ago.
+Artifacts, datasets, models and code are never deleted for their bytes: their owner decides which.
+Datasets and models, which a person has named, have no age either; code, of which every submission
+of a changed program leaves one more archive, goes when no job has used it for long.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ CODE = "code"  # of scripts: many jobs may share an archive
 
 
 class Thing(StrEnum):
-    """What a job leaves behind."""
+    """Kind of data that a job leaves behind."""
 
     LOGS = "logs"
     METRICS = "metrics"
@@ -30,17 +30,17 @@ class Thing(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """How long and how much; None is for ever or without end."""
+    """Limits of age and size; None is for ever or unlimited."""
 
     ages: Mapping[Thing, timedelta | None]
-    """After the end of the job."""
+    """Age after the end of the job at which each kind of data expires."""
     user_bytes: int | None = None
     lab_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A job that has ended, and which of its things are still there."""
+    """A job that has ended, and the kinds of its data that are still there."""
 
     job_id: str
     ended_at: datetime
@@ -57,12 +57,12 @@ class StoredCheckpoint:
     size: int
     ended_at: datetime
     is_last: bool
-    """None of its job's is further."""
+    """True if no checkpoint of its job is further."""
 
 
 @dataclass(frozen=True)
 class Expired:
-    """Things of one job whose time is over, and the sentence for its owner."""
+    """Data of one job whose time is over, and the sentence for its owner."""
 
     job_id: str
     thing: Thing
@@ -79,7 +79,7 @@ class Surplus:
 
 @dataclass(frozen=True)
 class Holder:
-    """A person or a lab, and what is kept for it."""
+    """A person or a lab, and the bytes kept for it."""
 
     name: str
     user_ids: frozenset[str]
@@ -88,7 +88,7 @@ class Holder:
 
 
 def expired(jobs: Iterable[Ended], limits: Limits, now: datetime) -> Iterator[Expired]:
-    """What is older than it may become."""
+    """Yield the data that is older than its limit of age."""
     for job in jobs:
         for thing in Thing:
             age = limits.ages.get(thing)
@@ -103,11 +103,11 @@ def expired(jobs: Iterable[Ended], limits: Limits, now: datetime) -> Iterator[Ex
 
 
 def surplus(holders: Sequence[Holder], checkpoints: Collection[StoredCheckpoint]) -> list[Surplus]:
-    """The checkpoints that go until everybody is within their limit, or none is left that may.
+    """Return the checkpoints to delete until everybody is within their limit, or none is left.
 
-    One that goes makes room for all who hold it, its owner and their labs, so what each of them
-    holds is counted anew every time. People come before labs: what a person has to give up makes
-    room in the lab too. At last, what need not have gone stays.
+    A deleted one makes room for all who hold it, its owner and their labs, so the bytes of each
+    holder are counted anew every time. People come before labs: a checkpoint that a person has to
+    give up makes room in the lab too. At last, those that need not have gone stay.
     """
     excess = {holder: holder.used - holder.limit for holder in holders}
     users = {checkpoint.user_id for checkpoint in checkpoints}
@@ -135,7 +135,7 @@ def surplus(holders: Sequence[Holder], checkpoints: Collection[StoredCheckpoint]
 
 
 def warning(holder: Holder) -> str | None:
-    """The sentence for somebody who is near the limit or over it."""
+    """Return the sentence for a holder near its limit or over it, else None."""
     if holder.used < WARN_AT * holder.limit:
         return None
     held = f"{holder.name} holds {size_text(holder.used)} of {size_text(holder.limit)}."
@@ -151,7 +151,7 @@ def warning(holder: Holder) -> str | None:
 
 
 def size_text(size: int) -> str:
-    """Bytes for a person."""
+    """Format bytes for a person."""
     value = float(size)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024:

@@ -1,4 +1,4 @@
-"""Ends an active lease from outside: its jobs save and stop, the scheduler frees its hours."""
+"""Stop of an active lease from outside: its jobs save and stop, the scheduler frees its hours."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ from core.transitions import advance
 
 @dataclass(frozen=True)
 class Stopped:
-    """Who has to hear of it once the transaction is committed."""
+    """Nodes and jobs to be notified once the transaction is committed."""
 
     node_names: frozenset[str]
     job_ids: frozenset[str]
@@ -56,7 +56,7 @@ def stop_jobs(
 def stop_guests(
     session: Session, lease: Lease, *, now: datetime, message: str, actor: str
 ) -> Stopped:
-    """The same of the jobs that are not its owner's."""
+    """Ask the jobs in a lease that are not its owner's to save and stop."""
     guests = _in(lease).where(Job.user_id != lease.user_id)
     return _ask(session, lease, guests, Outcome.PREEMPTED, now=now, message=message, actor=actor)
 

@@ -1,7 +1,8 @@
-"""The policies that hold now, read from the database, with the windows as staff have changed them.
+"""The active policies, read from the database, with pool windows as staff have changed them.
 
-Whoever judges asks `policy_for` which of them is meant. A transaction that books reads them with
-`lock`: a policy or window that is changed meanwhile waits for it, or it for the change.
+`policy_for` picks the policy that judges one person on one node. A transaction that books reads the
+policies with `lock`: a concurrent change of a policy or window waits for the booking, or the
+booking for the change.
 """
 
 from collections import defaultdict
@@ -30,7 +31,7 @@ WINDOWS = (
 
 
 def active_policies(session: Session, *, lock: bool = False) -> tuple[Policy, ...]:
-    """Those that hold now, the last applied first."""
+    """Return the active policies, the last applied first. With `lock`, none changes meanwhile."""
     # The lock is a statement of its own: what is read after the wait is then the newest.
     if lock and session.scalars(HELD).first() is None:
         return ()
@@ -46,10 +47,10 @@ def active_policies(session: Session, *, lock: bool = False) -> tuple[Policy, ..
 def granted_under(
     session: Session, policy_id: str, version: int, active: Sequence[Policy]
 ) -> Policy | None:
-    """The version that a lease was granted under, whether or not it still holds.
+    """Return the policy version that a lease was granted under, whether or not it is still active.
 
-    Of a version that holds no longer, windows as staff had changed them are not kept: it has those
-    of its text and those of the version that holds.
+    Windows as staff changed them are not kept for a superseded version: the result has the windows
+    of its own text and those of the active version. None if the version is unknown.
     """
     now = next((policy for policy in active if policy.id == policy_id), None)
     if now is not None and now.version == version:
@@ -62,7 +63,7 @@ def granted_under(
 
 
 def lock_policy(session: Session, policy_id: str) -> AppliedPolicy | None:
-    """The active version, and nobody books under it until this transaction ends."""
+    """Return the active version and lock it: nobody books under it until this transaction ends."""
     return session.scalars(
         select(AppliedPolicy)
         .where(AppliedPolicy.policy_id == policy_id, AppliedPolicy.active)
@@ -71,7 +72,7 @@ def lock_policy(session: Session, policy_id: str) -> AppliedPolicy | None:
 
 
 def as_rule(row: PoolWindow) -> WindowRule:
-    """A window as the document would say it."""
+    """Return a window as a rule of the policy document."""
     return WindowRule(
         pool=tuple(row.pools),
         usable=(row.starts_at.isoformat(), row.ends_at.isoformat()),
@@ -80,11 +81,11 @@ def as_rule(row: PoolWindow) -> WindowRule:
 
 
 def fingerprint(document: str) -> str:
-    """SHA-256 of the document."""
+    """Return the SHA-256 of the document, in hex."""
     return sha256(document.encode()).hexdigest()
 
 
 @lru_cache(maxsize=64)
 def _judging(document: str, windows: Sequence[WindowRule]) -> Policy:
-    """Kept, because a Policy remembers the days and pools that it has looked up."""
+    """Load a policy. Cached: a Policy remembers the days and pools that it has looked up."""
     return load(document).with_windows(windows)

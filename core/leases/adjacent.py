@@ -1,6 +1,6 @@
-"""Leases of one person that touch on one node: nothing is stopped between them.
+"""Adjacent leases: one person's leases that touch on one node. Nothing is stopped between them.
 
-What runs in the first goes on in the next, so it is stopped only where the last of them ends.
+Jobs of the first lease continue in the next, so they are stopped only at the end of the last.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from core.transitions import advance
 
 
 class Held(Protocol):
-    """What has to be known of a lease."""
+    """Fields of a lease that this module reads."""
 
     @property
     def id(self) -> str: ...
@@ -42,7 +42,7 @@ SomeLease = TypeVar("SomeLease", bound=Held)
 
 
 def followers(held: Iterable[SomeLease]) -> dict[str, SomeLease]:
-    """By id of a lease the booked one of its owner that begins on its node where it ends. Pure.
+    """Map lease id -> the same owner's next back-to-back booked lease on that node. Pure.
 
     A walk-in has none: it ends with its job.
     """
@@ -61,16 +61,16 @@ def followers(held: Iterable[SomeLease]) -> dict[str, SomeLease]:
 
 
 def last_of(lease: SomeLease, follower: Mapping[str, SomeLease]) -> SomeLease:
-    """The lease itself, or the last of those that follow without a break. Pure."""
+    """Return the lease itself, or the last of those that follow it without a break. Pure."""
     while lease.id in follower:
         lease = follower[lease.id]
     return lease
 
 
 def stopped_with(session: Session, lease: Lease) -> Lease:
-    """The lease at whose end is stopped what runs in `lease`: itself, or the last that touches.
+    """Return the lease at whose end the jobs of `lease` are stopped: itself, or the last adjacent.
 
-    On a node that is not ready the next one could not begin, so there it is itself.
+    On a node that is not ready the next lease could not begin, so the result there is `lease`.
     """
     if lease.kind is LeaseKind.WALK_IN:
         return lease
@@ -89,7 +89,10 @@ def stopped_with(session: Session, lease: Lease) -> Lease:
 
 
 def held_until(session: Session, lease: Lease) -> Lease:
-    """The same of a lease that may be over: what ran in it may have gone on in the next."""
+    """Return the last adjacent lease like `stopped_with`, also for a lease that may be over.
+
+    Jobs of a lease that is over may have continued in the next one.
+    """
     if lease.state in leases.CHANGEABLE:
         return stopped_with(session, lease)
     following = session.scalars(
@@ -105,10 +108,10 @@ def held_until(session: Session, lease: Lease) -> Lease:
 
 
 def go_on(session: Session, lease: Lease, following: Lease, *, now: datetime, actor: str) -> bool:
-    """End an active lease and begin the one that touches it, with all that runs there.
+    """End an active lease and begin the adjacent one, which takes over all that runs there.
 
-    Call it with the node and both leases locked. False, with nothing changed, if one of them has
-    moved on.
+    Call it with the node and both leases locked. Return False, with nothing changed, if one of them
+    has moved on.
     """
     if lease.state is not LeaseState.ACTIVE or following.state is not LeaseState.BOOKED:
         return False
@@ -137,8 +140,10 @@ def go_on(session: Session, lease: Lease, following: Lease, *, now: datetime, ac
 
 
 def pass_attempts_on(session: Session, lease: Lease, to: Lease) -> None:
-    """The attempts that are live in a lease on its node are in another one from now on: nothing
-    is stopped, and the node hears their new deadlines at its next poll."""
+    """Assign the live attempts of a lease on its node to the lease `to`.
+
+    Nothing is stopped, and the node hears the new deadlines at its next poll.
+    """
     live = session.scalars(
         select(Attempt.id)
         .join(Part, Part.attempt_id == Attempt.id)

@@ -1,9 +1,10 @@
-"""What is to happen in the life of a lease, as rows: when it is due, who claimed it, was it done.
+"""Appointments: the due events in the life of a lease, as rows with due time, claim and state.
 
-Rows are written with the lease. Whoever carries one out claims it first, for half a minute, and
-marks it kept in the transaction that does the work: a scheduler that dies in between leaves
-a claim that expires, and the next one does it, once. A lease whose node or hours change gets
-a new generation of rows; those of older generations are void, even one that was just claimed.
+Rows are written with the lease. A scheduler claims an appointment for half a minute before it
+carries it out, and marks it kept in the transaction that does the work: a scheduler that dies in
+between leaves a claim that expires, and the next one does the work, once. A lease whose node or
+hours change gets a new generation of rows; those of older generations are void, even one that was
+just claimed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,14 +51,15 @@ def make(
 
 
 def make_end(session: Session, lease: Lease) -> None:
-    """Write only that the hold is over at some moment: for a lease that is ending already."""
+    """Write only the end of the hold, for a lease that is already ending."""
     _insert(session, lease, [(AppointmentKind.END, lease.hold_end)])
 
 
 def follow(session: Session, lease: Lease, *, end_before: datetime, now: datetime) -> None:
-    """Begin a new generation after the lease has changed: what hangs on its end moves with it.
+    """Begin a new generation after the lease has changed: appointments tied to its end move with
+    it.
 
-    What is kept already stays so, apart from the word that it ends soon: that is said again.
+    Kept appointments stay kept, except for the notice before the end: it is sent again.
     """
     old = session.execute(
         select(Appointment.kind, Appointment.due_at, Appointment.state).where(
@@ -81,7 +83,7 @@ def follow(session: Session, lease: Lease, *, end_before: datetime, now: datetim
 
 
 def void(session: Session, lease_id: str, *kinds: AppointmentKind) -> None:
-    """Nothing of this is to happen any more; without `kinds`, nothing at all."""
+    """Void the open appointments of a lease; given `kinds`, only those of these kinds."""
     query = update(Appointment).where(Appointment.lease_id == lease_id, Appointment.state.in_(OPEN))
     if kinds:
         query = query.where(Appointment.kind.in_(kinds))
@@ -91,7 +93,7 @@ def void(session: Session, lease_id: str, *kinds: AppointmentKind) -> None:
 
 
 def due(session: Session, now: datetime) -> list[Due]:
-    """Everything that is due and that nobody has claimed, by its time."""
+    """Return all due appointments that nobody has claimed (or whose claim expired), by due time."""
     rows = session.execute(
         select(
             Appointment.id,
@@ -107,7 +109,10 @@ def due(session: Session, now: datetime) -> list[Due]:
 
 
 def claim(session: Session, ids: Sequence[int], *, holder: str, now: datetime) -> set[int]:
-    """Those of `ids` that are `holder`'s now, for half a minute; others wait for no lock."""
+    """Claim those of `ids` that are free, for half a minute; return the ids now held by `holder`.
+
+    Rows that another transaction has locked are skipped, not waited for.
+    """
     if not ids:
         return set()
     free = session.scalars(
@@ -142,7 +147,7 @@ def keep(session: Session, appointment: Due, *, holder: str, now: datetime) -> b
 
 
 def put_back(session: Session, appointment: Due) -> None:
-    """It can't be kept yet after all: somebody may claim it again at once."""
+    """Release an appointment that can't be kept yet: any scheduler may claim it again at once."""
     session.execute(
         update(Appointment)
         .where(

@@ -1,8 +1,8 @@
-"""Who is charged for hours of a node that were given back too late to be free of charge. Pure.
+"""Charges for hours of a node that were given back too late to be free of charge. Pure.
 
-Such an hour is charged to whoever forfeited it last, unless a lease that counts has it or had it.
-It is worked out anew from all the leases of the node whenever one of them changes, so nothing has
-to be undone when somebody who had taken forfeited hours gives them back in their turn.
+Such an hour is charged to the last lease that forfeited it, unless a lease that counts has it or
+had it. Charges are computed anew from all leases of the node whenever one of them changes, so
+nothing has to be undone when a user who had taken forfeited hours gives them back in turn.
 """
 
 from collections.abc import Iterable
@@ -14,35 +14,35 @@ Span = tuple[datetime, datetime]
 
 @dataclass(frozen=True)
 class Claim:
-    """What a lease holds, or held, of its node, and what it has forfeited after that."""
+    """Hours of a node that a lease holds or held, and those after them that it has forfeited."""
 
     lease_id: str
     start: datetime
     held_until: datetime
-    """`start` if it never held it."""
+    """End of its hold; equal to `start` if it never held the node."""
     forfeited_until: datetime | None = None
-    """It has forfeited its hours from `held_until` on; None: no hour."""
+    """End of its forfeited hours, which begin at `held_until`; None if it has forfeited none."""
     forfeited_at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What a lease that has forfeited hours is charged for."""
+    """Hours that a lease with forfeited hours is charged for."""
 
     end: datetime
-    """From its start to here without a break."""
+    """End of the unbroken stretch from its start that is charged."""
     length: timedelta
-    """With what it is charged for after others' hours."""
+    """Total time charged, including stretches after others' hours."""
     is_whole: bool
-    """Nobody else has any of it."""
+    """True if nobody else has any of the forfeited hours."""
     is_passed_on: bool
-    """Others have all that it has forfeited."""
+    """True if others have all of the forfeited hours."""
 
 
 def of(claims: Iterable[Claim]) -> dict[str, Charge]:
-    """What each of these claims that has forfeited hours is charged for, by id of the lease.
+    """Return the charge of each claim that has forfeited hours, by lease id.
 
-    They are of one node, and all that overlap a claim have to be among them.
+    The claims are of one node, and all that overlap a claim have to be among them.
     """
     newest_first = sorted(claims, key=_age, reverse=True)
     held = [(one.start, one.held_until) for one in newest_first]
@@ -67,7 +67,7 @@ def of(claims: Iterable[Claim]) -> dict[str, Charge]:
 
 
 def without(span: Span, taken: Iterable[Span]) -> list[Span]:
-    """What is left of a span without the `taken` ones, which ascend by their start."""
+    """Return the parts of a span outside the `taken` ones, which ascend by their start."""
     left = []
     reached, end = span
     for start, until in taken:

@@ -1,4 +1,4 @@
-"""Which leases somebody with too many loses in a clean-up: the fewest, the newest first. Pure."""
+"""Choice of the leases that a user over their limits loses: the fewest, newest first. Pure."""
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
@@ -9,7 +9,7 @@ Removed = frozenset[str]
 
 
 def fewest(newest_first: Sequence[str], is_fine: Callable[[Removed], bool]) -> list[str]:
-    """The ids to remove so that `is_fine` of them, in the given order; empty if all is fine.
+    """Return the ids to remove so that `is_fine` of them, in the given order; empty if all is fine.
 
     As few as possible; of equally few, the newest. With more than EXACT leases the newest go one by
     one until it is fine, then those that were not needed come back, the oldest of them first.

@@ -37,7 +37,7 @@ CHANGEABLE = (LeaseState.BOOKED, LeaseState.ACTIVE)
 
 @dataclass(frozen=True)
 class Terms:
-    """What a lease was granted under. Its row keeps it, whatever becomes of the policy."""
+    """Conditions that a lease was granted under. Its row keeps them if the policy changes later."""
 
     timetable: Timetable = field(default_factory=Timetable)
     no_show: NoShow | None = None
@@ -46,7 +46,7 @@ class Terms:
     policy_version: int | None = None
     verdict: Document | None = None
     is_charged: bool = True
-    """It counts against quotas; a walk-in need not."""
+    """True if the lease counts against quotas; a walk-in need not."""
 
 
 PLAIN = Terms()
@@ -110,7 +110,10 @@ def take(
 def take_together(
     session: Session, nodes: Sequence[Node], terms: Sequence[Terms], **fields: object
 ) -> list[Lease]:
-    """The same hours on all of `nodes`, or HourTaken and none. `fields` are those of `take`."""
+    """Take the same hours on all of `nodes`, or raise HourTaken and take none.
+
+    `fields` are those of `take`.
+    """
     lock_nodes(session, [node.id for node in nodes])
     taken: list[Lease] = []
     with session.begin_nested():
@@ -284,7 +287,7 @@ def cancel(
 
 
 def cancelled_by(session: Session, lease: Lease) -> str:
-    """Id of who cancelled a lease: its owner, staff, or a process."""
+    """Return the actor that cancelled a lease: the id of its owner or of staff, or a process."""
     query = select(Event.actor).where(
         Event.subject == lease.id, Event.to_state == LeaseState.CANCELLED
     )
@@ -292,8 +295,10 @@ def cancelled_by(session: Session, lease: Lease) -> str:
 
 
 def refund(session: Session, lease: Lease, *, why: str, message: str, now: datetime) -> None:
-    """Let a lease no longer count against quotas, whatever its state and whatever others do;
-    `why` is a reason code."""
+    """Stop counting a lease against quotas, whatever its state and whatever others do.
+
+    `why` is a reason code.
+    """
     if not lease.counts and lease.forfeited_end is None:
         return
     lease.counts, lease.settled_as, lease.refund_if_rebooked = False, why, False
@@ -303,8 +308,10 @@ def refund(session: Session, lease: Lease, *, why: str, message: str, now: datet
 
 
 def pass_jobs_on(session: Session, lease: Lease) -> str | None:
-    """Let the jobs that name a lease which ends wait for its owner's next one; its id, None if none
-    begins within an hour of the end: then they join the queue."""
+    """Assign the jobs that name an ending lease to its owner's next one, and return its id.
+
+    None if no lease of the owner begins within an hour of the end: the jobs then join the queue.
+    """
     following = session.scalars(
         select(Lease)
         .where(
@@ -326,13 +333,13 @@ def pass_jobs_on(session: Session, lease: Lease) -> str | None:
 
 
 def follow(session: Session, old_id: str, new_id: str) -> None:
-    """Jobs and agendas that name a lease go on in the one that has taken its place."""
+    """Assign jobs and agendas that name a lease to the one that has taken its place."""
     session.execute(update(Job).where(Job.lease_id == old_id).values(lease_id=new_id))
     session.execute(update(Agenda).where(Agenda.lease_id == old_id).values(lease_id=new_id))
 
 
 def log_outage(session: Session, node_id: str, *, since: datetime, until: datetime) -> None:
-    """Add to the leases that are active on a node how long it could not be used in them."""
+    """Add to each active lease on a node the seconds that it could not be used in that lease."""
     query = select(Lease).where(Lease.node_id == node_id, Lease.state == LeaseState.ACTIVE)
     for lease in session.scalars(query):
         begun = max(since, lease.began_at or lease.hold_start)
@@ -340,7 +347,7 @@ def log_outage(session: Session, node_id: str, *, since: datetime, until: dateti
 
 
 def no_shows(session: Session, user_id: str, *, since: datetime) -> tuple[datetime, ...]:
-    """Starts of the leases since then that a person did not show up for."""
+    """Return the starts of a person's no-show leases that start at `since` or later, ascending."""
     query = select(Lease.hold_start).where(
         Lease.user_id == user_id, Lease.settled_as == NO_SHOW, Lease.hold_start >= since
     )
@@ -359,14 +366,14 @@ def lock_nodes(session: Session, node_ids: Collection[str]) -> None:
 
 
 def lock_lease(session: Session, lease: Lease) -> None:
-    """Hold the lease until the transaction ends, and read it again: it may have moved on."""
+    """Lock the lease until the transaction ends, and read it again: it may have moved on."""
     session.refresh(lease, with_for_update={"key_share": True})
 
 
 def first_holder(
     session: Session, node_id: str, start: datetime, end: datetime
 ) -> Occupancy | None:
-    """The earliest live occupancy of the node that overlaps [start, end)."""
+    """Return the earliest live occupancy of the node that overlaps [start, end), or None."""
     return session.scalars(
         select(Occupancy)
         .where(
@@ -401,7 +408,7 @@ def hold(
     offer_id: str | None = None,
     maintenance_id: str | None = None,
 ) -> None:
-    """Hold a locked node for something that is no lease. Raises HourTaken, with nothing written."""
+    """Hold a locked node for an offer or maintenance. Raises HourTaken, with nothing written."""
     require_free(session, node, start, end)
     with _holding(session, node.name):
         session.add(
@@ -420,7 +427,7 @@ def hold(
 
 @contextmanager
 def _holding(session: Session, node_name: str) -> Iterator[None]:
-    """The database has the last word about who holds a node."""
+    """Raise HourTaken if the database refuses the write inside: its constraint is the last word."""
     try:
         with session.begin_nested():
             yield
@@ -433,10 +440,11 @@ def _holding(session: Session, node_name: str) -> Iterator[None]:
 def _charge_anew(
     session: Session, lease: Lease, *, had: datetime | None = None, now: datetime
 ) -> None:
-    """Find out anew who is charged for forfeited hours of `lease`: itself, or others before it.
+    """Compute anew the charges for forfeited hours of `lease`, of itself and of others before it.
 
-    Call it after every change of what a lease holds, forfeits, or counts for. `had` is up to where
-    it held or had forfeited hours before, if that is not how it stands now.
+    Call it after every change of the hours that a lease holds or forfeits, or of whether it counts.
+    `had` is the end of the hours that it held or had forfeited before the change, if that differs
+    from its present state.
     """
     session.flush()
     forfeiters = _forfeiters(session, lease, had or lease.forfeited_end or lease.hold_end)
@@ -456,11 +464,10 @@ def _charge_anew(
 
 
 def _forfeiters(session: Session, lease: Lease, until: datetime) -> list[Lease]:
-    """Lock and read who has forfeited hours of a lease up to `until` before it, and itself if it
-    has.
+    """Lock and read the leases that forfeited hours of `lease` up to `until` before it did.
 
-    The last to forfeit comes first: nobody who locks one of them then waits for an earlier one
-    that waits for this one.
+    `lease` itself comes first if it has forfeited hours. The last to forfeit is locked first: a
+    transaction that locks one of them never waits for an earlier one that waits for this one.
     """
     others = (
         select(Lease)
@@ -481,7 +488,7 @@ def _forfeiters(session: Session, lease: Lease, until: datetime) -> list[Lease]:
 
 
 def _claims(session: Session, node_id: str, start: datetime, end: datetime) -> list[charges.Claim]:
-    """The leases that are billed for hours of a node from `start` to `end`."""
+    """Return the claims of leases that are billed for hours of a node from `start` to `end`."""
     rows = session.execute(
         select(Lease.id, Lease.hold_start, func.coalesce(Lease.forfeited_end, Lease.hold_end))
         .add_columns(Occupancy.hold_end, Lease.forfeited_end, Lease.forfeited_at)
@@ -513,7 +520,7 @@ def _claims(session: Session, node_id: str, start: datetime, end: datetime) -> l
 
 
 def _charge(session: Session, lease: Lease, charge: charges.Charge, *, now: datetime) -> None:
-    """Write down what a lease that has forfeited hours is charged for now."""
+    """Record the present charge of a lease that has forfeited hours."""
     before = (lease.counts, lease.charged_end, lease.charged_s)
     lease.charged_end, lease.charged_s = charge.end, int(charge.length.total_seconds())
     if lease.refund_if_rebooked:
@@ -534,7 +541,7 @@ def _charge(session: Session, lease: Lease, charge: charges.Charge, *, now: date
 
 
 def _billed_node(lease: Lease) -> str:
-    """Quotas look at the node that it was booked on, wherever a fault has moved it."""
+    """Return the id of the node that quotas bill: the booked one, even if a fault has moved it."""
     return lease.booked_node_id or lease.node_id
 
 
@@ -592,8 +599,11 @@ def _settled(lease: Lease, settlement: Settlement, *, now: datetime) -> dict[str
 
 
 def _left_over(lease: Lease, at: datetime, *, now: datetime) -> dict[str, object]:
-    """Who pays for what is left of a lease that ends `at` some moment of its hold: nobody, of a
-    walk-in; else its owner, unless others have it."""
+    """Return the columns that settle the rest of a lease that ends `at` some moment of its hold.
+
+    Nobody pays for the rest of a walk-in; its owner pays for that of a booked lease, unless others
+    have it.
+    """
     if lease.kind is LeaseKind.WALK_IN:
         return {"charged_end": min(at, lease.hold_end)}
     if not lease.counts or at >= lease.hold_end:

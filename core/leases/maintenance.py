@@ -1,6 +1,6 @@
-"""Hours that staff keep: what stands in their way, what becomes of it, and the holds themselves.
+"""Maintenance: the hours that staff keep, the leases in their way, and the holds themselves.
 
-Nothing is displaced without a plan that somebody has seen: its hash names every lease as it was. A
+Nothing is displaced without a plan that a person has seen: its hash names every lease as it was. A
 lease that has changed since is left alone, and its hours are kept as soon as it is planned anew.
 """
 
@@ -45,7 +45,7 @@ class Displaced:
 
 
 def plan(session: Session, slots: Sequence[Slot]) -> list[Displaced]:
-    """Every lease on these slots, each once, with what becomes of it."""
+    """Return every lease on these slots, each once, with the act planned for it."""
     found: dict[str, Displaced] = {}
     promised: list[Slot] = list(slots)
     for slot in slots:
@@ -76,7 +76,7 @@ def plan(session: Session, slots: Sequence[Slot]) -> list[Displaced]:
 
 
 def plan_hash(displaced: Sequence[Displaced]) -> str:
-    """What somebody agrees to: the leases as they are now, and what becomes of each."""
+    """Return a hash of the plan to agree to: each lease as it is now, and its planned act."""
     lines = sorted(
         f"{one.lease_id} {one.generation} {one.act} {one.to_node_id}" for one in displaced
     )
@@ -102,7 +102,7 @@ def keep(session: Session, row: Maintenance, slot: Slot) -> bool:
 
 
 def displace(session: Session, one: Displaced, *, why: str, actor: str, now: datetime) -> str:
-    """Move or refund a lease, if it is still as it was planned; what was done, in words."""
+    """Move or refund a lease if it is still as planned; return the result in words."""
     lease = session.get_one(Lease, one.lease_id)
     leases.lock_nodes(session, {lease.node_id, one.to_node_id or lease.node_id})
     leases.lock_lease(session, lease)
@@ -136,7 +136,7 @@ def give_back(session: Session, row: Maintenance, *, now: datetime) -> None:
 
 
 def _spares(session: Session, lease: Lease, promised: Sequence[Slot]) -> Iterator[Node]:
-    """Ready nodes of the same class that are free for the whole lease, by name."""
+    """Yield the ready nodes of the same class that are free for the whole lease, by name."""
     old = session.get_one(Node, lease.node_id)
     nodes = session.scalars(
         select(Node)

@@ -1,4 +1,4 @@
-"""Days and weeks on the clock of a zone, and how much of a stretch of time lies in each. Pure."""
+"""Days and weeks on the clock of a zone, and the share of a stretch of time in each. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,29 +8,29 @@ from zoneinfo import ZoneInfo
 
 
 class Per(StrEnum):
-    """How time is cut."""
+    """Length of a period."""
 
     DAY = "day"
     WEEK = "week"
-    """From Monday."""
+    """Seven days from Monday."""
 
 
 @dataclass(frozen=True)
 class Period:
-    """A day or week: `first` names it, [start, end) is what it is in UTC."""
+    """A day or week, named by its `first` day; [start, end) in UTC."""
 
     first: date
     start: datetime
     end: datetime
 
     def hours_of(self, start: datetime, end: datetime) -> float:
-        """Hours of [start, end) that lie in it. Elapsed ones: a day may have 23 or 25."""
+        """Return the hours of [start, end) inside it. Elapsed hours: a day may have 23 or 25."""
         inside = min(end, self.end) - max(start, self.start)
         return max(0.0, inside / timedelta(hours=1))
 
 
 def periods(start: datetime, end: datetime, *, per: Per, zone: ZoneInfo) -> Iterator[Period]:
-    """All that [start, end) touches, cut off at its ends."""
+    """Yield all periods that [start, end) touches, clipped to it."""
     day = start.astimezone(zone).date()
     if per is Per.WEEK:
         day -= timedelta(days=day.weekday())

@@ -1,7 +1,7 @@
-"""When something happens again: an RFC 5545 rule, expanded by the clock of a zone. Pure.
+"""Recurrence: an RFC 5545 rule, expanded by the clock of a zone. Pure.
 
 `every Sunday at 02:00` stays at 02:00 when the clocks change; a clock time that is skipped on a day
-moves to the first moment after the gap, and of one that comes twice the first is meant.
+moves to the first moment after the gap, and one that comes twice means the first.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 
 
 def occurrences(rule: str | None, first: datetime, zone: ZoneInfo) -> list[datetime]:
-    """The starts in UTC, `first` among them if the rule says so. Raises BadRequest.
+    """Return the starts in UTC, `first` among them if the rule says so. Raises BadRequest.
 
     The rule must end, by COUNT or UNTIL, after at most 400 of them.
     """

@@ -1,7 +1,7 @@
-"""What a lease costs that was not used to its end. Pure.
+"""Cost of a lease that was not used to its end. Pure.
 
-Counted against quotas: what is booked or active, what was used, what was cancelled too late, what
-nobody showed up for. Not counted: what was cancelled in time, what a fault or maintenance took.
+Counted against quotas: leases that are booked or active, were used, were cancelled too late, or
+were no-shows. Not counted: leases cancelled in time, or taken by a fault or maintenance.
 """
 
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ NO_SHOW = "no_show"
 
 @dataclass(frozen=True)
 class Settlement:
-    """How a lease came to its end, as far as quotas are concerned."""
+    """Result of a lease's end for quotas."""
 
     counts: bool
     settled_as: str
-    """A reason code."""
+    """Reason code."""
     message: str
     forfeited_end: datetime | None = None
-    """It is charged for its hours up to here that nobody else has."""
+    """End of the forfeited hours: those that nobody else has are charged. None: no hour is."""
     refund_if_rebooked: bool = False
-    """It counts no longer while others have all of it."""
+    """True if the lease stops counting while others have all of its forfeited hours."""
 
 
 def of_cancel(start: datetime, *, now: datetime, rules: Cancel, by: str) -> Settlement:
-    """A booked lease that its owner gives back before it starts at `start`."""
+    """Settle a booked lease that its owner gives back before it starts at `start`."""
     needed = rules.refund_if_before_start_min
     minutes = int((start - now) / timedelta(minutes=1))
     message = f"Cancelled by {by}."
@@ -46,7 +46,7 @@ def of_cancel(start: datetime, *, now: datetime, rules: Cancel, by: str) -> Sett
 
 
 def of_release(hold_end: datetime, *, freed_from: datetime, rules: Cancel, by: str) -> Settlement:
-    """An active lease given back early: its hours from `freed_from` on are free again."""
+    """Settle an active lease given back early: its hours from `freed_from` on are free again."""
     message = f"Given back by {by}."
     if freed_from >= hold_end:
         return Settlement(True, "released", f"{message} No whole hour is left of it.")
@@ -63,7 +63,7 @@ def of_release(hold_end: datetime, *, freed_from: datetime, rules: Cancel, by: s
 
 
 def of_no_show(hold_end: datetime, *, node_name: str) -> Settlement:
-    """An active lease in which nothing has run."""
+    """Settle an active lease in which nothing has run."""
     message = (
         f"Taken back: nothing had run in the lease on {node_name}. It counts, apart from hours for "
         "which others are charged."
@@ -72,12 +72,12 @@ def of_no_show(hold_end: datetime, *, node_name: str) -> Settlement:
 
 
 def of_refunded(settled_as: str, *, what: str) -> Settlement:
-    """A lease that had been refunded before its owner gave it back, or did not come to it."""
+    """Settle a lease that had been refunded before its owner gave it back or missed it."""
     return Settlement(False, settled_as, f"{what} It was refunded before, and does not count.")
 
 
 def of_staff_delete(*, rule: str | None, rules: Cancel, why: str) -> Settlement:
-    """A lease that staff take away: for breaking `rule`, or for maintenance."""
+    """Settle a lease that staff take away: for breaking `rule`, or for maintenance."""
     if rule is None:
         counts = rules.staff_delete.maintenance == "refund_none"
         return Settlement(counts, "maintenance", why)
@@ -85,7 +85,7 @@ def of_staff_delete(*, rule: str | None, rules: Cancel, why: str) -> Settlement:
 
 
 def freed_from(now: datetime, *, grace_s: int, anchor: timedelta = timedelta(0)) -> datetime:
-    """The first hour of the grid that leaves room for cleaning up after `now`."""
+    """Return the first hour of the grid that leaves `grace_s` for cleaning up after `now`."""
     return hour_ceiling(now + timedelta(seconds=grace_s), anchor)
 
 

@@ -1,11 +1,10 @@
-"""What the rules need to know of one person and of the nodes, read for evaluate().
+"""Facts about one person and the nodes that the rules need, read for evaluate().
 
 The API asks for previews, bookings and extensions, the scheduler for walk-ins and offers: all
-through a Judge, so that all hear the same. Who writes afterwards holds the user's lock, and the
-labs' where a policy counts their hours (READ COMMITTED: what is read under a lock is the newest).
-
-The queries are built once, at import: to build one costs more than to send it, and when an hour is
-fought for each asker sends them all.
+through a Judge, so that all get the same answer. A caller that writes afterwards must hold the
+user's lock, and those of the labs where a policy counts their hours (READ COMMITTED: a read under a
+lock is the newest). The queries are built once, at import: building one costs more than sending it,
+and when an hour is contested each request sends them all.
 """
 
 from collections import defaultdict
@@ -117,13 +116,13 @@ OFFERED_TO_LABS = OFFERED.where(LAB.c.lab_id.in_(bindparam("lab_ids", expanding=
 
 
 class Judge:
-    """Asks evaluate() for one person, at one moment. Reads each thing once."""
+    """Judge of one person at one moment, through evaluate(). Reads each fact once."""
 
     def __init__(
         self, session: Session, user_id: str, *, now: datetime, lock: bool = False
     ) -> None:
-        """With `lock`, no policy changes and nobody else takes hours of this person's labs until
-        the transaction ends."""
+        """Read the person's policies and leases. With `lock`, no policy changes and nobody else
+        takes hours of this person's labs until the transaction ends."""
         self.now = now
         self.member = member_of(session, user_id)
         self._session = session
@@ -142,18 +141,18 @@ class Judge:
         self._missed: dict[int, tuple[datetime, ...]] = {}
 
     def policy_for(self, node: NodeRef) -> Policy:
-        """The policy that judges this person on that node."""
+        """Return the policy that judges this person on that node."""
         known = self._judging.get(node)
         if known is None:
             known = self._judging[node] = policy_for(self.member, node, self._policies)
         return known
 
     def policy_for_node(self, node: Node) -> Policy:
-        """The same, of a row."""
+        """Return the policy that judges this person on the node of a row."""
         return self.policy_for(ref_of(node))
 
     def look_at(self, nodes: Sequence[Node], start: datetime, end: datetime) -> None:
-        """Read in one query what holds these nodes around [start, end)."""
+        """Read in one query the holds of these nodes around [start, end)."""
         found: dict[str, list[Span]] = defaultdict(list)
         around = {"start": start - BESIDE, "end": end + BESIDE}
         rows = self._session.execute(HOLDS, {"node_ids": [node.id for node in nodes], **around})
@@ -163,7 +162,7 @@ class Judge:
         self._situations.clear()
 
     def holds(self, node_id: str) -> tuple[Span, ...]:
-        """What holds a node that was looked at."""
+        """Return the holds of a node that was looked at."""
         return self._holds[node_id]
 
     def verdict(
@@ -177,10 +176,11 @@ class Judge:
         also: Sequence[LeaseFact] = (),
         offers: int = 0,
     ) -> Verdict:
-        """What the policy says to [start, end) on `node`.
+        """Return the policy's verdict on [start, end) on `node`.
 
-        `replaces` are leases that stop counting if it is granted, `also` are such as would be
-        granted with it. Of a refused block `offers` starts are looked for that would be accepted.
+        `replaces` are ids of leases that stop counting if it is granted, `also` are leases that
+        would be granted with it. If the block is refused, up to `offers` acceptable starts are
+        searched.
         """
         if node.id not in self._holds:
             self.look_at([node], start, end)
@@ -193,14 +193,14 @@ class Judge:
         return evaluate(request, situation, self.policy_for(ref), offers=offers)
 
     def first_refusal(self, node: Node, start: datetime, end: datetime) -> Reason | None:
-        """The first reason of `verdict` to book [start, end) on a node that was looked at; None if
-        it is ok."""
+        """Return the first reason of `verdict` against booking [start, end) on a node that was
+        looked at; None if it is ok."""
         ref = ref_of(node)
         request = Request(self.member, ref, start, end)
         return first_refusal(request, self.situation(node), self.policy_for(ref))
 
     def situation(self, node: Node) -> Situation:
-        """What the policy is told of this person and of a node that was looked at."""
+        """Return the facts for the policy about this person and a node that was looked at."""
         known = self._situations.get(node.id)
         if known is None:
             policy = self.policy_for_node(node)
@@ -235,7 +235,7 @@ class Judge:
         return self._missed[rule.within_days]
 
     def terms(self, node: Node, verdict: Verdict) -> Terms:
-        """What a lease on `node` is granted under."""
+        """Return the terms that a lease on `node` is granted under."""
         policy = self.policy_for(ref_of(node))
         rules = policy.no_show
         no_show = None
@@ -254,7 +254,7 @@ class Judge:
     def as_fact(
         self, node: Node, start: datetime, end: datetime, *, kind: str = "booked"
     ) -> LeaseFact:
-        """A lease that is only thought of, for `also`."""
+        """Return a hypothetical lease, for `also`."""
         return LeaseFact(
             id=f"wanted on {node.name}",
             user_id=self.member.id,
@@ -270,23 +270,23 @@ class Judge:
 
 
 def rules_for(session: Session, user_id: str, node: Node) -> Policy:
-    """The policy that judges a person on a node."""
+    """Return the policy that judges a person on a node."""
     return policy_for(member_of(session, user_id), ref_of(node), active_policies(session))
 
 
 def member_of(session: Session, user_id: str) -> Member:
-    """A person, as policies see them."""
+    """Return a person as policies see them."""
     return _member(session.execute(MEMBER, {"user_id": user_id}).all())
 
 
 def all_bookers(session: Session) -> list[Member]:
-    """Everybody who can sign in and is no staff, by id."""
+    """Return every user who can sign in and is not staff, by id."""
     rows = session.execute(BOOKERS)
     return [_member(list(own)) for _, own in groupby(rows, key=lambda row: row.id)]
 
 
 def _member(rows: Sequence[Row[*tuple[Any, ...]]]) -> Member:
-    """Of all the rows of one person."""
+    """Build a member from all the rows of one person."""
     person = rows[0]
     in_labs = [row for row in rows if row.lab_id is not None]
     groups = {group for row in in_labs for group in (row.lab_name, *row.groups)}
@@ -306,7 +306,7 @@ def _member(rows: Sequence[Row[*tuple[Any, ...]]]) -> Member:
 
 
 def lab_of(member: Member) -> str | None:
-    """The lab that a new lease of this person is counted for."""
+    """Return the id of the lab that a new lease of this person is counted for, or None."""
     return min(member.lab_ids, default=None)
 
 
@@ -328,30 +328,32 @@ def lock_labs(session: Session, member: Member) -> None:
 
 
 def counts_labs(policy: Policy) -> bool:
-    """Whether a quota of the policy looks at more than one person."""
+    """Return True if a quota of the policy counts a whole lab's leases."""
     return any(quota.scope is Scope.LAB for quota in policy.quotas.values())
 
 
 def counted_since(policy: Policy, now: datetime) -> datetime:
-    """From when on leases may count: the beginning of the earliest window."""
+    """Return the moment from which leases may count: LOOK_BACK before the earliest window."""
     return min([*(window.start for window in policy.times), now]) - LOOK_BACK
 
 
 def leases_of_user(session: Session, user_id: str, *, since: datetime) -> tuple[LeaseFact, ...]:
-    """A person's leases that count or are live, on the nodes that they were booked on."""
+    """Return a person's leases that count or are live, on the nodes that they were booked on."""
     return _facts(session, LEASES_OF_USER, {"user_id": user_id, "since": since})
 
 
 def leases_of_labs(
     session: Session, lab_ids: Collection[str], *, since: datetime
 ) -> tuple[LeaseFact, ...]:
-    """The same, of all who belong to these labs."""
+    """Return the leases counted for these labs that count or are live."""
     return _facts(session, LEASES_OF_LABS, {"lab_ids": sorted(lab_ids), "since": since})
 
 
 def held_by_user(session: Session, user_id: str, *, since: datetime) -> tuple[LeaseFact, ...]:
-    """A person's leases, and what the waitlist holds for them: it counts like a lease, so that
-    nobody is offered more than they may take."""
+    """Return a person's leases and the blocks that the waitlist holds for them.
+
+    An offered block counts like a lease, so that nobody is offered more than they may take.
+    """
     offered = _facts(session, OFFERED_TO_USER, {"user_id": user_id})
     return leases_of_user(session, user_id, since=since) + offered
 
@@ -359,13 +361,13 @@ def held_by_user(session: Session, user_id: str, *, since: datetime) -> tuple[Le
 def held_by_labs(
     session: Session, lab_ids: Collection[str], *, since: datetime
 ) -> tuple[LeaseFact, ...]:
-    """The same, of all who belong to these labs."""
+    """Return the leases of these labs and the blocks that the waitlist holds for their members."""
     offered = _facts(session, OFFERED_TO_LABS, {"lab_ids": sorted(lab_ids)})
     return leases_of_labs(session, lab_ids, since=since) + offered
 
 
 def leases_of_all(session: Session, *, since: datetime) -> tuple[LeaseFact, ...]:
-    """The same, of everybody."""
+    """Return all users' leases that count or are live."""
     return _facts(session, LEASES, {"since": since})
 
 
@@ -391,10 +393,10 @@ def _facts(
 
 
 def ref_of(node: Node) -> NodeRef:
-    """A node as policies see it."""
+    """Return a node as policies see it."""
     return NodeRef(node.id, node.name, node.class_name)
 
 
 def cancels_since(session: Session, user_id: str, since: datetime) -> int:
-    """How many leases a person has cancelled; a swap is no cancellation."""
+    """Return the number of leases that a person has cancelled since then; a swap does not count."""
     return session.scalar(CANCELS, {"user_id": user_id, "since": since}) or 0

@@ -1,8 +1,8 @@
-"""The waitlist: who wants hours that nobody has free, and whose turn it is when some become so.
+"""The waitlist: the wishes for hours that are not free, and their order when some become free.
 
 A block that is free is held for the first in line (`offer` in `occupancy`, so that it cannot be
-sold twice), and taken up once or not at all. Whoever lets an offer pass goes to the end of the line
-and is not offered these hours on that node again.
+sold twice), and accepted once or not at all. A user who lets an offer pass goes to the end of the
+line and is not offered these hours on that node again.
 
 An offer lives for ten minutes from when its owner first hears of it, or from when it was made if
 they hear nothing. It ends when the scheduler ends it, and no sooner.
@@ -40,7 +40,7 @@ IN_LINE = (Wait.priority.desc(), Wait.queued_at, Wait.id)
 
 @dataclass(frozen=True)
 class Range:
-    """When a wish may start, and how long it is."""
+    """Range of starts of a wish, and its length in hours."""
 
     first_start: datetime
     last_start: datetime
@@ -69,7 +69,7 @@ def join(
     priority: bool = False,
     reason: str = "Waits for a free block.",
 ) -> Wait:
-    """Put a wish at the end of the line, with `priority` before all who have none."""
+    """Put a wish at the end of the line; with `priority`, before all that have none."""
     wait = Wait(
         id=new_id(Kind.WAIT),
         user_id=user_id,
@@ -90,7 +90,10 @@ def join(
 
 
 def join_after_fault(session: Session, lease: Lease, *, now: datetime) -> Wait:
-    """The owner of a lease that a fault has taken is served first, with hours on such a node."""
+    """Put a wish first in line for the owner of a lease that a fault has taken.
+
+    It asks for as many hours, on a node of the same class.
+    """
     node = session.get_one(Node, lease.node_id)
     start = max(lease.hold_start, lease.began_at or lease.hold_start)
     hours = max(1, -(-(lease.hold_end - start) // HOUR))
@@ -109,14 +112,14 @@ def join_after_fault(session: Session, lease: Lease, *, now: datetime) -> Wait:
 
 
 def in_line(session: Session) -> Sequence[Wait]:
-    """Who waits, the next to be served first."""
+    """Return the wishes that wait, the next to be served first."""
     return session.scalars(
         select(Wait).where(Wait.state == WaitState.WAITING).order_by(*IN_LINE)
     ).all()
 
 
 def places(session: Session) -> dict[str, int]:
-    """How many are served before each wish that waits."""
+    """Return for each wish that waits the number of wishes served before it, by wish id."""
     line = session.scalars(
         select(Wait.id).where(Wait.state == WaitState.WAITING).order_by(*IN_LINE)
     )
@@ -125,18 +128,18 @@ def places(session: Session) -> dict[str, int]:
 
 @dataclass
 class Budget:
-    """How many blocks may still be judged; one is some 0.1 ms of work."""
+    """Number of blocks that may still be judged; one is some 0.1 ms of work."""
 
     left: int
 
     def spend(self, blocks: int = 1) -> None:
-        """Take off what was judged."""
+        """Subtract blocks that were judged."""
         self.left -= blocks
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A search that its budget has ended, and the first block that was not looked at."""
+    """A search ended by its budget, with the first block that was not examined."""
 
     node_name: str
     start: datetime
@@ -150,9 +153,9 @@ def find(
     budget: Budget | None = None,
     begin_at: Unfinished | None = None,
 ) -> Free | Unfinished | None:
-    """The first block that is free, fits the wish and is allowed; None if there is none.
+    """Return the first block that is free, fits the wish and is allowed; None if there is none.
 
-    With a `budget`, Unfinished where that ends; `begin_at` goes on from there.
+    If a `budget` is given and runs out, return Unfinished; pass that as `begin_at` to continue.
     """
     query = select(Node).where(Node.state.in_(BOOKABLE)).order_by(Node.name)
     if wait.node_id is not None:
@@ -169,8 +172,11 @@ def find(
 def wanted_from(
     session: Session, lease: Lease, *, budget: Budget, now: datetime
 ) -> datetime | None:
-    """When the first block begins that somebody in line could be offered if the lease were over;
-    None if no such block begins before its end. `now` if the budget does not suffice to tell."""
+    """Return the start of the first block that a wish in line could get if the lease were over.
+
+    None if no such block begins before the lease's end. `now` if the budget does not suffice to
+    tell.
+    """
     node = session.get_one(Node, lease.node_id)
     if node.state not in BOOKABLE:
         return None
@@ -202,8 +208,11 @@ def _search(
     before: datetime | None = None,
     without: str | None = None,
 ) -> Free | Unfinished | None:
-    """The first block on one of the nodes, in their order, that starts `before` some moment and
-    does not mind the lease `without`."""
+    """Return the first allowed block on one of the nodes, in their order.
+
+    It starts `before` some moment, and is judged as if the lease `without` were over. None if there
+    is none; Unfinished if the budget ends first.
+    """
     passed = session.execute(
         select(Offer.node_id, Offer.hold_start, Offer.hold_end).where(Offer.wait_id == wait.id)
     ).all()
@@ -251,7 +260,7 @@ def _search(
 def _free_starts(
     starts: Iterator[datetime], length: timedelta, taken: list[tuple[datetime, datetime]]
 ) -> Iterator[datetime]:
-    """Those of the ascending starts from which no taken hour is met for that long."""
+    """Yield those of the ascending starts from which no taken hour is met for that long."""
     ahead = deque(sorted(taken))
     busy_until: datetime | None = None
     for start in starts:
@@ -263,11 +272,11 @@ def _free_starts(
 
 
 def hopeless(judge: Judge, nodes: Sequence[Node], wait: Range) -> Verdict | None:
-    """Why no waiting can give one of these nodes for that long, from any of these starts: of the
-    refusals the one with the fewest reasons, those left out that will pass. None if waiting may
-    help, or if there is no start.
+    """Return the reason why waiting can give none of these nodes for that long from any of these
+    starts: the refusal with the fewest lasting reasons, without those that will pass.
 
-    Judges MAX_JUDGED blocks at most; what is not refused by then may be waited for.
+    None if waiting may help, or if there is no start. Judges MAX_JUDGED blocks at most; a wish that
+    is not refused by then may wait.
     """
     length = wait.hours * HOUR
     judge.look_at(nodes, wait.first_start, wait.last_start + length)
@@ -284,7 +293,7 @@ def hopeless(judge: Judge, nodes: Sequence[Node], wait: Range) -> Verdict | None
 
 
 def _starts(judge: Judge, node: Node, wait: Wait | Range) -> Iterator[datetime]:
-    """The full hours to come at which the wish may start on a node."""
+    """Yield the future full hours at which the wish may start on a node."""
     start = hour_ceiling(max(wait.first_start, judge.now), judge.policy_for_node(node).grid.anchor)
     while start <= wait.last_start:
         yield start
@@ -329,7 +338,7 @@ def offer(session: Session, wait: Wait, free: Free, *, now: datetime) -> Offer |
 
 
 def tell(session: Session, offer_ids: Collection[str], *, now: datetime) -> None:
-    """Let the life of these offers begin now, if their owners have not heard of them before."""
+    """Start the life of these offers now, if their owners have not heard of them before."""
     session.execute(
         update(Offer)
         .where(Offer.id.in_(offer_ids), Offer.state == OfferState.OPEN, Offer.told_at.is_(None))
@@ -339,7 +348,8 @@ def tell(session: Session, offer_ids: Collection[str], *, now: datetime) -> None
 
 
 def begin_anew(session: Session, *, now: datetime) -> int:
-    """Let the life of every open offer begin anew: it could not be seen or taken up; how many."""
+    """Restart the life of every open offer, which could not be seen or accepted; return their
+    number."""
     changed = session.execute(
         update(Offer)
         .where(Offer.state == OfferState.OPEN)
@@ -351,7 +361,7 @@ def begin_anew(session: Session, *, now: datetime) -> int:
 
 
 def open_offer(session: Session, wait_id: str) -> Offer | None:
-    """The offer of a wish that is open, under its lock."""
+    """Return the open offer of a wish, under its lock, or None."""
     return session.scalars(
         select(Offer)
         .where(Offer.wait_id == wait_id, Offer.state == OfferState.OPEN)
@@ -363,8 +373,10 @@ def open_offer(session: Session, wait_id: str) -> Offer | None:
 def accept(
     session: Session, made: Offer, *, actor: str, now: datetime
 ) -> tuple[Lease | None, Verdict]:
-    """Turn an open offer into a lease, under its lock and its owner's; None and why if the policy
-    does not allow it any more: then nothing may be committed."""
+    """Turn an open offer into a lease, under its lock and its owner's.
+
+    Return None and the refusal if the policy no longer allows it: then nothing may be committed.
+    """
     assert made.state is OfferState.OPEN, made.state
     leases.lock_nodes(session, [made.node_id])
     _free(session, made)
@@ -393,8 +405,10 @@ def accept(
 
 
 def let_pass(session: Session, made: Offer, to: OfferState, *, now: datetime) -> bool:
-    """Decline an open offer, or expire it: the wish goes to the end of the line. False if it was
-    open no longer, or lives longer by now."""
+    """Decline an open offer, or expire it: the wish goes to the end of the line.
+
+    Return False if the offer was no longer open, or lives longer by now.
+    """
     is_due = Offer.expires_at <= now if to is OfferState.EXPIRED else true()
     changed = session.execute(
         update(Offer)
@@ -427,7 +441,7 @@ def let_pass(session: Session, made: Offer, to: OfferState, *, now: datetime) ->
 
 
 def leave(session: Session, wait: Wait, *, now: datetime) -> None:
-    """Take a wish back, with the offer that is open for it."""
+    """Withdraw a wish, with its open offer."""
     made = open_offer(session, wait.id)
     if made is not None:
         let_pass(session, made, OfferState.DECLINED, now=now)
@@ -435,13 +449,13 @@ def leave(session: Session, wait: Wait, *, now: datetime) -> None:
 
 
 def overdue_offers(session: Session, now: datetime) -> list[str]:
-    """Ids of the open offers whose time is over."""
+    """Return the ids of the open offers whose time is over."""
     query = select(Offer.id).where(Offer.state == OfferState.OPEN, Offer.expires_at <= now)
     return list(session.scalars(query.order_by(Offer.id)))
 
 
 def close_hopeless(session: Session, now: datetime) -> int:
-    """Close the wishes whose last possible start has passed; how many."""
+    """Close the wishes whose last possible start has passed; return their number."""
     changed = session.execute(
         update(Wait)
         .where(Wait.state == WaitState.WAITING, Wait.last_start < now)
@@ -453,7 +467,7 @@ def close_hopeless(session: Session, now: datetime) -> int:
 
 
 def anything_to_do(session: Session) -> bool:
-    """Whether anybody waits or has an open offer."""
+    """Return True if a wish waits or has an open offer."""
     live = (WaitState.WAITING, WaitState.OFFERED)
     return session.scalar(select(Wait.id).where(Wait.state.in_(live)).limit(1)) is not None
 

@@ -1,8 +1,8 @@
-"""Brings notices onto their way, hands them to senders, and writes down what became of them.
+"""Delivery of notices: routing, claims by senders, and the results.
 
 Nothing is sent in a transaction. A sender claims, sends, then settles; if it dies in between, the
-claim ends and another one sends again, under the same message id: a repeated mail or call is told
-by that. Two senders never hold one notice at a time.
+claim ends and another one sends again, under the same message id, by which a receiver recognizes a
+repeated mail or call. Two senders never hold one notice at a time.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ DIGEST_AT = time(8)  # on the clock of the person's zone
 
 @dataclass(frozen=True)
 class Parcel:
-    """What is sent at once: one notice, or all of a person's digest."""
+    """Content sent at once: one notice, or all of a person's digest."""
 
     user_name: str
     zone: ZoneInfo
@@ -36,13 +36,13 @@ class Parcel:
     to: str
     """Mail address or URL."""
     secret: str
-    """Of the webhook."""
+    """Secret of the webhook."""
     notices: tuple[Notice, ...]
     claimed_until: datetime
 
 
 def is_anything_due(session: Session, now: datetime) -> bool:
-    """Whether `route` or `claim` would find something."""
+    """Return True if `route` or `claim` would find something."""
     routed = exists().where(Delivery.notice_id == Notice.id)
     new = select(Notice.id).where(Notice.state == NoticeState.WAITING, ~routed).limit(1)
     due = select(Delivery.notice_id).where(*_is_due(now)).limit(1)
@@ -50,7 +50,7 @@ def is_anything_due(session: Session, now: datetime) -> bool:
 
 
 def route(session: Session, *, can_mail: bool, now: datetime) -> int:
-    """Give every new notice its way, as its owner has chosen; how many there were."""
+    """Route every new notice as its owner has chosen; return how many there were."""
     routed = exists().where(Delivery.notice_id == Notice.id)
     notices = session.scalars(
         select(Notice)
@@ -66,7 +66,7 @@ def route(session: Session, *, can_mail: bool, now: datetime) -> int:
 def send_by(
     session: Session, notice: Notice, channel: Channel, *, can_mail: bool, now: datetime
 ) -> None:
-    """Put one notice on its way. Where it can't go it is kept, and says why."""
+    """Route one notice. If it can't be sent it is kept, with the reason."""
     user = session.get_one(User, notice.user_id)
     why = _why_not(session, user, channel, can_mail=can_mail)
     due_at = next_digest(now, ZoneInfo(user.zone)) if channel is Channel.DIGEST else now
@@ -89,10 +89,10 @@ def send_by(
 def claim(
     session: Session, channels: Collection[Channel], *, most: int, now: datetime
 ) -> list[Parcel]:
-    """Take up to `most` parcels that are due into one's own hands until `now` + CLAIM.
+    """Claim up to `most` due parcels until `now` + CLAIM.
 
-    One of a person at a time, all senders taken together: theirs leave in order, and who is slow to
-    take them holds up nobody else. A digest is taken whole.
+    One of a person at a time, all senders taken together: theirs leave in order, and a slow
+    receiver holds up nobody else. A digest is taken whole.
     """
     in_hand = select(Delivery.user_id).where(
         Delivery.channel.in_(channels),
@@ -138,9 +138,9 @@ def claim(
 
 
 def settle(session: Session, parcel: Parcel, error: str, *, now: datetime) -> bool:
-    """Write down that a parcel has left, or why not and when it is tried again.
+    """Record that a parcel has left, or the error and the time of the next try.
 
-    False, with nothing changed, if the claim had ended and somebody else has taken it up.
+    Return False, with nothing changed, if the claim had ended and another sender has taken it up.
     """
     ids = [notice.id for notice in parcel.notices]
     rows = session.scalars(
@@ -172,7 +172,7 @@ def settle(session: Session, parcel: Parcel, error: str, *, now: datetime) -> bo
 
 
 def keep_all(session: Session, why: str, *, now: datetime) -> int:
-    """Send nothing of what waits now: it is only shown, with the reason; how many notices."""
+    """Mark all waiting notices as kept: only shown, with the reason; return their number."""
     while route(session, can_mail=True, now=now):
         pass
     kept = session.scalars(
@@ -192,7 +192,7 @@ def keep_all(session: Session, why: str, *, now: datetime) -> int:
 
 
 def next_digest(now: datetime, zone: ZoneInfo) -> datetime:
-    """The next time that DIGEST_AT is on the clock of `zone`."""
+    """Return the next time that DIGEST_AT is on the clock of `zone`."""
     today = now.astimezone(zone).date()
     for day in (today, today + timedelta(days=1)):
         at = datetime.combine(day, DIGEST_AT, zone).astimezone(UTC)
@@ -247,7 +247,7 @@ def _parcel(session: Session, rows: Sequence[Delivery], until: datetime) -> Parc
 
 
 def _insert(session: Session) -> Insert:
-    """An INSERT into deliveries that lets a row stand that another sender has just added."""
+    """Return an INSERT into deliveries that keeps a row that another sender has just added."""
     if session.get_bind().dialect.name == "sqlite":
         return sqlite.insert(Delivery).on_conflict_do_nothing()
     return postgresql.insert(Delivery).on_conflict_do_nothing()

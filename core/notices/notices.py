@@ -1,4 +1,4 @@
-"""What people are to be told: one row for each, written in the transaction that made it true.
+"""Notices to people: one row for each, written in the transaction that made it true.
 
 A row is all that the scheduler and the API do; sending it is another process's work, so that a mail
 server that hangs holds up nobody, and a transaction that rolls back tells nobody anything.
@@ -14,7 +14,7 @@ from core.tables.notices import Notice
 
 
 class NoticeKind(StrEnum):
-    """What happened, as a past participle; a template for the text may be chosen by it."""
+    """Event that a notice tells, as a past participle; a template may be chosen by it."""
 
     LEASE_ENDING = "lease_ending"
     LEASE_MOVED = "lease_moved"
@@ -24,14 +24,14 @@ class NoticeKind(StrEnum):
     LEASE_CANCELLED = "lease_cancelled"
     LEASE_RESTORED = "lease_restored"
     LEASES_CLEANED = "leases_cleaned"
-    """By a clean-up: one for each person, whatever it took of them."""
+    """Leases removed by a clean-up: one notice for each person, whatever it took of theirs."""
     LEASE_FLAGGED = "lease_flagged"
     LEASE_CLOCK_MOVED = "lease_clock_moved"
     BLOCK_OFFERED = "block_offered"
     OFFER_EXPIRED = "offer_expired"
     AGENDA_LATE = "agenda_late"
     AGENDA_CUT = "agenda_cut"
-    """One of its jobs by its wall time, or all that is left of it by the end of its lease."""
+    """Job cut by its wall time, or the rest of the agenda cut by the end of its lease."""
     TEST = "test"
     STORAGE_NEARLY_FULL = "storage_nearly_full"
 
@@ -45,7 +45,7 @@ def notify(
     *,
     now: datetime,
 ) -> Notice:
-    """Have a person told. `facts` is JSON with `message`, a sentence that says it all.
+    """Write a notice to a person. `facts` is JSON with `message`, a sentence that says it all.
 
     `rows`, if there are any, are lists of values, one line each; moments are RFC 3339 everywhere.
     """

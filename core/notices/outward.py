@@ -1,4 +1,4 @@
-"""Where people may make us call: their webhooks' addresses, looked up once and then held to.
+"""Addresses that people may make us call: those of webhooks, looked up once and then held to.
 
 A name is resolved, every address it has must be public, and the connection goes to one of those
 very addresses: a name that points elsewhere a moment later changes nothing.
@@ -36,17 +36,17 @@ class Target:
     host: str
     port: int
     path: str
-    """With its query."""
+    """Path with its query."""
 
     @property
     def host_header(self) -> str:
-        """As HTTP's Host wants it."""
+        """Value of HTTP's Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.is_https else 80) else f"{host}:{self.port}"
 
 
 def target_of(url: str, *, private: bool) -> Target:
-    """The parts of `url`. Raises NotOutward for what no webhook has; resolves nothing yet."""
+    """Return the parts of `url`. Raises NotOutward for an invalid webhook; resolves nothing yet."""
     if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
         raise NotOutward(f"a URL has at most {MAX_URL} plain characters")
     try:
@@ -73,7 +73,10 @@ def target_of(url: str, *, private: bool) -> Target:
 
 
 def resolve(target: Target, *, private: bool) -> list[str]:
-    """The addresses behind a target, all public unless `private`. Raises NotOutward, or OSError."""
+    """Return the addresses behind a target, all public unless `private`.
+
+    Raises NotOutward, or OSError.
+    """
     found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     addresses = sorted({str(info[4][0]) for info in found})
     if not private:

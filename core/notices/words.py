@@ -1,4 +1,4 @@
-"""What a notice says to a person, in plain words and on the clock of their zone. Pure."""
+"""Text of a notice to a person, in plain words and on the clock of their zone. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Letter:
 
 
 def write(notices: Sequence[Notice], *, name: str, zone: ZoneInfo, url: str) -> Letter:
-    """One notice, or all of a day, to `name`; `url` is where Trainyard is found."""
+    """Write one notice, or all of a day, to `name`; `url` is the address of Trainyard."""
     subject = title(notices[0].kind) if len(notices) == 1 else f"{len(notices)} notices of today"
     parts = [f"Hello {name},"]
     for notice in notices:
@@ -52,12 +52,12 @@ def write(notices: Sequence[Notice], *, name: str, zone: ZoneInfo, url: str) -> 
 
 
 def title(kind: str) -> str:
-    """What a kind of notice is about, in a few words."""
+    """Return the subject of a kind of notice, in a few words."""
     return TITLES.get(kind) or kind.replace("_", " ").capitalize()
 
 
 def body(notice: Notice, zone: ZoneInfo) -> str:
-    """The sentence, then its facts one a line."""
+    """Return the sentence, then its facts one a line."""
     facts = dict(notice.facts)
     lines = [str(facts.pop("message"))]
     rows = facts.pop("rows", [])
@@ -72,7 +72,7 @@ def body(notice: Notice, zone: ZoneInfo) -> str:
 
 
 def moment(at: datetime, zone: ZoneInfo) -> str:
-    """`Tue 24 Nov 2026, 15:00 EST (UTC-05:00)`."""
+    """Format as `Tue 24 Nov 2026, 15:00 EST (UTC-05:00)`."""
     local = at.astimezone(zone)
     offset = local.strftime("%z")
     return f"{local:%a %d %b %Y, %H:%M} {local:%Z} (UTC{offset[:3]}:{offset[3:5]})"

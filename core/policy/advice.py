@@ -1,4 +1,4 @@
-"""What may be written but is hardly meant: rules that never bite or can never be met. Pure."""
+"""Advice on rules that are valid but hardly meant: they never bite or can never be met. Pure."""
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from core.policy.verdict import NodeRef
 def advice(
     policy: Policy, nodes: Sequence[NodeRef], now: datetime, *, labs: Collection[str] | None = None
 ) -> list[str]:
-    """Sentences for whoever applies the policy to this site; none of them forbids it."""
+    """Return sentences for the person who applies the policy to this site; none forbids it."""
     return [
         *_nodes(policy, nodes),
         *_windows(policy, now),

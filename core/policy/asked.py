@@ -1,4 +1,4 @@
-"""A request in the light of its policy: what all rules need of it, worked out once."""
+"""A request in the light of its policy: the facts that all rules need, worked out once."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -30,10 +30,10 @@ Key = bool | date | tuple[int, int]
 
 @dataclass(frozen=True)
 class Use:
-    """A counted lease, or several that touch, and what it takes from which quota."""
+    """A counted lease, or several that touch, and the quota and hours that it takes."""
 
     facts: tuple[LeaseFact, ...]
-    """Empty for what is asked for now."""
+    """Leases that it consists of; empty for the request itself."""
     counted: Counted
     place: Place
     quota: str | None
@@ -52,14 +52,14 @@ class Asked:
     policy: Policy
     start: datetime
     end: datetime
-    """Of the hold, even if the usable end was given."""
+    """End of the hold, even if the usable end was given."""
     own: tuple[LeaseFact, ...]
-    """Without those that the request replaces."""
+    """The member's leases, without those that the request replaces."""
     holds: tuple[Span, ...]
 
     @classmethod
     def of(cls, request: Request, situation: Situation, policy: Policy) -> "Asked":
-        """In UTC, without what the request replaces."""
+        """Build it with times in UTC, without the leases that the request replaces."""
         gone = request.replaces
         grid = policy.grid
         own, holds = situation.own, situation.holds
@@ -77,7 +77,7 @@ class Asked:
         )
 
     def at(self, start: datetime) -> "Asked":
-        """The same block at another time."""
+        """Return the same block at another time."""
         return replace(self, start=start, end=start + (self.end - self.start))
 
     @property
@@ -85,23 +85,23 @@ class Asked:
         return self.situation.now
 
     def show(self, moment: datetime) -> str:
-        """For people, in the policy's zone."""
+        """Format a moment for people, in the policy's zone."""
         return show(moment, self.policy.zone)
 
     def stamp(self, moment: datetime) -> str:
-        """RFC 3339, in the policy's zone."""
+        """Format a moment as RFC 3339, in the policy's zone."""
         return stamp(moment, self.policy.zone)
 
     # ------------------------------------------------------------------------ node and time
 
     @cached_property
     def pools(self) -> tuple[str, ...]:
-        """The node's."""
+        """Names of the node's pools."""
         return self.policy.pools_of(self.request.node)
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
-        """The node's."""
+        """Windows of the node."""
         pools = set(self.pools)
         return tuple(window for window in self.policy.times if pools & set(window.pools))
 
@@ -132,12 +132,12 @@ class Asked:
 
     @property
     def usable_end(self) -> datetime:
-        """When its jobs would be stopped."""
+        """Time at which its jobs would be stopped."""
         return usable_end(self.end, self.policy.grid.grace_s)
 
     @cached_property
     def prolonged(self) -> LeaseFact | None:
-        """The lease that an extension is for."""
+        """The lease that an extension prolongs; None for other requests."""
         replaced = [fact for fact in self.situation.own if fact.id in self.request.replaces]
         return replaced[0] if replaced else None
 
@@ -150,7 +150,7 @@ class Asked:
         return {grant.rule: grant for grant in grants if grant.start <= self.start < grant.end}
 
     def extra(self, code: str) -> int:
-        """How much more than the limit exceptions allow."""
+        """Return the number by which exceptions raise the limit of a rule, by its reason code."""
         return sum(
             grant.extra
             for grant in self.request.member.exceptions
@@ -161,7 +161,8 @@ class Asked:
 
     @cached_property
     def hours(self) -> int:
-        """Whole hours of the hold; of a walk-in's usable time, its hold begins within an hour."""
+        """Whole hours of the hold; for a walk-in, those of its usable time, because its hold begins
+        within an hour."""
         prolonged = self.prolonged
         walked_in = self.request.kind is RequestKind.WALK_IN or (
             self.request.kind is RequestKind.EXTENSION
@@ -173,12 +174,12 @@ class Asked:
 
     @cached_property
     def is_charged(self) -> bool:
-        """Whether it counts at all."""
+        """True if the request counts at all."""
         return self.request.kind is not RequestKind.WALK_IN or self.policy.walk_in.charged
 
     @cached_property
     def mine(self) -> Use:
-        """What is asked for, together with the own leases that it touches if they merge."""
+        """The request's own use, together with the own leases that it touches if they merge."""
         beside = self._touching
         if not beside:
             counted = Counted(self.pools, self.hours, self.start, max(self.end, self.start))
@@ -196,7 +197,7 @@ class Asked:
 
     @cached_property
     def charge(self) -> Charge:
-        """What this request by itself takes."""
+        """Quota and hours that this request by itself takes."""
         place = self.place
         hours = self.hours
         if place.crosses and self.policy.crossing is Crossing.PRORATE:
@@ -204,28 +205,28 @@ class Asked:
         return Charge(self.mine.quota if self.is_charged else None, hours)
 
     def uses(self, scope: Scope) -> list[Use]:
-        """The leases that count under this policy, touching ones of one person merged.
+        """Return the leases that count under this policy, touching ones of one person merged.
 
-        The member's own, or those of the member's lab.
+        They are the member's own, or those of the member's lab.
         """
         return self.remembered(scope, "uses", lambda: self._uses(scope))
 
     def used_hours(self, quota: Quota, band: str) -> int:
-        """Of the member or lab in this band and in the period in which the request lies."""
+        """Return the hours of the member or lab in this band and in the period of the request."""
         totals = self.remembered(
             quota.scope, quota.period, lambda: self._totals(quota.scope, quota.period)
         )
         return totals[band, self.key(self.mine, quota.period)]
 
     def remembered(self, scope: Scope, what: Hashable, work: Callable[[], Known]) -> Known:
-        """`work()`, done once for the same leases: a calendar asks for hundreds of starts."""
+        """Return `work()`, done once for the same leases: a calendar asks for many starts."""
         facts = self.situation.own if scope is Scope.USER else self.situation.lab
         lab_id = self.request.member.lab_id if scope is Scope.LAB else None
         key = (scope, what, lab_id, self.request.replaces)
         return self.policy.memory.recall(key, facts, work)
 
     def key(self, use: Use, period: Period) -> Key:
-        """What leases that count together in this period have in common."""
+        """Return the key that leases which count together in this period share."""
         if period is Period.WEEK:
             return self.policy.clock.week(use.counted.start)
         if period is Period.DAY:
@@ -236,7 +237,7 @@ class Asked:
         return first <= use.counted.start < last
 
     def fact_hours(self, fact: LeaseFact) -> int:
-        """Whole hours that a lease counts for."""
+        """Return the whole hours that a lease counts for."""
         if fact.charged_s is not None:
             return max(1, whole_hours(timedelta(seconds=fact.charged_s)))
         grace_s = self.policy.grid.grace_s
@@ -316,7 +317,7 @@ class Asked:
 
 
 def _chains(facts: list[LeaseFact]) -> list[tuple[LeaseFact, ...]]:
-    """Leases of one person on one node that touch, joined."""
+    """Join leases of one person on one node that touch."""
     chains: list[list[LeaseFact]] = []
     for fact in sorted(facts, key=lambda fact: (fact.user_id, fact.node.id, fact.start)):
         last = chains[-1][-1] if chains else None

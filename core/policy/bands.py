@@ -15,7 +15,7 @@ CACHED_DAYS = 4000
 
 
 class Crossing(StrEnum):
-    """How a lease counts that lies only in part in a band."""
+    """Treatment of a lease that lies only in part in a band."""
 
     COUNTS_AS_DAY = "counts_as_day"
     PRORATE = "prorate"
@@ -30,19 +30,19 @@ class LocalSpan:
     start: time
     end: time
     weekdays: frozenset[int]
-    """Of the days on which it starts; Monday is 0."""
+    """Weekdays on which it starts; Monday is 0."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a hold lies in the day."""
+    """Place of a hold in the day."""
 
     band: str | None
     """The band that it counts in."""
     night: date | None
     """The local date on which that band began; None by day."""
     outside: timedelta
-    """How much of the hold lies outside all local spans."""
+    """Time of the hold that lies outside all local spans."""
     crosses: bool
 
 
@@ -57,7 +57,8 @@ class BandClock:
         self._places: dict[tuple[datetime, datetime], Place] = {}
 
     def place(self, start: datetime, end: datetime) -> Place:
-        """A hold is in a local span only if all of it is; else it is in the rest of the day."""
+        """Return the place of a hold: in a local span only if all of it is, else in the rest of the
+        day."""
         if not self._spans:
             return Place(self._rest, None, end - start, False)
         known = self._places.get((start, end))
@@ -82,7 +83,7 @@ class BandClock:
         return Place(self._rest, None, end - start - inside, inside > NO_TIME)
 
     def spans_of(self, day: date) -> tuple[tuple[str, datetime, datetime], ...]:
-        """Name, start and end (UTC) of the spans that begin on a local date."""
+        """Return name, start and end (UTC) of the spans that begin on a local date."""
         known = self._days.get(day)
         if known is None:
             if len(self._days) > CACHED_DAYS:
@@ -92,7 +93,8 @@ class BandClock:
         return known
 
     def touched(self, start: datetime, end: datetime) -> set[str]:
-        """Names of the local spans that [start, end) overlaps; of a fortnight at most."""
+        """Return the names of the local spans that [start, end) overlaps; at most a fortnight of
+        it."""
         found = set()
         day = self.local_date(start) - DAY
         last = min(self.local_date(end), day + 15 * DAY)
@@ -102,11 +104,11 @@ class BandClock:
         return found
 
     def local_date(self, moment: datetime) -> date:
-        """The civil date in the policy's zone."""
+        """Return the civil date in the policy's zone."""
         return moment.astimezone(self.zone).date()
 
     def week(self, moment: datetime) -> tuple[int, int]:
-        """Year and number of the ISO week, which begins on Monday."""
+        """Return year and number of the ISO week, which begins on Monday."""
         year, week, _ = self.local_date(moment).isocalendar()
         return year, week
 
@@ -118,7 +120,7 @@ class BandClock:
 
 
 def whole_hours(length: timedelta) -> int:
-    """Hours, begun ones included."""
+    """Return the number of hours, begun ones included."""
     return -(-length // HOUR)
 
 

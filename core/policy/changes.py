@@ -1,4 +1,4 @@
-"""What a new version of a policy changes, as sentences. Pure."""
+"""Changes in a new version of a policy, as sentences. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,7 +9,7 @@ SILENT = ("policy.version", "policy.supersedes")
 
 
 def changes(old: Document, new: Document) -> list[str]:
-    """Field by field, such as: grid.horizon_days: 14 instead of 21."""
+    """List the changes field by field, such as: grid.horizon_days: 14 instead of 21."""
     before = old.model_dump(mode="json", by_alias=True)
     after = new.model_dump(mode="json", by_alias=True)
     return list(_compare("", before, after))

@@ -1,4 +1,4 @@
-"""What is wrong with a document although each of its fields is right. Pure."""
+"""Contradictions in a document whose fields are each valid. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from core.policy.matching import ALL
 from core.policy.sections import DAYS, Band, Day, Document, Period, Quota
 
 Misfit = tuple[Path, str]
-"""Where, and what."""
+"""Path of a field, and the contradiction, in words."""
 MINUTES_OF_WEEK = 7 * 24 * 60
 
 
 def misfits(document: Document) -> list[Misfit]:
-    """Every contradiction between fields; the document may be used only if there is none."""
+    """List every contradiction between fields; the document may be used only if there is none."""
     try:
         zone = zone_named(document.policy.zone)
     except ValueError as error:
@@ -123,7 +123,7 @@ def _bands(document: Document) -> Iterator[Misfit]:
 
 
 def _minutes(band: Band) -> Iterator[int]:
-    """Minutes of the week in which the band is."""
+    """Yield the minutes of the week that lie in the band."""
     assert band.local is not None
     start, end = (int(text[:2]) * 60 + int(text[3:]) for text in band.local)
     length = (end - start) % (24 * 60)

@@ -1,7 +1,7 @@
 """A policy as its author writes it: one YAML document, read strictly. Pure.
 
 `docs/policies.md` explains every field in plain words; `examples/policies/course.yaml` uses them.
-Whole sections may be left out: what then holds is as generous as DEFAULT.
+Whole sections may be left out: their defaults are as generous as DEFAULT.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,17 +29,17 @@ EVER = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
 
 @dataclass(frozen=True)
 class Window:
-    """When leases may lie on the nodes of some pools, and from when on they may be booked."""
+    """Time in which leases may lie on the nodes of some pools, and start of its booking."""
 
     pools: tuple[str, ...]
     start: datetime
     end: datetime
     opens_at: datetime | None
-    """None: booking is open."""
+    """Start of booking; None: booking is open."""
 
 
 class Policy(Document):
-    """A document that was checked, and what follows from it."""
+    """A document that was checked, and the values derived from it."""
 
     @property
     def id(self) -> str:
@@ -76,13 +76,13 @@ class Policy(Document):
 
     @cached_property
     def whole(self) -> tuple[datetime, datetime]:
-        """From the first window's start to the last one's end: the period `window` of quotas."""
+        """Start of the first window and end of the last one: the period `window` of quotas."""
         starts, ends = [w.start for w in self.times], [w.end for w in self.times]
         return min(starts, default=EVER[0]), max(ends, default=EVER[1])
 
     @cached_property
     def timetable(self) -> Timetable:
-        """When jobs of an ending lease are told, saved and stopped."""
+        """Seconds before the end of a lease at which its jobs are told, saved and stopped."""
         before_s = {step.do: -step.at_min * 60 for step in self.end_of_lease}
         stop = next(step for step in self.end_of_lease if step.do == "stop")
         notices = [-step.at_min * 60 for step in self.end_of_lease if step.do == "notify"]
@@ -94,11 +94,11 @@ class Policy(Document):
         )
 
     def judges(self, node: NodeRef) -> bool:
-        """Whether the node is one of this policy's; a policy without pools is for every node."""
+        """Return True if the node is one of this policy's; one without pools is for every node."""
         return not self.pools or bool(self.pools_of(node))
 
     def is_usable(self, node: NodeRef, start: datetime, end: datetime) -> bool:
-        """Whether [start, end) lies in one window of the node."""
+        """Return True if [start, end) lies in one window of the node."""
         pools = set(self.pools_of(node))
         return not self.windows or any(
             window.start <= start and end <= window.end and pools & set(window.pools)
@@ -106,12 +106,12 @@ class Policy(Document):
         )
 
     def lets_in(self, member: Member) -> bool:
-        """Whether the person is one of those that it is for; staff always are."""
+        """Return True if the policy is for this person; staff may always book."""
         group = self.who.group
         return group is None or member.is_staff or bool(member.groups & set(group))
 
     def pools_of(self, node: NodeRef) -> tuple[str, ...]:
-        """Names of the pools that the node belongs to."""
+        """Return the names of the pools that the node belongs to."""
         known = self._pools_by_node.get(node)
         if known is None:
             known = tuple(name for name in self.pools if self.covers(name, node))
@@ -119,7 +119,7 @@ class Policy(Document):
         return known
 
     def pool_hours(self, node: NodeRef) -> tuple[int, ...]:
-        """Block lengths on the node where no band lists its own, ascending."""
+        """Return the block lengths on the node where no band lists its own, ascending."""
         known = self._hours_by_node.get(node)
         if known is None:
             listed = {hours for name in self.pools_of(node) for hours in self.pools[name].hours}
@@ -128,7 +128,7 @@ class Policy(Document):
         return known
 
     def lengths(self, node: NodeRef) -> tuple[int, ...]:
-        """Block lengths on the node at one time of day or another, ascending."""
+        """Return the block lengths on the node at any time of day, ascending."""
         bands = self.bands.values()
         listed = {hours for band in bands for hours in band.hours}
         is_all_day = any(band.complement_of is not None for band in bands)
@@ -137,7 +137,7 @@ class Policy(Document):
         return tuple(sorted(listed))
 
     def covers(self, pool_name: str, node: NodeRef) -> bool:
-        """Whether the node belongs to the pool."""
+        """Return True if the node belongs to the pool."""
         pool = self.pools[pool_name]
         if pool.nodes is not None:
             return is_one_of(node.name, pool.nodes)
@@ -145,13 +145,13 @@ class Policy(Document):
         return is_one_of(node.name, listed.nodes) if listed else node.class_name == pool.class_name
 
     def with_windows(self, windows: Sequence[WindowRule]) -> "Policy":
-        """The same rules, with other windows."""
+        """Return a policy with the same rules and other windows."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return Policy.model_construct(**{**fields, "windows": tuple(windows)})
 
     @cached_property
     def memory(self) -> Memory:
-        """What evaluate() has worked out under this policy."""
+        """Cache of the intermediate results of evaluate() under this policy."""
         return Memory()
 
     @cached_property
@@ -172,7 +172,7 @@ class Policy(Document):
 
 
 class BadPolicy(BadRequest):
-    """The document is no policy; `flaws` says where and why."""
+    """The document is not a valid policy; `flaws` says where and why."""
 
     code = "bad_policy"
     title = "Bad policy"
@@ -184,10 +184,10 @@ class BadPolicy(BadRequest):
 
 
 def policy_for(member: Member, node: NodeRef, policies: Sequence[Policy]) -> Policy:
-    """The one policy of several that judges this person on this node.
+    """Return the one policy of several that judges this person on this node.
 
-    Of those that name the node, the first that is for this person, else the first: it says for
-    whom it is. A node that none names is judged by DEFAULT.
+    Of the policies that name the node, the first that is for this person, or else the first of all:
+    its refusal tells whom it is for. A node that no policy names is judged by DEFAULT.
     """
     naming = [policy for policy in policies if policy.judges(node)]
     welcoming = (policy for policy in naming if policy.lets_in(member))
@@ -195,12 +195,12 @@ def policy_for(member: Member, node: NodeRef, policies: Sequence[Policy]) -> Pol
 
 
 def policy_of(node: NodeRef, policies: Sequence[Policy]) -> Policy:
-    """The policy that says how the queue uses a node, whoever asks: the first that names it."""
+    """Return the policy by which the queue uses a node, for every user: the first that names it."""
     return next((policy for policy in policies if policy.judges(node)), DEFAULT)
 
 
 def load(text: str) -> Policy:
-    """The policy that `text` (YAML) says. Raises BadText or BadPolicy, with lines."""
+    """Load the policy in `text` (YAML). Raises BadText or BadPolicy, with lines."""
     read = parse_yaml(text, quoted_clocks=True)
     try:
         policy = Policy.model_validate(read.value)
@@ -221,4 +221,4 @@ DEFAULT = Policy(
     policy=Header(id="default", version=0),
     quotas={"open": Quota(max_open_leases=5)},
 )
-"""What holds where no policy is applied."""
+"""Policy of a node that no applied policy names."""

@@ -1,6 +1,6 @@
 """The one judge of bookings, walk-ins and extensions: for previews, clean-up and simulation too.
 
-Pure: what it needs to know of the world is in the Situation. The rules are in rules.py.
+Pure: all that it needs to know of the world is in the Situation. The rules are in rules.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,9 +25,9 @@ from core.policy.verdict import (
 
 OFFERS = 3
 SEARCHED_HOURS = 7 * 24
-"""How far to both sides of what was asked next_starts looks."""
+"""Hours before and after the requested start that next_starts searches."""
 CONSIDERED = 4
-"""Of so many times the starts that are offered, those that leave no gap come first."""
+"""Multiple of the `offers`: of so many accepted starts, those that leave no gap come first."""
 HOPELESS = frozenset(
     {"node_down", "not_eligible", "churn", "too_many_open", "walk_in_refused"}
 )  # another start would not help
@@ -36,10 +36,10 @@ HOPELESS = frozenset(
 def evaluate(
     request: Request, situation: Situation, policy: Policy, *, offers: int = OFFERS
 ) -> Verdict:
-    """Whether the request may be granted now, every rule that it breaks, and what is left.
+    """Judge a request: may it be granted now, every rule that it breaks, the rest of the quotas.
 
-    If it is refused, up to `offers` of the nearest starts that would be accepted are looked for,
-    as far as `situation.holds` tells which hours are free; 0 saves that time.
+    If it is refused, up to `offers` of the nearest starts that would be accepted are searched, as
+    far as `situation.holds` tells which hours are free; 0 saves that time.
     """
     asked = Asked.of(request, situation, policy)
     reasons: list[Reason] = []
@@ -62,15 +62,17 @@ def evaluate(
 
 
 def first_refusal(request: Request, situation: Situation, policy: Policy) -> Reason | None:
-    """The first of the reasons that evaluate() has, without looking for more; None if it is ok."""
+    """Return the first of evaluate()'s reasons without searching for more; None if it is ok."""
     rules = refusing(request.kind, policy)
     found = _findings(Asked.of(request, situation, policy), rules)
     return next((finding.reason for finding in found if finding.refuses), None)
 
 
 def _findings(asked: Asked, rules: Sequence[Rule] = ()) -> Iterator[Finding]:
-    """What all rules find, or only these, the cheap ones first; what an exception lifts becomes a
-    warning."""
+    """Yield the findings of all rules, or of `rules`, the cheap ones first.
+
+    A refusal that an exception lifts becomes a warning.
+    """
     for rule in rules or RULES[asked.request.kind]:
         for finding in rule(asked):
             grant = asked.granted.get(finding.reason.code)
@@ -86,8 +88,11 @@ def _lifted(reason: Reason, why: str) -> Reason:
 
 
 def _next_starts(asked: Asked, reasons: list[Reason], offers: int) -> tuple[datetime, ...]:
-    """The nearest starts on this node that would be accepted: of a block as long, now; of a
-    walk-in, then."""
+    """Return the nearest starts on this node that would be accepted.
+
+    For a booking, starts of a block as long, judged at present; for a walk-in, judged at each
+    start. Empty if another start would not help.
+    """
     if not offers or any(reason.code in HOPELESS for reason in reasons):
         return ()
     if asked.request.kind is RequestKind.WALK_IN:
@@ -98,7 +103,10 @@ def _next_starts(asked: Asked, reasons: list[Reason], offers: int) -> tuple[date
 
 
 def _walk_in_starts(asked: Asked) -> Iterator[datetime]:
-    """On the hour, as if nothing else were booked or began meanwhile."""
+    """Yield full hours at which the walk-in would be accepted.
+
+    Judged as if nothing else were booked or began meanwhile.
+    """
     first = hour_ceiling(asked.now, asked.policy.grid.anchor)
     for number in range(SEARCHED_HOURS):
         start = first + number * HOUR
@@ -131,7 +139,7 @@ def _block_starts(asked: Asked, offers: int) -> tuple[datetime, ...]:
 
 
 def _is_warned(asked: Asked) -> bool | None:
-    """Whether the gap rule only warns of it; None if it would be refused."""
+    """Return True if the gap rule only warns of it, False if not; None if it would be refused."""
     warned = False
     for finding in _findings(asked):
         if finding.refuses:

@@ -1,8 +1,8 @@
-"""How full the days before a window closes become, if everybody spends what is left. Pure.
+"""Forecast of the load of the days before a window closes, if everybody spends their quota. Pure.
 
-This is no guess at what people will do: it is the most that the quotas let them do, spread over the
-free hours of the days on which it can be spent, so that a last day of one hour is not asked for a
-day's part. What finds no room on a day goes on to the days after it, as long as its week, day or
+It does not guess at people's behaviour: it is the most that the quotas allow, spread over the free
+hours of the days on which it can be spent, so that a last day of one hour is not given the part of
+a whole day. Hours that find no room on a day move to the days after it, as long as its week, day or
 night is not over.
 """
 
@@ -30,8 +30,8 @@ class Budget:
     end: int
 
     def share(self, day: int, free: Sequence[float]) -> float:
-        """What falls to a day of the hours that are free on all days that are left; where none is,
-        evenly to each of them."""
+        """Return the part of the remaining hours that falls to a day, in proportion to its share of
+        the free hours on all remaining days; where there are none, evenly to each of them."""
         total = sum(free[day : self.end])
         return self.hours * free[day] / total if total else self.hours / (self.end - day)
 
@@ -41,12 +41,12 @@ class Spender:
     """People who spend from the same budgets: those of a lab, and those without one."""
 
     purses: Sequence[Budget] = ()
-    """To be spent beside each other: a quota by day, another one by night."""
+    """Budgets that are spent beside each other: a quota by day, another one by night."""
     caps: Sequence[Budget] = ()
-    """Of all that is spent; each of them holds."""
+    """Limits on all that is spent; each of them holds."""
 
     def share(self, day: int, free: Sequence[float]) -> float:
-        """What they spend on a day."""
+        """Return the hours that they spend on a day."""
         bounds = [cap.share(day, free) for cap in _on(self.caps, day)]
         if self.purses:
             bounds.append(sum(purse.share(day, free) for purse in _on(self.purses, day)))
@@ -82,7 +82,7 @@ class Forecast:
 
     @property
     def unmet_hours(self) -> float:
-        """Of them, those for which there would be no room."""
+        """Unspent hours for which there would be no room."""
         return max(0.0, self.unspent_hours - sum(day.wanted_hours for day in self.days))
 
     @property
@@ -101,9 +101,9 @@ class Forecast:
 
 
 def forecast(days: Sequence[FreeDay], spenders: Sequence[Spender]) -> Forecast:
-    """What becomes of `days`, in order, if all spend what they have as the hours are free.
+    """Forecast `days`, in order, if all spend their budgets in proportion to the free hours.
 
-    Budgets name days by their index. People whom nothing limits are left out.
+    Budgets name days by their index. People without a limit are left out.
     """
     free = [day.free_hours for day in days]
     wanted = _spent(free, free, spenders)
@@ -120,7 +120,7 @@ def forecast(days: Sequence[FreeDay], spenders: Sequence[Spender]) -> Forecast:
 def _spent(
     room: Sequence[float], free: Sequence[float], spenders: Sequence[Spender]
 ) -> list[float]:
-    """Hours spent on each day, of so many that there is `room` for, shared out by what is free."""
+    """Return the hours spent on each day, at most its `room`, shared out by the `free` hours."""
     left = deepcopy(spenders)
     found = []
     for day, most in enumerate(room):

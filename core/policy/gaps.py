@@ -1,4 +1,4 @@
-"""Does a block leave hours beside it that no other block fits into? Pure.
+"""Gap rule: a block should not leave hours beside it that no other block fits into. Pure.
 
 Without this rule, blocks at random places fill a node to 79 to 88 % only (a parking problem).
 """
@@ -12,7 +12,7 @@ from core.policy.grid import HOUR
 
 @cache
 def wasted(hours: int, lengths: tuple[int, ...]) -> int:
-    """Hours of a free run that stay empty however well blocks of these lengths are put into it."""
+    """Return the hours of a free run that no choice of blocks of these lengths can fill."""
     reached = [True] + [False] * hours
     for total in range(1, hours + 1):
         reached[total] = any(length <= total and reached[total - length] for length in lengths)
@@ -22,10 +22,11 @@ def wasted(hours: int, lengths: tuple[int, ...]) -> int:
 def cut_up(
     start: datetime, end: datetime, held: Iterable[tuple[datetime, datetime]], *, first: datetime
 ) -> tuple[int, timedelta]:
-    """How much the block [start, end) cuts up the free time that it lies in; less is better.
+    """Measure how much the block [start, end) cuts up the free time around it; less is better.
 
-    On how many of its sides free time is left, and how much on both. `first` is when free time
-    begins: hours that are over are nobody's. Free time without an end counts as `timedelta.max`.
+    Returns the number of its sides with free time left, and the free time left on both. `first` is
+    the start of free time: hours that are over do not count. Free time without an end counts as
+    `timedelta.max`.
     """
     spans = list(held)
     before = max([first, *(b for _, b in spans if b <= start)])
@@ -44,10 +45,10 @@ def lost_beside(
     lengths: tuple[int, ...],
     never_leave: Collection[int] = (),
 ) -> int:
-    """Hours beside the block [start, end) that it makes useless in the free run it lies in.
+    """Return the hours beside the block [start, end) that it makes useless in its free run.
 
-    Useless is what no blocks of `lengths` fill or, if given, a remainder in `never_leave`. A side
-    without a bound (None) loses nothing. 0 also if so much of this run is lost in any case.
+    Useless is a remainder that no blocks of `lengths` fill or, if given, one in `never_leave`. A
+    side without a bound (None) loses nothing. 0 also if as much of this run is lost in any case.
     """
     first, last = run
     left = 0 if first is None else (start - first) // HOUR

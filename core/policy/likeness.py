@@ -1,6 +1,6 @@
-"""Blocks that are alike: what refuses one for its length, day, quota or person refuses all. Pure.
+"""Blocks that are alike: a refusal of one for its length, day, quota or person holds for all. Pure.
 
-Whoever looks for a block among thousands of hours judges one of each kind, not each of them.
+A search among thousands of hours judges one block of each kind, not each of them.
 """
 
 from collections.abc import Hashable
@@ -18,7 +18,7 @@ CODES = frozenset(
 
 
 class Kinds:
-    """By start the kind of a block, of one length on nodes of the same pools."""
+    """Mapping from start to the kind of a block, of one length on nodes of the same pools."""
 
     def __init__(self, policy: Policy, length: timedelta) -> None:
         self._known: dict[datetime, int] = {}
@@ -35,7 +35,7 @@ class Kinds:
         return kind
 
     def _seen(self, start: datetime) -> Hashable:
-        """All that the rules behind CODES and the quotas see of a start."""
+        """Return all that the rules behind CODES and the quotas see of a start."""
         policy, clock = self._policy, self._policy.clock
         place = clock.place(start, start + self._length)
         first, last = policy.whole
@@ -52,9 +52,9 @@ class Kinds:
 
 
 def kinds_of(policy: Policy, node: NodeRef, length: timedelta) -> Kinds:
-    """What blocks of this length on that node are like.
+    """Return the kinds of blocks of this length on that node, by start.
 
-    It does not hold for people with exceptions, nor for a block that touches a lease of the same
+    They do not hold for people with exceptions, nor for a block that touches a lease of the same
     person on the same node: both may be counted as one.
     """
     key = ("kinds", policy.pools_of(node), length)
@@ -62,7 +62,7 @@ def kinds_of(policy: Policy, node: NodeRef, length: timedelta) -> Kinds:
 
 
 def refuses_all_alike(verdict: Verdict) -> bool:
-    """Whether the verdict's reasons hold for every block that is like the one it is about."""
+    """Return True if a reason of the verdict refuses every block of the same kind."""
     return any(
         reason.code in CODES or reason.code.startswith("quota_") for reason in verdict.reasons
     )

@@ -8,7 +8,7 @@ YEARS = range(2024, 2038)  # in which a zone's clock may only be moved by whole 
 
 
 class UnclearTime(ValueError):
-    """A clock time that a zone skips or shows twice; `choices` are what may have been meant."""
+    """A clock time that a zone skips or shows twice; `choices` are the moments it may mean."""
 
     def __init__(self, code: str, message: str, choices: tuple[datetime, ...]) -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class UnclearTime(ValueError):
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """The zone. ValueError if there is none, or if its clock moves by parts of an hour."""
+    """Return the zone. ValueError if there is none, or if its clock moves by parts of an hour."""
     try:
         zone = ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -40,7 +40,7 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def resolve(wall: datetime, zone: ZoneInfo) -> datetime:
-    """The moment (UTC) at which clocks in `zone` show `wall`, which has no offset.
+    """Return the moment (UTC) at which clocks in `zone` show `wall`, which has no offset.
 
     Raises UnclearTime: nonexistent_local_time with the first moment after the gap, or
     ambiguous_local_time with both.
@@ -66,13 +66,13 @@ def resolve(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def edge(wall: datetime, zone: ZoneInfo) -> datetime:
-    """The moment (UTC) of a band's edge: of two the first; in a gap the first one after it."""
+    """Return the moment (UTC) of a band's edge: of two the first; in a gap the first after it."""
     first, second = _both(wall, zone)
     return first if first <= second else _end_of_gap(second, first, zone)
 
 
 def read_moment(text: str, zone: ZoneInfo) -> datetime:
-    """`2025-02-10T00:00` in `zone`, or any RFC 3339 moment, in UTC. ValueError if unclear."""
+    """Read `2025-02-10T00:00` in `zone`, or any RFC 3339 moment, as UTC. ValueError if unclear."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -83,32 +83,32 @@ def read_moment(text: str, zone: ZoneInfo) -> datetime:
 
 
 def has_moved(shown: str, zone: ZoneInfo) -> bool:
-    """Whether a moment that people were shown as `shown` (RFC 3339) has another clock time now."""
+    """Return True if a moment once shown as `shown` (RFC 3339) has another clock time now."""
     moment = datetime.fromisoformat(shown)
     return moment.utcoffset() != moment.astimezone(zone).utcoffset()
 
 
 def stamp(moment: datetime, zone: ZoneInfo) -> str:
-    """`2025-03-09T03:00-04:00`: RFC 3339 with the zone's offset."""
+    """Format as `2025-03-09T03:00-04:00`: RFC 3339 with the zone's offset."""
     return moment.astimezone(zone).isoformat(timespec="minutes")
 
 
 def show(moment: datetime, zone: ZoneInfo) -> str:
-    """`Sun 2025-03-09 03:00 -04:00`, for people."""
+    """Format as `Sun 2025-03-09 03:00 -04:00`, for people."""
     local = moment.astimezone(zone)
     offset = local.isoformat(timespec="minutes")[16:]
     return f"{local:%a %Y-%m-%d %H:%M} {offset}"
 
 
 def _both(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """With the offset before and after a change of the clock; the same moment on other days."""
+    """Resolve with the offsets before and after a clock change; the same moment on other days."""
     first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     second = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
     return first, second
 
 
 def _end_of_gap(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """The moment in (before, after] at which the clock goes forward."""
+    """Return the moment in (before, after] at which the clock goes forward."""
     late = after.astimezone(zone).utcoffset()
     while after - before > timedelta(seconds=1):
         middle = before + (after - before) / 2

@@ -1,4 +1,4 @@
-"""Do these leases fit into the slots of an alternative, each into one of its own? Pure."""
+"""Matching of leases to the slots of an alternative, each to one of its own. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Counted:
     """A lease, or several that touch, as a quota sees it."""
 
     pools: tuple[str, ...]
-    """Of its node."""
+    """Names of its node's pools."""
     hours: int
     start: datetime
     end: datetime
@@ -26,7 +26,7 @@ class Room:
     hours: int
 
     def takes(self, lease: Counted) -> bool:
-        """Whether the lease fits in here."""
+        """Return True if the lease fits in here."""
         return lease.hours <= self.hours and (
             ALL in self.pools or any(pool in self.pools for pool in lease.pools)
         )
@@ -35,10 +35,10 @@ class Room:
 def rooms_left(
     leases: Sequence[Counted], rooms: Sequence[Room], *, distinct_times: bool, extra: int = 0
 ) -> tuple[Room, ...] | None:
-    """The rooms that stay free if each lease gets its own; None if they don't all fit.
+    """Return the rooms that stay free if each lease gets its own; None if they don't all fit.
 
-    `extra` leases may stay without a room. With `distinct_times` those that have one do not
-    overlap in time; which of two that overlap is left out is then chosen by time alone.
+    `extra` leases may stay without a room. With `distinct_times` those that have one do not overlap
+    in time; which of two that overlap is left out is then chosen by time alone.
     """
     housed = _one_at_a_time(leases) if distinct_times else list(leases)
     left_out = len(leases) - len(housed)
@@ -49,7 +49,7 @@ def rooms_left(
 
 
 def _one_at_a_time(leases: Sequence[Counted]) -> list[Counted]:
-    """As many of them as can be without two at one time: always the one that ends first."""
+    """Choose as many of them as possible without two at one time, by earliest end."""
     chosen: list[Counted] = []
     for lease in sorted(leases, key=lambda lease: lease.end):
         if not chosen or lease.start >= chosen[-1].end:
@@ -58,9 +58,9 @@ def _one_at_a_time(leases: Sequence[Counted]) -> list[Counted]:
 
 
 def _match(leases: Sequence[Counted], rooms: Sequence[Room]) -> tuple[int, tuple[Room, ...]]:
-    """How many leases find no room, and the rooms that stay free.
+    """Return the number of leases that find no room, and the rooms that stay free.
 
-    By augmenting paths (Kuhn 1955), tightest room first, so that the widest stay free.
+    Uses augmenting paths (Kuhn 1955), tightest room first, so that the widest stay free.
     """
     order = sorted(range(len(rooms)), key=lambda at: (rooms[at].hours, _width(rooms[at])))
     guest: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What was worked out for a collection of facts, for as long as the same collection is used."""
+"""Cache of results worked out from a collection of facts, while the same collection is used."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar, cast
@@ -8,13 +8,13 @@ LIMIT = 512
 
 
 class Memory:
-    """Found by identity, not by value: comparing five hundred leases costs what it would save."""
+    """Cache keyed by identity, not value: comparing five hundred leases costs what it saves."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Hashable, int], tuple[object, object]] = {}
 
     def recall(self, key: Hashable, facts: tuple[object, ...], work: Callable[[], Known]) -> Known:
-        """`work()`, done once for this key and these facts."""
+        """Return `work()`, done once for this key and these facts."""
         at = (key, id(facts))
         known = self._known.get(at)
         # `facts` is held here, so that no other tuple can get its id.

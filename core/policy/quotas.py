@@ -1,4 +1,4 @@
-"""Quotas: alternatives of slots, caps of node-hours, and what is left of both. Pure."""
+"""Quotas: alternatives of slots, caps of node-hours, and the rest of both. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ WHEN = {
 
 
 def slots(asked: Asked) -> Iterator[Reason]:
-    """Refuses what fits no alternative of its quota together with all that counts already."""
+    """Refuse a request that fits no alternative of its quota together with the counted leases."""
     name = asked.charge.quota
     if name is None or not asked.policy.quotas[name].one_of:
         return
@@ -32,7 +32,10 @@ def slots(asked: Asked) -> Iterator[Reason]:
 
 
 def _as_asked(asked: Asked, quota: Quota) -> Counted | tuple[tuple[str, ...], int]:
-    """What of the request the slots depend on: its times only where they may not overlap others."""
+    """Return the part of the request that the slots depend on.
+
+    Its times belong to it only where leases may not overlap and another counted one does.
+    """
     mine = asked.mine.counted
     if any(choice.distinct_times for choice in quota.one_of):
         others = (use.counted for use in asked.uses(quota.scope))
@@ -76,7 +79,7 @@ def _slots(asked: Asked, name: str, quota: Quota, extra: int) -> Iterator[Reason
 
 
 def caps(asked: Asked) -> Iterator[Reason]:
-    """Refuses what is more than a cap of node-hours."""
+    """Refuse a request that exceeds a cap of node-hours."""
     if not asked.is_charged:
         return
     for quota in asked.policy.quotas.values():
@@ -104,7 +107,10 @@ def caps(asked: Asked) -> Iterator[Reason]:
 
 
 def left(asked: Asked, *, granted: bool) -> tuple[Left, ...]:
-    """What the quotas still allow, in the period in which the request lies."""
+    """Return the rest of the quotas in the period of the request.
+
+    With `granted`, the request itself is counted as used.
+    """
     found: list[Left] = []
     for name, quota in asked.policy.quotas.items():
         if quota.one_of:
@@ -154,7 +160,7 @@ def _can_be_swapped(use: Use, asked: Asked) -> bool:
 
 
 def _counted(asked: Asked, name: str, quota: Quota) -> list[Use]:
-    """What counts against the quota in the period of the request, the request left out."""
+    """Return the uses that count against the quota in the request's period, without its own."""
     key = asked.key(asked.mine, quota.period)
     return [
         use
@@ -164,7 +170,7 @@ def _counted(asked: Asked, name: str, quota: Quota) -> list[Use]:
 
 
 def _with(counted: Sequence[Use], mine: Use) -> list[Use]:
-    """Together with what is asked for; leases that it merges with are counted in it."""
+    """Add the request to the counted uses; leases that it merges with are counted in it."""
     inside = {fact.id for fact in mine.facts}
     return [*(use for use in counted if not inside & {f.id for f in use.facts}), mine]
 
@@ -187,7 +193,7 @@ def _as_rooms(choice: Choice) -> list[Room]:
 
 
 def _caps_of(asked: Asked, quota: Quota) -> Iterator[tuple[str, int]]:
-    """Band and limit; a lab's cap is none for people without a lab."""
+    """Yield band and limit of each cap; a lab's cap does not apply to people without a lab."""
     if quota.scope is not Scope.LAB or asked.request.member.lab_id is not None:
         yield from quota.max_node_hours.items()
 
@@ -200,7 +206,10 @@ def _slots_text(wanted: Sequence[Slot], policy: Policy) -> str:
 
 
 def _blocks_text(blocks: Sequence[Block], policy: Policy) -> str:
-    """`one 2-hour block on a single-GPU node and one 2-hour block on another four-GPU node`."""
+    """Format blocks for people.
+
+    Like `one 2-hour block on a single-GPU node and one 2-hour block on another four-GPU node`.
+    """
     parts = []
     for block, number in Counter(blocks).items():
         count = NUMBERS[number] if number < len(NUMBERS) else str(number)

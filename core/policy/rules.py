@@ -1,6 +1,6 @@
-"""Every rule of a policy as a function that yields what it finds; a finding refuses or only warns.
+"""Rules of a policy, each a function that yields its findings; a finding refuses or only warns.
 
-Pure. `RULES` says which of them are asked for which kind of request, in which order.
+Pure. `RULES` lists the rules for each kind of request, in their order.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from core.states import LIVE_LEASE, LeaseState
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found."""
+    """Finding of a rule."""
 
     reason: Reason
     refuses: bool = True
@@ -203,7 +203,7 @@ def _churn(asked: Asked) -> Iterator[Finding]:
 
 
 def _no_shows(asked: Asked) -> Iterator[Finding]:
-    """Who did not come too often books less far ahead for a while, or only walks in."""
+    """Restrict booking after too many no-shows: less far ahead for a while, or only walk-ins."""
     rule, now = asked.policy.no_show, asked.now
     if rule.strikes is None or rule.penalty_days is None:
         return
@@ -254,7 +254,7 @@ def _node(asked: Asked) -> Iterator[Finding]:
 
 
 def _own(asked: Asked) -> Iterator[Finding]:
-    """How many leases one may hold: in all, ahead, and at one time."""
+    """Limit the number of leases a person may hold: in all, ahead, and at one time."""
     live = [fact for fact in asked.own if fact.state in LIVE_LEASE]
     for quota in asked.policy.quotas.values():
         if asked.request.kind is RequestKind.BOOKING:
@@ -297,7 +297,7 @@ def _is_to_come(fact: LeaseFact, *, now: datetime) -> bool:
 
 
 def _at_one_time(spans: list[tuple[datetime, datetime]], start: datetime, end: datetime) -> int:
-    """How many of the spans lie over one moment of [start, end), at most."""
+    """Return the largest number of the spans over one moment of [start, end)."""
     beside = [span for span in spans if span[0] < end and span[1] > start]
     edges = [max(start, a) for a, _ in beside]
     return max((sum(a <= moment < b for a, b in beside) for moment in edges), default=0)
@@ -362,7 +362,7 @@ def _gap(asked: Asked) -> Iterator[Finding]:
 
 
 def _free_run(asked: Asked) -> tuple[datetime | None, datetime | None]:
-    """The free hours around the block; None for a side without a bound, or one in the past."""
+    """Return the free hours around the block; None for a side without a bound, or in the past."""
     firsts = [span.end for span in asked.holds if span.end <= asked.start]
     lasts = [span.start for span in asked.holds if span.start >= asked.end]
     for window in asked.windows:
@@ -377,7 +377,10 @@ def _free_run(asked: Asked) -> tuple[datetime | None, datetime | None]:
 
 
 def _lengths(asked: Asked, run: tuple[datetime | None, datetime | None]) -> tuple[int, ...]:
-    """Of the blocks that may fill the run; those of a band count wherever the run touches it."""
+    """Return the lengths of blocks that may fill the run.
+
+    Those of a band count wherever the run touches it.
+    """
     lengths = set(asked.pool_hours)
     for name in asked.policy.clock.touched(run[0] or asked.start, run[1] or asked.end):
         lengths |= set(asked.policy.bands[name].hours)
@@ -503,7 +506,7 @@ RULES: dict[RequestKind, tuple[Rule, ...]] = {
 
 
 def refusing(kind: RequestKind, policy: Policy) -> tuple[Rule, ...]:
-    """Those of the rules for such requests that can refuse one under this policy."""
+    """Return the rules for such requests that can refuse one under this policy."""
     rules = RULES[kind]
     return rules if policy.gaps.mode is GapMode.HARD else tuple(r for r in rules if r is not _gap)
 

@@ -1,4 +1,4 @@
-"""The parts of a policy document, field by field. What a field does is in docs/policies.md."""
+"""The parts of a policy document, field by field. docs/policies.md explains the fields."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -41,7 +41,7 @@ DAYS = tuple(Day)
 
 
 class InFlight(StrEnum):
-    """What becomes of future leases that a new version would refuse."""
+    """Treatment of future leases that a new version would refuse."""
 
     GRANDFATHER = "grandfather"
     FLAG = "flag"
@@ -49,7 +49,7 @@ class InFlight(StrEnum):
 
 
 class BackToBack(StrEnum):
-    """What two touching leases of one person on one node are."""
+    """Treatment of two touching leases of one person on one node."""
 
     MERGE = "merge"
     ALLOW = "allow"
@@ -57,7 +57,7 @@ class BackToBack(StrEnum):
 
 
 class GapMode(StrEnum):
-    """What happens to a block that leaves hours beside it that no block fits into."""
+    """Treatment of a block that leaves hours beside it that no block fits into."""
 
     OFF = "off"
     SOFT = "soft"
@@ -65,7 +65,7 @@ class GapMode(StrEnum):
 
 
 class Period(StrEnum):
-    """Over what a quota is counted."""
+    """Period over which a quota is counted."""
 
     WINDOW = "window"
     WEEK = "week"
@@ -74,7 +74,7 @@ class Period(StrEnum):
 
 
 class Scope(StrEnum):
-    """Whose leases a quota counts."""
+    """People whose leases a quota counts."""
 
     USER = "user"
     LAB = "lab"
@@ -87,18 +87,18 @@ class Section(BaseModel):
 
 
 class Header(Section):
-    """What the policy is called and how a new version comes in."""
+    """Name and version of the policy, and the transition to a new version."""
 
     id: Name
     version: int = Field(default=1, ge=0, le=1_000_000)
     supersedes: int | None = None
-    """Refuse to apply this unless that version is the active one."""
+    """Version that must be the active one; else applying this document is refused."""
     zone: str = "UTC"
     in_flight: InFlight = InFlight.GRANDFATHER
 
 
 class GridRules(Section):
-    """When blocks may start, and how far ahead."""
+    """Grid of block starts, and the range of days in which they may be booked."""
 
     step_min: Literal[60] = 60
     anchor_min: int = Field(default=0, ge=0, le=59)
@@ -106,10 +106,10 @@ class GridRules(Section):
     grace_min: int = Field(default=5, ge=0, le=30)
     min_lead_min: int = Field(default=0, ge=0, le=7 * 24 * 60)
     late_start: bool = True
-    """The hour that runs now may be booked too, in full, if there is no lead to keep."""
+    """True if the running hour may be booked too, in full, if there is no lead to keep."""
     horizon_days: int = Field(default=21, ge=1, le=366)
     max_block_hours: Hours = 12
-    """Where neither pool nor band lists its block lengths; and of a lease with its extensions."""
+    """Longest block where neither pool nor band lists lengths; longest lease with extensions."""
 
     @property
     def grace_s(self) -> int:
@@ -136,11 +136,11 @@ class Pool(Section):
     class_name: Name | None = Field(default=None, alias="class")
     hours: tuple[Hours, ...] = ()
     title: str = Field(default="", max_length=80)
-    """How people call such a node: `a single-GPU node`."""
+    """Name for people, such as `a single-GPU node`."""
 
 
 class WindowRule(Section):
-    """When leases may lie on a pool's nodes, and from when on they may be booked."""
+    """Time in which leases may lie on a pool's nodes, and start of its booking."""
 
     pool: Names
     usable: tuple[str, str]
@@ -148,7 +148,7 @@ class WindowRule(Section):
 
 
 class Who(Section):
-    """Whom the policy lets book."""
+    """People that the policy lets book."""
 
     group: Names | None = None
     cohort_key: Name | None = None
@@ -164,7 +164,7 @@ class Band(Section):
     days: Literal["all"] | tuple[Day, ...] = "all"
     quota: Name | None = None
     hours: tuple[Hours, ...] = ()
-    """Block lengths on any node within this band; without, those of the pool."""
+    """Block lengths on any node within this band; if empty, those of the pool."""
 
 
 class WalkIns(Section):
@@ -197,7 +197,7 @@ class Quota(Section):
     period: Period = Period.WINDOW
     one_of: Annotated[tuple[Choice, ...], Field(max_length=20)] = ()
     max_node_hours: dict[Name, Count] = {}
-    """By band."""
+    """Limits in node-hours, by band."""
     max_open_leases: Count | None = None
     max_future_leases: Count | None = None
     max_concurrent_leases: Annotated[int, Field(ge=1)] | None = None
@@ -211,29 +211,29 @@ class Adjacency(Section):
 
 
 class Gaps(Section):
-    """Whether a block may leave hours that nobody can book."""
+    """Rule about hours beside a block that nobody can book."""
 
     mode: GapMode = GapMode.OFF
     never_leave_hours: tuple[Hours, ...] = ()
-    """Without, every remainder that the node's block lengths cannot fill."""
+    """Forbidden remainders; if empty, every one that the node's block lengths cannot fill."""
 
 
 class EarlyRelease(Section):
-    """What a lease costs that is given back while it runs."""
+    """Cost of a lease that is given back while it runs."""
 
     charge: Literal["block", "used"] = "used"
     refund_if_rebooked: bool = False
 
 
 class Churn(Section):
-    """How often one may cancel before booking rests until tomorrow."""
+    """Number of cancellations after which a person cannot book until tomorrow."""
 
     max_cancels: Count
     per: Literal["day"] = "day"
 
 
 class FaultRefund(Section):
-    """What is given back when a node fails."""
+    """Refund when a node fails."""
 
     unusable_min: Count = 15
     refund: Literal["whole", "none"] = "whole"
@@ -241,14 +241,14 @@ class FaultRefund(Section):
 
 
 class StaffDelete(Section):
-    """What is given back when staff delete a lease."""
+    """Refund when staff delete a lease."""
 
     violation: Literal["refund", "refund_none"] = "refund_none"
     maintenance: Literal["refund", "refund_none"] = "refund"
 
 
 class Cancel(Section):
-    """What counts although it was not used."""
+    """Charges for leases that were not used."""
 
     refund_if_before_start_min: Count = 0
     late_cancel: Literal["charge", "charge_unless_rebooked", "refund"] = "refund"
@@ -259,23 +259,23 @@ class Cancel(Section):
 
 
 class NoShow(Section):
-    """Minutes after the start without a job, and what then happens."""
+    """Minutes after the start without a job, and the consequences."""
 
     backfill_after_min: Count | None = None
-    """From when on jobs that save checkpoints may use the node until its owner comes."""
+    """Minutes after which jobs that save checkpoints may use the node until its owner comes."""
     warn_before_reclaim_min: Count = 10
     reclaim_after_min: Count | None = None
     strikes: Annotated[int, Field(ge=1)] | None = None
     within_days: Annotated[int, Field(ge=1, le=366)] = 28
-    """Older ones are forgotten."""
+    """Days after which a no-show is forgotten."""
     penalty_days: Annotated[int, Field(ge=1, le=366)] | None = None
-    """So long after the last of too many, booking is restricted; None: it never is."""
+    """Days of restricted booking after the last of too many no-shows; None: no restriction."""
     penalty_horizon_days: Annotated[int, Field(ge=0, le=365)] = 0
-    """How far ahead one may book then; 0: not at all, only walk in."""
+    """Days that one may then book ahead; 0: booking is refused, only walk-ins remain."""
 
 
 class Extend(Section):
-    """Whether a running lease may be prolonged."""
+    """Rules for prolonging a running lease."""
 
     allowed: bool = True
     only_in_last_min: Annotated[int, Field(ge=1)] | None = None
@@ -284,22 +284,22 @@ class Extend(Section):
 
 
 class Scheduling(Section):
-    """How the queue uses the nodes: by the policy that names a node, whoever asks."""
+    """Rules by which the queue uses the nodes that the policy names, for every user."""
 
     soft_fit: Literal["on", "off"] = "on"
-    """Whether a job that saves checkpoints may start in front of a lease that it must give way."""
+    """`on` if a job that saves checkpoints may start before a lease that it must give way to."""
     min_useful_min: Annotated[int, Field(ge=1, le=24 * 60)] = 30
     """The shortest gap for that: a start and a checkpoint should not be a third of it."""
     shares: dict[Name, Annotated[int, Field(ge=1, le=100_000)]] = {}
-    """By lab the slots (GPUs) that its jobs can always get back from those who borrow them."""
+    """Slots (GPUs), by lab, that its jobs can always get back from those who borrow them."""
     min_run_min: Count = 30
-    """So long a borrowed job runs before it may be stopped for that."""
+    """Minutes that a borrowed job runs before it may be stopped for that."""
     preemptible: Literal["checkpointable", "all"] = "checkpointable"
-    """Which borrowed jobs may be stopped: those that save checkpoints, or any."""
+    """Borrowed jobs that may be stopped: those that save checkpoints, or all."""
 
 
 class EndStep(Section):
-    """Something that happens before the end of a hold."""
+    """Step before the end of a hold."""
 
     at_min: int = Field(ge=-240, le=0)
     do: Literal["notify", "checkpoint", "stop"]
@@ -315,7 +315,7 @@ END_OF_LEASE = (
 
 
 class Document(Section):
-    """All of it, as it stands in the text."""
+    """All sections, as they stand in the text."""
 
     policy: Header
     grid: GridRules = GridRules()

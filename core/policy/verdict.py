@@ -1,4 +1,4 @@
-"""What evaluate() is asked, what it is told of the world, and what it answers. Plain facts."""
+"""Request, situation and verdict: the arguments and the result of evaluate(). Plain facts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,15 +25,18 @@ LIFTABLE = frozenset(
         "walk_in_refused",
     }
 )
-"""Reason codes that an exception lifts as a whole. Those with a limit (quota_*, lab_cap, user_cap,
-too_many_open, overlaps_own, churn, no_shows) get a higher one; the rest nobody can lift."""
+"""Reason codes that an exception lifts as a whole.
+
+Those with a limit (quota_*, lab_cap, user_cap, too_many_open, overlaps_own, churn, no_shows) get a
+higher one; nobody can lift the rest.
+"""
 
 Numbers = Mapping[str, int | float | str]
-"""Such as used, limit, next_start; times as RFC 3339 in the policy's zone."""
+"""Numbers such as used, limit, next_start; times as RFC 3339 in the policy's zone."""
 
 
 class RequestKind(StrEnum):
-    """What somebody wants to do."""
+    """Kind of request."""
 
     BOOKING = "booking"
     WALK_IN = "walk_in"
@@ -48,7 +51,7 @@ class Grant:
     rule: str
     """The reason code that it lifts, such as quota_main."""
     extra: int
-    """How many more leases or node-hours; not looked at where the rule has no number."""
+    """Number of further leases or node-hours; ignored where the rule has no number."""
     start: datetime
     end: datetime
     why: str
@@ -63,10 +66,10 @@ class Member:
     groups: frozenset[str] = frozenset()
     """Names of the labs and groups that policies may speak of."""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """Such as netid_parity: even."""
+    """Attributes such as netid_parity: even."""
     is_staff: bool = False
     exceptions: tuple[Grant, ...] = ()
-    """Granted and not revoked, of any time."""
+    """Exceptions that were granted and not revoked, of any time."""
 
     @property
     def lab_id(self) -> str | None:
@@ -76,7 +79,7 @@ class Member:
 
 @dataclass(frozen=True)
 class NodeRef:
-    """The node that is asked for."""
+    """The requested node."""
 
     id: str
     name: str
@@ -94,10 +97,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Request:
-    """Node and hold that somebody wants.
+    """Node and hold that a person requests.
 
-    An extension has the start of the lease it prolongs, the end it shall have, and that lease in
-    `replaces`. `end` may be given as the usable end, grace before the hold's.
+    An extension has the start of the lease it prolongs, the new end, and that lease in `replaces`.
+    `end` may be given as the usable end, grace before the hold's.
     """
 
     member: Member
@@ -119,39 +122,39 @@ class LeaseFact:
     node: NodeRef
     start: datetime
     end: datetime
-    """Of the hold, or up to where it is charged for it without a break: a block that was given
-    back early keeps its end as long as nobody else has hours of it."""
+    """End of the hold, or of the stretch charged without a break: a block that was given back early
+    keeps its end as long as nobody else has hours of it."""
     kind: str
     """`booked` or `walk_in`."""
     state: LeaseState
     counts: bool
-    """Live, finished, cancelled too late, not shown up for, or deleted for a violation."""
+    """True if live, finished, cancelled too late, a no-show, or deleted for a violation."""
     created_at: datetime
     charged_s: int | None = None
-    """For how long it is charged, if not from start to end."""
+    """Seconds charged, if not all from start to end."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """The world as far as it matters to one request. Gathered by the caller, in one transaction."""
+    """The facts that matter to one request. Gathered by the caller, in one transaction."""
 
     now: datetime
     own: tuple[LeaseFact, ...] = ()
-    """Of the member, all that count or are live, from the start of the policy's longest period."""
+    """The member's leases that count or are live, from the start of the policy's longest period."""
     lab: tuple[LeaseFact, ...] = ()
-    """Of all people, the member included, that count; those of the member's lab are looked at."""
+    """Leases of all people, the member included, that count; only the member's lab's are used."""
     holds: tuple[Span, ...] = ()
-    """Of the node, live, around the block."""
+    """Live holds of the node, around the block."""
     node_available: bool = True
     """False if the node takes no leases: drained, quarantined, retired."""
     cancels_today: int = 0
     no_shows: tuple[datetime, ...] = ()
-    """Starts of the leases that the member did not show up for, as far back as they may matter."""
+    """Starts of the member's no-show leases, as far back as they may matter."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One rule that a request breaks, or (as a warning) that somebody should know of."""
+    """A rule that a request breaks, or (as a warning) one to know of."""
 
     code: str
     param: str
@@ -161,7 +164,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Charge:
-    """What a lease takes from which quota; `quota` is None if it is charged to none."""
+    """Quota and hours that a lease takes; `quota` is None if it is charged to none."""
 
     quota: str | None
     hours: int
@@ -177,15 +180,15 @@ class Block:
 
 @dataclass(frozen=True)
 class Left:
-    """What a quota still allows: after this request if it is ok, else as it stands."""
+    """Rest of a quota: after this request if it is ok, else as it stands."""
 
     quota: str
     alternative: str
     blocks: tuple[Block, ...]
     text: str
-    """Such as: one 2-hour block on a single-GPU node."""
+    """Sentence such as: one 2-hour block on a single-GPU node."""
     by_swap: bool = False
-    """Only in place of booked leases that have not started."""
+    """True if it fits only in place of booked leases that have not started."""
     hours: int = 0
     """Node-hours."""
 
@@ -204,5 +207,5 @@ class Verdict:
     policy_id: str
     policy_version: int
     local_start: str = ""
-    """RFC 3339 in `zone`: what people were shown, should the rules of the zone ever change."""
+    """RFC 3339 in `zone`: the start as shown to people, should the zone's rules ever change."""
     zone: str = "UTC"

@@ -1,7 +1,7 @@
-"""Can a refused block be granted later although its owner gives nothing back? Pure.
+"""Test whether a refused block can be granted later with no lease of its owner given back. Pure.
 
-Others give hours back, nodes come back into service, leases end, and booking opens. A block length,
-a window or a quota that is used up in the block's own period does not change by waiting.
+Other people give hours back, nodes come back into service, leases end, and booking opens. A block
+length, a window or a quota that is used up in the block's own period does not change by waiting.
 """
 
 from datetime import datetime
@@ -14,7 +14,7 @@ PASSING = frozenset(
 
 
 def lasting(verdict: Verdict, start: datetime) -> tuple[Reason, ...]:
-    """What refuses the block from `start` on and will not pass by waiting."""
+    """Return the reasons against the block from `start` on that will not pass by waiting."""
     return tuple(reason for reason in verdict.reasons if not _may_pass(reason, start))
 
 

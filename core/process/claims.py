@@ -1,8 +1,8 @@
 """Chores that one process at a time does, of several that could: a claim is a row with an end.
 
-Not a lock: whoever claimed a chore and died is followed by another one when the claim has ended. A
-chore must bear that it is done twice; the claim only spares the work. What must not happen once
-somebody else has taken a chore over asks `holds` in its own transaction.
+Not a lock: if the process that claimed a chore dies, another one follows when the claim has ended.
+A chore must tolerate being done twice; the claim only spares the work. A step that must not happen
+after another process has taken the chore over calls `holds` in its own transaction.
 """
 
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from core.tables.processes import Claim
 
 
 def claim(session: Session, chore: str, *, holder: str, now: datetime, lasts: timedelta) -> bool:
-    """Whether `chore` is now `holder`'s, until `now + lasts`; False while somebody else's lasts."""
+    """Claim `chore` for `holder` until `now + lasts`; False while another claim lasts."""
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     session.execute(
         insert(Claim).values(chore=chore, holder="", until=now).on_conflict_do_nothing()
@@ -36,13 +36,13 @@ def take_over(
 ) -> None:
     """Make `chore` `holder`'s until `now + lasts`, whoever had it. Called again, it is renewed.
 
-    Waits for a transaction of the former holder that has asked `holds`.
+    Waits for a transaction of the former holder that has called `holds`.
     """
     session.merge(Claim(chore=chore, holder=holder, until=now + lasts))
     session.flush()
 
 
 def holds(session: Session, chore: str, *, holder: str) -> bool:
-    """Whether `chore` is `holder`'s. Nobody takes it over before this transaction has ended."""
+    """Return True if `chore` is `holder`'s, which nobody changes before this transaction ends."""
     found = session.scalar(select(Claim.holder).where(Claim.chore == chore).with_for_update())
     return found == holder

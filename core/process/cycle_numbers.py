@@ -1,6 +1,6 @@
-"""How long the scheduler's cycles take: counted where they run, told by every API.
+"""Durations of the scheduler's cycles: counted in the scheduler, reported by every API.
 
-Counts of one process, from its start on; whoever leads next begins anew, as counters may.
+Counts of one process, from its start on; the next leader begins anew, as counters may.
 """
 
 from bisect import bisect_left
@@ -17,18 +17,19 @@ class Durations(BaseModel):
     """A histogram of seconds."""
 
     buckets_s: list[float] = list(BUCKETS_S)
-    """Told with the counts: an API of another version tells them as they are."""
+    """Upper bounds of the buckets, sent with the counts: an API of another version reports them as
+    they are."""
     counts: list[int] = Field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
-    """One a bucket, and what is above the last one."""
+    """Number of durations in each bucket, and last of those above the last bound."""
     total_s: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one more."""
+        """Count one more duration."""
         self.counts[bisect_left(self.buckets_s, seconds)] += 1
         self.total_s += seconds
 
     def at_most(self) -> list[tuple[str, float]]:
-        """How many took at most so long, as Prometheus names buckets."""
+        """Return the cumulative counts, each with its upper bound as Prometheus names buckets."""
         names = [*(str(seconds) for seconds in self.buckets_s), "+Inf"]
         return [(name, float(n)) for name, n in zip(names, accumulate(self.counts), strict=False)]
 
@@ -38,6 +39,6 @@ class CycleNumbers(BaseModel):
 
     cycles: Durations = Field(default_factory=Durations)
     pauses: Durations = Field(default_factory=Durations)
-    """From the end of a cycle to the start of the next."""
+    """Pauses from the end of a cycle to the start of the next."""
     ended_at: datetime | None = None
-    """The last one."""
+    """End of the last cycle."""

@@ -1,9 +1,9 @@
 """Read-only: while a platform is backed up or moved, nothing of it changes.
 
-A claim like a chore's, so that it ends by itself where whoever asked for it was killed. Every write
-of the API looks at it in its own transaction; the scheduler decides and sends nothing meanwhile,
-and nothing is forgotten or swept. Nodes are told to come again: they train on, and send what they
-have written down afterwards.
+A claim like a chore's, so that it ends by itself if the process that asked for it was killed. Every
+write of the API checks it in its own transaction; the scheduler decides and sends nothing
+meanwhile, and nothing is deleted by retention or swept. Nodes are told to come again: they train
+on, and send their spooled data afterwards.
 """
 
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ CLAIM = select(Claim.holder, Claim.until).where(Claim.chore == CHORE)
 
 
 class ReadOnly(Unavailable):
-    """Nothing is changed for now; trying again later will work."""
+    """The platform is read-only for now; trying again later will work."""
 
     code = "read_only"
     title = "Read only"
@@ -36,19 +36,19 @@ class ReadOnly(Unavailable):
 
 
 def begin(session: Session, reason: str, *, now: datetime, lasts: timedelta) -> datetime:
-    """Change nothing from now on, for so long at most; when that ends."""
+    """Make the platform read-only from now on, for `lasts` at most; return the end."""
     until = now + lasts
     session.merge(Claim(chore=CHORE, holder=reason, until=until))
     return until
 
 
 def end(session: Session) -> None:
-    """Changes are welcome again."""
+    """Allow changes again."""
     session.execute(delete(Claim).where(Claim.chore == CHORE))
 
 
 def state(session: Session, *, now: datetime) -> tuple[str, datetime] | None:
-    """The reason, and when it ends at the latest; None where changes are welcome."""
+    """Return the reason and the latest end; None where changes are allowed."""
     row = session.execute(CLAIM).one_or_none()
     return (row.holder, row.until) if row is not None and row.until > now else None
 

@@ -1,4 +1,4 @@
-"""Lets a process go by the database's clock, so that all processes have one."""
+"""Timekeeping: a process follows the database's clock, so that all processes have one."""
 
 import time
 from datetime import datetime, timedelta
@@ -16,14 +16,14 @@ log = structlog.get_logger()
 
 
 class Timekeeper:
-    """Looks at the database's clock now and then. One per process."""
+    """Follower of the database's clock, which it reads now and then. One per process."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._looked_at: float | None = None
         self._is_off = False
         self.doubted = timedelta()
-        """By how much the database's clock leaps ahead of ours, while that is not believed."""
+        """Lead of the database's clock over ours, while that is not believed."""
 
     def look(self) -> None:
         """Follow the database's clock, if the last look is some seconds ago."""
@@ -50,7 +50,7 @@ class Timekeeper:
 
 
 def database_time(database: Database) -> datetime:
-    """The database's clock; with SQLite, which has none, this machine's."""
+    """Return the database's time; with SQLite, which has no clock, this machine's."""
     if database.is_sqlite:
         return clock.wall_clock()
     with database.read() as session:

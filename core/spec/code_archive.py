@@ -1,7 +1,7 @@
-"""An archive of a script's code: what may be in one, and how it is unpacked.
+"""An archive of a script's code: its permitted content, and its unpacking.
 
-A zip of plain files. Whoever unpacks it makes every path anew below an empty folder, so nothing in
-it decides where on the disk anything lands.
+A zip of plain files. Unpacking makes every path anew below an empty folder, so nothing in the
+archive decides where on the disk anything lands.
 """
 
 import lzma
@@ -34,19 +34,19 @@ UNREADABLE = (
 
 
 class BadArchive(Exception):
-    """Not an archive that anybody here unpacks; the message says what is wrong with it."""
+    """Not an acceptable archive; the message says what is wrong with it."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a checked archive says it holds."""
+    """Content that a checked archive declares."""
 
     paths: Sequence[str]
     unpacked_size: int
 
 
 def check(archive: str | Path | BinaryIO) -> Listing:
-    """Read the directory of an archive, and nothing else of it. BadArchive where it is refused."""
+    """Read the directory of an archive, and nothing else of it. Raises BadArchive if refused."""
     try:
         entries = _entries(archive)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, NotImplementedError) as error:
@@ -106,7 +106,7 @@ def _entries(archive: str | Path | BinaryIO) -> Sequence[zipfile.ZipInfo]:
 
 
 def require_plain(path: str) -> None:
-    """BadArchive for a path that is absolute, leads out, or can't be shown."""
+    """Raise BadArchive for a path that is absolute, leads out, or can't be shown."""
     wrong = (
         not path
         or len(path) > MAX_PATH
@@ -123,7 +123,7 @@ def require_plain(path: str) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> Listing:
-    """Unpack a checked archive into the empty `folder`. BadArchive, and OSError of the disk."""
+    """Unpack a checked archive into the empty `folder`. Raises BadArchive or OSError."""
     listing = check(archive)
     left = MAX_UNPACKED_BYTES  # what the directory says of sizes need not be true
     with zipfile.ZipFile(archive) as opened:

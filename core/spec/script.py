@@ -1,7 +1,7 @@
-"""A script of the user's own as a job: what its spec says, and what is known of it before it runs.
+"""A script of the user's own as a job: its spec, and the facts known before it runs.
 
 Pure. Nobody can tell how much memory it takes or how many steps it makes, so its plan has the ranks
-and where they run, and nothing else.
+and their nodes, and nothing else.
 """
 
 from typing import Annotated, Literal
@@ -25,11 +25,11 @@ Variable = Annotated[str, Field(pattern=VARIABLE)]
 Argument = Annotated[str, Field(max_length=8192, pattern=r"^[^\x00]*$")]
 ScriptLauncher = Literal["torchrun", "accelerate", "mpirun", "python"]
 ACROSS_NODES = ("torchrun", "accelerate")
-"""The launchers that start ranks on several nodes."""
+"""Launchers that start ranks on several nodes."""
 
 
 class Script(SpecPart):
-    """What to run of an archive of code, and how."""
+    """Entry point in an archive of code, and the way to run it."""
 
     entry: CodePath
     """The file that every rank runs, by its path in the archive."""
@@ -37,12 +37,12 @@ class Script(SpecPart):
     """SHA-256 of the archive: `trainyard submit --script` packs and uploads the folder, POST
     /v1/code takes one."""
     arguments: Annotated[tuple[Argument, ...], Field(max_length=500)] = ()
-    """What the script finds in sys.argv after its own name."""
+    """Arguments that the script finds in sys.argv after its own name."""
     launcher: ScriptLauncher = "torchrun"
     """torchrun, accelerate launch, mpirun where the node has an MPI, or python for one rank
     alone."""
     environment: dict[Variable, Argument] = Field(default_factory=dict, max_length=200)
-    """Variables that everybody may see who sees the job; for what they may not, `secrets`."""
+    """Variables visible to everybody who sees the job; for others, use `secrets`."""
     secrets: Annotated[tuple[Variable, ...], Field(max_length=50)] = ()
     """Names of your secrets (PUT /v1/secrets/NAME); each is a variable of that name."""
     requirements: CodePath | None = None
@@ -52,7 +52,7 @@ class Script(SpecPart):
         tuple[Annotated[str, Field(max_length=400)], ...], Field(max_length=MAX_LEFT_OUT)
     ] = ()
     """Paths that an ignore file kept out of the archive, a folder's with `/` at its end; `./` where
-    the entry was packed alone. Named again where the script fails because it can't find one."""
+    the entry was packed alone. Repeated in the failure message if the script can't find one."""
 
 
 class ScriptPlan(BaseModel):
@@ -70,14 +70,14 @@ class ScriptPlan(BaseModel):
 
     @property
     def runnable(self) -> bool:
-        """Whether nothing stands in the way."""
+        """True if nothing prevents the start."""
         return not self.problems
 
 
 def plan_script(
     script: Script, *, nodes: int, ranks_per_node: int, hardware: Hardware
 ) -> ScriptPlan:
-    """The ranks of a script on nodes of `hardware`, and every reason why it can't run there."""
+    """Plan a script's ranks on nodes of `hardware`, with every reason why it can't run there."""
     problems = []
     if nodes > 1 and script.launcher not in ACROSS_NODES:
         problems.append(

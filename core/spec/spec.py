@@ -1,4 +1,4 @@
-"""What a user submits: what to train (`strategies.spec`), and where and for how long. Pure."""
+"""A user's submission: the training (`strategies.spec`), its resources and wall time. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ MAX_OUT_OF_MEMORY_S = 30 * 60  # to see it fail, or the plan proved wrong, a few
 
 
 class Launcher(StrEnum):
-    """What starts the ranks. All keep one contract: environment, logs, run directory, exit."""
+    """Starter of the ranks. All keep one contract: environment, logs, run directory, exit."""
 
     AUTO = "auto"
     TORCHRUN = "torchrun"
@@ -40,7 +40,7 @@ class Launcher(StrEnum):
 
 
 def parse_duration_s(value: object) -> object:
-    """Seconds from `90`, `"90s"`, `"20min"`, `"1.5h"` or `"2h 30min"`; else `value` unchanged."""
+    """Parse `90`, `"90s"`, `"20min"`, `"1.5h"` or `"2h 30min"` as seconds; else return `value`."""
     if isinstance(value, timedelta):
         return int(value.total_seconds())
     if not isinstance(value, str):
@@ -52,7 +52,7 @@ def parse_duration_s(value: object) -> object:
 
 
 def format_duration(seconds: int) -> str:
-    """`5400` -> `1h 30min`: the inverse of `parse_duration_s`."""
+    """Format seconds, `5400` -> `1h 30min`: the inverse of `parse_duration_s`."""
     hours, rest = divmod(seconds, 3600)
     minutes, rest = divmod(rest, 60)
     parts = [f"{hours}h" if hours else "", f"{minutes}min" if minutes else ""]
@@ -68,7 +68,7 @@ Duration = Annotated[
 
 
 class Resources(BaseModel):
-    """Where and for how long."""
+    """Nodes, ranks and wall time of a job."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -77,12 +77,12 @@ class Resources(BaseModel):
     threads_per_rank: int | None = Field(default=None, ge=1, le=1024)
     """CPU threads that a rank computes with. None: its share of the node's cores."""
     node_class: str | None = Field(default=None, max_length=63)
-    """None takes the first class on which the plan fits."""
+    """Node class; None takes the first class on which the plan fits."""
     wall_time: Annotated[Duration, Field(ge=60, le=MAX_WALL_TIME_S)]
     """Mandatory. The job is stopped with a checkpoint after it, and fails with `time_limit`."""
     checkpointable: bool | None = None
-    """It may be stopped with a checkpoint and go on later. Then it may start in a gap in front of
-    a lease that is shorter than its wall time. None: recipes are, scripts are not."""
+    """True if it may be stopped with a checkpoint and go on later. Then it may start in a gap in
+    front of a lease that is shorter than its wall time. None: recipes are, scripts are not."""
     may_run_out_of_memory: bool = False
     """Run it although its plan says that it does not fit, for at most 30 minutes of wall time."""
 
@@ -102,17 +102,17 @@ LeaseId = Annotated[str, Field(pattern=r"^lease_[0-9a-z]{26}$")]
 
 
 class JobTerms(SpecPart):
-    """What every job says, whatever it runs: its name, its resources, the lease to run in."""
+    """Fields that every job has: its name, its resources, the lease to run in."""
 
     name: str = Field(pattern=NAME)
     resources: Resources
     lease: LeaseId | None = None
     leases: tuple[LeaseId, ...] = Field(default=(), max_length=1024)
-    """Instead of `lease`, on several nodes: one for each."""
+    """Leases to run in on several nodes, one for each; set instead of `lease`."""
 
     @property
     def named_leases(self) -> tuple[str, ...]:
-        """The leases to run in, one for each node; none where it names none."""
+        """Leases to run in, one for each node; empty if it names none."""
         return self.leases if self.lease is None else (self.lease,)
 
 
@@ -133,7 +133,7 @@ AnyPlan = Plan | ScriptPlan
 
 
 class UnreadPlan(BaseModel):
-    """Stands where a job's plan can't be read by this version of the platform."""
+    """Placeholder for a plan that this version of the platform can't read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -147,12 +147,13 @@ class UnreadPlan(BaseModel):
 
 
 def read_job_spec(document: Mapping[str, object]) -> AnyJobSpec:
-    """The spec in a job's row, or in a request. ValidationError names the fields that are wrong."""
+    """Read the spec in a job's row, or in a request. ValidationError names the fields that are
+    wrong."""
     return (ScriptJobSpec if "script" in document else JobSpec).model_validate(document)
 
 
 def may_start(spec: AnyJobSpec, plan: AnyPlan) -> bool:
-    """Whether nothing stands in the way; or memory alone, and the job is to show just that."""
+    """Return True if nothing prevents the start, or only memory and the job is to show that."""
     if plan.runnable:
         return True
     only_memory = all(problem.code == DOES_NOT_FIT for problem in plan.problems)
@@ -160,13 +161,13 @@ def may_start(spec: AnyJobSpec, plan: AnyPlan) -> bool:
 
 
 def read_plan(document: Mapping[str, object]) -> AnyPlan:
-    """The plan in a job's row."""
+    """Read the plan in a job's row."""
     kind = ScriptPlan if document.get("strategy") == "script" else Plan
     return kind.model_validate(document)
 
 
 def stored_spec(document: object) -> AnyJobSpec | None:
-    """The spec in a job's row; None where this version can't read it, as another one wrote it."""
+    """Return the spec in a job's row; None if another version wrote it and this can't read it."""
     try:
         return read_job_spec(document) if isinstance(document, Mapping) else None
     except ValidationError:
@@ -174,7 +175,7 @@ def stored_spec(document: object) -> AnyJobSpec | None:
 
 
 def stored_plan(document: object) -> AnyPlan | None:
-    """The plan in a job's row; None where this version can't read it."""
+    """Return the plan in a job's row; None where this version can't read it."""
     try:
         return read_plan(document) if isinstance(document, Mapping) else None
     except ValidationError:

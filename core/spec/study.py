@@ -13,10 +13,11 @@ SCHEDULES = (NAIVE, *(schedule.value for schedule in PipelineSchedule))
 
 
 def sized(spec: JobSpec, ranks: int, *, smallest: int, kind: StudyKind) -> JobSpec:
-    """The job on so many ranks: the strategy's own axis takes them, the other degrees stay.
+    """Return the job on so many ranks: the strategy's own axis takes them, the other degrees stay.
 
-    The batch is that of the smallest size. micro_batch_size stays where it is given, and the
-    accumulation follows. ValueError where a weak study's batch is no whole number or too large.
+    The batch is that of the smallest size, scaled with the ranks in a weak study. micro_batch_size
+    stays where it is given, and the accumulation follows. ValueError if a weak study's batch is not
+    a whole number or too large.
     """
     training: dict[str, object] = {}
     if spec.training.micro_batch_size is not None:
@@ -42,7 +43,7 @@ def sized(spec: JobSpec, ranks: int, *, smallest: int, kind: StudyKind) -> JobSp
 
 
 def scheduled(spec: JobSpec, schedule: str) -> JobSpec:
-    """The job with its pipeline in this order; `naive` is a strategy of its own."""
+    """Return the job with its pipeline in this order; `naive` is a strategy of its own."""
     strategy = spec.parallelism.strategy
     if schedule == NAIVE:
         changes = {"strategy": Strategy.NAIVE, "pipeline_schedule": PipelineSchedule.ONE_F_ONE_B}
@@ -59,8 +60,11 @@ def scheduled(spec: JobSpec, schedule: str) -> JobSpec:
 
 
 def on_class(spec: JobSpec, node_class: str, *, threads_per_rank: int | None) -> JobSpec:
-    """The job on nodes of this class only, because times on different hardware cannot be compared;
-    each rank with so many threads, unless the spec says how many."""
+    """Return the job on nodes of this class only, with so many threads for each rank unless the
+    spec says how many.
+
+    Times on different hardware cannot be compared.
+    """
     resources = {
         "node_class": node_class,
         "threads_per_rank": spec.resources.threads_per_rank or threads_per_rank,
@@ -69,10 +73,10 @@ def on_class(spec: JobSpec, node_class: str, *, threads_per_rank: int | None) ->
 
 
 def changed(spec: JobSpec, **parts: object) -> JobSpec:
-    """`spec` with other parts, checked as if a user had written it."""
+    """Return `spec` with other parts, checked as if a user had written it."""
     return JobSpec.model_validate(spec.model_copy(update=parts).model_dump(mode="json"))
 
 
 def named(name: str, suffix: str) -> str:
-    """`gpt-ddp 2 ranks`, a name that a job can have."""
+    """Return a valid name of a job, such as `gpt-ddp 2 ranks`; a long `name` is cut."""
     return f"{name[: LONGEST_NAME - len(suffix) - 1].rstrip()} {suffix}"

@@ -1,5 +1,7 @@
-"""The database, a module for each subject. To import one is to import them all, so that
-`Base.metadata` is whole whoever asks."""
+"""The database, a module for each subject.
+
+Importing one imports them all, so that `Base.metadata` is complete for every importer.
+"""
 
 from core.tables import (
     admin,

@@ -1,4 +1,4 @@
-"""What was done by those who may: the audit log, and clean-ups of leases."""
+"""Records of administration: the audit log, and clean-ups of leases."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from core.tables.kinds import RowResult
 
 
 class AuditEntry(Base):
-    """Who did what; appended, never changed."""
+    """Audited action and its actor; appended, never changed."""
 
     __tablename__ = "audit"
 
@@ -20,7 +20,7 @@ class AuditEntry(Base):
     actor: Mapped[str]
     """Id of a user or node, or the name of a process."""
     action: Mapped[str]
-    """Such as `node.drain`."""
+    """Name of the action, such as `node.drain`."""
     subject: Mapped[str]
     details: Mapped[Document]
 
@@ -34,16 +34,16 @@ class Cleanup(Base):
     selector: Mapped[Document]
     """`api.admin.cleanup_schemas.Selector`"""
     reason: Mapped[str]
-    """Goes to the owners."""
+    """Reason for the clean-up; sent to the owners."""
     sha256: Mapped[str] = mapped_column(String(64))
-    """Over (lease id, row version) of all rows."""
+    """SHA-256 over (lease id, row version) of all rows."""
     made_by: Mapped[str] = mapped_column(ForeignKey("users.id"))
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime]
-    """Until then it may be applied."""
+    """End of the time in which it may be applied."""
     applied_by: Mapped[str | None] = mapped_column(ForeignKey("users.id"))
     applied_at: Mapped[datetime | None]
-    """When its last row was done, and the owners were told."""
+    """Time at which its last row was done, and the owners were told."""
     undone_by: Mapped[str | None] = mapped_column(ForeignKey("users.id"))
     undone_at: Mapped[datetime | None]
 
@@ -58,15 +58,15 @@ class CleanupRow(Base):
     position: Mapped[int] = mapped_column(primary_key=True)
     lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), index=True)
     code: Mapped[str]
-    """What was looked for, such as `over_quota`."""
+    """Kind of finding, such as `over_quota`."""
     rule: Mapped[str]
     """The exact rule that it breaks, such as `quota_main`."""
     message: Mapped[str]
-    """Why, in a sentence."""
+    """Finding, in a sentence."""
     version: Mapped[str] = mapped_column(String(64))
-    """Of the lease's row when it was seen."""
+    """Version of the lease's row when it was seen."""
     refund_hours: Mapped[int]
     result: Mapped[RowResult] = mapped_column(EnumText(RowResult))
     outcome: Mapped[str]
-    """Why it was spared, skipped or lost, in a sentence."""
+    """Reason why the lease was spared, skipped or lost, in a sentence."""
     restored_as: Mapped[str | None] = mapped_column(ForeignKey("leases.id"))

@@ -23,9 +23,9 @@ class Agenda(Base):
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
     name: Mapped[str]
     lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), index=True)
-    """What it was made for. Jobs that are left when the lease ends go on elsewhere, as any do."""
+    """Lease that it was made for. Jobs left over when it ends continue elsewhere, like any job."""
     side_by_side: Mapped[bool] = mapped_column(default=False, server_default=false())
-    """Where slots are free; else one after the other."""
+    """True: jobs run side by side where slots are free. False: one after the other."""
     on_failure: Mapped[OnFailure] = mapped_column(EnumText(OnFailure))
     created_at: Mapped[datetime]
 
@@ -38,4 +38,4 @@ class AgendaJob(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     agenda_id: Mapped[str] = mapped_column(ForeignKey("agendas.id"), index=True)
     position: Mapped[int]
-    """From 0, in the order in which they start."""
+    """Position from 0, in the order in which the jobs start."""

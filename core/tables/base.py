@@ -1,8 +1,8 @@
-"""What all tables share: column types, constraint names.
+"""Base of all tables: column types, constraint names.
 
 These classes never leave the process: the schemas of `api/` are the public contract. Times are UTC.
-Ids are `core.base.ids`, except of rows that only streams number. JSON columns hold what a pydantic
-model dumped; the model is named beside them.
+Ids are `core.base.ids`, except of rows that only streams number. JSON columns hold dumps of
+pydantic models; the model is named beside them.
 """
 
 from datetime import datetime
@@ -34,7 +34,7 @@ Serial = BigInteger().with_variant(Integer, "sqlite")
 
 
 def one_of(column: str, enum: type[StrEnum]) -> str:
-    """SQL that holds `column` to the values of `enum`."""
+    """Return the SQL condition that restricts `column` to the values of `enum`."""
     values = ", ".join(f"'{member}'" for member in enum)
     return f"{column} IN ({values})"
 
@@ -65,7 +65,7 @@ COLUMN_TYPES |= {enum: EnumText(enum) for enum in ENUMS}
 
 
 class Base(DeclarativeBase):
-    """All tables, with predictable constraint names."""
+    """Base class of all tables, with predictable constraint names."""
 
     metadata = MetaData(
         naming_convention={

@@ -1,4 +1,4 @@
-"""Files that were uploaded or trained, and what they are."""
+"""Files that were uploaded or trained, and the datasets, models, checkpoints made of them."""
 
 from datetime import datetime
 
@@ -17,10 +17,10 @@ class StoredFile(Base):
     size: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
     named_at: Mapped[datetime | None]
-    """When something last came to need it, if that is later than `created_at`: what nothing names
-    and nothing has named for a day may be removed."""
+    """Last time a row came to need the file, if later than `created_at`. A file that no row names,
+    or has named for a day, may be removed."""
     gone_at: Mapped[datetime | None]
-    """When it was removed from the store, because nothing needed it any more."""
+    """Time of its removal from the store, because nothing needed it any more."""
 
 
 class Dataset(Base):
@@ -35,10 +35,10 @@ class Dataset(Base):
     format: Mapped[str]
     """`text`, `jsonl` or `npz`"""
     sha256: Mapped[str] = mapped_column(ForeignKey("files.sha256"))
-    """Of the bytes that training reads: UTF-8 text, or an archive of arrays."""
+    """SHA-256 of the bytes that training reads: UTF-8 text, or an archive of arrays."""
     size: Mapped[int] = mapped_column(BigInteger)
     report: Mapped[Document]
-    """Lines, characters, warnings with line numbers; of images what they are, as `images`."""
+    """Lines, characters, warnings with line numbers; for images their properties, as `images`."""
     deleted_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
 
@@ -56,7 +56,7 @@ class Model(Base):
     files: Mapped[list[Document]] = mapped_column(JSON)
     """`core.wire.messages.FileRef` of each file of its folder."""
     config: Mapped[str]
-    """Its config.json."""
+    """Content of its config.json."""
     has_tokenizer: Mapped[bool]
     deleted_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
@@ -77,11 +77,11 @@ class Checkpoint(Base):
     """`core.wire.messages.FileRef` of each file, `manifest.json` among them; empty once deleted."""
     created_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]
-    """When retention has deleted it. Attempts that resumed from it still point here."""
+    """Time at which retention deleted it. Attempts that resumed from it still point here."""
 
 
 class CheckpointPart(Base):
-    """What one of several nodes has brought of a checkpoint; it is one when all have."""
+    """One node's files of a checkpoint of several nodes; complete when all nodes sent theirs."""
 
     __tablename__ = "checkpoint_parts"
 
@@ -108,21 +108,22 @@ class Artifact(Base):
 
 
 class Report(Base):
-    """What was said about some jobs at one moment; never changed, named by its own hash.
+    """Report about some jobs at one moment; never changed, named by its own hash.
 
-    Of one that its owner has deleted the hash stays, and nothing else that it said: what was handed
-    in can still be checked.
+    When its owner deletes it, only the hash stays: a copy that was handed in can still be checked.
     """
 
     __tablename__ = "reports"
     __table_args__ = (Index("ix_reports_user_id_made_at", "user_id", "made_at"),)
 
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
-    """Of `content`."""
+    """SHA-256 of `content`, in hex."""
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
     title: Mapped[str]
     content: Mapped[str]
     """`api.jobs.report_schemas.ReportContent` as canonical JSON: sorted keys, no spaces, UTF-8.
-    Empty once it is deleted."""
+
+    Empty once it is deleted.
+    """
     made_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None] = mapped_column(default=None)

@@ -12,7 +12,7 @@ from strategies.trust.scaling import StudyKind
 
 
 class Job(Base):
-    """What a user asked for."""
+    """A user's request to train a model or run a script, and its state."""
 
     __tablename__ = "jobs"
     __table_args__ = (
@@ -31,7 +31,7 @@ class Job(Base):
     plan: Mapped[Document]
     """`core.spec.spec.AnyPlan` for the class it was planned on; never changes."""
     dataset_id: Mapped[str | None] = mapped_column(ForeignKey("datasets.id"))
-    """None for a built-in dataset."""
+    """Uploaded dataset; None for a built-in one."""
     model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
     """The uploaded model that training starts from, if any."""
     code_sha256: Mapped[str | None] = mapped_column(ForeignKey("files.sha256"))
@@ -40,20 +40,20 @@ class Job(Base):
     """The booked lease the owner named, if any."""
     cloned_from: Mapped[str | None]
     traceparent: Mapped[str | None]
-    """The trace that its submission belongs to, as W3C Trace Context writes it, if it has one."""
+    """Trace of its submission in the format of W3C Trace Context, if it has one."""
     state: Mapped[JobState]
     desired: Mapped[Desired]
     epoch: Mapped[int] = mapped_column(default=0)
     """Number of the newest attempt; 0 before the first."""
     reason_code: Mapped[str]
     reason: Mapped[str]
-    """Why it is in this state, in a sentence for its owner."""
+    """Reason for its state, in a sentence for its owner."""
     predicted_start: Mapped[datetime | None]
     not_before: Mapped[datetime | None]
-    """Back-off after a failed start."""
+    """Earliest next start: the back-off after a failed start."""
     wall_time_s: Mapped[int]
     used_s: Mapped[int] = mapped_column(default=0)
-    """Of the wall time, by attempts that have ended."""
+    """Seconds of the wall time used by attempts that have ended."""
     infrastructure_failures: Mapped[int] = mapped_column(default=0)
     interruptions: Mapped[int] = mapped_column(default=0)
     steps: Mapped[int]
@@ -66,8 +66,10 @@ class Job(Base):
     """`strategies.trust.certificate.Certificate` of the newest attempt that began at step 1."""
     created_at: Mapped[datetime]
     queued_at: Mapped[datetime | None]
-    """When its owner resumed it, which puts it behind those who wait already; None: `created_at`.
-    What the platform queues again keeps its place."""
+    """Time at which its owner resumed it, which puts it behind the jobs that wait already.
+
+    None: `created_at`. A job that the platform queues again keeps its place.
+    """
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
 
@@ -96,7 +98,7 @@ class StudyJob(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     study_id: Mapped[str] = mapped_column(ForeignKey("studies.id"), index=True)
     position: Mapped[int]
-    """From 0, which the others are compared with."""
+    """Position from 0; the other jobs are compared with the first."""
 
 
 class Attempt(Base):
@@ -123,7 +125,7 @@ class Attempt(Base):
     node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
     """The first of its nodes, where rank 0 runs and all ranks meet; `Part` has every one."""
     lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), index=True)
-    """On the first node."""
+    """Lease on the first node."""
     state: Mapped[AttemptState]
     outcome: Mapped[Outcome | None]
     reason: Mapped[str] = mapped_column(default="")
@@ -132,9 +134,10 @@ class Attempt(Base):
     rendezvous: Mapped[Document | None]
     """`core.wire.messages.Rendezvous`: where ranks of several nodes meet."""
     prepared_at: Mapped[datetime | None]
-    """Of several nodes: when each had all that it needs, so that the ranks could be started."""
+    """Time at which each of several nodes had all that it needs, so that the ranks could be
+    started."""
     stop_reason: Mapped[Outcome | None]
-    """Why it was asked to stop, if it was."""
+    """Reason why it was asked to stop, if it was."""
     request: Mapped[Document | None]
     """`core.wire.messages.Request`, the newest."""
     preflight: Mapped[Document | None]
@@ -162,13 +165,13 @@ class Part(Base):
 
     attempt_id: Mapped[str] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
-    """From 0, which is the first node: torchrun's node rank."""
+    """Position from 0, which is the first node: torchrun's node rank."""
     node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
     lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), index=True)
     slots: Mapped[list[int]] = mapped_column(JSON)
     """Indices of the GPUs, or CPU slots, that its ranks have on this node, one for each."""
     phase: Mapped[Phase | None]
-    """What the node last said of it; None before it has taken it up."""
+    """Phase last reported by the node; None before it has taken the attempt up."""
     boot_id: Mapped[str] = mapped_column(default="")
     missing_since: Mapped[datetime | None]
     """Time of the first heartbeat without it, if the last one was without it too. A condition:
@@ -176,16 +179,16 @@ class Part(Base):
     exit: Mapped[Document | None]
     """`core.wire.messages.ExitRecord` of this node"""
     lost: Mapped[str | None]
-    """Why it was given up for lost, in a sentence, if it was."""
+    """Reason why it was declared lost, in a sentence, if it was."""
     files_kept: Mapped[bool] = mapped_column(default=False)
-    """All of this node's exit, checkpoints, artifacts, metrics and logs is here: it may wipe its
-    copy."""
+    """True if all of this node's exit, checkpoints, artifacts, metrics and logs is here: it may
+    wipe its copy."""
     ended_at: Mapped[datetime | None]
-    """From then on its slots are free, once the node is clean."""
+    """Time from which its slots are free, once the node is clean."""
 
 
 class Event(Base):
-    """What happened to a job, lease or node, in order; appended, never changed."""
+    """Event in the life of a job, lease or node, in order; appended, never changed."""
 
     __tablename__ = "events"
     __table_args__ = (Index("ix_events_subject_id", "subject", "id"),)

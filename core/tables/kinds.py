@@ -1,10 +1,10 @@
-"""The words that columns hold, one enum a column; those of states are in core.states."""
+"""Closed sets of values that columns hold, one enum a column; states are in core.states."""
 
 from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a person may do; each includes the ones before."""
+    """Rights of a person; each role includes the ones before."""
 
     USER = "user"
     STAFF = "staff"
@@ -12,7 +12,7 @@ class Role(StrEnum):
 
 
 class TokenKind(StrEnum):
-    """How a bearer token came about."""
+    """Origin of a bearer token."""
 
     API = "api"
     SESSION = "session"
@@ -20,10 +20,10 @@ class TokenKind(StrEnum):
 
 
 class Scope(StrEnum):
-    """What an API token may be used for; each includes `read`, and `all` every other."""
+    """Permitted use of an API token; each scope includes `read`, and `all` every other."""
 
     READ = "read"
-    """Look at what its person may look at, as a plain user."""
+    """Read all that its person may read as a plain user."""
     JOBS = "jobs"
     """Submit and steer jobs and studies; upload and delete their files and secrets."""
     LEASES = "leases"
@@ -31,11 +31,11 @@ class Scope(StrEnum):
     ACCOUNT = "account"
     """Tokens, sessions, notices, invitations."""
     ALL = "all"
-    """Everything that its person may do, by their role too; password and login links."""
+    """All that its person may do, by their role too; password and login links."""
 
 
 class LinkKind(StrEnum):
-    """What a single-use secret opens."""
+    """Purpose of a single-use secret."""
 
     FIRST_START = "first_start"
     LOGIN = "login"
@@ -46,28 +46,28 @@ class LinkKind(StrEnum):
 
 
 class LeaseKind(StrEnum):
-    """Booked on the hour grid, or walked in on a free node."""
+    """Origin of a lease: booked on the hour grid, or walked in on a free node."""
 
     BOOKED = "booked"
     WALK_IN = "walk_in"
 
 
 class AppointmentKind(StrEnum):
-    """What is to happen in the life of a lease."""
+    """Event due in the life of a lease."""
 
     BEGIN = "begin"
     WARN = "warn"
-    """Nothing runs in it: say when it will be taken back."""
+    """Warning that nothing runs in the lease, with the time at which it will be taken back."""
     RECLAIM = "reclaim"
-    """Nothing has run in it: take it back."""
+    """Taking back of a lease in which nothing has run."""
     NOTIFY = "notify"
-    """Say that it ends soon."""
+    """Notice that the lease ends soon."""
     STOP = "stop"
     END = "end"
 
 
 class AppointmentState(StrEnum):
-    """Whether it has happened. `void`: the lease has changed, another one stands in its place."""
+    """State of an appointment. `void`: the lease has changed, another one stands in its place."""
 
     DUE = "due"
     CLAIMED = "claimed"
@@ -76,18 +76,18 @@ class AppointmentState(StrEnum):
 
 
 class WaitState(StrEnum):
-    """Where a wish on the waitlist stands."""
+    """State of a wish on the waitlist."""
 
     WAITING = "waiting"
     OFFERED = "offered"
     SERVED = "served"
     LEFT = "left"
     OVER = "over"
-    """Its last possible start has passed."""
+    """End of a wish: its last possible start has passed, or its offers were not answered."""
 
 
 class OfferState(StrEnum):
-    """What became of a block that was held for somebody on the waitlist."""
+    """State of a block that was held for a user on the waitlist."""
 
     OPEN = "open"
     ACCEPTED = "accepted"
@@ -96,7 +96,7 @@ class OfferState(StrEnum):
 
 
 class NoticeState(StrEnum):
-    """Whether a notice has left."""
+    """State of a notice: still to be sent, sent, or failed."""
 
     WAITING = "waiting"
     SENT = "sent"
@@ -104,7 +104,7 @@ class NoticeState(StrEnum):
 
 
 class OccupancyKind(StrEnum):
-    """What may hold a node's hours."""
+    """Kind of holder of a node's hours."""
 
     LEASE = "lease"
     OFFER = "offer"
@@ -113,21 +113,21 @@ class OccupancyKind(StrEnum):
 
 
 class RowResult(StrEnum):
-    """What became of a row of a clean-up."""
+    """State of a row of a clean-up."""
 
     PLANNED = "planned"
     SPARED = "spared"
     """Shown in the preview, never touched: protected, or active."""
     REMOVED = "removed"
     SKIPPED = "skipped"
-    """Changed since the preview, no longer wrong, or left out by whoever applied it."""
+    """Changed since the preview, no longer wrong, or left out by the person who applied it."""
     RESTORED = "restored"
     LOST = "lost"
-    """Somebody else has its hours: it could not be restored."""
+    """Not restored: another lease has its hours."""
 
 
 class Channel(StrEnum):
-    """How a notice reaches a person. It is always shown in their account as well."""
+    """Way to send a notice to a person, whose account always shows it as well."""
 
     MAIL = "mail"
     WEBHOOK = "webhook"
@@ -137,7 +137,7 @@ class Channel(StrEnum):
 
 
 class DeliveryState(StrEnum):
-    """What became of a notice on its way."""
+    """State of a notice on its way."""
 
     WAITING = "waiting"
     SENT = "sent"

@@ -1,4 +1,4 @@
-"""Leases, what their life waits for, and who waits for one."""
+"""Leases, their appointments and holds, and the waitlist."""
 
 from datetime import datetime
 
@@ -45,45 +45,48 @@ class Lease(Base):
     hold_start: Mapped[datetime]
     hold_end: Mapped[datetime]
     grace_s: Mapped[int]
-    """Taken off the end of the hold; what is left is usable. Kept per row: a changed policy does
-    not move what was sold."""
+    """Seconds taken off the end of the hold; the rest is usable. Stored per row: a changed policy
+    does not change the hours of existing leases."""
     checkpoint_s: Mapped[int] = mapped_column(default=600, server_default="600")
-    """Before the end of the hold: when its jobs save a checkpoint."""
+    """Seconds before the end of the hold at which its jobs save a checkpoint."""
     kill_after_s: Mapped[int] = mapped_column(default=30, server_default="30")
-    """After the usable end: when what is left of its jobs is killed."""
+    """Seconds after the usable end at which its remaining processes are killed."""
     generation: Mapped[int] = mapped_column(default=0, server_default="0")
     """Rises with every change of its node or hours: older appointments are void."""
     together: Mapped[str | None] = mapped_column(index=True)
     """Id of the first of the leases that were booked with it, all or nothing."""
     lab_id: Mapped[str | None] = mapped_column(ForeignKey("labs.id"), index=True)
-    """Of its owner when it was made; what was used stays with that lab."""
+    """Lab of its owner when it was made; the hours used stay with that lab."""
     booked_node_id: Mapped[str | None] = mapped_column(ForeignKey("nodes.id"))
-    """What quotas look at, if a fault has moved it to another node."""
+    """Node that it was booked on, which quotas bill, if a fault has moved it to another node."""
     policy_id: Mapped[str | None]
     policy_version: Mapped[int | None]
     verdict: Mapped[Document | None]
     """`core.policy.Verdict` as it was granted."""
     protected: Mapped[bool] = mapped_column(default=False, server_default=false())
-    """Clean-ups pass it by."""
+    """True if clean-ups pass it by."""
     tags: Mapped[list[str]] = mapped_column(JSON, default=list)
     """Names that staff gave it, such as a project's, to find it by in a clean-up."""
     counts: Mapped[bool] = mapped_column(default=True, server_default=true())
-    """Against quotas. False: refunded, or a walk-in that is not charged."""
+    """True if it counts against quotas. False: refunded, or a walk-in that is not charged."""
     settled_as: Mapped[str] = mapped_column(default="", server_default="")
-    """Why it counts or does not, once that is known: `late_cancel`, `node_fault`, ..."""
+    """Reason why it counts or does not, once that is known: `late_cancel`, `node_fault`, ..."""
     charged_end: Mapped[datetime | None]
-    """What it is charged to without a break, if not to the end of the hold: a walk-in to where it
-    ended; hours that were forfeited up to where others have them."""
+    """End of the unbroken stretch that is charged, if it is not the end of the hold.
+
+    For a walk-in, the moment at which it ended; for forfeited hours, the point from which others
+    have them.
+    """
     charged_s: Mapped[int | None]
-    """For how long it is charged, if it has forfeited hours: with those after others' too."""
+    """Seconds charged if it has forfeited hours, including stretches after others' hours."""
     forfeited_end: Mapped[datetime | None] = mapped_column(index=True)
-    """Given back too late to be free of charge: it is charged for its hours up to here that nobody
-    else has, or had and counts for, or has forfeited after it."""
+    """End of hours given back too late to be free of charge. The lease is charged for its hours up
+    to here that no other lease has, or had and counts for, or has forfeited after it."""
     forfeited_at: Mapped[datetime | None]
     refund_if_rebooked: Mapped[bool] = mapped_column(default=False, server_default=false())
-    """It counts no longer while others have all that it is charged for."""
+    """True if it stops counting while others have all the hours that it is charged for."""
     unusable_s: Mapped[int] = mapped_column(default=0, server_default="0")
-    """How long its node could not be used in it."""
+    """Seconds in which its node could not be used in it."""
     began_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
     cancelled_at: Mapped[datetime | None]
@@ -91,7 +94,7 @@ class Lease(Base):
 
 
 class Appointment(Base):
-    """What is to happen in the life of a lease, and when; claimed, then carried out once."""
+    """Event due in the life of a lease; claimed, then carried out once."""
 
     __tablename__ = "appointments"
     __table_args__ = (
@@ -129,16 +132,16 @@ class Wait(Base):
     last_start: Mapped[datetime]
     hours: Mapped[int]
     priority: Mapped[bool] = mapped_column(default=False)
-    """A fault has taken a lease from this user: served first."""
+    """True if a fault has taken a lease from this user: served first."""
     state: Mapped[WaitState]
     reason: Mapped[str] = mapped_column(default="")
     queued_at: Mapped[datetime]
-    """Its place in the line; an offer that is let pass moves it to the end."""
+    """Place in the line; an offer that is let pass moves it to the end."""
     created_at: Mapped[datetime]
 
 
 class Offer(Base):
-    """A block held for somebody on the waitlist, for minutes; taken up once or not at all."""
+    """A block held for a user on the waitlist, for minutes; accepted once or not at all."""
 
     __tablename__ = "offers"
     __table_args__ = (
@@ -155,11 +158,11 @@ class Offer(Base):
     hold_end: Mapped[datetime]
     state: Mapped[OfferState]
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("leases.id"))
-    """What it became."""
+    """Lease that it became, if accepted."""
     told_at: Mapped[datetime | None]
-    """When its owner first heard of it: read it, or was sent a mail or a call."""
+    """Time at which its owner first heard of it: read it, or was sent a mail or a call."""
     expires_at: Mapped[datetime]
-    """From when on the scheduler ends it; until then and until it does it can be accepted."""
+    """Time from which the scheduler ends it; it can be accepted until the scheduler does."""
     created_at: Mapped[datetime]
 
 
@@ -188,9 +191,9 @@ class CalendarFeed(Base):
 
     id: Mapped[str] = mapped_column(primary_key=True)
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
-    """Whose leases, and who made it."""
+    """Owner, who made the feed; it shows their leases unless `node_id` is set."""
     node_id: Mapped[str | None] = mapped_column(ForeignKey("nodes.id"))
-    """Of a node instead, for staff."""
+    """Node whose leases it shows instead, for staff."""
     sha256: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime]
     last_used_at: Mapped[datetime | None]
@@ -198,7 +201,7 @@ class CalendarFeed(Base):
 
 
 class Occupancy(Base):
-    """Who holds a whole node from when to when; the database refuses overlaps of live rows.
+    """Hold of a whole node from `hold_start` to `hold_end`; the database refuses live overlaps.
 
     PostgreSQL: exclusion constraint `one_holder`; SQLite: triggers of the same name (migrations).
     """

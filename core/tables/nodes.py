@@ -36,29 +36,29 @@ class Node(Base):
     class_name: Mapped[str] = mapped_column(ForeignKey("node_classes.name"), index=True)
     state: Mapped[NodeState]
     reason: Mapped[str] = mapped_column(default="")
-    """Why it is in this state, in a sentence."""
+    """Reason for its state, in a sentence."""
     inventory: Mapped[Document]
     """`core.wire.messages.Inventory`"""
     telemetry: Mapped[Document | None]
     """`core.wire.messages.Telemetry`, the last one."""
     peer_address: Mapped[str] = mapped_column(default="")
-    """At which other nodes reach it, as it says itself."""
+    """Address at which other nodes reach it, as it reported."""
     boot_id: Mapped[str] = mapped_column(default="")
     incarnation: Mapped[str] = mapped_column(default="")
     """Changes with every start of the worker."""
     clean: Mapped[bool] = mapped_column(default=False)
-    """The node's last word: no process of a finished attempt is left on it."""
+    """True if the node last reported that no process of a finished attempt is left on it."""
     last_seen_at: Mapped[datetime | None]
     unreachable_since: Mapped[datetime | None]
-    """A condition, not a state: what cannot be seen is not dead."""
+    """Start of its silence: a condition, not a state. The node's jobs may still run."""
     created_at: Mapped[datetime]
 
     @classmethod
     def is_called(cls, name: str) -> ColumnElement[bool]:
-        """Whether that is the name of a node, in any spelling."""
+        """Return the condition that `name` is the node's name, in any spelling."""
         return func.lower(cls.name) == folded(name)
 
     @classmethod
     def goes_by(cls, id_or_name: str) -> ColumnElement[bool]:
-        """Whether that is the id or the name of a node."""
+        """Return the condition that `id_or_name` is the node's id or name."""
         return or_(cls.id == id_or_name, cls.is_called(id_or_name))

@@ -13,7 +13,7 @@ EVERY_KIND = "*"
 
 
 class Notice(Base):
-    """Something a person is to be told; sent by mail or webhook, and shown in their account."""
+    """Message for a person; sent by mail or webhook, and shown in their account."""
 
     __tablename__ = "notices"
     __table_args__ = (
@@ -29,14 +29,14 @@ class Notice(Base):
     subject: Mapped[str]
     """Id of the lease, job, offer or account it is about."""
     facts: Mapped[Document]
-    """What the text is written from: `message`, a sentence, and its numbers and moments."""
+    """Source of the text: `message`, a sentence, and its numbers and moments."""
     state: Mapped[NoticeState]
     created_at: Mapped[datetime]
     sent_at: Mapped[datetime | None]
 
 
 class Choice(Base):
-    """How one person wants to be told of one kind of thing, or of EVERY_KIND."""
+    """One person's channel for one kind of notice, or for EVERY_KIND."""
 
     __tablename__ = "notification_choices"
     __table_args__ = (CheckConstraint(one_of("channel", Channel), name="channel"),)
@@ -54,7 +54,7 @@ class Webhook(Base):
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), primary_key=True)
     url: Mapped[str]
     secret: Mapped[str]
-    """Signs what is posted; kept in the clear, since each signature is made with it."""
+    """Secret that signs each post; kept in the clear, since each signature is made with it."""
     created_at: Mapped[datetime]
 
 
@@ -77,7 +77,7 @@ class Delivery(Base):
     due_at: Mapped[datetime]
     attempts: Mapped[int] = mapped_column(default=0)
     claimed_until: Mapped[datetime | None]
-    """A sender has it in hand; past that moment another one takes it."""
+    """End of a sender's claim; past that moment another sender takes it."""
     error: Mapped[str] = mapped_column(default="")
-    """Why it has not left, in a sentence for its owner."""
+    """Reason why it has not left, in a sentence for its owner."""
     sent_at: Mapped[datetime | None]

@@ -1,4 +1,4 @@
-"""People, their labs, and what lets them in."""
+"""People, their labs, and their credentials."""
 
 from datetime import datetime
 
@@ -25,7 +25,7 @@ class User(Base):
     zone: Mapped[str] = mapped_column(default="UTC")
     """IANA name of the zone in which this person wants to see times."""
     email: Mapped[str | None]
-    """Where mail goes; in small letters, so that one address is one person."""
+    """Address for mail; in small letters, so that one address is one person."""
     attributes: Mapped[Document] = mapped_column(default=dict)
     """Texts by name, such as `cohort`, that booking rules may ask for."""
     disabled: Mapped[bool] = mapped_column(default=False)
@@ -40,7 +40,7 @@ class Lab(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     weight: Mapped[float] = mapped_column(default=1.0)
-    """Its share of the nodes, relative to the other labs'."""
+    """Share of the nodes, relative to the other labs'."""
     groups: Mapped[list[str]] = mapped_column(JSON, default=list)
     """Further names under which booking rules find its members, such as a course's."""
     created_at: Mapped[datetime]
@@ -71,9 +71,9 @@ class Token(Base):
     node_id: Mapped[str | None] = mapped_column(ForeignKey("nodes.id"), index=True)
     name: Mapped[str]
     scopes: Mapped[list[str]] = mapped_column(JSON, default=list)
-    """Of a person's: what it may be used for; a session has `all`, a node's has none."""
+    """Permitted uses of a person's token; a session has `all`, a node's token has none."""
     made_with: Mapped[str | None] = mapped_column(ForeignKey("tokens.id"), index=True)
-    """The API token that it was made with, and ends with; none if its maker had signed in."""
+    """The API token that it was made with, and ends with; None if its maker had signed in."""
     sha256: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime | None]
@@ -82,7 +82,8 @@ class Token(Base):
 
 
 class Identity(Base):
-    """Who a person is at an OpenID provider. Found by issuer and subject, never by the address."""
+    """Identity of a person at an OpenID provider. Found by issuer and subject, never by the
+    address."""
 
     __tablename__ = "identities"
 
@@ -124,7 +125,7 @@ class Invite(Base):
     """The lab that they join with it, if any."""
     email: Mapped[str | None]
     attributes: Mapped[Document]
-    """What they start with, as `User.attributes`."""
+    """Attributes of the new account, as `User.attributes`."""
     invited_by: Mapped[str] = mapped_column(ForeignKey("users.id"))
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime]
@@ -147,7 +148,7 @@ class Grant(Base):
     rule: Mapped[str]
     """The reason code that it lifts, such as `quota_main`."""
     extra: Mapped[int]
-    """How many more leases or node-hours; not looked at where the rule has no number."""
+    """Number of further leases or node-hours; ignored where the rule has no number."""
     starts_at: Mapped[datetime]
     ends_at: Mapped[datetime]
     granted_by: Mapped[str] = mapped_column(ForeignKey("users.id"))

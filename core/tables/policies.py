@@ -1,4 +1,4 @@
-"""Every version of a booking policy that was applied, and the windows that hold now."""
+"""All applied versions of the booking policies, and the windows that hold now."""
 
 from datetime import datetime
 
@@ -26,9 +26,9 @@ class AppliedPolicy(Base):
     """The `id` that the document gives itself."""
     version: Mapped[int] = mapped_column(primary_key=True)
     document: Mapped[str]
-    """As its author wrote it, comments included."""
+    """Text as its author wrote it, comments included."""
     sha256: Mapped[str]
-    """Of the document's bytes."""
+    """SHA-256 of the document's bytes."""
     active: Mapped[bool]
     applied_by: Mapped[str] = mapped_column(ForeignKey("users.id"))
     applied_at: Mapped[datetime]
@@ -36,7 +36,8 @@ class AppliedPolicy(Base):
 
 
 class PoolWindow(Base):
-    """When leases may lie on a policy's pools. From the document at first; staff may change it."""
+    """Time in which leases may lie on a policy's pools. First from the document; staff may change
+    it."""
 
     __tablename__ = "windows"
     __table_args__ = (CheckConstraint("starts_at < ends_at", name="time"),)
@@ -47,7 +48,7 @@ class PoolWindow(Base):
     starts_at: Mapped[datetime]
     ends_at: Mapped[datetime]
     opens_at: Mapped[datetime | None]
-    """From when on it may be booked; None: at once."""
+    """Time from which it may be booked; None: at once."""
     from_document: Mapped[bool]
     created_by: Mapped[str] = mapped_column(ForeignKey("users.id"))
     created_at: Mapped[datetime]

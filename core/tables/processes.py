@@ -1,4 +1,4 @@
-"""What processes of the control plane agree on: who leads, who has claimed what, answers given."""
+"""Shared facts of the control plane's processes: the leader, claimed chores, answers given."""
 
 from datetime import datetime
 
@@ -9,21 +9,21 @@ from core.tables.base import Base, Document
 
 
 class IdempotentAnswer(Base):
-    """What a create answered, so that a repeated request gets the same answer."""
+    """Answer to a create, so that a repeated request gets the same answer."""
 
     __tablename__ = "idempotency"
 
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), primary_key=True)
     key: Mapped[str] = mapped_column(String(200), primary_key=True)
     body_sha256: Mapped[str] = mapped_column(String(64))
-    """Of method, path and body."""
+    """SHA-256 of method, path and body."""
     subject: Mapped[str]
-    """Id of what was created; the answer is read from it again."""
+    """Id of the created object; the answer is read from it again."""
     created_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class Leadership(Base):
-    """Which scheduler decides. The term rises with every change of holder and fences its writes."""
+    """Leading scheduler. The term rises with every change of holder and fences its writes."""
 
     __tablename__ = "leadership"
 

@@ -17,7 +17,7 @@ class CodeArchive(Base):
     sha256: Mapped[str] = mapped_column(ForeignKey("files.sha256"), primary_key=True)
     size: Mapped[int] = mapped_column(BigInteger)
     paths: Mapped[list[str]] = mapped_column(JSON)
-    """Of its files."""
+    """Paths of its files."""
     unpacked_size: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
 

@@ -9,7 +9,7 @@ from core.tables.base import Base, Serial
 
 
 class StreamCursor(Base):
-    """How far an attempt's stream has been stored; what makes a replay harmless."""
+    """Position up to which an attempt's stream has been stored; makes a replay harmless."""
 
     __tablename__ = "stream_cursors"
 

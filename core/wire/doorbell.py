@@ -1,7 +1,7 @@
 """Doorbells: messages that only say "look". Losing, doubling or forging one changes nothing.
 
-Rung after commit, never inside a transaction. With the broker down a ring fails within
-milliseconds and is only logged: whoever should have heard it polls anyway.
+Rung after commit, never inside a transaction. With the broker down a ring fails within milliseconds
+and is only logged: the process that should have heard it polls anyway.
 """
 
 import json
@@ -24,21 +24,21 @@ log = structlog.get_logger()
 
 
 class Topic(StrEnum):
-    """What everybody is shown; also the Redis channel that is rung when it may read differently."""
+    """Subject of a page; also the Redis channel that is rung when the page may read differently."""
 
     CALENDAR = "calendar"
-    """Who holds which node when, who waits for it, and the jobs in leases."""
+    """Holders of nodes and their hours, the waitlist, and the jobs in leases."""
     RULES = "rules"
-    """What people may book."""
+    """Rules of booking: policies, windows, grants, labs and people."""
 
 
 def queue_of(node_name: str) -> str:
-    """The Celery queue a node listens to."""
+    """Return the Celery queue a node listens to."""
     return f"node.{node_name}"
 
 
 def broker_url(redis_url: str) -> str:
-    """Celery's spelling of a Redis address: kombu wants `redis+socket://` for a unix socket."""
+    """Return Celery's spelling of a Redis address: `redis+socket://` for a unix socket."""
     if redis_url.startswith("unix://"):
         path, _, query = redis_url.removeprefix("unix://").partition("?")
         database = query.removeprefix("db=") or "0"
@@ -69,22 +69,22 @@ class Doorbell:
         )
 
     def ring_scheduler(self) -> None:
-        """There may be something to decide."""
+        """Wake the scheduler: there may be something to decide."""
         self._publish(SCHEDULER, "")
 
     def ring_node(self, node_name: str) -> None:
-        """There may be new orders for this node."""
+        """Wake a node: there may be new orders for it. A lost ring is only logged."""
         try:
             self._celery.send_task(LOOK, queue=queue_of(node_name), expires=60)
         except (OperationalError, redis.RedisError, OSError) as error:
             log.info("doorbell_lost", bell=queue_of(node_name), error=str(error))
 
     def ring_live(self, job_id: str, news: Mapping[str, object]) -> None:
-        """There are new rows about this job; `news` is a hint of what kind."""
+        """Announce new rows about a job; `news` is a hint of what kind."""
         self._publish(LIVE + job_id, json.dumps(news))
 
     def ring_topic(self, topic: Topic) -> None:
-        """It may read differently now."""
+        """Announce that pages of this subject may read differently now."""
         self._publish(topic, "")
 
     def _publish(self, channel: str, message: str) -> None:

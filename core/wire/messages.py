@@ -1,4 +1,4 @@
-"""What a node and the API say to each other (`/v1/node/...`). Pure.
+"""Messages between a node and the API (`/v1/node/...`). Pure.
 
 The node sends everything it observes, the API answers with everything it wants: a lost message
 costs nothing. Deadlines travel as seconds remaining and run on the node's boot clock, counted from
@@ -34,7 +34,7 @@ RelativePath = Annotated[
 
 
 class Message(BaseModel):
-    """Base: unknown fields are refused, and so are numbers that JSON does not have."""
+    """Base class: unknown fields are refused, and so are numbers that JSON does not have."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -59,7 +59,7 @@ class Gpu(Message):
 
 
 class Inventory(Message):
-    """What this machine has. Without a GPU its CPU cores are the slots."""
+    """Hardware and software of a node. Without a GPU its CPU cores are the slots."""
 
     hostname: str = Field(max_length=300)
     cores: int = Field(ge=1, le=100_000)
@@ -71,12 +71,12 @@ class Inventory(Message):
     torch: str
     """Version, or empty where torch is not installed."""
     sandbox: str | None = Field(default=None, max_length=100)
-    """What shuts a user's script in: `bubblewrap` or `namespaces`; empty where nothing can. None:
-    an older worker that does not say."""
+    """Sandbox for users' scripts: `bubblewrap` or `namespaces`; empty where neither works. None: an
+    older worker that does not report it."""
     no_sandbox: str = Field(default="", max_length=2000)
-    """Why nothing can."""
+    """Reason why no sandbox works."""
     no_gang_sandbox: str = Field(default="", max_length=2000)
-    """Why nothing can if the script runs on other nodes too."""
+    """Reason why no sandbox works for a script that runs on other nodes too."""
 
 
 class Telemetry(Message):
@@ -90,7 +90,7 @@ class Telemetry(Message):
 
 
 class Enrolment(Message):
-    """A node asks to join, with the single-use token an administrator made for it."""
+    """Request of a node to join, with the single-use token an administrator made for it."""
 
     token: str = Field(min_length=20, max_length=200)
     inventory: Inventory
@@ -108,7 +108,7 @@ class Enrolled(Message):
 
 
 class Phase(StrEnum):
-    """What the node sees of an attempt."""
+    """Phase of an attempt as its node sees it."""
 
     PREPARING = "preparing"
     """Fetching the dataset or a checkpoint, waiting for the launcher."""
@@ -122,7 +122,7 @@ class Phase(StrEnum):
 
 
 class RankExit(Message):
-    """How one rank ended. `code` is negative for a signal, as in `subprocess`."""
+    """End of one rank. `code` is negative for a signal, as in `subprocess`."""
 
     rank: int
     code: int | None
@@ -131,7 +131,7 @@ class RankExit(Message):
 
 
 class ExitRecord(Message):
-    """How an attempt ended, as its shim saw it; written to `exit.json` before anyone is told."""
+    """End of an attempt as its shim saw it; written to `exit.json` before anyone is told."""
 
     job_id: str
     epoch: Epoch
@@ -144,18 +144,18 @@ class ExitRecord(Message):
     code: int | None = None
     ranks: list[RankExit] = []
     guilt: int | None = None
-    """How the failure of its ranks weighs against that of other nodes: 0 an own signal or exit
-    code, 1 an own exception, 2 ended by SIGTERM, 3 a victim of ranks elsewhere. None: none failed
-    by itself."""
+    """Weight of its ranks' failure against that of other nodes: 0 an own signal or exit code, 1 an
+    own exception, 2 ended by SIGTERM, 3 a victim of ranks elsewhere. None: no rank failed by
+    itself."""
     last_lines: list[str] = []
-    """Of the culprit's output, 50 at most."""
+    """Last lines of the culprit's output, 50 at most."""
     duration_s: float
-    """From the start of the ranks to the end of the last one, on the boot clock."""
+    """Seconds from the start of the ranks to the end of the last one, on the boot clock."""
     result: Result | None = None
 
 
 class Observed(Message):
-    """An attempt that this node has a run directory of."""
+    """An attempt whose run directory is on this node."""
 
     job_id: str
     epoch: Epoch
@@ -163,13 +163,13 @@ class Observed(Message):
     step: int = 0
     launcher: Launcher | None = None
     message: str = ""
-    """Such as `fetching checkpoint step 400, 1.2 of 1.5 GiB`."""
+    """Progress, such as `fetching checkpoint step 400, 1.2 of 1.5 GiB`."""
     certificate: Certificate | None = None
     preflight: PreflightReport | None = None
-    """Of rank 0's node, where the attempt did one."""
+    """Preflight report of rank 0's node, where the attempt did one."""
     exit: ExitRecord | None = None
     kept: bool = False
-    """After the exit: metrics, logs, checkpoints and artifacts have all been acknowledged."""
+    """True after the exit once metrics, logs, checkpoints and artifacts are all acknowledged."""
 
 
 class Heartbeat(Message):
@@ -181,13 +181,13 @@ class Heartbeat(Message):
     telemetry: Telemetry
     attempts: list[Observed]
     clean: bool
-    """No process of a finished attempt is left on this node."""
+    """True if no process of a finished attempt is left on this node."""
     peer_address: str = Field(default="", max_length=300)
-    """At which other nodes reach this one."""
+    """Address at which other nodes reach this one."""
 
 
 class StopOrder(Message):
-    """End this attempt: checkpoint, then SIGTERM, then SIGKILL."""
+    """Order to end this attempt: checkpoint, then SIGTERM, then SIGKILL."""
 
     reason: Outcome
     """The outcome it will have: cancelled, paused, lease_ended, time_limit or preempted."""
@@ -196,18 +196,20 @@ class StopOrder(Message):
 
 
 class Deadlines(Message):
-    """Seconds remaining, counted from the send of the request this answers. The shim obeys them
-    even when nobody answers any more."""
+    """Seconds remaining, counted from the send of the request this answers.
+
+    The shim obeys them even when nobody answers any more.
+    """
 
     checkpoint_in_s: float
     stop_in_s: float
-    """The usable end of the lease, or the end of the wall time, whichever is first."""
+    """Seconds to the usable end of the lease or the end of the wall time, whichever is first."""
     stop_reason: Outcome
     kill_in_s: float
 
 
 class Resume(Message):
-    """The checkpoint to go on from."""
+    """The checkpoint to resume from."""
 
     step: int
     files: list[FileRef]
@@ -217,38 +219,38 @@ RequestAction = Literal["profile", "snapshot"]
 
 
 class Secrets(Message):
-    """What a script's attempt gets beside its order, by the name of the variable."""
+    """Secrets of a script's attempt, sent beside its order, by the name of the variable."""
 
     values: dict[str, str] = Field(repr=False)
 
 
 class Request(Message):
-    """What the owner asks of a running attempt, once for each number."""
+    """Request of the owner to a running attempt, carried out once for each number."""
 
     number: int = Field(ge=1)
     action: RequestAction
 
 
 class Rendezvous(Message):
-    """Where the ranks of several nodes meet: on the first of them."""
+    """Meeting point of the ranks of several nodes: on the first of them."""
 
     address: str
     port: int = Field(ge=1, le=65_535)
     key: str = Field(default="", repr=False)
-    """Of this attempt alone: with it the nodes of a script know each other."""
+    """Key of this attempt alone, by which the nodes of a script know each other."""
 
 
 class Gang(Message):
-    """This node's place in an attempt over several nodes."""
+    """Place of this node in an attempt over several nodes."""
 
     position: int = Field(ge=0)
     rendezvous: Rendezvous
     start: bool
-    """Every node is ready: start the ranks."""
+    """True when every node is ready: start the ranks."""
 
 
 class Order(Message):
-    """What the API wants of one attempt on this node."""
+    """Desired state of one attempt on this node."""
 
     job_id: str
     epoch: Epoch
@@ -258,27 +260,29 @@ class Order(Message):
     slots: list[int] = []
     """Indices of the GPUs, or CPU slots, for its ranks; empty: those from 0 on."""
     gang: Gang | None = None
-    """None: it has this node alone."""
+    """Place among several nodes; None: the attempt has this node alone."""
     threads_per_rank: int | None = None
-    """None: a rank's share of the node's cores."""
+    """CPU threads of a rank; None: its share of the node's cores."""
     dataset: FileRef | None
-    """None for a built-in dataset."""
+    """Uploaded dataset; None for a built-in one."""
     dataset_format: DatasetFormat = "text"
     model: list[FileRef] = []
     """The files of the uploaded model that training starts from."""
     code: FileRef | None = None
-    """The archive that a script is in."""
+    """Archive with the code of a script."""
     resume: Resume | None
     deadlines: Deadlines
     stop: StopOrder | None = None
     request: Request | None = None
     traceparent: str | None = None
-    """The trace of the job's submission."""
+    """Trace of the job's submission."""
 
 
 class Unread(Message):
-    """An attempt whose spec or plan the API that answers can't read, because another version wrote
-    it. What there is of it on the node goes on, by these deadlines."""
+    """An attempt whose spec or plan the answering API can't read, because another version wrote it.
+
+    Its processes on the node go on, by these deadlines.
+    """
 
     job_id: str
     epoch: Epoch
@@ -294,13 +298,13 @@ class AttemptRef(Message):
 
 
 class Orders(Message):
-    """All that the API wants of the node. An attempt that is not listed must not run."""
+    """All orders of the API for the node. An attempt that is not listed must not run."""
 
     attempts: list[Order]
     unread: list[Unread] = []
-    """Left out of the answer where there is none: workers of before do not know it."""
+    """Unreadable attempts. Left out of the answer if empty: older workers do not know the field."""
     forget: list[AttemptRef]
-    """Exit and files are safe here: the run directory may be wiped."""
+    """Attempts whose exit and files are safe here: their run directories may be wiped."""
 
 
 # ------------------------------------------------------------------------ metrics, logs and files
@@ -322,7 +326,7 @@ class MetricsBatch(Message):
 
 
 class MetricsAck(Message):
-    """Everything before this line is stored."""
+    """Acknowledgement that every line before `next_line` is stored."""
 
     next_line: int
 
@@ -333,16 +337,16 @@ class LogBatch(Message):
     job_id: str
     epoch: Epoch
     rank: int = Field(ge=-1024, le=100_000)
-    """Below 0: the launcher of a node, -1 on the first one, -2 on the second."""
+    """Rank; below 0, the launcher of a node: -1 on the first one, -2 on the second."""
     stream: str = Field(pattern="^(stdout|stderr)$")
     first_byte: int = Field(ge=0, le=2**53)
     size: int = Field(ge=0, le=2**53)
-    """Bytes of the file that `content` stands for: decoding may have replaced some."""
+    """Bytes of the file that `content` represents: decoding may have replaced some."""
     content: str = Field(max_length=1_000_000)
 
 
 class LogAck(Message):
-    """Everything before this byte is stored."""
+    """Acknowledgement that every byte before `next_byte` is stored."""
 
     next_byte: int
 

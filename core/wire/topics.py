@@ -1,7 +1,7 @@
-"""What a transaction has written about, so that the doorbell after it can say so.
+"""Topics that a transaction has written about, so that the doorbell after it can name them.
 
-Told from the rows themselves: whoever writes one of these tables through a session, by the unit of
-work or by an UPDATE, cannot forget it. Of nodes and jobs only their states matter here, which
+Derived from the rows themselves: a writer of one of these tables through a session, by the unit of
+work or by an UPDATE, cannot forget it. For nodes and jobs only their states matter here, which
 `core.transitions` writes; their heartbeats and steps ring nobody.
 """
 
@@ -22,12 +22,12 @@ WRITTEN = "topics"  # in `Session.info`
 
 
 def mark(session: Session, topic: Topic) -> None:
-    """Note that this transaction writes about it."""
+    """Note that this transaction writes about `topic`."""
     session.info.setdefault(WRITTEN, set()).add(topic)
 
 
 def topics_of(session: Session) -> frozenset[Topic]:
-    """What the session has written about, whether or not it was committed."""
+    """Return the topics that the session has written about, whether or not it was committed."""
     return frozenset(session.info.get(WRITTEN, ()))
 
 
