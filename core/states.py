@@ -204,9 +204,9 @@ TERMINAL_JOB = tuple(state for state, targets in JOB_EDGES.items() if not target
 LIVE_ATTEMPT = (A.ASSIGNED, A.STARTING, A.RUNNING, A.STOPPING)
 LIVE_LEASE = (L.BOOKED, L.ACTIVE, L.ENDING)
 
-# What the platform did: the job goes on and no budget is charged.
+# Stops by the platform: the job goes on and no budget is charged.
 INTERRUPTED = (Outcome.PREEMPTED, Outcome.LEASE_ENDED)
-# What broke under the job: it goes on from its newest checkpoint, so many times:
+# Infrastructure failures: the job resumes from its newest checkpoint, so many times:
 INFRASTRUCTURE = (
     Outcome.START_FAILED,
     Outcome.STALLED,

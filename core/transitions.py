@@ -53,7 +53,7 @@ def advance(
     if isinstance(row, Job):
         values["reason_code"] = reason_code
         if row.state is JobState.PAUSED and to is JobState.QUEUED:
-            values["queued_at"] = now  # its owner took it out of the line: it joins at the end
+            values["queued_at"] = now  # its owner took it out of the queue: it rejoins at the end
     where: list[ColumnElement[bool]] = [table.state.in_(sources(EDGES[table], to))]
     if isinstance(row, Job | Attempt):
         where.append(type(row).epoch == row.epoch)
@@ -120,7 +120,7 @@ def explain(
     message: str,
     predicted_start: datetime | None = None,
 ) -> bool:
-    """Say why a job is in the state it is in, without changing it.
+    """Set the reason for a job's state, without changing the state.
 
     False if that was known already, or if the job has moved on since `job` was read.
     """
@@ -136,7 +136,7 @@ def explain(
 
 
 def say(session: Session, row: Lease | Node, message: str) -> bool:
-    """Say why a lease or node is in the state it is in; False if that was known or it moved on."""
+    """Set the reason for a lease's or node's state; False if that was known or it moved on."""
     table = type(row)
     if row.reason == message or not _update(
         session, row, {"reason": message}, table.state == row.state
@@ -199,7 +199,7 @@ def _append(
     message: str,
     actor: str,
 ) -> None:
-    # An attempt's story is told under its job, where its owner looks for it.
+    # An attempt's events are filed under its job, where its owner looks for them.
     subject = row.job_id if isinstance(row, Attempt) else row.id
     kind = f"attempt_{to}" if isinstance(row, Attempt) else str(to)
     session.add(

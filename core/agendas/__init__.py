@@ -1,1 +1,1 @@
-"""Agendas: jobs of one lease in their order, whether all end in time, and what is said of it."""
+"""Agendas: jobs of one lease in their order, a check that all end in time, and its wording."""

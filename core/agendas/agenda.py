@@ -14,8 +14,8 @@ from core.states import LIVE_JOB, TERMINAL_JOB, JobState, Outcome
 
 # From the end of one job to the start of the next: its last checkpoint, its processes, clean check.
 HANDOVER = timedelta(seconds=60)
-LATE_S = 60  # less is not worth a word
-# Of one person's jobs who came first is next, and a short one as if it had come an hour before.
+LATE_S = 60  # a smaller delay is not reported
+# One person's jobs run first come, first served; a short one as if it had come an hour before.
 SHORT_S = 3600
 SHORT_LEAD = timedelta(hours=1)
 FIRST = datetime.min.replace(tzinfo=UTC)
@@ -203,7 +203,7 @@ def outlook(
         if span is not None and item.state not in TERMINAL_JOB and item.likely_left_s is None
     ]
     for index in range(guessed[0] if guessed else len(items), len(items)):
-        likely[index] = None  # it depends on what is not known
+        likely[index] = None  # it depends on a length that is not known
     lines = [
         _line(*row, usable_end=usable_end)
         for row in zip(items, planned, latest, likely, strict=True)

@@ -9,7 +9,7 @@ from core.base.words import clock, in_words
 from core.notices.notices import NoticeKind
 from core.states import TERMINAL_JOB
 
-WHOLE = ""  # what is told of the agenda, and not of one of its jobs
+WHOLE = ""  # `about` of news on the whole agenda, not on one of its jobs
 
 
 @dataclass(frozen=True)

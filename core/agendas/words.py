@@ -9,8 +9,7 @@ MINUTE = 60
 
 
 def summary(found: Outlook) -> str:
-    """Summarize it in a few sentences: does it fit, by how much, which jobs would be cut or are
-    late."""
+    """Summarize it in a few sentences: its fit, its slack, jobs that would be cut or are late."""
     open_ones = [line for line in found.lines if line.item.state not in TERMINAL_JOB]
     if not open_ones:
         return _result(found)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-TRUSTED_STEP = timedelta(seconds=60)  # what time servers correct; more is somebody's mistake
-DOUBTED_FOR_S = 600.0  # a larger step that lasts so long is believed: it was we who were wrong
+TRUSTED_STEP = timedelta(seconds=60)  # a usual correction by time servers; more is a mistake
+DOUBTED_FOR_S = 600.0  # a larger step that lasts so long is believed: our own clock was wrong
 
 
 def wall_clock() -> datetime:

@@ -19,7 +19,7 @@ from datetime import datetime
 
 
 class ServiceError(Exception):
-    """Base. The message tells a person what is wrong and what to do next."""
+    """Base of all errors. The message tells a person the fault and the next step."""
 
     status = 500
     code = "internal"
@@ -48,7 +48,7 @@ class NotSupportedYet(BadRequest):
 
 
 class Unauthenticated(ServiceError):
-    """No token, or one that is unknown, expired or revoked."""
+    """The token is missing, unknown, expired or revoked."""
 
     status = 401
     code = "unauthenticated"
@@ -56,7 +56,7 @@ class Unauthenticated(ServiceError):
 
 
 class Forbidden(ServiceError):
-    """A known caller whose role does not allow it."""
+    """The caller is known, but its role does not allow this."""
 
     status = 403
     code = "forbidden"
@@ -64,7 +64,7 @@ class Forbidden(ServiceError):
 
 
 class NotFound(ServiceError):
-    """Absent, or somebody else's: both look the same from outside."""
+    """The object is absent, or somebody else's: both look the same from outside."""
 
     status = 404
     code = "not_found"
@@ -72,7 +72,7 @@ class NotFound(ServiceError):
 
 
 class Conflict(ServiceError):
-    """Right in itself, wrong in the present state."""
+    """The request is right in itself, wrong in the present state."""
 
     status = 409
     code = "conflict"

@@ -24,7 +24,7 @@ class SchedulerSettings(_Settings):
     leader_ttl_s: float = Field(default=15.0, gt=0)
     """Seconds for which a silent leader keeps its term."""
     unreachable_after_s: float = Field(default=30.0, gt=0)
-    """Silence after which a node gets no new work and is shown as unreachable."""
+    """Seconds of silence after which a node gets no new work and is shown as unreachable."""
     gang_start_s: float = Field(default=120.0, gt=0)
     """Seconds that one node's ranks of a job on several nodes may keep the others' waiting.
 
@@ -33,7 +33,7 @@ class SchedulerSettings(_Settings):
     public_url: str = ""
     """Address that users type into the browser; empty means http://host:port of the API."""
     smtp_host: str = ""
-    """The mail server that takes our mail; empty: none is sent."""
+    """Mail server that takes our mail; empty: none is sent."""
     smtp_port: int = Field(default=587, ge=1, le=65535)
     smtp_security: Literal["starttls", "tls", "none"] = "starttls"
     """`none` is for a server on this machine: mail and password travel in the clear."""
@@ -41,7 +41,7 @@ class SchedulerSettings(_Settings):
     smtp_password: SecretStr = SecretStr("")
     mail_from: str = "trainyard@localhost"
     webhooks_to_private: bool = False
-    """Let people's webhooks call addresses of private networks and of this machine."""
+    """True if people's webhooks may call addresses of private networks and of this machine."""
 
 
 class ApiSettings(SchedulerSettings):
@@ -146,7 +146,7 @@ class WorkerSettings(_Settings):
     peer_address: str = ""
     """Address at which other nodes reach this one; by default the one that leads to the API."""
     warm_launcher: bool = True
-    """Keep a process that has imported torch and forks ranks; only used on CPU nodes."""
+    """True to keep a process that has imported torch and forks ranks; only used on CPU nodes."""
     sandbox: Literal["auto", "bubblewrap", "namespaces", "none"] = "auto"
     """Sandbox of a user's script. auto: the first that works. none: no script runs here."""
     wheels: Path | None = None

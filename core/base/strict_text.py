@@ -19,7 +19,7 @@ MAX_VALUES = 20_000  # fields and items: an agenda of 100 jobs that says everyth
 YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 INTEGER = re.compile(r"^[-+]?[0-9]{1,30}$")
-CLOCK = re.compile(r"^[-+]?[0-9]+(:[0-5]?[0-9])+$")  # what YAML 1.1 takes for base 60
+CLOCK = re.compile(r"^[-+]?[0-9]+(:[0-5]?[0-9])+$")  # a number in base 60 by YAML 1.1
 FLOAT = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,4})?$")
 
 MAX_FLAWS = 50

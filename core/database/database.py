@@ -33,7 +33,7 @@ from sqlalchemy.exc import DisconnectionError, IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
-IDLE_S = 1.0  # a connection that was unused for longer is asked whether it still is one
+IDLE_S = 1.0  # a connection unused for longer is tested before its next use
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -78,9 +78,12 @@ class Database:
     def __init__(
         self, url: str, *, pool_size: int = 10, longest_statement_s: float | None = None
     ) -> None:
-        """Connect when first asked. With a longest statement, PostgreSQL ends what takes longer,
-        and whoever waits half as long for a lock gives up, on SQLite for that of writers:
-        OperationalError, and nothing was changed."""
+        """Connect at the first use.
+
+        With `longest_statement_s`, PostgreSQL ends longer statements, and a wait for a lock fails
+        after half that time, on SQLite a wait for the writers' lock: OperationalError, with
+        nothing changed.
+        """
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._file_lock = None
@@ -161,8 +164,10 @@ def _ended(session: Session) -> Iterator[None]:
 
 
 class _FileLock:
-    """Exclusive between threads of this process, first come first served, and between processes;
-    not re-entrant. Of threads, who waits for too long gives up; processes write for a moment."""
+    """Lock between the threads of this process, first come first served, and between processes.
+
+    Not re-entrant. A thread that waits too long gives up; processes hold it for a moment only.
+    """
 
     def __init__(self, path: str, *, wait_s: float | None = None) -> None:
         self._wait_s = -1.0 if wait_s is None else wait_s  # as `acquire` has it
@@ -180,7 +185,7 @@ class _FileLock:
                 self._waiting.append(my_turn)
             self._is_held = True
         try:
-            # Of who was held up: whoever has it lets go of it.
+            # Already acquired above if this thread has to wait: the holder releases it.
             if not my_turn.acquire(timeout=self._wait_s):
                 late = TimeoutError("others have written all the time")
                 raise OperationalError("BEGIN IMMEDIATE", None, late)

@@ -306,7 +306,7 @@ def conclude(
     """
     lock(session, job)
     if outcome is Outcome.PREEMPTED and attempt.state is AttemptState.STOPPING and attempt.reason:
-        message = f"{attempt.reason} {message}"  # who needed its nodes
+        message = f"{attempt.reason} {message}"  # the reason names the job that needed its nodes
     exited = advance(
         session,
         attempt,
@@ -382,7 +382,7 @@ def _move_on(
     actor: str,
     **changes: object,
 ) -> None:
-    """Bring the job to `to`, through `stopping` where no edge leads there directly."""
+    """Move the job to `to`, through `stopping` where no edge leads there directly."""
     if to not in JOB_EDGES[job.state]:
         advance(
             session,

@@ -54,7 +54,7 @@ def judge_together(ends: Sequence[PartEnd], *, asked: Outcome | None) -> Judged:
     records = [end.record for end in ends if end.record is not None]
     culprit = min(ends, key=lambda end: end.guilt)
     if first.succeeded and culprit.guilt > 1:
-        culprit = first  # what is trained is on the first node: the others were only late to leave
+        culprit = first  # the result is on the first node: the others were only late to exit
     elif asked is not None and first.record is not None:
         culprit = first
     elif culprit.guilt == NOT_GUILTY:
@@ -66,7 +66,7 @@ def judge_together(ends: Sequence[PartEnd], *, asked: Outcome | None) -> Judged:
     if outcome is not Outcome.SUCCEEDED and asked is not None:
         outcome = asked
     elif culprit.guilt == VICTIM:
-        outcome = Outcome.STALLED  # each says that the others were gone: it was the way between
+        outcome = Outcome.STALLED  # each says the others are gone: the network failed
     whole = told.model_copy(
         update={
             "outcome": outcome,

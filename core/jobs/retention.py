@@ -71,7 +71,7 @@ class Expired:
 
 @dataclass(frozen=True)
 class Surplus:
-    """A checkpoint that has to make room."""
+    """A checkpoint to delete, and the sentence for its owner."""
 
     checkpoint: StoredCheckpoint
     why: str

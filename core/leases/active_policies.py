@@ -32,7 +32,7 @@ WINDOWS = (
 
 def active_policies(session: Session, *, lock: bool = False) -> tuple[Policy, ...]:
     """Return the active policies, the last applied first. With `lock`, none changes meanwhile."""
-    # The lock is a statement of its own: what is read after the wait is then the newest.
+    # The lock is a statement of its own: reads after the wait then see the newest version.
     if lock and session.scalars(HELD).first() is None:
         return ()
     documents = session.execute(DOCUMENTS).all()

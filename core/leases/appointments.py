@@ -165,7 +165,7 @@ def _of(
     start, end = lease.hold_start, lease.hold_end
     if lease.state is LeaseState.BOOKED:
         yield AppointmentKind.BEGIN, start
-    if lease.kind is LeaseKind.BOOKED:  # a walk-in ends with its job: nobody counts on its hours
+    if lease.kind is LeaseKind.BOOKED:  # a walk-in ends with its job: no warning needed
         if no_show is not None:
             yield AppointmentKind.WARN, start + timedelta(seconds=no_show.warn_s)
             yield AppointmentKind.RECLAIM, start + timedelta(seconds=no_show.reclaim_s)

@@ -73,7 +73,7 @@ def take(
     Raises HourTaken, with nothing written, if the node is held at any moment of it.
     """
     lock_nodes(session, [node.id])
-    # Somebody may have had the beginning of the hour that runs.
+    # The beginning of the current hour may have belonged to another lease.
     held_from = now if start < now < end else start
     require_free(session, node, held_from, end)
     lease = Lease(
@@ -157,7 +157,7 @@ def release(
     now: datetime,
     actor: str,
 ) -> bool:
-    """Give an active lease back before its time: it holds its node until `end` at the latest.
+    """Release an active lease early: it holds its node until `end` at the latest.
 
     Its jobs have to be asked to stop, and the scheduler ends it once the node is verified clean.
     False if it was no longer active.
@@ -188,10 +188,10 @@ def release(
 def move(
     session: Session, lease: Lease, node: Node, *, now: datetime, message: str, actor: str
 ) -> None:
-    """Go on with a lease on another node, for what is left of its hours.
+    """Move a lease to another node, for the rest of its hours.
 
-    A node that an active lease leaves stays held, as down: what ran there may still run. Call it
-    with both nodes and the lease locked. Raises HourTaken, with nothing changed.
+    A node that an active lease leaves stays held, as down: its processes may still run there.
+    Call it with both nodes and the lease locked. Raises HourTaken, with nothing changed.
     """
     assert lease.state in CHANGEABLE, lease.state
     start = max(lease.hold_start, now)
@@ -529,7 +529,7 @@ def _charge(session: Session, lease: Lease, charge: charges.Charge, *, now: date
         lease.settled_as = "rebooked" if charge.is_passed_on else given_back
     after = (lease.counts, lease.charged_end, lease.charged_s)
     if before == after or None in before:
-        return  # what it costs to give it back is told with that
+        return  # the cost of giving it back is in the message of that event
     if not lease.counts:
         kind, message = "refunded", "Refunded: others have booked its hours."
     else:
@@ -579,7 +579,7 @@ def _give_back(session: Session, lease: Lease, at: datetime) -> None:
     query = update(Occupancy).where(
         Occupancy.lease_id == lease.id, Occupancy.kind == OccupancyKind.LEASE, Occupancy.live
     )
-    # One that was moved in the midst of its hours holds its node only from then on.
+    # A lease that was moved during its hours holds its node only since the move.
     session.execute(query.where(Occupancy.hold_start >= at).values(live=False))
     session.execute(
         query.where(Occupancy.hold_start < at, Occupancy.hold_end > at).values(hold_end=at)
@@ -588,7 +588,7 @@ def _give_back(session: Session, lease: Lease, at: datetime) -> None:
 
 def _settled(lease: Lease, settlement: Settlement, *, now: datetime) -> dict[str, object]:
     if settlement.counts and not lease.counts:
-        return {}  # a fault has taken it: whatever its owner does with it is free of charge
+        return {}  # refunded after a fault: its owner is charged nothing, whatever they do with it
     return {
         "counts": settlement.counts,
         "settled_as": settlement.settled_as,

@@ -35,7 +35,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Displaced:
-    """A lease that stands in the way."""
+    """A lease in the way of a maintenance, and the act planned for it."""
 
     lease_id: str
     generation: int
@@ -126,7 +126,7 @@ def displace(session: Session, one: Displaced, *, why: str, actor: str, now: dat
 
 
 def give_back(session: Session, row: Maintenance, *, now: datetime) -> None:
-    """End a maintenance: the hours from now on are free."""
+    """End a maintenance and free its hours from now on."""
     row.cancelled_at = now
     query = update(Occupancy).where(Occupancy.maintenance_id == row.id, Occupancy.live)
     session.execute(query.where(Occupancy.hold_start >= now).values(live=False))

@@ -22,7 +22,7 @@ class Settlement:
     """Reason code."""
     message: str
     forfeited_end: datetime | None = None
-    """End of the forfeited hours: those that nobody else has are charged. None: no hour is."""
+    """End of the forfeited hours: those that nobody else has are charged. None: it has none."""
     refund_if_rebooked: bool = False
     """True if the lease stops counting while others have all of its forfeited hours."""
 

@@ -46,8 +46,8 @@ from core.tables.people import Lab, Membership, User
 
 VERDICT = TypeAdapter(Verdict)
 BOOKABLE = (NodeState.READY, NodeState.PENDING)
-LOOK_BACK = timedelta(days=32)  # where no window says since when leases are counted
-BESIDE = timedelta(days=8)  # holds this far before and after a block are looked at, for gaps
+LOOK_BACK = timedelta(days=32)  # of counted leases, where no window limits them
+BESIDE = timedelta(days=8)  # holds this far before and after a block are read, for the gap rule
 
 HOLDS = (
     select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end, Occupancy.lease_id)
@@ -95,7 +95,7 @@ CANCELS = (
         Lease.settled_as.in_(("cancelled", "late_cancel")),
     )
 )
-LAB = (  # the one that a person's leases are counted for
+LAB = (  # the lab that a person's leases are counted for
     select(Membership.user_id, func.min(Membership.lab_id).label("lab_id"))
     .group_by(Membership.user_id)
     .subquery()
@@ -311,14 +311,14 @@ def lab_of(member: Member) -> str | None:
 
 
 def lock_user(session: Session, user_id: str) -> None:
-    """Let nobody else create or count for this user until the transaction ends."""
+    """Lock a user: nobody else creates or counts for them until the transaction ends."""
     if session.get_bind().dialect.name == "sqlite":
         return  # its one writer is alone already
     session.execute(USER, {"user_id": user_id}).one()
 
 
 def lock_labs(session: Session, member: Member) -> None:
-    """Let nobody else take hours of this person's labs until the transaction ends."""
+    """Lock a person's labs: nobody else takes their hours until the transaction ends."""
     session.execute(
         select(Lab.id)
         .where(Lab.id.in_(member.lab_ids))
@@ -333,7 +333,7 @@ def counts_labs(policy: Policy) -> bool:
 
 
 def counted_since(policy: Policy, now: datetime) -> datetime:
-    """Return the moment from which leases may count: LOOK_BACK before the earliest window."""
+    """Return the moment since which leases may count: LOOK_BACK before now or the first window."""
     return min([*(window.start for window in policy.times), now]) - LOOK_BACK
 
 

@@ -30,10 +30,10 @@ from core.tables.nodes import Node
 
 OFFER_LASTS = timedelta(minutes=10)
 MINUTE = timedelta(minutes=1)
-MAX_EXPIRED = 3  # offers that nobody answers: then the wish is closed, for each kept a block away
+MAX_EXPIRED = 3  # unanswered offers close the wish: each has kept a block from others
 MAX_JUDGED = 3000  # blocks of one wish at a time: some 0.3 s
-STARTS = 40  # that are passed over cost as much as judging a block
-PERSON = 50  # to read what is to be known of one costs as much as judging so many blocks
+STARTS = 40  # so many skipped starts cost as much as judging a block
+PERSON = 50  # reading one person's facts costs as much as judging so many blocks
 REBOOK_WITHIN = timedelta(days=7)  # after a fault has taken a lease
 IN_LINE = (Wait.priority.desc(), Wait.queued_at, Wait.id)
 

@@ -1,1 +1,1 @@
-"""Notices: what people are to be told, in which words, and how it leaves."""
+"""Notices to people: their events, their words and their delivery."""

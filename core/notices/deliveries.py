@@ -132,7 +132,7 @@ def claim(
     for row in rows:
         row.claimed_until = until
         row.attempts += 1
-        # All of a digest is one group; everything else is alone.
+        # A digest's notices form one group; every other notice is a group of its own.
         groups[row.user_id, 0 if row.channel is Channel.DIGEST else row.notice_id].append(row)
     return [_parcel(session, group, until) for group in groups.values()]
 

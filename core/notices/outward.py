@@ -10,8 +10,8 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 MAX_URL = 500
-# What `is_global` lets pass: an IPv4 address in disguise, which a gateway may lead anywhere, and
-# networks of a site. Nothing public is called by one of these.
+# Passed by `is_global`, but not public: IPv4 addresses in disguise, which a gateway may lead
+# anywhere, and networks of a site.
 INSIDE = [
     ip_network(network)
     for network in (

@@ -23,7 +23,7 @@ from core.policy.verdict import (
     Span,
 )
 
-LONGEST = timedelta(days=8)  # of a hold whose band is looked for; longer ones are refused anyway
+LONGEST = timedelta(days=8)  # hold whose band is computed; longer ones are refused anyway
 WALK_IN = "walk_in"
 Key = bool | date | tuple[int, int]
 
@@ -192,7 +192,7 @@ class Asked:
 
     @cached_property
     def merged(self) -> Counted | None:
-        """The whole block, if it touches own leases and merges with them."""
+        """The merged block, if the request touches own leases and merges with them; else None."""
         return self.mine.counted if self._touching else None
 
     @cached_property

@@ -47,7 +47,7 @@ class Place:
 
 
 class BandClock:
-    """Finds the band of a hold, by local civil date. It remembers what it has looked at."""
+    """Finder of a hold's band, by local civil date. Days are cached."""
 
     def __init__(self, zone: ZoneInfo, spans: Sequence[LocalSpan], rest: str | None) -> None:
         self.zone = zone

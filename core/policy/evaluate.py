@@ -121,7 +121,7 @@ def _walk_in_starts(asked: Asked) -> Iterator[datetime]:
 
 
 def _block_starts(asked: Asked, offers: int) -> tuple[datetime, ...]:
-    # Without warnings the nearest are the best; one more, because of two as near it is the earlier.
+    # Without warnings the nearest are the best; one more, since the earlier of two as near wins.
     enough = offers * CONSIDERED if asked.policy.gaps.mode is GapMode.SOFT else offers + 1
     middle = max(asked.start, asked.earliest_start)
     before = hour_floor(middle, asked.policy.grid.anchor)

@@ -15,7 +15,7 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class FreeDay:
-    """A day, or what is left of it, and its node-hours that nobody has booked."""
+    """A day, or the rest of today, and its node-hours that nobody has booked."""
 
     start: datetime
     free_hours: float
@@ -23,7 +23,7 @@ class FreeDay:
 
 @dataclass
 class Budget:
-    """Node-hours that are left of a quota, for the days from the `first` to before the `end`."""
+    """Node-hours left of a quota, for the days from `first` to before `end`."""
 
     hours: float
     first: int
@@ -65,7 +65,7 @@ class Spender:
 
 @dataclass(frozen=True)
 class ForecastDay:
-    """A day with the node-hours that would be booked of it."""
+    """A day with the node-hours of it that would be booked."""
 
     start: datetime
     free_hours: float
@@ -91,7 +91,7 @@ class Forecast:
 
     @property
     def full_from(self) -> datetime | None:
-        """The first day from which on every day would be full; None: there is room to the end."""
+        """First day since which every day would be full; None: there is room to the end."""
         found = None
         for day in reversed(self.days):
             if day.wanted_hours < day.free_hours:

@@ -241,7 +241,7 @@ def _node(asked: Asked) -> Iterator[Finding]:
     if not asked.situation.node_available:
         yield _refusal("node_down", "node", f"{name} takes no leases now.")
     for span in asked.holds:
-        # Of the hour that runs, what is over is nobody's any more.
+        # The past part of the current hour belongs to nobody.
         if span.start < asked.end and span.end > max(asked.start, asked.now):
             yield _refusal(
                 "node_taken",
@@ -372,7 +372,7 @@ def _free_run(asked: Asked) -> tuple[datetime | None, datetime | None]:
     first = max(firsts, default=None)
     anchor = asked.policy.grid.anchor
     if first is not None and first < asked.earliest_start:
-        first = None  # hours that are nearly here are lost by time, not by this block
+        first = None  # hours that begin too soon are lost to time, not to this block
     return first and hour_ceiling(first, anchor), min(lasts, default=None)
 
 

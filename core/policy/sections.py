@@ -121,14 +121,14 @@ class GridRules(Section):
 
 
 class HardwareClass(Section):
-    """Nodes that are alike."""
+    """Class of identical nodes."""
 
     nodes: NodeNames
     gpus: int = Field(default=1, ge=0, le=64)
 
 
 class Pool(Section):
-    """Nodes that a rule speaks of, and the block lengths that may be booked on them by day."""
+    """Nodes that rules refer to, and the block lengths that may be booked on them by day."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -168,7 +168,7 @@ class Band(Section):
 
 
 class WalkIns(Section):
-    """Leases that start now because a queued job found a node free."""
+    """Rules for leases that start now because a queued job found a node free."""
 
     allowed: bool = True
     max_hours: Hours | None = None
@@ -204,7 +204,7 @@ class Quota(Section):
 
 
 class Adjacency(Section):
-    """Leases of one person on one node, one after the other."""
+    """Rules for leases of one person on one node, one after the other."""
 
     same_user_back_to_back: BackToBack = BackToBack.ALLOW
     cooldown_min: Count = 0
@@ -289,7 +289,7 @@ class Scheduling(Section):
     soft_fit: Literal["on", "off"] = "on"
     """`on` if a job that saves checkpoints may start before a lease that it must give way to."""
     min_useful_min: Annotated[int, Field(ge=1, le=24 * 60)] = 30
-    """The shortest gap for that: a start and a checkpoint should not be a third of it."""
+    """Shortest gap for that, in minutes: a start and a checkpoint should not take a third of it."""
     shares: dict[Name, Annotated[int, Field(ge=1, le=100_000)]] = {}
     """Slots (GPUs), by lab, that its jobs can always get back from those who borrow them."""
     min_run_min: Count = 30

@@ -64,7 +64,7 @@ class Member:
     id: str
     lab_ids: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
-    """Names of the labs and groups that policies may speak of."""
+    """Names of the labs and groups that policies may refer to."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     """Attributes such as netid_parity: even."""
     is_staff: bool = False

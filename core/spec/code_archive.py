@@ -125,7 +125,7 @@ def require_plain(path: str) -> None:
 def unpack(archive: Path, folder: Path) -> Listing:
     """Unpack a checked archive into the empty `folder`. Raises BadArchive or OSError."""
     listing = check(archive)
-    left = MAX_UNPACKED_BYTES  # what the directory says of sizes need not be true
+    left = MAX_UNPACKED_BYTES  # sizes in the directory need not be true
     with zipfile.ZipFile(archive) as opened:
         for entry in opened.infolist():
             if entry.is_dir():

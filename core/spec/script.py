@@ -18,7 +18,7 @@ MAX_ARCHIVE_BYTES = 50 << 20
 MAX_UNPACKED_BYTES = 200 << 20
 MAX_FILES = 5000
 MAX_LEFT_OUT = 100
-MAX_RATIO = 100  # of unpacked to packed: what compresses better is a bomb, not code
+MAX_RATIO = 100  # of unpacked to packed size: an archive that compresses better is a bomb, not code
 
 CodePath = Annotated[str, Field(pattern=CODE_PATH, max_length=400)]
 Variable = Annotated[str, Field(pattern=VARIABLE)]

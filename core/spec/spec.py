@@ -25,7 +25,7 @@ from strategies.spec import SpecPart, TrainSpec
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,62}$"
 UNIT_S = {"s": 1, "min": 60, "h": 3600}
 MAX_WALL_TIME_S = 14 * 24 * 3600
-MAX_OUT_OF_MEMORY_S = 30 * 60  # to see it fail, or the plan proved wrong, a few steps are enough
+MAX_OUT_OF_MEMORY_S = 30 * 60  # a few steps are enough to see it fail or to prove the plan wrong
 
 
 class Launcher(StrEnum):

@@ -146,7 +146,7 @@ class Attempt(Base):
     exit: Mapped[Document | None]
     """`core.wire.messages.ExitRecord`, judged from those of all its nodes."""
     files_kept: Mapped[bool] = mapped_column(default=False)
-    """Exit, checkpoints, artifacts, metrics and logs of all its nodes are here."""
+    """True if exit, checkpoints, artifacts, metrics and logs of all its nodes are here."""
     assigned_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     first_step_at: Mapped[datetime | None]

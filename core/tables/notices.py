@@ -1,4 +1,4 @@
-"""Notices to people, and the ways by which they leave."""
+"""Notices to people, and their delivery."""
 
 from datetime import datetime
 

@@ -36,7 +36,7 @@ class Leadership(Base):
 
 
 class Claim(Base):
-    """A chore that one process at a time does."""
+    """Claim of a process on a chore that one process at a time does."""
 
     __tablename__ = "claims"
 

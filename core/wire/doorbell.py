@@ -47,7 +47,7 @@ def broker_url(redis_url: str) -> str:
 
 
 class Doorbell:
-    """Rings. One per process; the connections are made when first used."""
+    """Ringer of doorbells. One per process; the connections are made at the first use."""
 
     def __init__(self, redis_url: str) -> None:
         self._redis = redis.Redis.from_url(

@@ -80,7 +80,7 @@ class Inventory(Message):
 
 
 class Telemetry(Message):
-    """Use of the node at one moment. Per cent are 0 to 100."""
+    """Load of the node at one moment. Percentages are 0 to 100."""
 
     cpu_pct: float
     memory_used_gib: float
@@ -113,7 +113,7 @@ class Phase(StrEnum):
     PREPARING = "preparing"
     """Fetching the dataset or a checkpoint, waiting for the launcher."""
     READY = "ready"
-    """All is here; the ranks wait for the other nodes to be ready too."""
+    """All files are here; the ranks wait for the other nodes to be ready too."""
     STARTING = "starting"
     """Ranks exist; no step yet."""
     RUNNING = "running"
@@ -173,7 +173,7 @@ class Observed(Message):
 
 
 class Heartbeat(Message):
-    """All that the node observes."""
+    """All observations of the node."""
 
     incarnation: str
     boot_id: str
