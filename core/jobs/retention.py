@@ -103,7 +103,7 @@ def expired(jobs: Iterable[Ended], limits: Limits, now: datetime) -> Iterator[Ex
 
 
 def surplus(holders: Sequence[Holder], checkpoints: Collection[StoredCheckpoint]) -> list[Surplus]:
-    """Return the checkpoints to delete until everybody is within their limit, or none is left.
+    """Return the checkpoints to delete until all are within their limits or no more may go.
 
     A deleted one makes room for all who hold it, its owner and their labs, so the bytes of each
     holder are counted anew every time. People come before labs: a checkpoint that a person has to

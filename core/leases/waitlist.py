@@ -90,9 +90,9 @@ def join(
 
 
 def join_after_fault(session: Session, lease: Lease, *, now: datetime) -> Wait:
-    """Put a wish first in line for the owner of a lease that a fault has taken.
+    """Put a wish with priority in line for the owner of a lease that a fault has taken.
 
-    It asks for as many hours, on a node of the same class.
+    It asks for as many hours as the lease had from its beginning, on a node of the same class.
     """
     node = session.get_one(Node, lease.node_id)
     start = max(lease.hold_start, lease.began_at or lease.hold_start)

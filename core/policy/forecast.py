@@ -15,7 +15,7 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class FreeDay:
-    """A day, or the rest of today, and its node-hours that nobody has booked."""
+    """A day, or the rest of one, and its node-hours that nobody has booked."""
 
     start: datetime
     free_hours: float
@@ -91,7 +91,7 @@ class Forecast:
 
     @property
     def full_from(self) -> datetime | None:
-        """First day since which every day would be full; None: there is room to the end."""
+        """First day from which on every day would be full; None: there is room to the end."""
         found = None
         for day in reversed(self.days):
             if day.wanted_hours < day.free_hours:
