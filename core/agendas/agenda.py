@@ -148,7 +148,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Outlook of an agenda at one moment."""
+    """Prospects of an agenda at one moment: its jobs, and the time to spare."""
 
     lines: Sequence[Line]
     begins: datetime
@@ -231,7 +231,7 @@ def lay_out(
     now: datetime,
     side_by_side: bool,
 ) -> Layout:
-    """Lay out when and on which nodes each job has its slots, if each lasts `length_s` from `now`.
+    """Lay out when and on which nodes each job has its slots, if each still takes `length_s`.
 
     Jobs of the agenda start in their order. Side by side, one starts as soon as the one before it
     has started and there are slots; otherwise when all before it have ended. Those beside start

@@ -1,4 +1,4 @@
-"""Agendas as they stand, read from the database: their jobs, and other users of their slots.
+"""Agendas as they stand, read from the database: their jobs, and other jobs in their leases.
 
 Reads only. The decisions are in `core.agendas.agenda`.
 """
