@@ -110,7 +110,7 @@ class AccuracyView(View):
 
 
 class PlanView(View):
-    """The plan on every node class that was asked for; `chosen` is the class where the job would
+    """The plan on every node class that the job may run on; `chosen` is the class where it would
     go."""
 
     plans: list[ClassPlan]

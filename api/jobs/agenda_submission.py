@@ -1,4 +1,4 @@
-"""From the text of an agenda to planned jobs for a lease, or for a block of hours; all or none."""
+"""Planning of an agenda's text into a lease, or into a block of hours: all jobs or none."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,16 +32,16 @@ MOST_SHOWN = 63  # characters of a name
 
 @dataclass(frozen=True)
 class Block:
-    """What an agenda is planned into."""
+    """Nodes and hours that an agenda is planned into."""
 
     leases: Sequence[str]
-    """Ids, one for each node; none: it is not booked."""
+    """Ids of the leases, one for each node; empty if the block is not booked."""
     node_class: str
     room: Room
     begins: datetime
     usable_end: datetime
     beside: Sequence[Item] = ()
-    """Jobs of the owner's that run in the leases or wait for them."""
+    """Other jobs of the owner that run in the leases or wait for them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ class Entry:
 
 
 def read_agenda(text: SpecText) -> NewAgenda:
-    """The agenda that a text asks for, its jobs not yet read; wrong fields are named with lines."""
+    """Return the agenda that a text asks for, its jobs not yet read. Wrong fields are named with
+    lines."""
     try:
         return NewAgenda.model_validate(text.value)
     except ValidationError as error:
@@ -63,8 +64,8 @@ def read_agenda(text: SpecText) -> NewAgenda:
 
 
 def block_of_lease(session: Session, lease_id: str, *, user_id: str, now: datetime) -> Block:
-    """What a booked lease of the user's has from now on, with those booked together with it.
-    BadRequest where it can't be used."""
+    """Return the rest, from now on, of a booked lease of the user and of those booked together with
+    it. Raises BadRequest if the lease cannot be used."""
     found = session.execute(
         select(Lease, Node.class_name, NodeClass.hardware)
         .join(Node, Node.id == Lease.node_id)
@@ -104,7 +105,7 @@ def block_of_lease(session: Session, lease_id: str, *, user_id: str, now: dateti
 def block_of_class(
     session: Session, hours: int, node_class: str, nodes: int, person: Person, *, now: datetime
 ) -> Block:
-    """What a block on so many nodes of the class would have, here from the next full hour on."""
+    """Return a block of `hours` on `nodes` nodes of the class, from the next full hour here on."""
     offers = {offer.name: offer for offer in classes_on_offer(session)}
     if node_class not in offers:
         raise BadRequest(

@@ -13,7 +13,7 @@ NO_LOSS = 1e308  # sorts after every loss
 
 
 class JobOrder(StrEnum):
-    """What comes first."""
+    """Order of a list of jobs, by the job that comes first."""
 
     NEWEST = "newest"
     OLDEST = "oldest"

@@ -1,4 +1,5 @@
-"""Who reads what others' jobs left: staff may, and the audit log says that they did."""
+"""Audit of reading: staff may read files and logs of other people's jobs, which the audit log
+records."""
 
 from datetime import timedelta
 

@@ -22,7 +22,7 @@ class BadClockTime(BadRequest):
 
 
 def zone_of(name: str, *, param: str = "zone") -> ZoneInfo:
-    """The zone of an IANA name. Raises BadRequest."""
+    """Return the zone of an IANA name. Raises BadRequest."""
     try:
         return zone_named(name)
     except ValueError as error:
@@ -53,6 +53,6 @@ def moment_of(given: datetime, zone_name: str | None, *, param: str) -> datetime
 
 
 def day_of(day: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """[first, last) moment of a civil day in UTC: 23, 24 or 25 hours."""
+    """Return the first moment of a civil day and of the next, in UTC: 23, 24 or 25 hours apart."""
     midnight = datetime.combine(day, time())
     return edge(midnight, zone), edge(midnight + timedelta(days=1), zone)

@@ -1,4 +1,4 @@
-"""/v1/leases/forecast: how full the days become before a window closes."""
+"""/v1/leases/forecast: use of the days before a window closes."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -40,8 +40,9 @@ DAY = timedelta(days=1)
 
 @router.get("/forecast", summary="Forecast demand before windows close")
 def get_forecast(person: SignedIn, process: ProcessDep) -> Page[ForecastView]:
-    """For every policy whose last window closes within a fortnight: what is left of everybody's
-    quotas, beside what is free, and how full each day becomes if it is spent evenly. No names."""
+    """Forecast, for every policy whose last window closes within a fortnight, how full each day
+    becomes if the rest of everybody's quotas is spent evenly, and how much is free. No names are
+    given."""
     now = utc_now()
     with process.read() as session:
         data = process.forecasts.read(_word(session, now), lambda: list(_forecasts(session, now)))
@@ -49,7 +50,7 @@ def get_forecast(person: SignedIn, process: ProcessDep) -> Page[ForecastView]:
 
 
 def _word(session: Session, now: datetime) -> Hashable:
-    """Read what is another one whenever a forecast may read differently.
+    """Return a key that changes whenever a forecast may change.
 
     Rules and people change with an entry in the audit log, leases with what they hold.
     """
@@ -67,7 +68,7 @@ def _word(session: Session, now: datetime) -> Hashable:
 
 @dataclass(frozen=True)
 class People:
-    """Everybody who may book, and what counts against their quotas."""
+    """All people who may book, and the leases that count against their quotas."""
 
     members: Sequence[Member]
     facts: Sequence[LeaseFact]
@@ -206,7 +207,7 @@ def _last_hour(policy: Policy, day: FreeDay) -> datetime:
 
 
 def _midnight(policy: Policy, at: datetime) -> datetime:
-    """The end of the local day."""
+    """Return the end of the local day."""
     return edge(datetime.combine(policy.clock.local_date(at) + DAY, time()), policy.zone)
 
 
@@ -220,7 +221,7 @@ def _people(session: Session, policy: Policy, *, since: datetime) -> People:
 def _free_days(
     session: Session, nodes: Sequence[NodeRef], policy: Policy, start: datetime, end: datetime
 ) -> list[FreeDay]:
-    """The days from `start` on in which leases may lie."""
+    """Return the days from `start` on in which leases may lie."""
     held: dict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
     rows = session.execute(
         select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end).where(
@@ -252,7 +253,7 @@ def _free_days(
 
 
 def merged(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    """The same time as spans that do not touch."""
+    """Return the same time as spans that neither overlap nor touch."""
     found: list[tuple[datetime, datetime]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -263,7 +264,7 @@ def merged(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, d
 
 
 def hours_between(start: datetime, end: datetime) -> float:
-    """0 where the end is not after the start."""
+    """Return the hours from `start` to `end`; 0 if the end is not after the start."""
     return max(timedelta(0), end - start) / HOUR
 
 

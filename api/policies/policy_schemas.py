@@ -66,7 +66,8 @@ class PolicyText(PolicyView):
 
 
 class AffectedLease(View):
-    """A future lease that new rules would have refused, or that a smaller window leaves out."""
+    """A future lease that a change affects: new rules would have refused it, a smaller window
+    leaves it out, or new time zone data has moved its clock time."""
 
     id: str
     user: str
