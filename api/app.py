@@ -121,7 +121,7 @@ ROUTERS = (
 
 
 def create_app(settings: ApiSettings) -> FastAPI:
-    """The application. The database must be migrated; Redis may be away."""
+    """Return the application. The database must be migrated; Redis may be away."""
     # As many connections as the lanes have threads that use one.
     database = Database(
         settings.database_url, pool_size=20, longest_statement_s=LONGEST_STATEMENT_S
@@ -199,5 +199,5 @@ def create_app(settings: ApiSettings) -> FastAPI:
 
 
 def api_routes() -> list[APIRoute]:
-    """Every route of the API; the dashboard's are not among them."""
+    """Return every route of the API; the dashboard's are not among them."""
     return [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]

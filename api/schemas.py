@@ -337,7 +337,8 @@ class LogLine(View):
 
     epoch: int
     rank: int
-    """Rank that wrote the line; -1 is the launcher."""
+    """Rank that wrote the line; -1 is the launcher, -2 the launcher of the second node, and so
+    on."""
     stream: str
     line: int
     text: str

@@ -77,10 +77,10 @@ Words = dict[ListName, str]
 
 @dataclass(frozen=True)
 class Known:
-    """The words as they were read."""
+    """The words of all lists, as they were last read."""
 
     jobs: Mapping[str, str]
-    """By the user's id."""
+    """Words of the lists of jobs, by the user's id."""
     all_jobs: str
     nodes: str
 
@@ -98,7 +98,8 @@ class Lists(Reader):
         return "lists"
 
     def follow(self, person: Person, names: Collection[ListName]) -> Callable[[], bytes]:
-        """The words of these lists, each time that they are asked for and one is another."""
+        """Return a function that gives the words of these lists as a message, or nothing if none
+        has changed since its last call."""
         shown: Words | None = None
 
         def news() -> bytes:
@@ -126,7 +127,7 @@ class Lists(Reader):
 
 
 def read_words(session: Session, now: datetime) -> Known:
-    """As they are in the database."""
+    """Read the present words from the database."""
     of_jobs: dict[str, list[tuple[object, ...]]] = defaultdict(list)
     for query in (ALIVE, NEWEST, HELD):
         for row in session.execute(query):
