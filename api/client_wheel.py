@@ -103,7 +103,7 @@ def _information(version: str) -> str:
 
 
 def _archive(files: dict[str, bytes], *, record: str) -> bytes:
-    """A zip of the files, and the record of their hashes and sizes last."""
+    """Return a zip of the files, with the record of their hashes and sizes as the last one."""
     told = io.StringIO()
     rows = csv.writer(told, lineterminator="\n")
     for name, content in files.items():

@@ -201,11 +201,12 @@ class _Counts:
         self._timekeeper = timekeeper
 
     def describe(self) -> list[Metric]:
-        """Nothing beforehand: registering must not ask the database."""
+        """Return nothing beforehand: registering must not ask the database."""
         return []
 
     def collect(self) -> list[Metric]:
-        """Rows by state; what waits, how attempts ended, what is kept, who leads."""
+        """Return the gauges: rows by state, waiting work, outcomes of attempts, stored data, the
+        leader."""
         jobs = GaugeMetricFamily("trainyard_jobs", "Jobs by state.", labels=["state"])
         nodes = GaugeMetricFamily("trainyard_nodes", "Nodes by state.", labels=["state"])
         leases = GaugeMetricFamily("trainyard_leases", "Open leases by state.", labels=["state"])

@@ -121,7 +121,7 @@ class PlanView(View):
     lease_end: Moment | None
     """Moment at which jobs in the lease that the spec names are stopped."""
     reason: str
-    """One sentence: where and when the job would start, or why it cannot."""
+    """Explanation in words: where and when the job would start, or why it cannot."""
 
 
 class PlaceView(View):

@@ -148,9 +148,9 @@ def plan_agenda(
     user_id: str,
     now: datetime,
 ) -> list[Entry]:
-    """Every job with its plan on the block's class, and its nodes. Reads only.
+    """Plan every job on the block's class and choose its nodes. Reads only.
 
-    Raises InvalidRequest with all that keeps any of them from running.
+    Raises InvalidRequest with all reasons that keep any of the jobs from running.
     """
     specs: dict[int, AnyJobSpec] = {}
     entries: list[Entry] = []
@@ -185,7 +185,7 @@ def _unusable(lease_id: str, why: str) -> BadRequest:
 
 @contextmanager
 def _noting(items: dict[int, list[ProblemItem]], index: int, text: SpecText) -> Iterator[None]:
-    """Note down what is wrong with one job, with its place in the agenda."""
+    """Collect the errors of one job, with its place in the agenda."""
     try:
         yield
     except InvalidRequest as error:
@@ -225,8 +225,8 @@ def _read_one(text: SpecText, block: Block) -> AnyJobSpec:
 def _places(
     specs: Mapping[int, AnyJobSpec], agenda: NewAgenda, block: Block, *, now: datetime
 ) -> dict[int, tuple[int, ...]]:
-    """The nodes on which each job would start if all use up their wall times: there it is to run,
-    because a job names its leases when it is submitted."""
+    """Return the nodes on which each job would start if all use up their wall times. The job must
+    run there, because a job names its leases when it is submitted."""
     items = [_item(spec, now=now) for spec in specs.values()]
     layout = lay_out(
         items,
@@ -244,7 +244,7 @@ def _places(
 
 
 def _item(spec: AnyJobSpec, *, now: datetime) -> Item:
-    """As the agenda counts a job that is submitted now."""
+    """Return the item with which an agenda's timetable counts a job that is submitted now."""
     return Item(
         name=spec.name,
         slots=spec.resources.ranks_per_node,
@@ -274,7 +274,8 @@ def _plan_one(
 
 
 def _job_text(agenda: NewAgenda, index: int, block: Block, lines: dict[Path, int]) -> SpecText:
-    """One job as if it stood alone, with the lines of its fields, and its class."""
+    """Return the text of one job as if it stood alone, with the block's class and the lines of its
+    fields."""
     value = overridden(agenda.common, agenda.jobs[index])
     if not block.leases and isinstance(resources := value.get("resources"), dict):
         value["resources"] = {"node_class": block.node_class, **resources}
@@ -284,7 +285,7 @@ def _job_text(agenda: NewAgenda, index: int, block: Block, lines: dict[Path, int
 
 
 def _of_job(index: int, text: SpecText, item: ProblemItem) -> ProblemItem:
-    """What is wrong with one job, with its place in the agenda."""
+    """Return an error of one job, with the job's place in the agenda."""
     name = text.value.get("name")
     called = f" ({name})" if isinstance(name, str) and len(name) <= MOST_SHOWN else ""
     return ProblemItem(

@@ -90,7 +90,7 @@ def _differing(one: AnyJobSpec, other: AnyJobSpec) -> dict[str, tuple[object, ob
 
 
 def _spec(job: Job) -> AnyJobSpec:
-    """The spec; its dataset by id, because one text may have been named in two ways."""
+    """Return the spec, with its dataset by id, because one text may have been named in two ways."""
     spec, _ = require_read(job)
     if job.dataset_id is None or not isinstance(spec, JobSpec):
         return spec

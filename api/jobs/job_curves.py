@@ -18,8 +18,8 @@ LOOK_KEYS = ("forward_time_s", "backward_time_s", "exposed_comm_time_s")
 
 
 def curve_of(session: Session, job: Job) -> Curve:
-    """Loss and gradient norm; of a step that was run twice, the last values. What is not finite
-    stays so."""
+    """Return loss and gradient norm by step; of a step that was run twice, the last values. Values
+    that are not finite are kept."""
     curve = Curve()
     parts = _by_attempt(session, job, ["loss", "grad_norm"])
     for key, values in (("loss", curve.loss), ("grad_norm", curve.grad_norm)):

@@ -206,7 +206,7 @@ def stops_at(job: Job, attempt: Attempt | None, lease: Lease | None) -> datetime
 
 
 def finite(value: float | None) -> float | None:
-    """JSON has no nan and no infinity."""
+    """Return `value`, or None for nan and infinity, which JSON does not have."""
     return value if value is not None and abs(value) < float("inf") else None
 
 

@@ -275,7 +275,7 @@ def _report_job(session: Session, job: Job, person: Person, now: datetime) -> Re
 
 
 def _gpu_hours(attempts: list[AttemptView], now: datetime) -> float:
-    """Hours of every slot that an attempt had, from its start to its end."""
+    """Return the hours of all slots that an attempt had, from its start to its end."""
     seconds = [
         ((one.ended_at or now) - one.started_at).total_seconds()
         * sum(len(place.slots) for place in one.nodes)

@@ -81,9 +81,9 @@ def asked_for(
 
 
 def plan_study(session: Session, cache: PlanCache, asked: Asked, *, user_id: str) -> list[Variant]:
-    """Each job with its plan on the smallest class that can run them all. Reads only.
+    """Return each job with its plan on the smallest class that can run them all. Reads only.
 
-    Raises InvalidRequest where there is none: every reason, with the job that it keeps from
+    Raises InvalidRequest if there is none, with every reason and the job that it keeps from
     running.
     """
     planned = [plan_job(session, cache, spec, user_id=user_id) for spec in asked.specs]
@@ -117,8 +117,8 @@ def plan_study(session: Session, cache: PlanCache, asked: Asked, *, user_id: str
 
 
 def equal_threads(row: Sequence[ClassPlanned]) -> int | None:
-    """Threads that ranks of all sizes can have on a CPU node: where a smaller size used the cores
-    that a larger one needs, nothing would be gained by more ranks. None on GPUs."""
+    """Return the threads per rank that all sizes can have on a CPU node; None on GPUs. If a smaller
+    size used the cores that a larger one needs, more ranks would gain nothing."""
     hardware = row[0].offer.hardware
     if hardware.device != "cpu":
         return None

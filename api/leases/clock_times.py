@@ -30,9 +30,10 @@ def zone_of(name: str, *, param: str = "zone") -> ZoneInfo:
 
 
 def moment_of(given: datetime, zone_name: str | None, *, param: str) -> datetime:
-    """The moment in UTC that `given` means. Raises BadRequest, or BadClockTime with choices.
+    """Return the moment in UTC that `given` means. Raises BadRequest, or BadClockTime with choices.
 
-    One with an offset says so itself; one without needs the zone, and must come there once.
+    A time with an offset is a moment by itself; a time without one needs the zone, and must occur
+    there exactly once.
     """
     if not 2000 <= given.year <= 9000:
         raise BadRequest(f"{param}: the year {given.year} is not one to book in.", param=param)

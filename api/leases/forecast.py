@@ -93,8 +93,8 @@ def _forecasts(session: Session, now: datetime) -> Iterator[ForecastView]:
 def _spenders(
     policy: Policy, node: NodeRef, people: People, days: Sequence[FreeDay], *, now: datetime
 ) -> list[Spender]:
-    """What every lab, and those without one, may still spend on these days; none: no quota counts
-    hours."""
+    """Return what every lab, and the people without one, may still spend on these days. Empty if no
+    quota counts hours."""
     stretches = {
         period: _stretches(policy, period, days)
         for period in {quota.period for quota in policy.quotas.values()}
@@ -128,7 +128,8 @@ def _rests_of(
     days: Sequence[FreeDay],
     stretches: Mapping[Period, Sequence[tuple[int, int]]],
 ) -> Iterator["Rest"]:
-    """What one of them has left of every quota that counts hours, on each of its stretches."""
+    """Yield the rest of every quota that counts hours, for one person, on each of the quota's
+    stretches."""
     for first in sorted({first for found in stretches.values() for first, _ in found}):
         at = _last_hour(policy, days[first])
         asked = Asked.of(Request(member, node, at, at + HOUR), situation, policy)
@@ -142,7 +143,7 @@ def _rests_of(
 def _by_owner(
     facts: Sequence[LeaseFact],
 ) -> tuple[dict[str, tuple[LeaseFact, ...]], dict[str, tuple[LeaseFact, ...]]]:
-    """Leases by person, and by lab."""
+    """Return the leases by person, and by lab."""
     own: dict[str, list[LeaseFact]] = defaultdict(list)
     of_lab: dict[str, list[LeaseFact]] = defaultdict(list)
     for fact in facts:
@@ -156,9 +157,9 @@ def _by_owner(
 
 
 Key = tuple[str, str, int, int]
-"""Quota, PURSE or its cap's name, and the days for which it is."""
+"""Name of the quota, PURSE or the name of its cap, and the first day and the day after the last."""
 Rest = tuple[Key, Scope, float]
-"""Hours that are left of it, of a person or of a lab."""
+"""Hours that are left under the key, for a person or for a lab."""
 PURSE = ""
 
 
@@ -174,7 +175,7 @@ def _spender(hours: Mapping[Key, float]) -> Spender:
 
 
 def _rests(name: str, quota: Quota, left: Sequence[Left]) -> Iterator[tuple[str, float]]:
-    """What the quota leaves of its slots, of its cap for all hours, and of those by band."""
+    """Yield the rest of the quota's slots, of its cap for all hours, and of its caps by band."""
     of_it = [one for one in left if one.quota == name and not one.by_swap]
     if quota.one_of:
         yield PURSE, max((one.hours for one in of_it if one.blocks), default=0.0)
@@ -187,8 +188,8 @@ def _rests(name: str, quota: Quota, left: Sequence[Left]) -> Iterator[tuple[str,
 
 
 def _stretches(policy: Policy, period: Period, days: Sequence[FreeDay]) -> list[tuple[int, int]]:
-    """The days that count together, as index of the first and after the last. A night counts to the
-    day on which it begins."""
+    """Return the days that count together, as index of the first and after the last. A night counts
+    to the day on which it begins."""
 
     def together(index: int) -> object:
         start = days[index].start
@@ -201,7 +202,7 @@ def _stretches(policy: Policy, period: Period, days: Sequence[FreeDay]) -> list[
 
 
 def _last_hour(policy: Policy, day: FreeDay) -> datetime:
-    """A start in the day's last hour, which also lies in the night that begins on it."""
+    """Return a start in the day's last hour, which also lies in the night that begins on it."""
     midnight = _midnight(policy, day.start)
     return max(day.start, min(midnight, policy.whole[1]) - HOUR)
 

@@ -183,9 +183,10 @@ class Hub:
     async def stream_document(
         self, kind: str, name: str, job_ids: Collection[str], read: Callable[[], Document]
     ) -> AsyncIterator[bytes]:
-        """The server-sent events of a document about some jobs: `kind` with it whenever it reads
-        differently, and `end` once it is final. `read` is called in a thread, for all who watch
-        what is of this kind and name: who may see it was asked before."""
+        """Yield the server-sent events of a document about some jobs: `kind` with the document
+        whenever it has changed, and `end` once it is final. `read` is called in a thread, once for
+        all viewers of this kind and name; the caller has already checked that the viewer may see
+        it."""
         yield _again()
         shown = ""
         with self._listening(job_ids) as heard, self._sharing(kind, name) as reading:
@@ -205,7 +206,7 @@ class Hub:
                 await _told(heard, DOCUMENT_POLL_S - DOCUMENT_REST_S)
 
     def wake_soon(self, job_ids: Collection[str], topics: Collection[Topic] = ()) -> None:
-        """Wake the streams of what this process wrote about itself, from any thread."""
+        """Wake the streams that show what this process has written; callable from any thread."""
         if (job_ids or topics) and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake_all, job_ids, topics)
 
@@ -295,7 +296,7 @@ class _Reading:
 
 
 async def _told(changed: asyncio.Event, timeout_s: float) -> bool:
-    """Whether it was set in time."""
+    """Wait for the event. Returns False if it is not set in time."""
     try:
         async with asyncio.timeout(timeout_s):
             await changed.wait()
@@ -305,5 +306,6 @@ async def _told(changed: asyncio.Event, timeout_s: float) -> bool:
 
 
 def _again() -> bytes:
-    """When the browser comes back to a lost stream: each at a moment of its own."""
+    """Return the time after which the browser reconnects to a lost stream, random for each
+    viewer."""
     return f"retry: {random.randint(*AGAIN_MS)}\n\n".encode()

@@ -168,9 +168,10 @@ def read(
     limit: int,
     until: LogCursor | None = None,
 ) -> LogPage:
-    """Lines after `cursor`, at most `limit` and PAGE_CHARACTERS, in the order of their arrival.
+    """Return lines after `cursor` in the order of their arrival, at most `limit` and
+    PAGE_CHARACTERS.
 
-    With `until`, exactly what a reader that stood at `cursor` had read when it stood at `until`.
+    With `until`, exactly the lines that a reader at `cursor` had read when it stood at `until`.
     """
     query = _chunks(job_id, wanted).order_by(LogChunk.id).limit(CHUNKS_AT_A_TIME)
     query = query.where(or_(LogChunk.id > cursor.chunk, LogChunk.id.in_(cursor.held)))
@@ -214,7 +215,7 @@ def read(
 def _in_turn(
     session: Session, query: Select[int, int, int, str, int, str, AttemptState]
 ) -> Iterator[_Chunk]:
-    """The first CHUNKS_A_READ chunks of a query, a few in memory at a time."""
+    """Yield the first CHUNKS_A_READ chunks of a query, with a few in memory at a time."""
     last_id = 0
     for _ in range(CHUNKS_A_READ // CHUNKS_AT_A_TIME):
         rows = session.execute(query.where(LogChunk.id > last_id)).all()
@@ -251,7 +252,8 @@ def tail(session: Session, job_id: str, count: int, *, wanted: LogFilter) -> Log
 
 
 def _growing(session: Session, job_id: str, wanted: LogFilter) -> frozenset[int]:
-    """Chunks whose last line has no end yet: only a stream's newest chunk can be one."""
+    """Return the ids of chunks whose last line has no end yet: only a stream's newest chunk can
+    have one."""
     newest = (
         _chunks(job_id, wanted)
         .with_only_columns(func.max(LogChunk.id))

@@ -255,7 +255,8 @@ def lines_between(
 
 
 def pack_steps(points: Points, first_line: int) -> bytes:
-    """Steps as differences, deflated; then those of the lines, unless every line has a point."""
+    """Pack the differences of the steps, deflated; then those of the line numbers, unless every
+    line has a point."""
     arrays = [_differences(points.steps)]
     if not np.array_equal(points.lines, np.arange(first_line, first_line + len(points.lines))):
         arrays.append(_differences(points.lines))
@@ -263,7 +264,7 @@ def pack_steps(points: Points, first_line: int) -> bytes:
 
 
 def unpack(first_line: int, count: int, steps: bytes, values: bytes) -> Points:
-    """The points of a row."""
+    """Return the points of a row."""
     numbers = np.frombuffer(zlib.decompress(steps), "<i8")
     if len(numbers) == count:
         lines = np.arange(first_line, first_line + count, dtype=np.int64)
