@@ -1,4 +1,5 @@
-"""The web application: routes under /v1, the dashboard below them, and what surrounds both."""
+"""The web application: routes under /v1, the dashboard below them, and the middleware around
+both."""
 
 import asyncio
 from collections.abc import AsyncIterator

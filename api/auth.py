@@ -135,10 +135,11 @@ def node(
 
 
 def require_known(request: Request, process: Process) -> None:
-    """Raise Unauthenticated for a caller whose credential opens nothing, before a body is read.
+    """Raise Unauthenticated for a caller whose credential opens nothing here, before a body is
+    read.
 
-    The route decides what the credential may be used for: a node's token for nodes' routes, a
-    person's for all others.
+    The credential must be in force and of the right kind: a node's token for nodes' routes, a
+    person's for all others. Roles and scopes are left to the route.
     """
     secret, _ = _credential(request)
     is_for_nodes = request.url.path.startswith("/v1/node/")

@@ -113,8 +113,8 @@ def _target(schema: Schema) -> str:
 
 
 def _merge_unions(answers: Mapping[str, Schema]) -> dict[str, Schema]:
-    """Make one class of schemas that stand in one field as alternatives: that of the first, whose
-    fields are required only where all of them have it. The others get no class."""
+    """Merge schemas that are alternatives of one field into one class: that of the first, with a
+    field required only if all of them have it. The others get no class."""
     merged = dict(answers)
     for schema in answers.values():
         for found in schema["properties"].values():

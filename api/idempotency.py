@@ -68,7 +68,7 @@ def remember(
     subject: str,
     now: datetime,
 ) -> None:
-    """Keep what a request made, in the same transaction."""
+    """Remember what a request made, in the same transaction."""
     if key is None:
         return
     row = {

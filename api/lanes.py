@@ -1,13 +1,14 @@
-"""Lanes: what matters goes first, because each kind of request has places of its own.
+"""Lanes: important requests go first, because each kind of request has places of its own.
 
-A process has one interpreter: what runs at once takes turns, however many threads there are. So
-few requests of a kind are worked on at once, and the sum of all lanes is what the threads and the
-connections to the database are counted by: no lane can take another's. Over its limit a lane keeps
-a line that is bounded, in length and in time. That of pages' own refreshes is the shortest.
+A process has one interpreter: requests that run at once take turns, however many threads there are.
+So few requests of a kind are worked on at once. The places of all lanes together determine the
+numbers of threads and of database connections: no lane can take another's. Over its limit a lane
+keeps a line that is bounded, in length and in time. The line of pages' own refreshes is the
+shortest.
 
-A request has a place while it is worked on: not while its body comes, nor while its answer goes,
-except for files, which are both. Pages of the dashboard have none: the calls behind them do, so a
-page never holds a place that its own calls wait for.
+A request has a place while it is worked on: not while its body arrives, nor while its answer is
+sent, except for files, which are both. Pages of the dashboard need no place: the calls behind them
+do, so a page never holds a place that its own calls wait for.
 """
 
 import asyncio

@@ -163,7 +163,7 @@ class RateLimits:
 
 
 class SharedCounts:
-    """Counts in Redis, of all processes; what is refused is not counted."""
+    """Counts of all processes, in Redis; a refused request is not counted."""
 
     def __init__(self, redis_url: str) -> None:
         self._pool = redis.ConnectionPool.from_url(
@@ -200,10 +200,10 @@ class SharedCounts:
 
 
 class OwnCounts:
-    """Counts of this process; what is refused is not counted.
+    """Counts of this process; a refused request is not counted.
 
-    Not the memory storage of `limits`: that keeps every key for ever, starts a thread for a count,
-    and goes by the wall clock.
+    The memory storage of `limits` is not used: it keeps every key for ever, starts a thread for a
+    count, and goes by the wall clock.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Leases on behalf of people: book, preview, swap, extend, give back, restore.
 
-Each runs in one transaction under the lock on the owner's row, so that what the policy is told of
-this person stays true until the commit; the nodes are locked when they are taken.
+Each runs in one transaction under the lock on the owner's row, so that the facts about this person
+that the policy judges stay true until the commit; the nodes are locked when they are taken.
 """
 
 from collections.abc import Sequence

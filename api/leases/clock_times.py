@@ -1,7 +1,7 @@
 """Times as people send them: with their offset, or as the clock of a zone that they name.
 
-A clock time alone is no moment: in spring an hour of it is skipped, in autumn one comes twice.
-Nobody is guessed for: the error lists what could have been meant.
+A clock time alone does not determine a moment: in spring an hour is skipped, in autumn one comes
+twice. The platform does not guess: the error lists the possible moments.
 """
 
 from datetime import UTC, date, datetime, time, timedelta

@@ -68,7 +68,7 @@ def _word(session: Session, now: datetime) -> Hashable:
 
 @dataclass(frozen=True)
 class People:
-    """All people who may book, and the leases that count against their quotas."""
+    """All people whom the policy admits, and the leases that count against their quotas."""
 
     members: Sequence[Member]
     facts: Sequence[LeaseFact]

@@ -1,7 +1,8 @@
-"""A word for each list, which is another one whenever the list may read differently.
+"""Words that stand for lists: a list's word changes whenever the list may have changed.
 
-Whoever shows a list learns from it when to read the list again. All words are read once for
-everybody who watches; that of jobs is each person's own, for a person's list shows their jobs.
+Whoever shows a list learns from its word when to read the list again. All words are read once for
+everybody who watches; the word of the list of jobs is each person's own, for a person's list shows
+their jobs.
 """
 
 import json

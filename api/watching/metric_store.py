@@ -99,7 +99,7 @@ def step_of(line: Line, number: int) -> int:
 
 
 def latest(lines: Sequence[Line], first_line: int) -> Latest | None:
-    """Return the progress of the job after these lines; None if there are none."""
+    """Return the progress of the job after these lines; None if there are no lines."""
     if not lines:
         return None
     return Latest(

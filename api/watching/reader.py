@@ -30,16 +30,16 @@ class Reader(ABC):
 
     @abstractmethod
     async def _read(self) -> None:
-        """Read what is new, and tell all viewers of it."""
+        """Read the news, and wake all viewers if there are any."""
 
     async def refresh(self) -> None:
-        """Read what is new and tell all viewers."""
+        """Read the news now, and wake all viewers if there are any."""
         async with self._reading:
             await self._read()
             self._is_kept_up = True
 
     async def begin(self) -> None:
-        """Read for a viewer who has joined, unless that is done for others all the time."""
+        """Read for a viewer who has joined, unless the reader is kept up to date for others."""
         async with self._reading:
             if not self._is_kept_up:
                 await self._read()
