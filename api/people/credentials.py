@@ -38,7 +38,7 @@ def has_not_ended(now: datetime) -> ColumnElement[bool]:
 def in_force(now: datetime) -> ColumnElement[bool]:
     """Return a condition: a Token has not ended, and its User, if it has one, is not disabled.
 
-    The query must join User to Token by an outer join.
+    The query has to join User to Token, by an outer join if tokens of nodes are wanted.
     """
     return and_(has_not_ended(now), User.disabled.is_not(True))
 
