@@ -119,7 +119,7 @@ def _do(
 ) -> None:
     row = _locked_row(session, cleanup.id, position)
     if row.result is not RowResult.PLANNED:
-        return  # somebody else applies it at the same time
+        return  # another request applies it at the same time
     owner_id = session.scalars(select(Lease.user_id).where(Lease.id == row.lease_id)).one()
     lock_user(session, owner_id)  # no lease of the owner is booked or cancelled meanwhile
     lease = session.get_one(Lease, row.lease_id)

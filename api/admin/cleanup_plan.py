@@ -91,10 +91,10 @@ def find(
     now: datetime,
     user_ids: Iterable[str] | None = None,
 ) -> list[Found]:
-    """Return the leases that the selector names, newest first; with `user_ids` only theirs.
+    """Return the leases that the selector names, newest first.
 
-    `why` is the reason of the clean-up, for the settlement. Raises NotFound for an unknown person,
-    lab or node.
+    With `user_ids`, only leases of these people. `why` is the reason of the clean-up, for the
+    settlement. Raises NotFound for an unknown person, lab or node.
     """
     rows = _named(session, selector, user_ids)
     faults = _Faults(session, selector, now)

@@ -100,7 +100,7 @@ def apply_cleanup(
     Each skipped row says why. Applying again changes nothing.
     """
     with process.read() as session:
-        _show(session, cleanup_id, utc_now())  # 404 for what is not there
+        _show(session, cleanup_id, utc_now())  # 404 for an unknown clean-up
     cleanup_apply.apply(process, cleanup_id, wanted.hash, wanted.leave, person)
     with process.read() as session:
         return _show(session, cleanup_id, utc_now())

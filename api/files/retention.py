@@ -49,7 +49,7 @@ from core.transitions import note
 
 ACTOR = "retention"
 CHORE = "retention"
-BACKUP = "backup"  # who holds the chore while one is made
+BACKUP = "backup"  # holder of the chore while a backup is made
 HELD_OFF = timedelta(minutes=15)
 RENEWED_EVERY_S = 60.0
 EVERY = timedelta(hours=5)  # each API looks every 6 hours

@@ -11,7 +11,7 @@ from core.wire.messages import Inventory
 from strategies.hardware import Hardware
 
 BRANDS = ("nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct")
-SAME_MEMORY = 0.1  # relative: what firmware takes differs between equal machines
+SAME_MEMORY = 0.1  # relative: the firmware's share differs between equal machines
 
 
 def hardware_of(inventory: Inventory, class_name: str) -> Hardware:

@@ -27,7 +27,7 @@ Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 def head_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> Response:
     """Answer 200 with the size of a stored file, or 404.
 
-    The answer is always 404 while the node has no attempt whose files it may bring.
+    The answer is always 404 while the node has no attempt whose files are still to be kept.
     """
     with process.read() as session:
         may_bring = _has_files_to_bring(session, node)
@@ -84,7 +84,7 @@ def _stored_size(process: Process, sha256: str) -> int | None:
 def _may_bring(process: Process, node: NodeIdentity, sha256: str) -> bool:
     """Return True if the file is in the store already.
 
-    Raises Conflict if the node has no attempt whose files it may bring.
+    Raises Conflict if the node has no attempt whose files are still to be kept.
     """
     with process.read() as session:
         if not _has_files_to_bring(session, node):

@@ -97,7 +97,7 @@ def take_metrics(message: MetricsBatch, node: NodeOnly, process: ProcessDep) -> 
         position = metric_store.stream_position(session, fenced.attempt_id, stream)
         end = message.first_line + len(message.lines)
         if message.first_line > position or end <= position:
-            return MetricsAck(next_line=position)  # a gap, or all of it known
+            return MetricsAck(next_line=position)  # a gap, or all lines are known
         if message.first_line < position:
             lines = message.lines[position - message.first_line :]
             found = metric_store.columns(lines, position)
@@ -169,7 +169,7 @@ def take_checkpoint(message: CheckpointReport, node: NodeOnly, process: ProcessD
             return
         files = _whole_checkpoint(session, fenced, message)
         if files is None:
-            return  # other nodes have still to bring theirs
+            return  # other nodes have yet to bring their files
         size = sum(file.size for file in files)
         session.add(
             Checkpoint(

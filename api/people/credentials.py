@@ -173,7 +173,8 @@ def sign_out_everywhere(
 def _require_live(session: Session, token_id: str | None, *, now: datetime) -> datetime | None:
     """Lock a token and return the time when it ends. Raises Unauthenticated if it has ended.
 
-    The lock makes a revocation wait for what is being made with the token, and then find it.
+    The lock makes a revocation wait for tokens and links that are being made with this one, and
+    then find them.
     """
     if token_id is None:
         return None

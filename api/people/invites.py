@@ -126,7 +126,7 @@ def revoke_invite(invite_id: PlainText, person: SignedIn, process: ProcessDep) -
 def accept_invite(
     answer: InviteAnswer, request: Request, response: Response, process: ProcessDep
 ) -> TokenMade:
-    """Make an account with a name and password of one's own choice, and sign in at once.
+    """Make an account by an invitation, with a name and password of your choice, and sign in.
 
     An invitation makes one account: of two requests with the same link, one succeeds.
     """

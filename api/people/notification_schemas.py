@@ -32,7 +32,7 @@ class NoticeView(View):
 
 
 class ChoicesView(View):
-    """Channels that a person has chosen for notices, and where each leads."""
+    """Channels that a person has chosen for notices, and their addresses."""
 
     every: Channel
     """Channel of every kind that `kinds` does not name."""
@@ -67,6 +67,6 @@ class WebhookMade(View):
 
 
 class TestNotice(Body):
-    """A test notice to oneself."""
+    """A test notice to yourself."""
 
     channel: Literal[Channel.MAIL, Channel.WEBHOOK]

@@ -205,7 +205,7 @@ def _free_name(session: Session, claims: Claims) -> str:
 
 
 def _is_last(session: Session, user: User) -> bool:
-    session.execute(  # locked together: two who lose the role at once leave one
+    session.execute(  # locked together: if two lose the role at once, one of them keeps it
         select(User.id)
         .where(User.role == Role.ADMIN)
         .order_by(User.id)

@@ -196,7 +196,7 @@ class LinkSignIn(Body):
 
 
 class NewToken(Body):
-    """An API token to make for oneself."""
+    """An API token to make for yourself."""
 
     name: str = Field(pattern=NAME)
     scopes: list[Scope] = Field(default=[Scope.READ], min_length=1, max_length=len(Scope))
@@ -289,7 +289,7 @@ class NewMember(Body):
 
 
 class MyChange(Body):
-    """Changes to one's own account. Fields that are not sent stay as they are."""
+    """Changes to your own account. Fields that are not sent stay as they are."""
 
     zone: str | None = Field(default=None, max_length=64)
     password: Password | None = None

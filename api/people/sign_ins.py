@@ -16,7 +16,7 @@ from core.process import read_only
 from core.tables.people import User
 
 BURST = timedelta(hours=1)
-MANY_OF_A_NAME = 5  # failures within a burst: somebody guesses, or can't remember
+MANY_OF_A_NAME = 5  # failures within a burst: a guesser, or a person who can't remember
 MANY_OF_AN_ADDRESS = 20  # a classroom behind one address mistypes now and then
 # Nothing was guessed, and any site can send a browser here: no reason to hold an address.
 NO_GUESSES = frozenset({"cross_site", "oidc_state", "oidc_over"})

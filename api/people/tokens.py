@@ -1,4 +1,4 @@
-"""/v1/tokens: API tokens of one's own."""
+"""/v1/tokens: one's own API tokens."""
 
 from datetime import datetime, timedelta
 

@@ -65,7 +65,7 @@ def get_usage(
     zone: Annotated[PlainText | None, Query(description="Default: your own.")] = None,
     format: Annotated[Literal["json", "csv"], Query()] = "json",
 ) -> UsageView | Response:
-    """Return hours of all people for staff, of a lab for its leads, otherwise your own.
+    """Return booked, used and useful hours: all for staff, a lab's for its leads, and your own.
 
     Booked hours are held by leases. In used hours a job had the GPUs. Useful hours were spent in
     training steps whose work was kept: up to the last step of an attempt that succeeded, or to the

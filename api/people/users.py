@@ -184,7 +184,7 @@ def change_user(
     password_hash = hash_password(change.password) if change.password else None
     now = utc_now()
     with process.write() as (session, bells):
-        # Administrators are locked together: two who remove each other leave one.
+        # Administrators are locked together: if two remove each other at once, one of them stays.
         session.execute(
             select(User.id)
             .where(User.role == Role.ADMIN)
