@@ -1,4 +1,5 @@
-"""The web application: routes under /v1, the dashboard below them, and what surrounds both."""
+"""The web application: routes under /v1, the dashboard below them, and the middleware around
+both."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -121,7 +122,7 @@ ROUTERS = (
 
 
 def create_app(settings: ApiSettings) -> FastAPI:
-    """The application. The database must be migrated; Redis may be away."""
+    """Return the application. The database must be migrated; Redis may be away."""
     # As many connections as the lanes have threads that use one.
     database = Database(
         settings.database_url, pool_size=20, longest_statement_s=LONGEST_STATEMENT_S
@@ -199,5 +200,5 @@ def create_app(settings: ApiSettings) -> FastAPI:
 
 
 def api_routes() -> list[APIRoute]:
-    """Every route of the API; the dashboard's are not among them."""
+    """Return every route of the API; the dashboard's are not among them."""
     return [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]

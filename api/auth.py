@@ -1,7 +1,8 @@
-"""Who is asking, and whether they may. Every route names one of these dependencies.
+"""Authentication and authorization: every route names one of these dependencies.
 
-People carry a bearer token, or, in browsers, the cookie of a session. A cookie travels by itself,
-so whatever it asks for beyond reading must provably come from our own pages.
+People carry a bearer token, or, in browsers, the cookie of a session. Browsers send a cookie by
+themselves, so a request with a cookie that does more than read must provably come from Trainyard's
+own pages.
 """
 
 from collections.abc import Iterable
@@ -47,7 +48,7 @@ TOKEN = (
 
 
 async def anyone() -> None:
-    """A public route."""
+    """Allow everybody: a public route."""
 
 
 def signed_in(
@@ -56,7 +57,7 @@ def signed_in(
     _bearer: Annotated[object, Security(BEARER)] = None,
     _cookie: Annotated[object, Security(SESSION_COOKIE)] = None,
 ) -> Person:
-    """Any person with a session, or with a valid token that is for this route."""
+    """Return any person with a session, or with a valid token that is for this route."""
     secret, from_cookie = _credential(request)
     now = utc_now()
     with process.read() as session:
@@ -106,12 +107,12 @@ def signed_in(
 
 
 async def staff(person: Annotated[Person, Depends(signed_in)]) -> Person:
-    """Staff or an administrator."""
+    """Return a person who is staff or an administrator; raise Forbidden for others."""
     return _at_least(person, Role.STAFF)
 
 
 async def admin(person: Annotated[Person, Depends(signed_in)]) -> Person:
-    """An administrator."""
+    """Return a person who is an administrator; raise Forbidden for others."""
     return _at_least(person, Role.ADMIN)
 
 
@@ -120,7 +121,7 @@ def node(
     process: ProcessDep,
     _bearer: Annotated[object, Security(BEARER)] = None,
 ) -> NodeIdentity:
-    """An enrolled node that is not retired."""
+    """Return an enrolled node that is not retired; raise Unauthenticated otherwise."""
     secret, from_cookie = _credential(request)
     with process.read() as session:
         found = session.execute(
@@ -134,10 +135,11 @@ def node(
 
 
 def require_known(request: Request, process: Process) -> None:
-    """Raise Unauthenticated for a caller whose credential opens nothing: before a body is read.
+    """Raise Unauthenticated for a caller whose credential opens nothing here, before a body is
+    read.
 
-    What it may be used for is left to the route: a node's is for nodes' routes, a person's for all
-    others.
+    The credential must be in force and of the right kind: a node's token for nodes' routes, a
+    person's for all others. Roles and scopes are left to the route.
     """
     secret, _ = _credential(request)
     is_for_nodes = request.url.path.startswith("/v1/node/")
@@ -162,7 +164,8 @@ POLICIES = {anyone: "anyone", signed_in: "signed in", staff: "staff", admin: "ad
 
 
 def policy_of(dependant: Dependant) -> str | None:
-    """Who may call a route: the strictest dependency of this module that it has; None if none."""
+    """Return the access policy of a route: its strictest dependency of this module; None if it has
+    none."""
     found = {POLICIES[call] for call in _calls(dependant) if call in POLICIES}
     for policy in ("node", "admin", "staff", "signed in", "anyone"):
         if policy in found:
@@ -171,14 +174,15 @@ def policy_of(dependant: Dependant) -> str | None:
 
 
 def declared_scope(policy: str | None, method: str, path: str) -> Scope | None:
-    """What a person's token needs for a route; None for routes that no person's token opens."""
+    """Return the scope that a person's token needs for a route; None if no person's token opens
+    it."""
     if policy in ("staff", "admin"):
         return Scope.ALL
     return scope_of(method, path) if policy == "signed in" else None
 
 
 def set_session_cookie(response: Response, secret: str, process: Process) -> None:
-    """Sign the browser in."""
+    """Sign the browser in with a session cookie."""
     response.set_cookie(
         COOKIE,
         secret,
@@ -191,14 +195,15 @@ def set_session_cookie(response: Response, secret: str, process: Process) -> Non
 
 
 def refuse_cross_site(request: Request, process: Process) -> None:
-    """Refuse what another site's page sends; scripts, which name no origin, pass."""
+    """Refuse requests from another site's page. Scripts, which name no origin, pass."""
     named = request.headers.get("origin") or request.headers.get("sec-fetch-site")
     if named and not comes_from_us(request, process):
         raise Forbidden("Another site's page may not sign you in here.", code="cross_site")
 
 
 def comes_from_us(request: Request, process: Process) -> bool:
-    """Whether the browser says that our own page sent this. Silence is no."""
+    """Return True if the browser says that one of our own pages sent the request; False if it says
+    nothing."""
     if request.headers.get("sec-fetch-site") == "same-origin":
         return True
     host = request.headers.get("host", "")
@@ -208,7 +213,7 @@ def comes_from_us(request: Request, process: Process) -> bool:
 
 
 def _origin_of(url: str) -> tuple[str, str, int | None] | None:
-    """Scheme, host and port, one that goes without saying left out; None for what has no host."""
+    """Return scheme, host and port, None for a default port; None for a URL without a host."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -221,7 +226,7 @@ def _origin_of(url: str) -> tuple[str, str, int | None] | None:
 
 
 def _credential(request: Request) -> tuple[str, bool]:
-    """The secret that was sent, and whether it came in a cookie."""
+    """Return the secret that was sent, and True if it came in a cookie."""
     header = request.headers.get("authorization")
     if header is not None:
         scheme, _, secret = header.partition(" ")

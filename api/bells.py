@@ -11,15 +11,16 @@ from core.wire.doorbell import Doorbell, Topic
 
 @dataclass
 class Bells:
-    """Who has to look once the transaction is committed."""
+    """Doorbells to ring once the transaction is committed."""
 
     scheduler: bool = False
     nodes: set[str] = field(default_factory=set)
-    """Names."""
+    """Names of nodes."""
     jobs: set[str] = field(default_factory=set)
     """Ids of jobs with new rows."""
     topics: set[Topic] = field(default_factory=set)
-    """What was written about that everybody is shown; `Process.write` sees to it."""
+    """Topics that everybody is shown and that the transaction wrote about; set by
+    `Process.write`."""
 
     def merge(self, other: "Bells") -> None:
         """Add the bells of `other`."""
@@ -33,7 +34,7 @@ class Bells:
 
 
 class Ringer:
-    """Rings in a thread of its own."""
+    """Thread that rings the bells."""
 
     def __init__(self, doorbell: Doorbell) -> None:
         self._doorbell = doorbell

@@ -1,10 +1,10 @@
-"""How much of a body is read: by address, and by whether its sender is known at all.
+"""Caps on request bodies: by address, and stricter as long as the sender is not known.
 
 FastAPI reads and parses a body before it asks who sent it, in the one thread that answers
-everybody. So what a stranger sends ends after a few KB, and what anybody sends is bounded by what
-costs time, which is less its bytes than how many values they make. A thread would be no help: the
-parser holds the interpreter until it is done, some 10 ms for the worst that a person may send and
-40 ms for a node's.
+everybody. So a stranger's body is cut off after a few KB, and every body is bounded by what costs
+time: less the number of bytes than the number of values. A thread would not help: the parser holds
+the interpreter until it is done, some 10 ms for the worst body that a person may send and 40 ms for
+a node's.
 """
 
 import anyio
@@ -31,7 +31,8 @@ METRICS = "/v1/node/metrics"
 
 
 class BodyCap:
-    """ASGI middleware: 413 for a body over its cap, announced or counted; 401 for a stranger's."""
+    """ASGI middleware: 413 for a body over its cap, announced or counted; 401 for a stranger's
+    body."""
 
     def __init__(self, app: ASGIApp, process: Process) -> None:
         self.app = app
@@ -72,7 +73,7 @@ class BodyCap:
         await self.app(scope, counted, send)
 
     def _bounds(self, path: str) -> tuple[int, int]:
-        """Bytes and values that are read at an address."""
+        """Return the largest numbers of bytes and values that are read at an address."""
         if path == METRICS:
             return MAX_METRICS_BYTES, MAX_METRICS_VALUES
         if path.startswith(BATCHED):
@@ -90,5 +91,5 @@ class BodyCap:
 
 
 def too_large(size: int, max_bytes: int) -> TooLarge:
-    """The error for a body of `size` bytes, or more."""
+    """Return the error for a body of `size` bytes or more."""
     return TooLarge(f"The body has {size:,} bytes or more; at most {max_bytes:,} are taken.")

@@ -1,17 +1,17 @@
-"""Text that machines send, made storable: PostgreSQL knows no NUL, UTF-8 no half of a pair."""
+"""Text from machines, made storable: PostgreSQL allows no NUL, UTF-8 no lone surrogate."""
 
 from typing import Any
 
 
 def clean_text(text: str) -> str:
-    """`text` without NUL characters and without halves of Unicode pairs."""
+    """Return `text` without NUL characters and without lone surrogates."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def cleaned(document: Any) -> Any:
-    """A JSON document with every text in it made storable."""
+    """Return a JSON document with every text in it made storable."""
     if isinstance(document, str):
         return clean_text(document)
     if isinstance(document, list):

@@ -66,7 +66,7 @@ def render(document: Schema) -> str:
 
 
 def name_of(schema: str) -> str:
-    """The client's name of a schema."""
+    """Return the client's name of a schema."""
     if schema in NAMES:
         return NAMES[schema]
     if schema.endswith("Made"):
@@ -75,7 +75,7 @@ def name_of(schema: str) -> str:
 
 
 def _answers(document: Schema, schemas: Mapping[str, Schema]) -> dict[str, Schema]:
-    """The schemas that answers for people hold, by name."""
+    """Map name -> schema, for the schemas that occur in answers for people."""
     responses = [
         response
         for path, operations in document["paths"].items()
@@ -97,7 +97,7 @@ def _answers(document: Schema, schemas: Mapping[str, Schema]) -> dict[str, Schem
 
 
 def _refs(part: object) -> Iterator[str]:
-    """Names of all schemas that a part of the document refers to."""
+    """Yield the names of all schemas that a part of the document refers to."""
     if isinstance(part, Mapping):
         if "$ref" in part:
             yield _target(part)
@@ -113,8 +113,8 @@ def _target(schema: Schema) -> str:
 
 
 def _merge_unions(answers: Mapping[str, Schema]) -> dict[str, Schema]:
-    """Make one class of schemas that stand in one field as alternatives: that of the first, whose
-    fields are required only where all of them have it. The others get no class."""
+    """Merge schemas that are alternatives of one field into one class: that of the first, with a
+    field required only if all of them have it. The others get no class."""
     merged = dict(answers)
     for schema in answers.values():
         for found in schema["properties"].values():
@@ -130,7 +130,8 @@ def _merge_unions(answers: Mapping[str, Schema]) -> dict[str, Schema]:
 
 
 def _in_order(answers: Mapping[str, Schema]) -> list[str]:
-    """By the client's names, but each after those that its fields need."""
+    """Return the names sorted as the client names them, but each after those that its fields
+    need."""
     ordered: list[str] = []
 
     def add(name: str) -> None:
@@ -165,7 +166,7 @@ def _class(schema_name: str, schema: Schema, answers: Mapping[str, Schema]) -> s
 
 
 def _docstring(text: str) -> str:
-    """A docstring of the class or of a field, filled to the width of a line."""
+    """Return a docstring of the class or of a field, filled to the width of a line."""
     paragraphs = [" ".join(one.split()) for one in text.strip().split("\n\n")]
     if len(paragraphs) == 1:
         return indent(fill(f'"""{paragraphs[0]}"""', WIDTH - 4), "    ")
@@ -174,7 +175,7 @@ def _docstring(text: str) -> str:
 
 
 def _default(kind: str, schema: Schema) -> str:
-    """Python text of the value of a field that the server did not send."""
+    """Return Python text for the value of a field that the server did not send."""
     if kind.startswith("dict["):
         return "field(default_factory=dict)"
     if kind.endswith("| None"):
@@ -188,7 +189,7 @@ def _default(kind: str, schema: Schema) -> str:
 
 
 def _type(schema: Schema, answers: Mapping[str, Schema]) -> str:
-    """The Python type of a field."""
+    """Return the Python type of a field."""
     if "$ref" in schema:
         name = _target(schema)
         if name in PLAIN_DOCUMENTS:

@@ -36,14 +36,15 @@ class ClientView(View):
     filename: str
     url: str
     sha256: str
-    """Of the wheel; the address in `command` ends with it, so that pip checks what it downloads."""
+    """SHA-256 of the wheel. The address in `command` ends with it, so that pip checks its
+    download."""
     command: str
-    """Installs or updates the command line and the Python package."""
+    """Shell command that installs or updates the command line and the Python package."""
 
 
 @router.get("/v1/client", dependencies=[Depends(anyone)])
 def get_client(process: ProcessDep) -> ClientView:
-    """Tell how to install this server's client."""
+    """Return the address of this server's client and the command that installs it."""
     wheel = client_wheel()
     url = f"{process.url}/client/{quote(wheel.filename, safe='+')}"
     return ClientView(
@@ -102,7 +103,7 @@ def _information(version: str) -> str:
 
 
 def _archive(files: dict[str, bytes], *, record: str) -> bytes:
-    """A zip of the files, and the record of their hashes and sizes last."""
+    """Return a zip of the files, with the record of their hashes and sizes as the last one."""
     told = io.StringIO()
     rows = csv.writer(told, lineterminator="\n")
     for name, content in files.items():

@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 
 class InvalidRequest(BadRequest):
-    """Several things are wrong at once; all are listed."""
+    """Several errors in one request; all are listed."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class InvalidRequest(BadRequest):
 
 
 class InTheWay(Conflict):
-    """It can't be done while these are there; all are listed."""
+    """Refusal of a change while the listed things stand in its way."""
 
     code = "in_the_way"
 
@@ -92,7 +92,7 @@ def add_error_handlers(app: FastAPI) -> None:
 def problem_response(
     problem: ProblemDocument, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The document as an answer."""
+    """Return the document as a response."""
     return Response(
         problem.model_dump_json(exclude_none=True),
         status_code=problem.status,
@@ -102,7 +102,7 @@ def problem_response(
 
 
 def service_problem(error: ServiceError) -> ProblemDocument:
-    """The document of one of our own errors."""
+    """Return the document of one of the platform's own errors."""
     return ProblemDocument(
         title=error.title,
         status=error.status,
@@ -120,7 +120,8 @@ def validation_items(
     prefix: str = "",
     lines: Mapping[tuple[str | int, ...], int] | None = None,
 ) -> list[ProblemItem]:
-    """Pydantic's errors as sentences that begin with the field; `lines` adds where it stands."""
+    """Return Pydantic's errors as sentences that begin with the field; `lines` adds line
+    numbers."""
     return [
         ProblemItem(param=flaw.param, code=flaw.code, message=flaw.message)
         for flaw in flaws(errors, prefix=prefix, lines=lines)

@@ -1,4 +1,4 @@
-"""Headers of every answer, and the hosts we answer to."""
+"""Headers of every answer, and the host names that the API answers to."""
 
 from collections.abc import Callable, Collection
 from ipaddress import ip_address
@@ -28,9 +28,11 @@ ANSWERS_A_CONNECTION = 100  # on average
 
 
 def allowed_hosts(settings: ApiSettings) -> frozenset[str] | None:
-    """Names we answer to, in lower case; None for any, as long as only this machine reaches us.
+    """Return the host names that the API answers to, in lower case; None for any, as long as only
+    this machine reaches it.
 
-    With a public name a strict list keeps pages of other names from reaching us by DNS rebinding.
+    With a public name, the strict list keeps pages of other names from reaching the API by DNS
+    rebinding.
     """
     host = (urlsplit(settings.public_url).hostname or "").lower()
     if not host or is_loopback(host):
@@ -39,7 +41,7 @@ def allowed_hosts(settings: ApiSettings) -> frozenset[str] | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the host."""
+    """Return True if only this machine can reach the host."""
     if host == "localhost":
         return True
     try:
@@ -49,10 +51,10 @@ def is_loopback(host: str) -> bool:
 
 
 class BehindProxy:
-    """ASGI middleware: takes the caller's address and scheme from the proxy in front of us.
+    """ASGI middleware: takes the caller's address and scheme from the proxy in front of the API.
 
-    Of several addresses the last one is the caller's: our proxy has added it. What stands before it
-    came with the request, so anybody may have written it.
+    Of several addresses the last one is the caller's: the proxy has added it. The addresses before
+    it came with the request, so anybody may have written them.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,4 +1,4 @@
-"""What nobody needs any more is forgotten, a few times a day."""
+"""Housekeeping: old idempotency keys, links and files are deleted a few times a day."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 async def keep_house(process: Process) -> None:
-    """Forget old idempotency keys and links, and what retention says, until cancelled."""
+    """Delete old idempotency keys and links, and files by the retention rules, until cancelled."""
     holder = f"{socket.gethostname()}:{os.getpid()}"
     retention = Retention(process.database, process.store, process.settings, holder)
     while True:
@@ -40,7 +40,8 @@ async def keep_house(process: Process) -> None:
 
 
 async def keep_time(process: Process) -> None:
-    """Go by the database's clock, until cancelled. While it is away ours counts on."""
+    """Follow the database's clock, until cancelled. While the database is away the local clock
+    counts on."""
     while True:
         try:
             await anyio.to_thread.run_sync(process.timekeeper.look)

@@ -34,12 +34,12 @@ ANSWER = select(IdempotentAnswer.body_sha256, IdempotentAnswer.subject).where(
 
 
 def fingerprint(method: str, path: str, body: bytes) -> str:
-    """What two requests with one key must have in common."""
+    """Return a hash that two requests with the same key must have in common."""
     return sha256(b"\n".join([method.encode(), path.encode(), body])).hexdigest()
 
 
 def made_before(session: Session, *, user_id: str, key: str | None, body_sha256: str) -> str | None:
-    """Id of what an earlier request with this key made; None if there was none.
+    """Return the id of what an earlier request with this key made; None if there was none.
 
     Call it under `lock_user`. Raises BadRequest if that request had another body.
     """
@@ -68,7 +68,7 @@ def remember(
     subject: str,
     now: datetime,
 ) -> None:
-    """Keep what a request made, in the same transaction."""
+    """Remember what a request made, in the same transaction."""
     if key is None:
         return
     row = {
@@ -90,7 +90,7 @@ def once(
     now: datetime,
     make: Callable[[], str],
 ) -> str:
-    """Id of what this request makes, or of what it made the first time."""
+    """Return the id of what this request makes, or of what it made the first time."""
     lock_user(session, user_id)
     known = made_before(session, user_id=user_id, key=key, body_sha256=body_sha256)
     if known is not None:

@@ -1,4 +1,4 @@
-"""Who a request comes from, once that is proven."""
+"""Identity of a request's sender, once it is proven."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,19 +15,20 @@ class Person:
     id: str
     name: str
     role: Role
-    """A plain user's, where the token has not the scope `all`."""
+    """Role of the person; `user` if the token does not have the scope `all`."""
     zone: str
     token_id: str
     scopes: frozenset[Scope]
-    """With those that they include."""
+    """Scopes of the token, with those that they include."""
     made_with: str | None = None
-    """The API token that all they make ends with; None of a session that somebody signed in to."""
+    """Id of the API token whose end also ends everything made with it; None for a session that
+    somebody signed in to."""
     token_ends_at: datetime | None = None
-    """When that token ends; None without one, or if it has no end."""
+    """Moment at which that token ends; None if there is no such token or it has no end."""
 
     @property
     def is_staff(self) -> bool:
-        """Staff and administrators see what belongs to others."""
+        """True for staff and administrators, who see what belongs to others."""
         return RANK[self.role] >= RANK[Role.STAFF]
 
 

@@ -1,13 +1,14 @@
-"""Lanes: what matters goes first, because each kind of request has places of its own.
+"""Lanes: important requests go first, because each kind of request has places of its own.
 
-A process has one interpreter: what runs at once takes turns, however many threads there are. So
-few requests of a kind are worked on at once, and the sum of all lanes is what the threads and the
-connections to the database are counted by: no lane can take another's. Over its limit a lane keeps
-a line that is bounded, in length and in time. That of pages' own refreshes is the shortest.
+A process has one interpreter: requests that run at once take turns, however many threads there are.
+So few requests of a kind are worked on at once. The places of all lanes together determine the
+numbers of threads and of database connections: no lane can take another's. Over its limit a lane
+keeps a line that is bounded, in length and in time. The line of pages' own refreshes is the
+shortest.
 
-A request has a place while it is worked on: not while its body comes, nor while its answer goes,
-except for files, which are both. Pages of the dashboard have none: the calls behind them do, so a
-page never holds a place that its own calls wait for.
+A request has a place while it is worked on: not while its body arrives, nor while its answer is
+sent, except for files, which are both. Pages of the dashboard need no place: the calls behind them
+do, so a page never holds a place that its own calls wait for.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ ASKING = ("/plan", "/v1/reports/check")  # sent by POST, and nothing is changed
 
 
 class LaneKind(StrEnum):
-    """What a request is for."""
+    """Purpose of a request; each has a lane."""
 
     NODES = "nodes"
     NODE_FILES = "node_files"
@@ -57,7 +58,8 @@ class LaneKind(StrEnum):
 
 @dataclass(frozen=True)
 class Limit:
-    """How many of a kind are worked on at once, how many may wait, and for how long."""
+    """Limits of a lane: requests worked on at once, requests in line, and longest wait in
+    seconds."""
 
     at_once: int
     in_line: int
@@ -86,7 +88,7 @@ THREADS = sum(limit.at_once for limit in LIMITS.values()) + 8  # and the process
 
 
 class Busy(Unavailable):
-    """The request was not worked on."""
+    """Refusal of a request that was not worked on."""
 
     code = "busy"
     title = "Busy"
@@ -98,11 +100,12 @@ class Busy(Unavailable):
 
 
 class Gone(Exception):
-    """The client has hung up while it waited."""
+    """Hang-up of a client while it waited."""
 
 
 def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
-    """The lane of a request; None for what takes no thread: pages, static files, health."""
+    """Return the lane of a request; None for one that takes no thread: pages, static files,
+    health."""
     if path.startswith("/v1/node/"):
         return LaneKind.NODE_FILES if path.startswith("/v1/node/files/") else LaneKind.NODES
     if not path.startswith(("/v1/", "/client/")):
@@ -148,7 +151,7 @@ class Lane:
 
     @property
     def num_waiting(self) -> int:
-        """How many stand in the line."""
+        """Number of requests in line."""
         return len(self._line)
 
     async def enter(self, receive: Receive | None) -> None:
@@ -174,7 +177,7 @@ class Lane:
             lane._hand_on()
 
     def refuse(self, why: str) -> Busy:
-        """The error for a request that finds no place; each may come back at another moment."""
+        """Return the error for a request that finds no place, with a random time to come back."""
         self._numbers.turned_away.labels(self.kind, "busy").inc()
         return Busy(why, retry_after_s=random.randint(2, 8))
 
@@ -193,7 +196,8 @@ class Lane:
         return self._free > 0 and (is_idle or not must_yield)
 
     def _stand_in_line(self) -> asyncio.Future[None] | None:
-        """A turn to wait for; None where there is a free place. Raises Busy if the line is full."""
+        """Return a turn to wait for; None if there is a free place. Raises Busy if the line is
+        full."""
         with self._guard:
             if self._has_place():
                 self._free -= 1
@@ -229,7 +233,8 @@ class Lane:
                 gone.cancel()
 
     def _leave_line(self, turn: asyncio.Future[None]) -> bool:
-        """Whether it stood there: otherwise the place is its own by now."""
+        """Leave the line. Returns False if the turn has come meanwhile, so that the place is
+        taken."""
         with self._guard:
             if turn not in self._line:
                 return False
@@ -294,7 +299,7 @@ class Lanes:
 
 
 async def _with_body(receive: Receive) -> Receive:
-    """What receives the same, and has the whole body by now. Raises Gone."""
+    """Return a `receive` with the same messages that already has the whole body. Raises Gone."""
     pieces: list[bytes] = []
     refusal: HTTPException | None = None  # api/body_cap.py: it is the app's to answer
     has_more = True

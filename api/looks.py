@@ -1,4 +1,4 @@
-"""Questions of machines that must be answered whatever else goes on."""
+"""Questions of machines that must be answered under any load."""
 
 import asyncio
 import time
@@ -14,18 +14,19 @@ WITHIN_S = 5.0
 
 
 class Look(Generic[Answer]):
-    """A question that has a thread of its own; one answer serves all who ask meanwhile."""
+    """A question with a thread of its own; one answer serves all who ask meanwhile."""
 
     def __init__(self, ask: Callable[[], Answer], *, keep_s: float = 0.0) -> None:
         self._ask = ask
         self._keep_s = keep_s
-        """How long an answer is given again."""
+        """Seconds for which an answer is given again."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="look")
         self._asked_at = 0.0
         self._answer: Future[Answer] | None = None
 
     async def take(self) -> Answer:
-        """The answer. Raises what asking raised, and Unavailable if it takes too long."""
+        """Return the answer. Raises the question's own errors, and Unavailable if it takes too
+        long."""
         now = time.monotonic()
         last = self._answer
         if last is None or (last.done() and now - self._asked_at >= self._keep_s):

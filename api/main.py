@@ -67,7 +67,7 @@ def main() -> None:
 
 
 class _Server(uvicorn.Server):
-    """Ends the live streams when it is asked to stop, instead of waiting for them."""
+    """Server that ends the live streams when it is asked to stop, instead of waiting for them."""
 
     def __init__(self, config: uvicorn.Config, process: Process) -> None:
         super().__init__(config)
@@ -79,7 +79,7 @@ class _Server(uvicorn.Server):
 
 
 def _require_safe(settings: ApiSettings) -> None:
-    """Without TLS in front of us only this machine may reach us."""
+    """Exit unless the API is behind TLS or only this machine can reach it."""
     if is_loopback(settings.host):
         return
     if not settings.trust_proxy:
@@ -98,7 +98,8 @@ def _require_safe(settings: ApiSettings) -> None:
 
 
 def _require_whole(settings: ApiSettings) -> None:
-    """A provider that is half set is a mistake that nobody should find out by signing in."""
+    """Exit if the settings of a provider are incomplete, instead of failing at the first
+    sign-in."""
     flaw = provider_flaw(settings)
     if flaw:
         sys.exit(flaw)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI does not know by itself.
+"""The OpenAPI document, with the parts that FastAPI does not know by itself.
 
 `python -m api.write_openapi` writes the committed copy, `docs/openapi.json`.
 """
@@ -38,7 +38,8 @@ Scopes = Mapping[tuple[str, str], Scope | None]  # by method, in small letters, 
 
 
 def describe(app: FastAPI, scopes: Scopes) -> None:
-    """Make `app.openapi()` tell of problem documents, scopes, and bodies that we read ourselves."""
+    """Extend `app.openapi()` by problem documents, scopes, and bodies that the API reads by
+    itself."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -55,7 +56,7 @@ def describe(app: FastAPI, scopes: Scopes) -> None:
 
 
 class Once:
-    """Bytes that are made when somebody first asks for them, by one thread while others wait."""
+    """Bytes that are made on first demand, by one thread while others wait."""
 
     def __init__(self, make: Callable[[], bytes]) -> None:
         self._make, self._lock, self._made = make, Lock(), b""

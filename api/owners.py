@@ -1,4 +1,4 @@
-"""Whose rows a list shows."""
+"""Owner of the rows that a list shows."""
 
 from typing import Annotated
 
@@ -16,8 +16,8 @@ Whose = Annotated[PlainText | None, Query(description="For staff: a person's nam
 def of_whom(
     owner_id: InstrumentedAttribute[str], user: str | None, person: Person
 ) -> ColumnElement[bool]:
-    """Of `person`; for staff those of another `user` by name, if one is named, or of all. The query
-    has joined User."""
+    """Return the condition that rows belong to `person`; for staff, to the `user` of that name, or
+    to anybody if it is `all`. The query must have joined User."""
     if user is None or not person.is_staff:
         return owner_id == person.id
     return true() if user == "all" else User.name == user

@@ -1,4 +1,4 @@
-"""What one API process holds, and how a request reads and changes the database.
+"""Resources of one API process, and access of its requests to the database.
 
 Handlers open their session themselves, in one `with`, and the commit is the end of that block: it
 is over before the answer leaves. A session that is a FastAPI dependency would be opened in one
@@ -43,7 +43,8 @@ PAUSES_S = (0.05, 0.2)  # the most that is waited before the second and the thir
 
 @dataclass(frozen=True)
 class Process:
-    """One per API process; made in `create_app`, found by handlers through ProcessDep."""
+    """Resources of an API process; made once in `create_app`, found by handlers through
+    ProcessDep."""
 
     settings: ApiSettings
     database: Database
@@ -57,17 +58,17 @@ class Process:
     openings: Openings
     forecasts: Kept[list[ForecastView]]
     provider: Provider | None = None
-    """With which people sign in, beside passwords and links."""
+    """Provider with which people sign in, beside passwords and links."""
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session that never writes."""
+        """Yield a session that never writes."""
         with self.database.read() as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[tuple[Session, Bells]]:
-        """A session that commits at the end of the block, and bells that ring after it."""
+        """Yield a session that commits at the end of the block, and bells that ring after it."""
         bells = Bells()
         with self.database.write() as session:
             read_only.refuse(session, now=utc_now())
@@ -77,7 +78,8 @@ class Process:
         self.ringer.ring(bells)
 
     def transact(self, work: Callable[[Session, Bells], Answer]) -> Answer:
-        """What `work` answers, in one write transaction; anew if that fell victim to a deadlock."""
+        """Run `work` in one write transaction and return its answer. After a deadlock it is tried
+        again, twice at most."""
         for pause_s in PAUSES_S:
             try:
                 with self.write() as (session, bells):
@@ -91,22 +93,22 @@ class Process:
 
     @property
     def url(self) -> str:
-        """What users type into the browser, without a slash at its end."""
+        """Address that users type into the browser, without a slash at its end."""
         return self.settings.url
 
     @property
     def is_https(self) -> bool:
-        """Whether browsers reach us over TLS."""
+        """True if browsers reach the API over TLS."""
         return urlsplit(self.url).scheme == "https"
 
     @property
     def secrets(self) -> SecretBox:
-        """What users' secrets are sealed with."""
+        """Box with the key that seals users' secrets."""
         return SecretBox(self.settings.secrets_key_file)
 
 
 async def process_of(request: Request) -> Process:
-    """The process that answers this request."""
+    """Return the process that answers this request."""
     process = request.app.state.process
     assert isinstance(process, Process)
     return process

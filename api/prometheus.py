@@ -1,4 +1,4 @@
-"""/healthz, /readyz, /metrics: what machines ask."""
+"""/healthz, /readyz, /metrics: questions of machines."""
 
 import asyncio
 import time
@@ -89,14 +89,14 @@ class RequestNumbers:
 
 
 def numbers_of(request: Request) -> RequestNumbers:
-    """The counters of the app that answers."""
+    """Return the counters of the app that answers."""
     numbers = request.app.state.numbers
     assert isinstance(numbers, RequestNumbers)
     return numbers
 
 
 class Looks:
-    """What machines ask, with threads and connections that no other request can take."""
+    """Questions of machines, with threads and connections that no other request can take."""
 
     def __init__(self, process: Process) -> None:
         self.database = Database(
@@ -123,7 +123,7 @@ class Looks:
 
 
 def looks_of(request: Request) -> Looks:
-    """The looks of the app that answers."""
+    """Return the looks of the app that answers."""
     looks = request.app.state.looks
     assert isinstance(looks, Looks)
     return looks
@@ -164,14 +164,14 @@ class CountRequests:
 
 @router.get("/healthz", summary="Is this process alive?")
 async def healthz() -> Health:
-    """200 as long as the process answers at all."""
+    """Answer 200 as long as the process answers at all."""
     return Health(status="ok", version=VERSION)
 
 
 @router.get("/readyz", summary="Can it do its work?")
 async def readyz(looks: Annotated[Looks, Depends(looks_of)]) -> Health:
-    """200 if database and store answered within the last second. Redis may be away: nothing is
-    lost without it."""
+    """Answer 200 if database and store answered within the last second. Redis may be away: nothing
+    is lost without it."""
     await looks.readiness.take()
     return Health(status="ok", version=VERSION)
 
@@ -187,7 +187,7 @@ async def metrics(
     numbers: Annotated[RequestNumbers, Depends(numbers_of)],
     looks: Annotated[Looks, Depends(looks_of)],
 ) -> Response:
-    """Counts only: no names, no ids."""
+    """Return counts only: no names, no ids."""
     numbers.viewers.set(process.hub.num_viewers)
     counts = await looks.counts.take()
     return Response(generate_latest(numbers.registry) + counts, media_type=TEXT)
@@ -201,11 +201,12 @@ class _Counts:
         self._timekeeper = timekeeper
 
     def describe(self) -> list[Metric]:
-        """Nothing beforehand: registering must not ask the database."""
+        """Return nothing beforehand: registering must not ask the database."""
         return []
 
     def collect(self) -> list[Metric]:
-        """Rows by state; what waits, how attempts ended, what is kept, who leads."""
+        """Return the gauges: rows by state, waiting work, outcomes of attempts, stored data, the
+        leader."""
         jobs = GaugeMetricFamily("trainyard_jobs", "Jobs by state.", labels=["state"])
         nodes = GaugeMetricFamily("trainyard_nodes", "Nodes by state.", labels=["state"])
         leases = GaugeMetricFamily("trainyard_leases", "Open leases by state.", labels=["state"])

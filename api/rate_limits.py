@@ -1,4 +1,4 @@
-"""How often a person may submit and try to sign in, counted by all API processes together.
+"""Rate limits of submissions, sign-ins and other requests, counted by all API processes together.
 
 The counts are in Redis. While it is away every process counts by itself: N processes then allow up
 to N times as much, and nobody is locked out.
@@ -36,17 +36,17 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Standing:
-    """Where somebody stands against a limit of so many a minute."""
+    """State of a count against its limit."""
 
     allowed: bool
     limit: int
     remaining: int
     reset_s: int
-    """Seconds until the oldest of what is counted is forgotten."""
+    """Seconds until the oldest of the counted events is forgotten."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """As draft-ietf-httpapi-ratelimit-headers-07 names them."""
+        """Headers with the names of draft-ietf-httpapi-ratelimit-headers-07."""
         return {
             "RateLimit-Limit": str(self.limit),
             "RateLimit-Remaining": str(self.remaining),
@@ -55,7 +55,8 @@ class Standing:
 
 
 class RateLimited(TooMany):
-    """Too often; the standing becomes the Retry-After header and its kin."""
+    """Refusal of a request over its limit; the standing becomes the Retry-After header and its
+    kin."""
 
     code = "rate_limited"
 
@@ -68,7 +69,7 @@ class RateLimited(TooMany):
 
 
 class RateLimits:
-    """The limits, and who counts."""
+    """Limits of an API process, counted in Redis, or in the process while Redis is away."""
 
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
@@ -77,19 +78,21 @@ class RateLimits:
         self._away_until = 0.0  # of time.monotonic()
 
     def count_submission(self, user_id: str, *, jobs: int = 1) -> Standing:
-        """Raises RateLimited over the person's submissions a minute; then none is counted."""
+        """Count a person's submissions of the last minute. Raises RateLimited over the limit; then
+        none is counted."""
         most = self._settings.submissions_per_minute
         return self._count(f"submit {user_id}", most, "submissions", cost=jobs)
 
     def count_plan(self, user_id: str) -> None:
-        """Raises RateLimited over a person's plans a minute: a page asks for one as one types."""
+        """Count a plan; a page asks for one at each change of its text. Raises RateLimited over the
+        limit."""
         self._count(f"plan {user_id}", PLANS_A_MINUTE, "plans")
 
     def check_sign_in(self, address: str, name: str | None = None) -> None:
-        """Raises RateLimited where too many sign-ins have failed within the last minute.
+        """Raise RateLimited if too many sign-ins have failed within the last minute.
 
         Only failures count: a lecture hall behind one address gets in, a guesser does not. One
-        address can use up what it may itself try of a name, not what others may.
+        address can use up its own tries of a name, but not those of other addresses.
         """
         for key, most, what in self._sign_in_limits(address, name):
             standing = self._look(key, most)
@@ -101,25 +104,26 @@ class RateLimits:
             self._count(f"{name.lower()[:32]} at {address}", most, "sign-ins for this name")
 
     def count_failed_sign_in(self, address: str, name: str | None = None) -> None:
-        """Somebody was not let in, from this address, for this name."""
+        """Count a failed sign-in from this address for this name."""
         for key, most, _ in self._sign_in_limits(address, name):
             self._hit(key, most)
 
     def count_trip(self, address: str) -> None:
-        """Raises RateLimited over the trips to a provider that begin at an address."""
+        """Count a trip to a provider that begins at an address. Raises RateLimited over the
+        limit."""
         most = STARTS * self._settings.most_address_logins
         self._count(f"trip {address}", most, "sign-ins from your address")
 
     def count_password_change(self, user_id: str) -> None:
-        """Raises RateLimited over a person's guesses at their present password."""
+        """Count a person's guess at their present password. Raises RateLimited over the limit."""
         self._count(f"password {user_id}", self._settings.logins_per_minute, "changes of password")
 
     def count_test_notice(self, user_id: str) -> None:
-        """Raises RateLimited over a person's tests of how they are told."""
+        """Count a person's test of their notifications. Raises RateLimited over the limit."""
         self._count(f"test {user_id}", self._settings.logins_per_minute, "tests")
 
     def are_many_failures(self, subject: str, many: int, *, within: timedelta) -> bool:
-        """Count a sign-in that failed; whether there are so many within that time by now."""
+        """Count a failed sign-in. Returns True if there are now `many` within that time."""
         minutes = round(within.total_seconds() / WINDOW_S)
         return self._hit(f"failed {subject}", many, minutes=minutes).remaining == 0
 
@@ -134,7 +138,7 @@ class RateLimits:
         return standing
 
     def _sign_in_limits(self, address: str, name: str | None) -> Iterator[tuple[str, int, str]]:
-        """Key, limit, and what is counted."""
+        """Yield key, limit, and the name of what is counted."""
         at_address = self._settings.most_address_logins
         yield f"sign-in at {address}", at_address, "failed sign-ins from your address"
         if name is not None:
@@ -159,7 +163,7 @@ class RateLimits:
 
 
 class SharedCounts:
-    """Counts in Redis, of all processes; what is refused is not counted."""
+    """Counts of all processes, in Redis; a refused request is not counted."""
 
     def __init__(self, redis_url: str) -> None:
         self._pool = redis.ConnectionPool.from_url(
@@ -177,7 +181,7 @@ class SharedCounts:
         return self._standing(item, key, allowed=self._limiter.hit(item, key, cost=cost))
 
     def look(self, key: str, most: int) -> Standing:
-        """Whether one more could be counted. Raises RedisError when it does not answer."""
+        """Say whether one more could be counted. Raises RedisError if Redis does not answer."""
         item = RateLimitItemPerMinute(most)
         return self._standing(item, key, allowed=self._limiter.test(item, key))
 
@@ -196,10 +200,10 @@ class SharedCounts:
 
 
 class OwnCounts:
-    """Counts of this process; what is refused is not counted.
+    """Counts of this process; a refused request is not counted.
 
-    Not the memory storage of `limits`: that keeps every key for ever, starts a thread for a count,
-    and goes by the wall clock.
+    The memory storage of `limits` is not used: it keeps every key for ever, starts a thread for a
+    count, and goes by the wall clock.
     """
 
     def __init__(self) -> None:
@@ -227,7 +231,7 @@ class OwnCounts:
             )
 
     def look(self, key: str, most: int) -> Standing:
-        """Whether one more could be counted within the last minute."""
+        """Say whether one more could be counted within the last minute."""
         with self._lock:
             times, now = self._times.get(key, deque()), time.monotonic()
             live = [moment for moment in times if moment > now - WINDOW_S]

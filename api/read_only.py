@@ -16,14 +16,14 @@ router = APIRouter(prefix="/v1/admin", tags=["administration"])
 
 
 class ReadOnlyWish(Body):
-    """For how long at most, and the sentence that people read meanwhile."""
+    """Longest duration in minutes, and the sentence that people read meanwhile."""
 
     minutes: int = Field(default=30, ge=1, le=24 * 60)
     reason: str = Field(default="It is being backed up.", min_length=1, max_length=200)
 
 
 class ReadOnlyView(View):
-    """Whether the platform is read-only."""
+    """State of the platform: read-only or not, with the reason and the latest end."""
 
     read_only: bool
     reason: str
@@ -32,14 +32,15 @@ class ReadOnlyView(View):
 
 @router.get("/read-only", summary="Is the platform read-only?")
 def get_read_only(person: StaffOnly, process: ProcessDep) -> ReadOnlyView:
-    """With the reason, and when it ends at the latest."""
+    """Return whether the platform is read-only, the reason, and the latest end."""
     with process.read() as session:
         return _view(read_only.state(session, now=utc_now()))
 
 
 @router.post("/read-only", summary="Make the platform read-only")
 def begin_read_only(wish: ReadOnlyWish, person: AdminOnly, process: ProcessDep) -> ReadOnlyView:
-    """Every change answers 503 with the reason. What runs goes on; nodes send their news later."""
+    """Make the platform read-only: every change answers 503 with the reason. Running jobs continue;
+    nodes send their news later."""
     now = utc_now()
     # Not process.write(): that is what refuses while the platform is read-only.
     with process.database.write() as session:
@@ -54,7 +55,7 @@ def begin_read_only(wish: ReadOnlyWish, person: AdminOnly, process: ProcessDep) 
 
 @router.delete("/read-only", status_code=204, summary="Let the platform change again")
 def end_read_only(person: AdminOnly, process: ProcessDep) -> Response:
-    """At once. Nodes send what they have kept."""
+    """End the read-only state at once. Nodes then send what they have kept."""
     with process.database.write() as session:
         read_only.end(session)
         audit.record(session, person.id, "platform.read_write", "platform", now=utc_now())

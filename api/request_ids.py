@@ -1,4 +1,4 @@
-"""An answer and every line of the log about it carry one id, so that they can be put together."""
+"""Ids of requests: an answer and every line of the log about it carry the same one."""
 
 import re
 import uuid

@@ -1,4 +1,4 @@
-"""What all shapes of the public API have in common."""
+"""Base classes and types of all requests and answers of the public API."""
 
 import re
 from datetime import datetime
@@ -34,7 +34,7 @@ Moment = Annotated[
 
 
 class Body(BaseModel):
-    """Base of requests: unknown fields are refused."""
+    """Base of requests; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""What the public API takes and gives: the contract of client, dashboard and scripts.
+"""Requests and answers of the public API: the contract of client, dashboard and scripts.
 
 Times are RFC 3339 with an offset. Lists are `{"object": "list", "data": [...], "has_more": bool}`;
 the next page starts `after` the last id of this one.
@@ -97,42 +97,44 @@ class ClassPlan(View):
     plan: AnyPlan
     ready_nodes: int
     seats: list[Seat]
-    """Where each rank sits; empty where there are more than can be drawn."""
+    """Coordinates, node and slot of each rank; empty if the ranks are too many to draw."""
     timeline: list[TimeSlot]
-    """What a pipeline's ranks do in a step; empty where there is no pipeline."""
+    """Passes of one step of a pipeline; empty if there is no pipeline or the step is too long to
+    draw."""
 
 
 class AccuracyView(View):
-    """How near plans were to what runs then needed."""
+    """Accuracy of plans: planned memory against the memory that runs then needed."""
 
     rows: list[AccuracyRow]
 
 
 class PlanView(View):
-    """The plan on every class it was asked for; `chosen` is where the job would go."""
+    """The plan on every node class that the job may run on; `chosen` is the class where it would
+    go."""
 
     plans: list[ClassPlan]
     chosen: str | None
     predicted_start: Moment | None
     predicted_finish: Moment | None
-    """Where start and speed are known, whether or not that is after the end of the lease."""
+    """Predicted finish; may be later than the lease's end. Null if start or speed is not known."""
     lease_end: Moment | None
-    """When jobs in the lease that the spec names are stopped."""
+    """Moment at which jobs in the lease that the spec names are stopped."""
     reason: str
-    """In a sentence: where and when it would start, or why it can't."""
+    """Explanation in words: where and when the job would start, or why it cannot."""
 
 
 class PlaceView(View):
-    """An attempt on one of its nodes."""
+    """One node of an attempt."""
 
     node: str
-    """Name."""
+    """Name of the node."""
     lease: str
     slots: list[int]
-    """Indices of the GPUs, or CPU slots, that it has there, one for each rank."""
+    """Indices of the GPUs, or CPU slots, that the attempt has on this node, one for each rank."""
     ranks: list[int]
     reason: str
-    """How it ended there, as this node tells it; empty before."""
+    """Reason of the attempt's end on this node, as the node reports it; empty until then."""
 
 
 class JobView(View):
@@ -141,38 +143,40 @@ class JobView(View):
     id: str
     name: str
     user: str
-    """Name of its owner."""
+    """Name of the job's owner."""
     state: JobState
     desired: Desired
     reason_code: str
     reason: str
     predicted_start: Moment | None
     spec: AnyJobSpec | dict[str, Any] = Field(union_mode="left_to_right")
-    """As it is stored where this version of the platform can't read it; `reason` says so then."""
+    """The spec; as a stored document if this version of the platform cannot read it (`reason` says
+    so)."""
     plan: AnyPlan | UnreadPlan
     lease: str | None
-    """The booked lease that its owner named."""
+    """The booked lease that the job's owner named."""
     cloned_from: str | None
     study: str | None
-    """The study that it belongs to."""
+    """The study that the job belongs to."""
     agenda: str | None
-    """The agenda that it belongs to."""
+    """The agenda that the job belongs to."""
     epoch: int
     node: str | None
-    """Name of the node it is on; of several the first, where rank 0 runs."""
+    """Name of the node that the job is on; of several nodes the first, where rank 0 runs."""
     nodes: list[PlaceView]
-    """All of them, while it is on any."""
+    """All nodes that the job is on; empty while it is on none."""
     steps: int
-    """0: of a script, which does not say how many it makes."""
+    """Number of training steps; 0 for a script, whose number of steps is not known."""
     step: int
     loss: float | None
     tokens_per_s: float | None
     stops_at: Moment | None
-    """When its present attempt is stopped at the latest."""
+    """Latest moment at which the present attempt is stopped."""
     wall_time_s: int
     used_s: int
     certificate: Certificate | None
-    """Of its first steps against one rank, if the spec asks for it and they are done."""
+    """Comparison of the first steps with one rank; null unless the spec asks for it and they are
+    done."""
     result: Result | None
     created_at: Moment
     started_at: Moment | None
@@ -181,7 +185,7 @@ class JobView(View):
     @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
     @property
     def is_final(self) -> bool:
-        """Whether it has ended for good."""
+        """True once the job has ended for good."""
         return self.state in TERMINAL_JOB
 
 
@@ -191,9 +195,9 @@ class ComparisonView(View):
     job: str
     other: str
     verdict: Verdict
-    """`exempt`: one of them promises nothing."""
+    """Verdict on the two curves; `exempt`: one of the jobs promises nothing."""
     result_class: ResultClass
-    """The weaker of their promises."""
+    """The weaker of the two jobs' promises."""
     steps: int
     loss: Difference
     grad_norm: Difference | None
@@ -204,7 +208,7 @@ class StudyJobView(View):
 
     job: str
     label: str
-    """What sets it apart: `2 ranks`, `GPipe`."""
+    """Difference from the other jobs: `2 ranks`, `GPipe`."""
     ranks: int
     state: JobState
     reason: str
@@ -213,43 +217,43 @@ class StudyJobView(View):
 
 
 class StudyView(View):
-    """Jobs that were submitted together. The first is what the others are compared with."""
+    """Jobs that were submitted together. The others are compared with the first."""
 
     id: str
     name: str
     user: str
-    """Name of its owner."""
+    """Name of the study's owner."""
     kind: StudyKind
     jobs: list[StudyJobView]
     is_final: bool
-    """Whether all of them have ended."""
+    """True once all jobs of the study have ended."""
     created_at: Moment
 
 
 class StudyReport(StudyView):
-    """A study and what it found so far."""
+    """A study and its findings so far."""
 
     summary: str
-    """In one or two sentences."""
+    """The findings in one or two sentences."""
     points: list[Measured]
-    """In the order of the jobs."""
+    """Measurements, in the order of the jobs."""
 
 
 class PreflightCheck(View):
-    """One collective, once, between all ranks."""
+    """One collective operation, run once between all ranks."""
 
     check: str
-    """Such as `all_reduce (sum, float32, 16 KiB)`."""
+    """Name of the check, such as `all_reduce (sum, float32, 16 KiB)`."""
     right: bool
     ms: float
     bus_gb_per_s: float
     """10^9 bytes per second over the busiest link."""
     slowest_rank: int
-    """Which the others waited for."""
+    """The rank that the others waited for."""
 
 
 class PreflightView(View):
-    """How the ranks proved themselves to each other before the first step."""
+    """Preflight: checks of communication between the ranks before the first step."""
 
     seconds: float
     device: str
@@ -258,7 +262,7 @@ class PreflightView(View):
     ranks: int
     checks: list[PreflightCheck]
     findings: list[str]
-    """A sentence for whatever was wrong, worst first."""
+    """One sentence for each thing that was wrong, worst first."""
 
 
 class AttemptView(View):
@@ -267,7 +271,7 @@ class AttemptView(View):
     id: str
     epoch: int
     node: str
-    """Of several nodes the first, where rank 0 runs."""
+    """Name of the node; of several nodes the first, where rank 0 runs."""
     lease: str
     nodes: list[PlaceView]
     state: AttemptState
@@ -280,8 +284,8 @@ class AttemptView(View):
     last_lines: list[str]
     resumed_from_step: int | None
     preflight: PreflightView | None
-    """None: it did none. One rank has no others, and what ranks of a node proved holds for an
-    hour."""
+    """Report of the preflight; null if the attempt ran none. A single rank needs none, and what the
+    ranks of a node have proved is valid for an hour."""
     assigned_at: Moment
     started_at: Moment | None
     first_step_at: Moment | None
@@ -289,7 +293,7 @@ class AttemptView(View):
 
 
 class EventView(View):
-    """Something that happened to a job, node or lease."""
+    """One event in the history of a job, node or lease."""
 
     id: int
     at: Moment
@@ -316,7 +320,7 @@ class Series(View):
     min: list[float | None] = Field(default_factory=list)
     max: list[float | None] = Field(default_factory=list)
     points: int
-    """How many were recorded."""
+    """Number of recorded points."""
 
 
 class MetricsView(View):
@@ -324,7 +328,7 @@ class MetricsView(View):
 
     job: str
     keys: list[str]
-    """All keys that exist, also those not asked for."""
+    """All keys that exist, including those that were not requested."""
     series: list[Series]
 
 
@@ -333,14 +337,15 @@ class LogLine(View):
 
     epoch: int
     rank: int
-    """-1 is the launcher."""
+    """Rank that wrote the line; -1 is the launcher, -2 the launcher of the second node, and so
+    on."""
     stream: str
     line: int
     text: str
 
 
 class LogsView(View):
-    """Lines, oldest first. `cursor` is where the next call goes on."""
+    """Lines, oldest first. `cursor` is the position from which the next call continues."""
 
     lines: list[LogLine]
     cursor: str
@@ -354,7 +359,7 @@ class LiveMetrics(View):
     epoch: int
     rank: int
     lines: list[dict[str, float | int | None]]
-    """Each has `step`, `line` (its number) and the numeric keys of that line."""
+    """New lines. Each has `step`, `line` (its number) and the numeric keys of that line."""
 
 
 class LiveLog(View):
@@ -389,20 +394,20 @@ class ArtifactView(View):
 
 
 class DatasetImages(View):
-    """What a dataset of images holds, as a job must say it."""
+    """Contents of a dataset of images, in the terms that a job's spec must use."""
 
     count: int
-    """To train on, those that `data.held_out` keeps back among them."""
+    """Number of training images, including those that `data.held_out` keeps back."""
     tests: int
-    """That came as a part for tests."""
+    """Number of images in the dataset's own test part."""
     image_shape: list[int]
-    """Height, width, channels."""
+    """Height, width and channels."""
     classes: int
     """The largest label + 1."""
 
 
 class DatasetView(View):
-    """A text, or images, that jobs can train on. Built-in ones belong to nobody."""
+    """A text, or images, that jobs can train on. Built-in datasets have no owner."""
 
     id: str
     name: str
@@ -412,13 +417,13 @@ class DatasetView(View):
     lines: int | None
     characters: int | None
     images: DatasetImages | None
-    """None of a text."""
+    """Images of the dataset; null for a text."""
     warnings: list[str]
     created_at: Moment | None
 
 
 class DatasetPreview(View):
-    """The beginning of a text, or what images there are."""
+    """The beginning of a text, or a description of the images."""
 
     text: str
     is_all: bool
@@ -438,22 +443,22 @@ class ModelView(View):
     id: str
     name: str
     architecture: str
-    """As its config.json names it."""
+    """Architecture as named in the model's config.json."""
     parameters: int
     size: int
     files: list[ModelFile]
     has_tokenizer: bool
     model: dict[str, Any]
-    """The `model` part of a spec that starts from it."""
+    """The `model` part of a spec that starts from this model."""
     vocabulary_size: int
-    """What `data.vocabulary_size` must be."""
+    """Required value of `data.vocabulary_size`."""
     longest_sequence: int | None
-    """What `data.sequence_length` may be at most; null: nothing is known against any."""
+    """Largest allowed `data.sequence_length`; null if no limit is known."""
     created_at: Moment
 
 
 class NodeView(View):
-    """A node. Its inventory and use are for everybody; its address is not shown."""
+    """A node. Everybody sees its inventory and use; its address is not shown."""
 
     id: str
     name: str
@@ -467,13 +472,14 @@ class NodeView(View):
     last_seen_at: Moment | None
     unreachable_since: Moment | None
     user: str | None
-    """Who holds it now."""
+    """Name of the user who holds the node now."""
     job: str | None
     """The first of `jobs`."""
     jobs: list[str]
-    """What runs on it now."""
+    """Ids of the jobs that run on the node now."""
     free_at: Moment | None
-    """None if it is free now."""
+    """End of the holds that follow each other on the node without a break; null if it is free
+    now."""
 
 
 class NewEnrolment(Body):
@@ -481,11 +487,11 @@ class NewEnrolment(Body):
 
     name: NodeName
     node_class: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
-    """None lets the hardware name it, such as `cpu2` or `a100x4`."""
+    """Name of the node class. Null: derived from the hardware, such as `cpu2` or `a100x4`."""
 
 
 class EnrolmentView(View):
-    """The single-use token for a node and the command to run there."""
+    """The single-use token of a node and the command to run there."""
 
     token: str
     command: str
@@ -493,26 +499,26 @@ class EnrolmentView(View):
 
 
 class AuditView(EventView):
-    """Who did what; `kind` is the action, such as `node.drain`."""
+    """One entry of the audit log: who did what. `kind` is the action, such as `node.drain`."""
 
     subject: str
     details: dict[str, Any]
     actor_name: str | None
-    """What the person or node is called now; null for a process."""
+    """Present name of the person or node that acted; null for a process."""
     subject_name: str | None
-    """The same of what it was about."""
+    """Present name of the entry's subject."""
 
 
 class Health(View):
-    """An answer for machines."""
+    """Health of the API, for machines."""
 
     status: Literal["ok"]
     version: str
-    """Of the platform."""
+    """Version of the platform."""
 
 
 class Me(View):
-    """Who is asking."""
+    """The signed-in person, with labs, jobs and lease."""
 
     user: UserView
     labs: list[str]
@@ -523,7 +529,7 @@ class Me(View):
 
 
 class ProblemItem(View):
-    """One thing that is wrong with a request."""
+    """One error in a request."""
 
     param: str
     code: str
@@ -541,4 +547,4 @@ class ProblemDocument(View):
     param: str | None = None
     errors: list[ProblemItem] = Field(default_factory=list)
     choices: list[str] = Field(default_factory=list)
-    """What could be asked for instead: moments."""
+    """Moments that could be asked for instead."""

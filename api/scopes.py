@@ -1,7 +1,7 @@
-"""What an API token may be used for, and what each route needs.
+"""Scopes of API tokens, and the scope that each route needs.
 
 A session may do all that its person may; a token only what its scopes name. Deny by default: a
-route of a signed-in person that stands under none of these areas stops the start.
+signed-in person's route that is in none of these areas stops the start of the API.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ EXCEPTIONS = {
 
 
 class MissingScope(Forbidden):
-    """A token that is not for this."""
+    """Refusal of a token that lacks the scope of the route."""
 
     code = "missing_scope"
 
@@ -46,7 +46,8 @@ class MissingScope(Forbidden):
 
 @cache
 def scope_of(method: str, path: str) -> Scope:
-    """What a signed-in person's token needs for this route. LookupError where none is declared."""
+    """Return the scope that a signed-in person's token needs for this route. Raises LookupError if
+    none is declared."""
     name = path.split("/")[2]
     for scope, areas in AREAS.items():
         if name in areas:
@@ -57,7 +58,8 @@ def scope_of(method: str, path: str) -> Scope:
 
 
 def included(scopes: Iterable[Scope]) -> frozenset[Scope]:
-    """The scopes and what they bring along: each one `read`, `all` every other."""
+    """Return the scopes and those that they include: every scope includes `read`, `all` every
+    other."""
     held = frozenset(scopes)
     if Scope.ALL in held:
         return frozenset(Scope)

@@ -11,7 +11,7 @@ TARGET = Path(__file__).parents[1] / "docs" / "openapi.json"
 
 
 def main() -> None:
-    """Describe the application without a database: nothing is asked of it."""
+    """Write the OpenAPI document of the application. No database is needed."""
     with tempfile.TemporaryDirectory() as folder:
         settings = ApiSettings(
             database_url=f"sqlite:///{folder}/nothing.db",

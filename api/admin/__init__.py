@@ -1,1 +1,1 @@
-"""What administrators do: clean up, look back."""
+"""Administration: clean-ups of leases, nodes, unsafe settings, the audit log."""

@@ -36,7 +36,7 @@ router = APIRouter(prefix="/v1/admin", tags=["administration"])
 
 
 class NodeAct(StrEnum):
-    """What staff can do to a node."""
+    """An act of staff on a node."""
 
     DRAIN = "drain"
     MAINTENANCE = "maintenance"
@@ -46,7 +46,7 @@ class NodeAct(StrEnum):
 
 
 def _is_no_page(named: str) -> str:
-    """What is read at this address and not done: 405, as everywhere else."""
+    """Return the name of an act. Raises 405 for a page at this address that can only be read."""
     if named == "in-the-way":
         raise HTTPException(405, headers={"Allow": "GET"})
     return named
@@ -65,7 +65,10 @@ TARGETS = {
 
 @router.post("/enrolments", status_code=201, summary="Invite a machine")
 def create_enrolment(wanted: NewEnrolment, person: StaffOnly, process: ProcessDep) -> EnrolmentView:
-    """A single-use token for one machine, and the command to run there. It is shown this once."""
+    """Make a single-use token for one machine, and the command to run there.
+
+    The token is shown only in this answer.
+    """
     with process.write() as (session, _):
         token, expires_at = enrolment.invite(
             session,
@@ -83,10 +86,11 @@ def create_enrolment(wanted: NewEnrolment, person: StaffOnly, process: ProcessDe
 
 @router.post("/nodes/{node_id}/{act}", summary="Drain, maintain, resume, quarantine, retire")
 def act_on_node(node_id: PlainText, act: Act, person: StaffOnly, process: ProcessDep) -> NodeView:
-    """Change what a node is used for. What runs on a draining node runs to its end.
+    """Drain, maintain, resume, quarantine or retire a node.
 
-    `maintenance` drains a node that is in use; it is in maintenance once nothing runs on it.
-    Retiring is refused while leases and jobs are in the way; they are listed.
+    Jobs on a draining node run to their end. `maintenance` drains a node that is in use; it is in
+    maintenance once nothing runs on it. Retiring is refused while jobs run on the node or leases
+    are open on it; the answer lists them.
     """
     now = utc_now()
     with process.write() as (session, bells):
@@ -103,7 +107,7 @@ def act_on_node(node_id: PlainText, act: Act, person: StaffOnly, process: Proces
 
 @router.get("/nodes/{node_id}/in-the-way", summary="What keeps a node from being retired")
 def list_in_the_way(node_id: PlainText, person: StaffOnly, process: ProcessDep) -> InTheWayView:
-    """The jobs that run on a node and the leases that are open on it, by their start."""
+    """Return the jobs that run on a node, and the leases open on it, sorted by start."""
     with process.read() as session:
         node = session.scalars(select(Node).where(Node.goes_by(node_id))).first()
         if node is None:
@@ -139,7 +143,7 @@ def list_audit(
     since: Annotated[AskedMoment | None, Query(description="With its offset.")] = None,
     until: Annotated[AskedMoment | None, Query(description="With its offset.")] = None,
 ) -> Page[AuditView]:
-    """Who did what, the newest first."""
+    """Return rows of the audit log, newest first: acts of staff and changes of access."""
     query = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit + 1)
     if after is not None:
         query = query.where(AuditEntry.id < after)
@@ -163,7 +167,7 @@ def list_audit(
 
 
 def _ids_of(named: str) -> CompoundSelect[str]:
-    """What rows of the log may call it: itself, and the id of the person or node of that name."""
+    """Select the ids that rows may have for `named`: itself, and a person or node of that name."""
     return union_all(
         select(literal(named)),
         select(User.id).where(User.name == named),
@@ -210,7 +214,7 @@ def _move(session: Session, node: Node, act: NodeAct, person: Person, *, now: da
 
 
 def _is_in_use(session: Session, node: Node) -> bool:
-    """Whether somebody's lease holds it now, or a job runs on it."""
+    """Return True if an active or ending lease holds the node, or a job runs on it."""
     held = session.scalars(
         select(Lease.id).where(
             Lease.node_id == node.id,
@@ -239,7 +243,7 @@ def _require_unused(session: Session, node: Node) -> None:
 
 
 def _running_on(session: Session, node: Node) -> Sequence[Row[str, str, str]]:
-    """Id, name and owner of the jobs that have processes on it, or are about to."""
+    """Return id, name and owner of the jobs that have processes on the node, or soon will."""
     return session.execute(
         select(Job.id, Job.name, User.name)
         .join(Attempt, Attempt.job_id == Job.id)
@@ -255,7 +259,7 @@ def _running_on(session: Session, node: Node) -> Sequence[Row[str, str, str]]:
 
 
 def _open_on(session: Session, node: Node) -> Sequence[Row[Lease, str, str, str]]:
-    """The leases that are booked, active or ending on it, with their context."""
+    """Return the booked, active and ending leases on the node, with their context."""
     return session.execute(
         leases_with_context()
         .where(Lease.node_id == node.id, Lease.state.in_(LIVE_LEASE))
@@ -264,7 +268,7 @@ def _open_on(session: Session, node: Node) -> Sequence[Row[Lease, str, str, str]
 
 
 def _names_of(session: Session, ids: set[str]) -> dict[str, str]:
-    """What people and nodes are called, by id."""
+    """Return the names of people and nodes by id."""
     named = union_all(
         select(User.id, User.name).where(User.id.in_(ids)),
         select(Node.id, Node.name).where(Node.id.in_(ids)),

@@ -1,4 +1,4 @@
-"""Who did what: one appended row for every act of staff and for every change of access."""
+"""Audit log: one appended row for every act of staff and for every change of access."""
 
 from datetime import datetime, timedelta
 
@@ -11,7 +11,7 @@ from core.tables.admin import AuditEntry
 def record(
     session: Session, actor: str, action: str, subject: str, *, now: datetime, **details: object
 ) -> None:
-    """Append a row. `action` is such as `node.drain`; `details` must be JSON."""
+    """Append a row. `action` is a name such as `node.drain`; `details` must be JSON."""
     session.add(
         AuditEntry(at=now, actor=actor, action=action, subject=subject, details=dict(details))
     )
@@ -27,7 +27,7 @@ def record_once(
     now: datetime,
     **details: object,
 ) -> None:
-    """Append a row unless this act is in the log since `now` - `within`: for what is repeated."""
+    """Append a row unless this act is in the log since `now` - `within`: for repeated acts."""
     if not is_recorded(session, actor, action, subject, since=now - within):
         record(session, actor, action, subject, now=now, **details)
 
@@ -35,7 +35,7 @@ def record_once(
 def is_recorded(
     session: Session, actor: str, action: str, subject: str, *, since: datetime
 ) -> bool:
-    """Whether this act is in the log since then."""
+    """Return True if this act of `actor` on `subject` is in the log after `since`."""
     row = (
         select(AuditEntry.id)
         .where(

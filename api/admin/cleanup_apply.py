@@ -1,7 +1,8 @@
-"""Carries a previewed clean-up out, row by row, and undoes it where the hours are still free.
+"""Application of a previewed clean-up, row by row, and its undoing where the hours are still free.
 
 Each row is a transaction of its own that looks again: a lease that has changed since the preview,
-or is no longer wrong, is skipped and says why. Who dies in the middle goes on by applying again.
+or is no longer wrong, is skipped, and its row says why. If a process dies in the middle, applying
+again continues.
 """
 
 from collections import defaultdict
@@ -40,9 +41,10 @@ UNDO_WITHIN = timedelta(hours=24)
 def apply(
     process: Process, cleanup_id: str, given_hash: str, leave: Collection[str], person: Person
 ) -> None:
-    """Remove the rows of a preview that are still as they were shown. Again: nothing more happens.
+    """Remove the leases of a preview that are still as they were shown, except those in `leave`.
 
-    Raises Conflict for another hash, and for a preview that is too old.
+    Applying again changes nothing. Raises Conflict for another hash, and for a preview that is too
+    old.
     """
     with process.read() as session:
         cleanup = session.get_one(Cleanup, cleanup_id)
@@ -74,9 +76,9 @@ def apply(
 
 
 def undo(process: Process, cleanup_id: str, person: Person) -> None:
-    """Book what was removed again for its owners, where it is still free and has not begun.
+    """Book the removed leases again for their owners if the hours are free and have not begun.
 
-    Raises Conflict if it was not applied, or too long ago.
+    Raises Conflict if the clean-up was not applied, or was applied more than UNDO_WITHIN ago.
     """
     now = utc_now()
     with process.read() as session:
@@ -117,9 +119,9 @@ def _do(
 ) -> None:
     row = _locked_row(session, cleanup.id, position)
     if row.result is not RowResult.PLANNED:
-        return  # somebody else applies it at the same time
+        return  # another request applies it at the same time
     owner_id = session.scalars(select(Lease.user_id).where(Lease.id == row.lease_id)).one()
-    lock_user(session, owner_id)  # nobody books or cancels for them meanwhile
+    lock_user(session, owner_id)  # no lease of the owner is booked or cancelled meanwhile
     lease = session.get_one(Lease, row.lease_id)
     leases.lock_nodes(session, [lease.node_id])
     leases.lock_lease(session, lease)
@@ -166,7 +168,7 @@ def _do(
 def force_release(
     session: Session, lease: Lease, person: Person, bells: Bells, *, now: datetime, message: str
 ) -> None:
-    """End an active lease against its owner's will: its node takes nobody else until staff look."""
+    """End an active lease against its owner's will, and quarantine its node until staff look."""
     node = session.get_one(Node, lease.node_id)
     if NodeState.QUARANTINED in NODE_EDGES[node.state]:
         advance(
@@ -188,7 +190,7 @@ def force_release(
 def _still_wrong(
     session: Session, cleanup: Cleanup, row: CleanupRow, owner_id: str, now: datetime
 ) -> Found | None:
-    """The same fault in the same lease, looked for again; None if it is gone."""
+    """Look again for the same fault in the same lease; return None if it is gone."""
     selector = Selector.model_validate(cleanup.selector)
     people = {owner_id}
     if row.rule == "lab_cap":
@@ -208,7 +210,7 @@ def _still_wrong(
 
 
 def _finish(session: Session, cleanup_id: str, person: Person, *, now: datetime) -> None:
-    """Tell each owner once, and write down that it is done."""
+    """Mark the clean-up as applied, and notify each owner once."""
     cleanup = _locked(session, cleanup_id)
     if cleanup.applied_at is not None:
         return

@@ -1,4 +1,4 @@
-"""Finds the leases that a clean-up is about, and says of each what is wrong with it."""
+"""Search for the leases that a clean-up is about, and for the fault of each."""
 
 import json
 from collections import defaultdict
@@ -37,7 +37,8 @@ from core.tables.people import User
 
 OPEN = (LeaseState.BOOKED, LeaseState.ACTIVE)
 CAPS = frozenset({"lab_cap", "user_cap", "too_many_open", "overlaps_own", "distinct_times"})
-# What is no fault of a lease that was booked already: the time that has passed since, and itself.
+# Reasons that are no fault of a lease booked already: they come from the time that has passed since
+# then, or from the lease itself.
 PASSING = frozenset(
     {"in_the_past", "too_soon", "outside_horizon", "not_open_yet", "churn", "node_taken",
      "node_down", "leaves_gap"}
@@ -45,14 +46,14 @@ PASSING = frozenset(
 VIOLATIONS = frozenset({Wrong.OVER_QUOTA, Wrong.UNFIT, Wrong.NO_SHOW, Wrong.IDLE})
 IDLE_AFTER = timedelta(minutes=30)  # without a job, of an active lease
 UNUSED_WITHIN = timedelta(days=7)
-UNUSED = 2  # leases of so many days that were left unused
-NO_SHOWS = 3  # strikes, where the policy names no number
+UNUSED = 2  # leases left unused within UNUSED_WITHIN
+NO_SHOWS = 3  # strikes, if the policy names no number
 SELECTED = "selected"
 
 
 @dataclass(frozen=True)
 class Found:
-    """A lease, and what is wrong with it."""
+    """A lease with its fault, and the settlement if it is removed."""
 
     lease: Lease
     user: User
@@ -61,7 +62,7 @@ class Found:
     rule: str
     message: str
     spared: str
-    """Why it is not to be touched, in a sentence; empty if it is to be removed."""
+    """Reason that the lease is kept, as a sentence; empty if it is to be removed."""
     settlement: Settlement
 
     @property
@@ -75,7 +76,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a lease."""
+    """A fault of a lease: its kind, the broken rule, and a sentence."""
 
     code: str
     rule: str
@@ -90,7 +91,11 @@ def find(
     now: datetime,
     user_ids: Iterable[str] | None = None,
 ) -> list[Found]:
-    """The leases that the selector names, the newest first; with `user_ids` only these people's."""
+    """Return the leases that the selector names, newest first.
+
+    With `user_ids`, only leases of these people. `why` is the reason of the clean-up, for the
+    settlement. Raises NotFound for an unknown person, lab or node.
+    """
     rows = _named(session, selector, user_ids)
     faults = _Faults(session, selector, now)
     found = []
@@ -119,7 +124,7 @@ def find(
 
 
 def version_of(lease: Lease) -> str:
-    """Changes with everything of a lease that a preview shows or decides by."""
+    """Return a hash of all values of a lease that a preview shows or decides by."""
     seen = [
         lease.id,
         lease.state,
@@ -135,7 +140,7 @@ def version_of(lease: Lease) -> str:
 
 
 def hash_of(versions: Iterable[tuple[str, str, bool]]) -> str:
-    """One hash over (lease id, row version, is to be removed) of all rows."""
+    """Return one hash over (lease id, row version, is to be removed) of all rows."""
     lines = [f"{lease_id} {version} {removed}\n" for lease_id, version, removed in versions]
     return sha256("".join(lines).encode()).hexdigest()
 
@@ -189,7 +194,7 @@ Row = tuple[Lease, User, Node]
 
 
 class _Faults:
-    """Judges leases, reading each person's situation once."""
+    """Judge of leases, which reads each person's situation once."""
 
     def __init__(self, session: Session, selector: Selector, now: datetime) -> None:
         self._session = session
@@ -201,7 +206,7 @@ class _Faults:
         self._granted: dict[tuple[str, int], Policy | None] = {}
 
     def of(self, rows: Sequence[Row]) -> dict[str, Fault]:
-        """The first thing that is wrong with each lease, by its id."""
+        """Return the first fault of each faulty lease, by lease id."""
         wrong = self._selector.wrong
         if not wrong:
             return {lease.id: Fault(SELECTED, SELECTED, "Named by staff.") for lease, _, _ in rows}
@@ -215,8 +220,10 @@ class _Faults:
         return faults
 
     def policy(self, lease: Lease, node: Node) -> Policy:
-        """The version that the lease was granted under: what it allowed then was promised. The
-        policy that holds now for leases that were granted under none."""
+        """Return the policy version that the lease was granted under: it was promised then.
+
+        For a lease that was granted under none, return the policy that holds now.
+        """
         now = policy_for(self._member(lease.user_id), ref_of(node), self._policies)
         if lease.policy_id is None or lease.policy_version is None:
             return now
@@ -246,7 +253,7 @@ class _Faults:
             yield from self._idle(lease, user)
 
     def _over_quota(self, rows: Sequence[Row]) -> dict[str, Fault]:
-        """Of each person the fewest that are too many, then of each lab."""
+        """Return the fewest leases that are too many, of each person first, then of each lab."""
         faults: dict[str, Fault] = {}
         for of_lab in (False, True):
             groups: dict[str | None, list[Row]] = defaultdict(list)
@@ -262,7 +269,7 @@ class _Faults:
     def _too_many(self, group: Sequence[Row], gone: Removed, *, of_lab: bool) -> dict[str, Fault]:
         by_id = {lease.id: (lease, user, node) for lease, user, node in group}
         may_go = [lease for lease, _, _ in group if not _spared(lease, self._selector)]
-        # Future ones before active ones; each the newest first, as they come.
+        # Future leases before active ones; within each group the newest first, as they come.
         may_go.sort(key=lambda lease: lease.state is LeaseState.ACTIVE)
         order = [lease.id for lease in may_go]
 
@@ -286,7 +293,7 @@ class _Faults:
             code = broken.code if broken else "quota"
             message = broken.message if broken else "Too many with the others."
             faults[lease_id] = Fault(Wrong.OVER_QUOTA, code, message)
-        for lease_id in by_id:  # what is spared although it is too many is shown as well
+        for lease_id in by_id:  # spared leases that are too many are shown as well
             if lease_id not in order and not is_fine(frozenset()):
                 broken = reason(lease_id, frozenset())
                 if broken is not None:
@@ -339,7 +346,10 @@ class _Faults:
             )
 
     def _reasons(self, lease: Lease, node: Node, removed: Removed) -> Iterator[Reason]:
-        """The rules of its own version that a lease breaks today, without those in `removed`."""
+        """Return the reasons by which a lease breaks rules of its own policy version today.
+
+        Leases in `removed` do not count.
+        """
         policy = self.policy(lease, node)
         request = Request(
             member=self._member(lease.user_id),
@@ -373,14 +383,17 @@ class _Faults:
         return self._session.execute(own.limit(1)).first() is not None
 
     def _last_work(self, lease: Lease) -> datetime:
-        """When a job last ran in it: now, or when the last one ended, or its own start."""
+        """Return the time when a job of its owner last ran in the lease.
+
+        This is now if one still runs, and the start of the lease if none has run.
+        """
         own = _parts_of(lease.user_id).where(Part.lease_id == lease.id)
         ends = self._session.scalars(own).all()
         return max([lease.hold_start, *(ended_at or self._now for ended_at in ends)])
 
 
 def _parts_of(user_id: str) -> Select[datetime | None]:
-    """When the jobs of this person ended on each of their nodes; those of guests are left out."""
+    """Select the end of each part of this person's jobs (None: it runs), without guests' jobs."""
     return (
         select(Part.ended_at)
         .join(Attempt, Attempt.id == Part.attempt_id)

@@ -1,4 +1,4 @@
-"""What the public API takes and gives about clean-ups of leases."""
+"""Requests and answers of the public API about clean-ups of leases."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -12,37 +12,39 @@ from core.tables.kinds import RowResult
 
 
 class Wrong(StrEnum):
-    """What a clean-up can look for."""
+    """Faults of leases that a clean-up can look for."""
 
     ORPHAN = "orphan"
-    """Its owner is deactivated, or its node is retired."""
+    """The lease's owner is deactivated, or its node is retired."""
     OVER_QUOTA = "over_quota"
-    """More than a quota or cap allows: the fewest go, the newest first."""
+    """More leases than a quota or cap allows: as few as possible are removed, newest first."""
     EXPIRED_WINDOW = "expired_window"
-    """It lies outside every window in which its node may be used."""
+    """The lease lies outside every window in which its node may be used."""
     UNFIT = "unfit"
-    """The policy version that it was granted under would not allow it for another reason, such as
+    """The policy version under which the lease was granted forbids it for another reason, such as
     its length."""
     NO_SHOW = "no_show"
-    """Nothing has run in it since it began, or its owner did not show up too often."""
+    """No job has run in the active lease since its start; or the lease is booked, and its owner
+    has had too many no-shows lately."""
     IDLE = "idle"
-    """Nothing runs in it now, or its owner lately left leases unused."""
+    """No job has run in the active lease for a while; or the lease is booked, and its owner lately
+    left leases unused."""
 
 
 class Selector(Body):
-    """What to look for; without `wrong`, everything that the other fields name."""
+    """Leases to look for; without `wrong`, all leases that the other fields name."""
 
     wrong: Annotated[list[Wrong], Field(default_factory=list)]
     user: PlainText | None = None
-    """Name or id, as for the next two."""
+    """Name or id of the owner; `lab` and `node` are given by name or id as well."""
     lab: PlainText | None = None
     node: PlainText | None = None
     tag: PlainText | None = None
     starts_from: Moment | None = None
-    """Only leases that start at that moment or later."""
+    """Earliest start: only leases that start at that moment or later."""
     starts_before: Moment | None = None
     include_active: bool = False
-    """Active ones too: their node is quarantined before they are ended."""
+    """Include active leases. The node of each is quarantined before the lease is ended."""
 
 
 class NewCleanup(Body):
@@ -50,15 +52,15 @@ class NewCleanup(Body):
 
     selector: Selector
     reason: PlainText = Field(min_length=3)
-    """Goes to the owners."""
+    """Reason for the clean-up, which is sent to the owners."""
 
 
 class ApplyCleanup(Body):
-    """Which preview is meant."""
+    """The preview to apply, named by its hash."""
 
     hash: str = Field(pattern=r"^[0-9a-f]{64}$")
     leave: Annotated[list[PlainText], Field(default_factory=list, max_length=1000)]
-    """Ids of leases in it that are to stay all the same."""
+    """Ids of leases in the preview that are to be kept all the same."""
 
 
 class CleanupRowView(View):
@@ -71,7 +73,7 @@ class CleanupRowView(View):
     hold_end: Moment
     hours: int
     state: LeaseState
-    """Now."""
+    """State of the lease now."""
     code: str
     rule: str
     message: str
@@ -96,19 +98,19 @@ class CleanupView(View):
     undone_at: Moment | None
     undo_until: Moment | None
     removed: int
-    """Leases that are removed, or would be."""
+    """Number of leases that are removed, or would be."""
     spared: int
     skipped: int
     freed_node_hours: int
     freed_gpu_hours: int
     refunded_hours: int
     owners: int
-    """People who are told, with one notice each."""
+    """Number of people who get a notice, one each."""
     rows: list[CleanupRowView]
 
 
 class LeaseTags(Body):
-    """Names of a lease, and whether clean-ups pass it by."""
+    """Tags of a lease, and its protection from clean-ups."""
 
     tags: Annotated[
         list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]],

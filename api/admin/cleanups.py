@@ -1,4 +1,4 @@
-"""/v1/admin/cleanups: look for leases that are wrong, remove what was shown and no more, undo."""
+"""/v1/admin/cleanups: find leases with faults, remove those that were shown and no others, undo."""
 
 from datetime import datetime, timedelta
 
@@ -41,7 +41,10 @@ GOOD_FOR = timedelta(minutes=10)
 
 @router.post("/cleanups", status_code=201, summary="Preview a clean-up")
 def create_cleanup(wanted: NewCleanup, person: StaffOnly, process: ProcessDep) -> CleanupView:
-    """Nothing is removed yet: the rows, why each, what is refunded, and the hash of it all."""
+    """Preview a clean-up: its leases, the fault and refund of each, and a hash of all rows.
+
+    Nothing is removed yet.
+    """
     now = utc_now()
     cleanup_id = new_id(Kind.CLEANUP)
     with process.read() as session:
@@ -70,7 +73,7 @@ def create_cleanup(wanted: NewCleanup, person: StaffOnly, process: ProcessDep) -
 def list_cleanups(
     person: StaffOnly, process: ProcessDep, limit: Limit = 20, after: After = None
 ) -> Page[CleanupView]:
-    """Previewed, applied and undone ones, the newest first."""
+    """Return previewed, applied and undone clean-ups, newest first."""
     now = utc_now()
     query = select(Cleanup.id).order_by(Cleanup.id.desc()).limit(limit + 1)
     if after:
@@ -83,7 +86,7 @@ def list_cleanups(
 
 @router.get("/cleanups/{cleanup_id}", summary="One clean-up")
 def get_cleanup(cleanup_id: PlainText, person: StaffOnly, process: ProcessDep) -> CleanupView:
-    """Its rows, and what became of each."""
+    """Return a clean-up with its rows and the result of each."""
     with process.read() as session:
         return _show(session, cleanup_id, utc_now())
 
@@ -92,12 +95,12 @@ def get_cleanup(cleanup_id: PlainText, person: StaffOnly, process: ProcessDep) -
 def apply_cleanup(
     cleanup_id: PlainText, wanted: ApplyCleanup, person: StaffOnly, process: ProcessDep
 ) -> CleanupView:
-    """Removes the rows of the preview with this hash. What has changed since is skipped and named.
+    """Remove the leases of the preview with this hash. Leases that have changed since are skipped.
 
-    Applying again changes nothing.
+    Each skipped row says why. Applying again changes nothing.
     """
     with process.read() as session:
-        _show(session, cleanup_id, utc_now())  # 404 for what is not there
+        _show(session, cleanup_id, utc_now())  # 404 for an unknown clean-up
     cleanup_apply.apply(process, cleanup_id, wanted.hash, wanted.leave, person)
     with process.read() as session:
         return _show(session, cleanup_id, utc_now())
@@ -105,7 +108,10 @@ def apply_cleanup(
 
 @router.post("/cleanups/{cleanup_id}/undo", summary="Undo a clean-up")
 def undo_cleanup(cleanup_id: PlainText, person: StaffOnly, process: ProcessDep) -> CleanupView:
-    """Books what was removed again, for a day, and only where the hours are still free."""
+    """Book the removed leases again where the hours are still free and have not begun.
+
+    A clean-up can be undone for a day after it was applied.
+    """
     with process.read() as session:
         _show(session, cleanup_id, utc_now())
     cleanup_apply.undo(process, cleanup_id, person)
@@ -115,7 +121,10 @@ def undo_cleanup(cleanup_id: PlainText, person: StaffOnly, process: ProcessDep) 
 
 @router.post("/leases/{lease_id}/force-release", summary="End somebody's active lease")
 def force_release(lease_id: PlainText, person: StaffOnly, process: ProcessDep) -> LeaseView:
-    """Its node is quarantined first; its jobs save and stop. Resume the node when all is well."""
+    """End an active lease. Its node is quarantined first; its jobs save and stop.
+
+    Resume the node when all is well.
+    """
     now = utc_now()
     with process.write() as (session, bells):
         lease = find_lease(session, lease_id, person, lock=True)
@@ -137,7 +146,10 @@ def force_release(lease_id: PlainText, person: StaffOnly, process: ProcessDep) -
 def put_tags(
     lease_id: PlainText, wanted: LeaseTags, person: StaffOnly, process: ProcessDep
 ) -> LeaseView:
-    """Clean-ups find leases by tags, and pass protected ones by."""
+    """Set the tags and the protection of a lease.
+
+    Clean-ups find leases by tags, and never remove protected ones.
+    """
     now = utc_now()
     with process.write() as (session, _):
         lease = find_lease(session, lease_id, person, lock=True)

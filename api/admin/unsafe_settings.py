@@ -1,4 +1,4 @@
-"""/v1/admin/unsafe-settings: what of this installation could be safer, with what to do about it."""
+"""/v1/admin/unsafe-settings: weak points of this installation, each with a remedy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,30 +28,33 @@ MOST_LOGINS = 30  # a minute; 43,000 guesses a day
 
 
 class UnsafeSettingView(View):
-    """Something that could be safer."""
+    """A setting, or another part of the installation, that could be safer."""
 
     setting: str
-    """Its environment variable, or what it is about."""
+    """Environment variable of the setting, or the name of the weak part."""
     level: Literal["danger", "warn"]
-    """`danger`: somebody else may get in, or read what is secret."""
+    """Severity. `danger`: others may get in, or read secrets."""
     found: str
     todo: str
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the database says of the installation."""
+    """Facts about the installation from the database."""
 
     people: int
     admins: int
     has_policy: bool
     without_sandbox: tuple[str, ...]
-    """Names of nodes on which no script can be shut in."""
+    """Names of the nodes that have no sandbox for scripts."""
 
 
 @router.get("/unsafe-settings", summary="List unsafe settings")
 def list_unsafe_settings(person: AdminOnly, process: ProcessDep) -> Page[UnsafeSettingView]:
-    """Of this API process and of the nodes, the most dangerous first. Empty: nothing was found."""
+    """Return unsafe settings of this API process and of the nodes, the most dangerous first.
+
+    The list is empty if nothing was found.
+    """
     with process.read() as session:
         facts = read_facts(session)
     found = list(unsafe(process.settings, facts, url=process.url))
@@ -59,7 +62,7 @@ def list_unsafe_settings(person: AdminOnly, process: ProcessDep) -> Page[UnsafeS
 
 
 def read_facts(session: Session) -> Facts:
-    """People, rules and nodes, as far as they matter here."""
+    """Read the numbers of people, the presence of booking rules, and nodes without a sandbox."""
     roles = session.execute(
         select(User.role, func.count()).where(User.disabled.is_(False)).group_by(User.role)
     ).all()
@@ -78,7 +81,7 @@ def read_facts(session: Session) -> Facts:
 
 
 def unsafe(settings: ApiSettings, facts: Facts, *, url: str) -> Iterator[UnsafeSettingView]:
-    """What could be safer. Pure; no finding tells a password."""
+    """Yield everything that could be safer. Pure; no finding contains a password."""
     public = urlsplit(url)
     yield from _about_the_way(settings, public)
     yield from _about_servers(settings, is_shared=not _is_local(public))

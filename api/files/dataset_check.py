@@ -1,5 +1,5 @@
-"""An uploaded text, checked while it streams by: UTF-8, no NUL, and for JSON lines, each of a
-form that can be trained on.
+"""Check of an uploaded text while it streams: UTF-8, no NUL, and for JSON lines, each of a form
+that can be trained on.
 
 The bytes are kept as they came; nothing is repaired.
 """
@@ -20,7 +20,7 @@ LONGEST_JSON_LINE = 16 << 20  # bytes held in memory at a time
 
 @dataclass
 class DatasetCheck:
-    """Feed it the body, piece by piece; what it counted is the report."""
+    """Checker of a text, fed with the body piece by piece. Its counts are the report."""
 
     is_jsonl: bool
     lines: int = 0
@@ -35,7 +35,7 @@ class DatasetCheck:
     _errors: list[ProblemItem] = field(default_factory=list)
 
     def feed(self, piece: bytes, *, is_last: bool = False) -> None:
-        """Check the next bytes. Raises BadRequest with the byte and the line where it is wrong."""
+        """Check the next bytes. Raises BadRequest with the wrong byte and its line."""
         zero = piece.find(0)
         if zero >= 0:
             before = self._num_bytes + zero
@@ -64,7 +64,11 @@ class DatasetCheck:
             self._text(text)
 
     def finish(self) -> None:
-        """That was all. Raises BadRequest if it was empty or had wrong lines."""
+        """End the text.
+
+        Raises BadRequest if it was empty or ends within a character, InvalidRequest with the lines
+        if some were wrong.
+        """
         self.feed(b"", is_last=True)
         if self._open_line and not self.is_jsonl:
             self._end_line()

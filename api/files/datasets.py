@@ -1,5 +1,5 @@
 """/v1/datasets: texts and images to train on, uploaded, checked, kept by content. Text is checked
-while it streams, an archive of images when it is whole."""
+while it streams, an archive of images when it is complete."""
 
 from typing import Annotated
 
@@ -69,8 +69,11 @@ async def upload_dataset(
     format: Format = "text",
     key: IdempotencyKey = None,
 ) -> DatasetView:
-    """The raw text, or the bytes of a .npz file, as body. It is refused with the line or the array
-    where it is wrong, or kept as a whole."""
+    """Upload raw text, or the bytes of a .npz file, as the body.
+
+    A dataset with a mistake is refused, and the answer names the line or the array. Otherwise it
+    is kept as a whole.
+    """
     await anyio.to_thread.run_sync(_require_free_name, process, person, name, key)
     max_bytes = process.settings.max_dataset_bytes
     with process.store.incoming_file() as incoming:
@@ -91,7 +94,7 @@ async def upload_dataset(
 def list_datasets(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[DatasetView]:
-    """The built-in ones, then yours, the newest first."""
+    """Return the built-in datasets, then your own, newest first."""
     query = (
         select(Dataset)
         .where(Dataset.user_id == person.id, Dataset.deleted_at.is_(None))
@@ -109,7 +112,7 @@ def list_datasets(
 
 @router.get("/{dataset_id}", summary="One dataset")
 def get_dataset(dataset_id: PlainText, person: SignedIn, process: ProcessDep) -> DatasetView:
-    """A dataset by id or name, with what its check found."""
+    """Return a dataset by id or name, with the results of its check."""
     if dataset_id in BUILT_IN:
         return _built_in_view(process, dataset_id)
     with process.read() as session:
@@ -123,7 +126,7 @@ def preview_dataset(
     process: ProcessDep,
     num_bytes: Annotated[int, Query(ge=1, le=100_000)] = 2000,
 ) -> DatasetPreview:
-    """Its first bytes, as text; of images, a sentence that says what they are."""
+    """Return the first bytes of a dataset as text; for images, a sentence that describes them."""
     view = get_dataset(dataset_id, person, process)
     if view.images is not None:
         return DatasetPreview(text=_sentence(view.images), is_all=True)
@@ -141,7 +144,7 @@ def preview_dataset(
 
 @router.delete("/{dataset_id}", status_code=204, summary="Delete a dataset")
 def delete_dataset(dataset_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """Its name is free again at once. Jobs that were submitted with it can still run."""
+    """Delete a dataset. Its name is free again at once; jobs submitted with it can still run."""
     if dataset_id in BUILT_IN:
         raise Conflict(f"{dataset_id} is built in and can't be deleted.")
     now = utc_now()

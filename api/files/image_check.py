@@ -1,4 +1,4 @@
-"""Uploaded images, checked once they are all here: the directory of an archive is at its end."""
+"""Check of uploaded images once they are complete: the directory of an archive is at its end."""
 
 from pathlib import Path
 
@@ -10,7 +10,11 @@ MOST_UNPACKED = 8  # times the largest upload: MNIST packs to a fifth of its siz
 
 
 def check_images(path: Path, *, max_bytes: int) -> Found:
-    """What a .npz file holds. BadRequest, with the numbers, where it cannot be trained on."""
+    """Return a description of a .npz file's content.
+
+    Raises BadRequest, with the numbers, if it can't be trained on. `max_bytes` is the cap of an
+    upload; unpacked, the arrays may have MOST_UNPACKED times as much.
+    """
     try:
         return check(path, most_bytes=MOST_UNPACKED * max_bytes)
     except BadData as error:

@@ -1,4 +1,4 @@
-"""What the store's folder and the rows say of each other: both should name the same files."""
+"""Comparison of the store's folder with the rows: both should name the same files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ DIGITS = "0123456789abcdef"
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the files whose hashes begin alike, those that only one side knows."""
+    """Files known to one side only, among those whose hashes begin with the same two digits."""
 
     unnamed: list[Kept]
-    """On the disk, and no row says that they are in the store."""
+    """Files on the disk that no row names as being in the store."""
     lost: list[str]
     """Hashes that rows name and the disk does not have."""
 
 
 def differences(database: Database, store: Store) -> Iterator[Difference]:
-    """Compare the rows and the disk, a 256th at a time.
+    """Compare the rows and the disk, yielding the differences of a 256th at a time.
 
-    The disk is looked at first: what is uploaded meanwhile is named already, and what was not there
-    is looked for again.
+    The disk is read first: a file that is uploaded meanwhile is named already, and a file that was
+    not on the disk is looked for again.
     """
     for beginning in (first + second for first in DIGITS for second in DIGITS):
         on_disk = store.files(beginning)

@@ -1,8 +1,8 @@
-"""An uploaded Hugging Face model: a tar archive of its folder, checked while it streams by.
+"""Check of an uploaded Hugging Face model, a tar archive of its folder, while it streams.
 
-Every file goes into the store by itself, once all of them are right. Only names that are known are
-taken, so no path and no pickle ever reaches a disk; weights must be whole safetensors of a model
-that can be trained here.
+Each file goes into the store by itself, once all of them are right. Only known names are accepted,
+so no path and no pickle ever reaches a disk; weights must be whole safetensors of a model that can
+be trained here.
 """
 
 import json
@@ -27,8 +27,8 @@ from strategies.spec import ModelSpec
 
 BLOCK = 512  # bytes; a tar archive's unit
 MAX_FILES = 300
-MAX_OTHER_BYTES = 64 << 20  # of a file that is no weights: tokenizers have some 10 MB
-MAX_HEADER_BYTES = 4 << 20  # of 126 layers with nine tensors each it has 140 KB
+MAX_OTHER_BYTES = 64 << 20  # of a file without weights: tokenizers have some 10 MB
+MAX_HEADER_BYTES = 4 << 20  # for 126 layers with nine tensors each it has 140 KB
 MAX_TENSORS = 50_000  # 1,024 layers, the most that are trained here, have 37,000 as GPTQ keeps them
 LONGEST_TENSOR_NAME = 200
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -36,14 +36,14 @@ NAMES_TOLD = 3
 
 
 def wrong(code: str, message: str) -> BadRequest:
-    """What is wrong with the archive."""
+    """Return the BadRequest for a mistake in the archive, for the caller to raise."""
     return BadRequest(message, code=code, param="body")
 
 
 class ModelCheck:
-    """Feed it the body, piece by piece, then `finish`; `files` are then ready to be kept.
+    """Checker of a model: `feed` it the body, then `finish`; `files` are then ready to be kept.
 
-    Close it at the end: what was not kept is removed.
+    Close it at the end: files that were not kept are removed.
     """
 
     def __init__(self, new_file: Callable[[], IncomingFile]) -> None:
@@ -58,7 +58,7 @@ class ModelCheck:
         self._ended = False
 
     def feed(self, piece: bytes) -> None:
-        """Take the next bytes. BadRequest where they are wrong."""
+        """Check and write the next bytes. Raises BadRequest if they are wrong."""
         self._pending += piece
         while not self._ended and self._step():
             pass
@@ -66,7 +66,7 @@ class ModelCheck:
             self._pending.clear()
 
     def _step(self) -> bool:
-        """Take one part of the archive; False where more bytes are needed first."""
+        """Take one part of the archive; return False if more bytes are needed first."""
         if self._open is not None:
             taken = self._open.write(self._pending)
             del self._pending[:taken]
@@ -131,7 +131,7 @@ class ModelCheck:
                 raise wrong("too_many", f"There are more than {MAX_TENSORS:,} tensors.")
 
     def finish(self) -> ModelSpec:
-        """That was all: the network. BadRequest where something is missing."""
+        """End the archive; return the network it describes. Raises BadRequest for missing parts."""
         if self._open is not None:
             raise wrong(
                 "torn",
@@ -161,19 +161,19 @@ class ModelCheck:
         return TOKENIZER in self.files
 
     def close(self) -> None:
-        """Remove what was not kept."""
+        """Remove the files that were not kept."""
         for file in self.files.values():
             file.__exit__()
 
 
 class _Member:
-    """A file that is coming in."""
+    """A file of the archive, being received."""
 
     def __init__(self, name: str, size: int, file: IncomingFile, *, is_weights: bool) -> None:
         self.name, self.size, self.missing, self.file = name, size, size, file
         self.content = bytearray()  # of a small file; of weights, their header
         self.tensors: frozenset[str] = frozenset()
-        """Names in the header of weights; longer ones are of no model that is known here."""
+        """Names in the header of weights; names too long for any known model are left out."""
         self._header_read = False
         self._is_weights = is_weights
 
@@ -182,7 +182,7 @@ class _Member:
         return self.missing == 0
 
     def write(self, pending: bytearray) -> int:
-        """Take what belongs to this file; how many bytes."""
+        """Take the bytes that belong to this file; return their number."""
         piece = bytes(pending[: self.missing])
         self.file.write(piece)
         self.missing -= len(piece)
@@ -196,7 +196,7 @@ class _Member:
         return len(piece)
 
     def _read_header(self) -> None:
-        """The header of safetensors: its length, then JSON with every tensor's place."""
+        """Read the header of safetensors: its length, then JSON with every tensor's place."""
         if len(self.content) < 8:
             return
         length = int.from_bytes(self.content[:8], "little")
@@ -228,7 +228,7 @@ class _Member:
 
 
 def require_known(name: str) -> None:
-    """BadRequest for a file that a model does not need, or must not have."""
+    """Raise BadRequest for a file that a model does not need, or must not have."""
     if WEIGHT_FILE.match(name) or name in OTHER_FILES:
         return
     if PurePosixPath(name).suffix in PICKLES:

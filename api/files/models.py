@@ -50,8 +50,11 @@ async def upload_model(
     name: Name,
     key: IdempotencyKey = None,
 ) -> ModelView:
-    """A tar archive of its folder: config.json, safetensors, the tokenizer's files. It is refused
-    with the file where it is wrong, or kept as a whole."""
+    """Upload a tar archive of a model's folder: config.json, safetensors, the tokenizer's files.
+
+    A model with a mistake is refused, and the answer names the file. Otherwise it is kept as a
+    whole.
+    """
     await anyio.to_thread.run_sync(_require_free_name, process, person, name, key)
     check = ModelCheck(process.store.incoming_file)
     try:
@@ -65,7 +68,7 @@ async def upload_model(
 def list_models(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[ModelView]:
-    """Yours, the newest first."""
+    """Return your models, newest first."""
     query = (
         select(Model)
         .where(Model.user_id == person.id, Model.deleted_at.is_(None))
@@ -81,14 +84,14 @@ def list_models(
 
 @router.get("/{model_id}", summary="One model")
 def get_model(model_id: PlainText, person: SignedIn, process: ProcessDep) -> ModelView:
-    """A model by id or name, with the fields that a spec needs to start from it."""
+    """Return a model by id or name, with the fields that a spec needs to start from it."""
     with process.read() as session:
         return _view(find_owned(session, Model, person, model_id))
 
 
 @router.delete("/{model_id}", status_code=204, summary="Delete a model")
 def delete_model(model_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """Its name is free again at once. Jobs that were submitted with it can still run."""
+    """Delete a model. Its name is free again at once; jobs submitted with it can still run."""
     with process.write() as (session, _):
         model = find_owned(session, Model, person, model_id)
         session.execute(
@@ -203,6 +206,6 @@ def _view(model: Model) -> ModelView:
 
 
 def _spec_block(shape: ModelSpec, name: str) -> dict[str, object]:
-    """The `model:` of a spec that starts from it."""
+    """Return the `model:` block of a spec that starts from this model."""
     fields = shape.model_dump(mode="json", exclude_defaults=True)
     return {**fields, "checkpoint": name}

@@ -1,4 +1,4 @@
-"""What a person has uploaded, by its id or by the name they gave it."""
+"""Look-up of a person's uploads, by id or by the name that the person gave."""
 
 from typing import TypeVar
 
@@ -13,7 +13,10 @@ Owned = TypeVar("Owned", Dataset, Model)
 
 
 def find_owned(session: Session, kind: type[Owned], person: Person, key: str) -> Owned:
-    """Raises NotFound, for what is somebody else's or deleted too."""
+    """Return a person's dataset or model by id or name.
+
+    Raises NotFound, also for one that is another person's or deleted.
+    """
     found = session.scalars(
         select(kind)
         .where(

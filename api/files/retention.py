@@ -1,7 +1,7 @@
-"""Forgetting: what has become too old or too much, and files that nobody names any more.
+"""Retention: deletion of things that are too old or too much, and of files without a name in a row.
 
 Every deletion is a transaction of its own together with its event, so that a process that dies half
-way has forgotten a little and told of all of it. `core.jobs.retention` decides.
+way has deleted a part and recorded all of that part. `core.jobs.retention` decides.
 """
 
 import threading
@@ -49,33 +49,37 @@ from core.transitions import note
 
 ACTOR = "retention"
 CHORE = "retention"
-BACKUP = "backup"  # who holds the chore while one is made
+BACKUP = "backup"  # holder of the chore while a backup is made
 HELD_OFF = timedelta(minutes=15)
 RENEWED_EVERY_S = 60.0
 EVERY = timedelta(hours=5)  # each API looks every 6 hours
 JOBS_AT_ONCE = 200
-UNNAMED = timedelta(days=1)  # a file may come long before what names it: a large upload's first
+UNNAMED = timedelta(days=1)  # a file may come long before the row that names it: large uploads
 WARN_EVERY = timedelta(days=7)
 
 log = structlog.get_logger()
 
 
 class _MustRest(Exception):
-    """A backup goes on, or the platform is read-only."""
+    """A backup is running, or the platform is read-only."""
 
 
 @dataclass(frozen=True)
 class Retention:
-    """What the chore needs."""
+    """The retention chore of one API process."""
 
     database: Database
     store: Store
     settings: ApiSettings
     holder: str
-    """Which process this is."""
+    """Name of this process, under which it claims the chore."""
 
     def run(self, now: datetime) -> bool:
-        """Forget what is due; False if that was done in the last hours, or must rest for now."""
+        """Delete everything that is due.
+
+        Returns False if an API did this within EVERY, if a backup holds it off, or if the platform
+        is read-only; the chore may then be done in part.
+        """
         with self.database.write() as session:
             if read_only.state(session, now=now) is not None:
                 return False
@@ -96,7 +100,7 @@ class Retention:
 
     @contextmanager
     def _write(self, now: datetime) -> Iterator[Session]:
-        """A transaction of this chore, which a backup takes over and read-only forbids."""
+        """Yield a transaction of this chore. Raises _MustRest during a backup or if read-only."""
         with self.database.write() as session:
             if not holds(session, CHORE, holder=self.holder):
                 raise _MustRest
@@ -119,7 +123,7 @@ class Retention:
                 return
 
     def _forget_code(self, now: datetime) -> None:
-        """Delete the archives that no job has used for long, and count them in the audit log."""
+        """Delete the archives that no job has used for `keep_code_days`; audit their number."""
         if not self.settings.keep_code_days:
             return
         unused = _unused_code(now - timedelta(days=self.settings.keep_code_days))
@@ -127,7 +131,7 @@ class Retention:
             owners = session.scalars(select(CodeArchive.user_id).where(unused).distinct()).all()
         for user_id in owners:
             with self._write(now) as session:
-                lock_user(session, user_id)  # who submits with it meanwhile keeps it
+                lock_user(session, user_id)  # a job submitted with it meanwhile keeps it
                 mine = CodeArchive.user_id == user_id
                 archives = _changed(session, delete(CodeArchive).where(mine, unused))
                 if archives:
@@ -148,8 +152,8 @@ class Retention:
                         _warn(session, user_id, holder.name, sentence, now=now)
 
     def _name_found(self, now: datetime) -> None:
-        """Give files that lie in the store and are named by no row a row of today: an upload may
-        have died before its commit. Where nothing comes to need them, they are swept in a day."""
+        """Give a row of today to files in the store that no row names: an upload may have died
+        before its commit. If nothing comes to need them, they are swept in a day."""
         files = size = 0
         for difference in differences(self.database, self.store):
             if difference.unnamed:
@@ -168,9 +172,9 @@ class Retention:
         files = size = 0
         try:
             for sha256 in sorted(old - named):
-                # Whoever names the file meanwhile has touched its row in that transaction: then
-                # this changes nothing. Removed before the commit: an upload of the same bytes that
-                # comes after it finds no file, and keeps its own.
+                # A transaction that names the file meanwhile has touched its row: then this
+                # changes nothing. The file is removed before the commit: a later upload of the
+                # same bytes finds no file, and keeps its own.
                 with self._write(now) as session:
                     gone = session.scalar(
                         update(StoredFile)
@@ -181,7 +185,7 @@ class Retention:
                     if gone is not None:
                         self.store.remove(sha256)
                         files, size = files + 1, size + gone
-        finally:  # what has gone is told also where the rest must wait
+        finally:  # removed files are recorded even if the rest must wait
             if files:
                 with self.database.write() as session:
                     audit.record(
@@ -193,17 +197,17 @@ class Retention:
     def _sweep_incoming(self) -> None:
         with suppress(FileNotFoundError):
             for path in self.store.incoming.iterdir():
-                # By the disk's clock, which is time.time's.
+                # The disk's clock is the clock of time.time.
                 if time.time() - path.stat().st_mtime > UNNAMED.total_seconds():
                     path.unlink(missing_ok=True)
 
 
 @contextmanager
 def held_off(database: Database) -> Iterator[None]:
-    """Let nothing be forgotten or swept meanwhile, by any API; what is under way stops first.
+    """Hold off retention and sweeps by any API meanwhile; one that is under way stops first.
 
-    The chore is taken over for a short while, again and again: whoever dies here holds it off for
-    HELD_OFF at most.
+    The chore is taken over for a short while, again and again: a process that dies here holds it
+    off for HELD_OFF at most.
     """
 
     def hold() -> None:
@@ -212,7 +216,7 @@ def held_off(database: Database) -> Iterator[None]:
 
     def renew() -> None:
         while not is_over.wait(RENEWED_EVERY_S):
-            with suppress(SQLAlchemyError):  # away for a moment: there are further tries
+            with suppress(SQLAlchemyError):  # database away for a moment: there are further tries
                 hold()
 
     hold()
@@ -227,7 +231,7 @@ def held_off(database: Database) -> Iterator[None]:
 
 
 def limits_of(settings: ApiSettings) -> Limits:
-    """The limits that the settings ask for; 0 is for ever."""
+    """Return the age limits of the settings; a setting of 0 days means for ever (None)."""
     days = {
         Thing.LOGS: settings.keep_logs_days,
         Thing.METRICS: settings.keep_metrics_days,
@@ -238,7 +242,7 @@ def limits_of(settings: ApiSettings) -> Limits:
 
 
 def forget(session: Session, due: Expired, *, now: datetime) -> None:
-    """Delete one kind of thing of one job, and say so in its events."""
+    """Delete one kind of thing of one job, and record it in the job's events."""
     attempts = select(Attempt.id).where(Attempt.job_id == due.job_id)
     if due.thing is Thing.LOGS:
         _changed(session, delete(LogChunk).where(LogChunk.attempt_id.in_(attempts)))
@@ -265,7 +269,7 @@ def forget(session: Session, due: Expired, *, now: datetime) -> None:
 
 
 def drop_checkpoint(session: Session, one: Surplus, *, now: datetime) -> None:
-    """Delete a checkpoint to make room, and say so."""
+    """Delete a checkpoint to make room, and record it in the job's events."""
     checkpoint = one.checkpoint
     dropped = _changed(
         session,
@@ -287,7 +291,7 @@ def drop_checkpoint(session: Session, one: Surplus, *, now: datetime) -> None:
 
 
 def named_files(session: Session) -> set[str]:
-    """Hashes of every file that something still needs."""
+    """Return the hashes of all files that something still needs."""
     waiting = Job.state.not_in(TERMINAL_JOB)
     datasets = session.scalars(
         select(Dataset.sha256).where(
@@ -308,7 +312,7 @@ def named_files(session: Session) -> set[str]:
     parts = session.scalars(
         select(CheckpointPart.files)
         .join(Attempt, Attempt.id == CheckpointPart.attempt_id)
-        .where(Attempt.files_kept.is_(False))  # its other nodes may still bring theirs
+        .where(Attempt.files_kept.is_(False))  # other nodes of the attempt may still bring theirs
     )
     for files in (*models, *checkpoints, *parts):
         named |= {str(file["sha256"]) for file in files}
@@ -316,7 +320,10 @@ def named_files(session: Session) -> set[str]:
 
 
 def _ended_with(session: Session, thing: Thing, *, before: datetime) -> Iterator[Ended]:
-    """Jobs that ended before, and have such things."""
+    """Yield jobs that ended by `before` and have such things, first ended first.
+
+    At most JOBS_AT_ONCE jobs are yielded.
+    """
     rows = session.execute(
         select(Job.id, Job.finished_at)
         .where(Job.state.in_(TERMINAL_JOB), Job.finished_at <= before, _has(thing))
@@ -368,7 +375,8 @@ def _checkpoints_of_ended(session: Session) -> list[StoredCheckpoint]:
 
 
 def _unused_code(since: datetime) -> ColumnElement[bool]:
-    """Archives that were uploaded before, and whose last job of their owner has ended before."""
+    """Return a condition: an archive was last uploaded by `since`, and no job of its owner that
+    uses it is waiting, live or ended after `since`."""
     used = exists().where(
         Job.user_id == CodeArchive.user_id,
         Job.code_sha256 == CodeArchive.sha256,
@@ -383,7 +391,7 @@ def _unnamed_since(cutoff: datetime) -> ColumnElement[bool]:
 
 
 def _warn(session: Session, user_id: str, name: str, sentence: str, *, now: datetime) -> None:
-    """Tell a person once a week."""
+    """Notify a person, but at most once a week about the same holder."""
     told = session.scalar(
         select(Notice.id)
         .where(

@@ -1,4 +1,4 @@
-"""/v1/me/storage: what is kept for me, how much it may be and for how long."""
+"""/v1/me/storage: one's stored bytes, their limits, and the days for which they are kept."""
 
 from fastapi import APIRouter
 
@@ -12,7 +12,7 @@ router = APIRouter(prefix="/v1", tags=["people"])
 
 
 class HolderView(View):
-    """You, or a lab of yours, and the bytes that are kept and may be."""
+    """Bytes used by you or a lab of yours, and the most that are allowed."""
 
     name: str
     used: int
@@ -20,21 +20,22 @@ class HolderView(View):
 
 
 class StorageView(View):
-    """What is kept for you."""
+    """Storage of one person."""
 
     used: int
     """Bytes of your checkpoints, artifacts, datasets, models and code."""
     by_kind: dict[str, int]
     limits: list[HolderView]
-    """Empty where bytes are not limited."""
+    """Limits on your bytes and those of your labs; empty if there are none."""
     warnings: list[str]
     keep_days: dict[str, int]
-    """After the end of a job: logs, metrics, checkpoints, artifacts, code; 0 is for ever."""
+    """Days for which logs, metrics, checkpoints, artifacts and code are kept after the end of a
+    job; 0 means for ever."""
 
 
 @router.get("/me/storage", summary="What is kept for me")
 def get_storage(person: SignedIn, process: ProcessDep) -> StorageView:
-    """Bytes by kind, the limits, and a warning where one is near."""
+    """Return your stored bytes by kind, the limits, and a warning for each limit that is near."""
     with process.read() as session:
         use = use_by_user(session, [person.id]).get(person.id, Use())
         limited = holders(session, process.settings, of_user=person.id)

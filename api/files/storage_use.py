@@ -1,7 +1,7 @@
-"""How many bytes are kept for whom, and whether there is room for more.
+"""Stored bytes of people and labs, and checks of the room for more.
 
-Counted is what is listed: two jobs with the same checkpoint both count it, though the store keeps
-it once.
+Files are counted as they are listed: two jobs with the same checkpoint both count it, although the
+store keeps it once.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,7 +20,7 @@ from core.tables.scripts import CodeArchive
 
 
 class StorageFull(Conflict):
-    """More is kept for this person or lab than may be."""
+    """The limit of this person or lab leaves no room."""
 
     code = "storage_full"
     title = "Storage full"
@@ -28,7 +28,7 @@ class StorageFull(Conflict):
 
 @dataclass
 class Use:
-    """Bytes of one person, by what holds them."""
+    """Stored bytes of one person by kind: checkpoints, artifacts, datasets, models, code."""
 
     by_kind: dict[str, int] = field(default_factory=dict)
 
@@ -38,7 +38,10 @@ class Use:
 
 
 def use_by_user(session: Session, user_ids: Collection[str] | None = None) -> dict[str, Use]:
-    """Of these people, or of everybody who has anything."""
+    """Return the use of storage by user id: of these people, or of all who have stored anything.
+
+    People without stored bytes are left out.
+    """
     of_job = (
         ("checkpoints", Checkpoint, Checkpoint.deleted_at.is_(None)),
         ("artifacts", Artifact, None),
@@ -67,7 +70,11 @@ def use_by_user(session: Session, user_ids: Collection[str] | None = None) -> di
 
 
 def holders(session: Session, settings: ApiSettings, *, of_user: str | None = None) -> list[Holder]:
-    """Everybody who has a limit, or one person and their labs, with what is kept for them."""
+    """Return people and labs that have a limit, with their stored bytes.
+
+    With `of_user`, only that person and their labs; without, people who have stored nothing are
+    left out. Empty if nothing is limited.
+    """
     user_limit, lab_limit = settings.user_storage_gib, settings.lab_storage_gib
     if not user_limit and not lab_limit:
         return []
@@ -95,8 +102,8 @@ def holders(session: Session, settings: ApiSettings, *, of_user: str | None = No
 
 
 def require_room(session: Session, settings: ApiSettings, user_id: str, *, adding: int = 0) -> None:
-    """Raises StorageFull where the person, or a lab of theirs, holds more than it may, or would
-    with `adding` bytes more."""
+    """Raise StorageFull if the person or one of their labs is above its limit, or would be with
+    `adding` more bytes."""
     for holder in holders(session, settings, of_user=user_id):
         if holder.used > holder.limit:
             raise StorageFull(warning(holder) or holder.name)

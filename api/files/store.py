@@ -1,8 +1,8 @@
 """The store: files by content, in one folder that every API process sees.
 
 A file is written aside, hashed while it is written, fsynced, and renamed in the transaction that
-names it: what is refused leaves nothing. A path is made from the SHA-256 alone, so no name that
-somebody sent ever reaches the disk.
+names it: a refused upload leaves nothing. A path is made from the SHA-256 alone, so no name sent by
+a client ever reaches the disk.
 """
 
 import os
@@ -29,7 +29,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Kept:
-    """A file of the store: its content and how much that is."""
+    """A file of the store: the SHA-256 of its content and its size in bytes."""
 
     sha256: str
     size: int
@@ -47,17 +47,17 @@ class Store:
         self.incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def path(self, digest: str) -> Path:
-        """Where a file lies. `digest` must be a SHA-256."""
+        """Return the path of a file, present or not. Raises ValueError for a malformed SHA-256."""
         if not SHA256.fullmatch(digest):
             raise ValueError(f"{digest!r} is no SHA-256")
         return self.root / digest[:2] / digest
 
     def has(self, digest: str) -> bool:
-        """Whether the file is here."""
+        """Return True if the file is on the disk."""
         return self.path(digest).is_file()
 
     def files(self, beginning: str) -> dict[str, int]:
-        """Bytes of each file on the disk whose hash begins with these two digits, by hash."""
+        """Return hash -> size in bytes of the files whose hash begins with these two digits."""
         found = {}
         with suppress(FileNotFoundError), os.scandir(self.root / beginning) as entries:
             for entry in entries:
@@ -67,24 +67,24 @@ class Store:
         return found
 
     def remove(self, digest: str) -> None:
-        """Take the file away; nothing if it is not here."""
+        """Remove the file, if it is on the disk."""
         self.path(digest).unlink(missing_ok=True)
 
     def open_path(self, digest: str) -> Path:
-        """The path of a file that must be here; NotFound where the disk lost it."""
+        """Return the path of a file that should exist. Raises NotFound if the disk has lost it."""
         path = self.path(digest)
         if not path.is_file():
             raise NotFound(f"The store has lost the file {digest}. Tell an administrator.")
         return path
 
     def incoming_file(self) -> "IncomingFile":
-        """A file to write into, nowhere to be seen until it is kept."""
+        """Open a file to write into, which is not visible in the store until it is kept."""
         self.create()
         return IncomingFile(self)
 
 
 class IncomingFile:
-    """A file on its way into the store. Use it in a `with`: what is not kept is removed."""
+    """A file on its way into the store. Use it in a `with`: it is removed unless it is kept."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -108,13 +108,15 @@ class IncomingFile:
         self.size += len(piece)
 
     def written(self) -> Path:
-        """Where everything lies that was written so far."""
+        """Flush, and return the path of the file with all bytes written so far."""
         self._file.flush()
         return self._path
 
     def seal(self, *, expected_sha256: str | None = None) -> Kept:
-        """Bring what was written to the disk; nothing more is written. BadRequest if it is not what
-        was promised."""
+        """Sync the file to the disk and return its hash and size; nothing may be written after.
+
+        Raises BadRequest if the hash is not the expected one.
+        """
         digest = self._hash.hexdigest()
         if expected_sha256 not in (None, digest):
             raise BadRequest(
@@ -129,7 +131,7 @@ class IncomingFile:
         return self.sealed
 
     def move(self) -> Path:
-        """Take a sealed file to its place; the folder, which has to be synced then."""
+        """Move a sealed file to its place; return the folder, which the caller has to sync."""
         assert self.sealed is not None
         target = self._store.path(self.sealed.sha256)
         target.parent.mkdir(exist_ok=True, mode=0o700)
@@ -141,8 +143,8 @@ def keep(session: Session, *files: IncomingFile) -> None:
     """Name sealed files in rows, and move them to their places, at the end of a transaction.
 
     The row is written first: it makes the transaction wait for a sweep of the same content, and
-    the sweep for the transaction. A file that is moved before a commit that fails is named by no
-    row; the sweep finds it on the disk.
+    the sweep for the transaction. If the commit fails after a move, no row names the file, and the
+    sweep finds it on the disk.
     """
     now = utc_now()
     sealed = {file.sealed for file in files if file.sealed}
@@ -153,7 +155,7 @@ def keep(session: Session, *files: IncomingFile) -> None:
 
 
 def name_found(session: Session, kept: Kept, *, now: datetime) -> bool:
-    """Name a file that was found on the disk; False if a row has come to name it meanwhile."""
+    """Name a file that was found on the disk; return False if a row names it by now."""
     row = _row_of(session, kept, now, where=StoredFile.gone_at.is_not(None))
     return session.scalar(row.returning(StoredFile.sha256)) is not None
 

@@ -1,4 +1,4 @@
-"""A request's body, streamed to disk under a cap."""
+"""Upload of a request's body, streamed to disk under a cap."""
 
 import anyio
 from fastapi import Request
@@ -10,7 +10,7 @@ PIECE = 1 << 20  # bytes gathered before a thread writes them
 
 
 async def receive(request: Request, incoming: IncomingFile, *, max_bytes: int) -> None:
-    """Write the whole body to `incoming`. TooLarge over `max_bytes`, as soon as that is known."""
+    """Write the whole body to `incoming`. Raises TooLarge as soon as it must exceed `max_bytes`."""
     promised = request.headers.get("content-length", "")
     if promised.isdigit() and int(promised) > max_bytes:
         raise too_large(int(promised), max_bytes)

@@ -12,90 +12,94 @@ MOST_JOBS = 50
 
 
 class NewAgenda(Body):
-    """Jobs in their order. `common` is laid under each; a job's own field wins, null removes it."""
+    """Jobs in their order. `common` is laid under each job; a job's own field wins, null removes
+    the field."""
 
     name: Annotated[str, Field(pattern=NAME)]
     side_by_side: bool = False
-    """Let a job start beside those before it where slots are free. Else one after the other."""
+    """True: a job may start beside those before it if slots are free. False: one job runs after the
+    other."""
     on_failure: OnFailure = OnFailure.GO_ON
-    """`stop`: when one has failed, those that have not begun are cancelled. A used-up wall time is
-    no failure."""
+    """Effect of a failed job on the rest. `stop`: jobs that have not begun are cancelled. A used-up
+    wall time is not a failure."""
     common: dict[str, Any] = Field(default_factory=dict)
     jobs: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_JOBS)]
 
 
 class AgendaJobView(View):
-    """A job of an agenda against the lease. The wall time is its budget."""
+    """One job of an agenda, with its times in the lease. The wall time is its budget."""
 
     position: int
-    """From 1."""
+    """Position in the agenda, counted from 1."""
     job: str | None
-    """Its id, once submitted."""
+    """Id of the job; null until the agenda is submitted."""
     name: str
     nodes: int
     slots: int
-    """On each of them."""
+    """Slots on each node."""
     wall_time_s: int
     expected_s: float | None
-    """By its plan; null where the speed of the hardware is not known."""
+    """Duration in seconds that its plan expects; null if the speed of the hardware is not known."""
     standing: Standing
-    """`cut`: its wall time was used up, so it was saved and ended."""
+    """State within the agenda. `cut`: the wall time was used up, so the job was saved and ended."""
     reason: str
     step: int
     steps: int
     planned_start: Moment
     planned_end: Moment
-    """Where every job before it uses its whole wall time."""
+    """Planned end, if this job and every job before it use their whole wall time."""
     start: Moment | None
-    """When it began; else when it will, at the latest. Null where it is not to run."""
+    """Real start; before it, the latest expected one. Null if the job will not run."""
     end: Moment | None
-    """When it ended; else when it will, at the latest."""
+    """Real end; before it, the latest expected one. Null if the job will not run."""
     likely_end: Moment | None
-    """At the speed that it has, or that its plan expects; null where that is not known."""
+    """Expected end at the measured speed, or at the planned one; null if neither is known."""
     late_s: int
-    """Behind what was planned; less than a minute is 0."""
+    """Delay behind the planned end, in seconds; a delay of less than a minute is 0."""
     fits: bool
-    """It ends before the jobs of the lease are stopped, even at the latest."""
+    """True if the job, even at the latest, ends before jobs of the lease are stopped."""
 
 
 class AgendaPlanView(View):
-    """Whether the jobs fit into a lease, or into a block of hours."""
+    """Timetable of an agenda in a lease or a block of hours, and whether all jobs fit."""
 
     name: str
     lease: str | None
-    """Null: a block that is not booked, here from the next full hour on."""
+    """Id of the lease; null for a block that is not booked, which begins at the next full hour
+    here."""
     leases: list[str]
-    """It and those that were booked together with it: one for each node."""
+    """Ids of the lease and of those booked together with it: one for each node."""
     node_class: str
     nodes: int
     slots: int
-    """Of each node."""
+    """Slots of each node."""
     side_by_side: bool
     on_failure: OnFailure
     rules: str
-    """How it is run, in a sentence."""
+    """Rules by which the agenda runs, in a sentence."""
     begins: Moment
     usable_end: Moment
-    """When jobs in the lease are stopped."""
+    """Moment at which jobs in the lease are stopped."""
     fits: bool
-    """Whether every job ends in time, even if all use up their wall times."""
+    """True if every job ends in time, even if all use up their wall times."""
     spare_s: int
-    """What is left of the lease then; negative: it is over by so much."""
+    """Seconds of the lease that are left after the latest end; negative if the jobs take longer
+    than it."""
     likely_spare_s: int | None
     first_cut: int | None
-    """Position of the first job that would not end in time."""
+    """Position of the first job that would not end in time; null if all fit."""
     summary: str
     jobs: list[AgendaJobView]
 
 
 class AgendaView(AgendaPlanView):
-    """An agenda as it stands now."""
+    """An agenda in its present state."""
 
     id: str
     user: str
-    """Name of its owner."""
+    """Name of the agenda's owner."""
     node: str
-    """Of its lease; of several the node of the one that was named."""
+    """Name of the lease's node; of several leases, the node of the one that was named."""
     is_final: bool
-    """Whether all of its jobs have ended."""
+    """True once all jobs of the agenda have ended."""
     created_at: Moment

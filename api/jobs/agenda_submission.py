@@ -1,4 +1,4 @@
-"""From the text of an agenda to planned jobs for a lease, or for a block of hours; all or none."""
+"""Planning of an agenda's text into a lease, or into a block of hours: all jobs or none."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,16 +32,16 @@ MOST_SHOWN = 63  # characters of a name
 
 @dataclass(frozen=True)
 class Block:
-    """What an agenda is planned into."""
+    """Nodes and hours that an agenda is planned into."""
 
     leases: Sequence[str]
-    """Ids, one for each node; none: it is not booked."""
+    """Ids of the leases, one for each node; empty if the block is not booked."""
     node_class: str
     room: Room
     begins: datetime
     usable_end: datetime
     beside: Sequence[Item] = ()
-    """Jobs of the owner's that run in the leases or wait for them."""
+    """Other jobs of the owner that run in the leases or wait for them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ class Entry:
 
 
 def read_agenda(text: SpecText) -> NewAgenda:
-    """The agenda that a text asks for, its jobs not yet read; wrong fields are named with lines."""
+    """Return the agenda that a text asks for, its jobs not yet read. Wrong fields are named with
+    lines."""
     try:
         return NewAgenda.model_validate(text.value)
     except ValidationError as error:
@@ -63,8 +64,8 @@ def read_agenda(text: SpecText) -> NewAgenda:
 
 
 def block_of_lease(session: Session, lease_id: str, *, user_id: str, now: datetime) -> Block:
-    """What a booked lease of the user's has from now on, with those booked together with it.
-    BadRequest where it can't be used."""
+    """Return the rest, from now on, of a booked lease of the user and of those booked together with
+    it. Raises BadRequest if the lease cannot be used."""
     found = session.execute(
         select(Lease, Node.class_name, NodeClass.hardware)
         .join(Node, Node.id == Lease.node_id)
@@ -104,7 +105,7 @@ def block_of_lease(session: Session, lease_id: str, *, user_id: str, now: dateti
 def block_of_class(
     session: Session, hours: int, node_class: str, nodes: int, person: Person, *, now: datetime
 ) -> Block:
-    """What a block on so many nodes of the class would have, here from the next full hour on."""
+    """Return a block of `hours` on `nodes` nodes of the class, from the next full hour here on."""
     offers = {offer.name: offer for offer in classes_on_offer(session)}
     if node_class not in offers:
         raise BadRequest(
@@ -147,9 +148,9 @@ def plan_agenda(
     user_id: str,
     now: datetime,
 ) -> list[Entry]:
-    """Every job with its plan on the block's class, and its nodes. Reads only.
+    """Plan every job on the block's class and choose its nodes. Reads only.
 
-    Raises InvalidRequest with all that keeps any of them from running.
+    Raises InvalidRequest with all reasons that keep any of the jobs from running.
     """
     specs: dict[int, AnyJobSpec] = {}
     entries: list[Entry] = []
@@ -184,7 +185,7 @@ def _unusable(lease_id: str, why: str) -> BadRequest:
 
 @contextmanager
 def _noting(items: dict[int, list[ProblemItem]], index: int, text: SpecText) -> Iterator[None]:
-    """Note down what is wrong with one job, with its place in the agenda."""
+    """Collect the errors of one job, with its place in the agenda."""
     try:
         yield
     except InvalidRequest as error:
@@ -224,8 +225,8 @@ def _read_one(text: SpecText, block: Block) -> AnyJobSpec:
 def _places(
     specs: Mapping[int, AnyJobSpec], agenda: NewAgenda, block: Block, *, now: datetime
 ) -> dict[int, tuple[int, ...]]:
-    """The nodes on which each job would start if all use up their wall times: there it is to run,
-    because a job names its leases when it is submitted."""
+    """Return the nodes on which each job would start if all use up their wall times. The job must
+    run there, because a job names its leases when it is submitted."""
     items = [_item(spec, now=now) for spec in specs.values()]
     layout = lay_out(
         items,
@@ -243,7 +244,7 @@ def _places(
 
 
 def _item(spec: AnyJobSpec, *, now: datetime) -> Item:
-    """As the agenda counts a job that is submitted now."""
+    """Return the item with which an agenda's timetable counts a job that is submitted now."""
     return Item(
         name=spec.name,
         slots=spec.resources.ranks_per_node,
@@ -273,7 +274,8 @@ def _plan_one(
 
 
 def _job_text(agenda: NewAgenda, index: int, block: Block, lines: dict[Path, int]) -> SpecText:
-    """One job as if it stood alone, with the lines of its fields, and its class."""
+    """Return the text of one job as if it stood alone, with the block's class and the lines of its
+    fields."""
     value = overridden(agenda.common, agenda.jobs[index])
     if not block.leases and isinstance(resources := value.get("resources"), dict):
         value["resources"] = {"node_class": block.node_class, **resources}
@@ -283,7 +285,7 @@ def _job_text(agenda: NewAgenda, index: int, block: Block, lines: dict[Path, int
 
 
 def _of_job(index: int, text: SpecText, item: ProblemItem) -> ProblemItem:
-    """What is wrong with one job, with its place in the agenda."""
+    """Return an error of one job, with the job's place in the agenda."""
     name = text.value.get("name")
     called = f" ({name})" if isinstance(name, str) and len(name) <= MOST_SHOWN else ""
     return ProblemItem(

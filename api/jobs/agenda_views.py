@@ -1,4 +1,4 @@
-"""Agendas as the public API shows them: how far they are, and what is late."""
+"""Views of agendas for the public API, with their progress and delays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ AgendaRow = Row[Agenda, str, Lease, str, NodeClass]
 
 @dataclass(frozen=True)
 class Told:
-    """What a job's line tells beside the outlook."""
+    """Fields of a job's line beside those of the outlook."""
 
     job: str | None
     reason: str
@@ -36,7 +36,7 @@ class Told:
 def plan_view(
     agenda: NewAgenda, entries: Sequence[Entry], block: Block, *, now: datetime
 ) -> AgendaPlanView:
-    """Whether planned jobs fit into the block, before they are submitted."""
+    """Return the timetable of planned jobs in the block, before they are submitted."""
     told = []
     for entry in entries:
         spec = entry.planned.spec
@@ -64,7 +64,7 @@ def plan_view(
 
 
 def agendas_with_context() -> Select[Agenda, str, Lease, str, NodeClass]:
-    """Each agenda with its owner's name, its lease, and that one's node and class."""
+    """Select each agenda with its owner's name, its lease, and the lease's node and node class."""
     return (
         select(Agenda, User.name, Lease, Node.name, NodeClass)
         .join(User, User.id == Agenda.user_id)
@@ -75,7 +75,8 @@ def agendas_with_context() -> Select[Agenda, str, Lease, str, NodeClass]:
 
 
 def find_agenda(session: Session, agenda_id: str, person: Person) -> AgendaRow:
-    """An agenda that `person` may see. Somebody else's is NotFound, except for staff."""
+    """Return an agenda that `person` may see. Somebody else's agenda is NotFound, except for
+    staff."""
     row = session.execute(agendas_with_context().where(Agenda.id == agenda_id)).one_or_none()
     if row is None or not (row[0].user_id == person.id or person.is_staff):
         raise NotFound(f"You have no agenda {agenda_id!r}.")
@@ -83,7 +84,7 @@ def find_agenda(session: Session, agenda_id: str, person: Person) -> AgendaRow:
 
 
 def agenda_views(session: Session, rows: Sequence[AgendaRow], *, now: datetime) -> list[AgendaView]:
-    """Rows of `agendas_with_context` as they stand now."""
+    """Return the views of rows of `agendas_with_context` in their present state."""
     found = read_agendas(session, [(row[0], row[2], row[4]) for row in rows], now=now)
     return [_view(one, row) for one, row in zip(found, rows, strict=True)]
 

@@ -1,4 +1,4 @@
-"""/v1/agendas: an ordered list of jobs for one lease; whether all fits, and what is late."""
+"""/v1/agendas: an ordered list of jobs for one lease, with its timetable and delays."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -65,9 +65,9 @@ def plan_jobs(
         int | None, Query(ge=1, le=1024, description="or on so many, booked together.")
     ] = None,
 ) -> AgendaPlanView:
-    """When each job would start and end if every one used up its wall time, with the hand-over
-    between them, and whether that is in time. Nothing is submitted. The body is JSON or YAML.
-    """
+    """Plan the start and end of each job as if every one used up its wall time, with the hand-over
+    between jobs, and say whether all end in time. Nothing is submitted. The body is JSON or
+    YAML."""
     text, _ = body
     agenda = read_agenda(text)
     now = utc_now()
@@ -102,9 +102,8 @@ def create_agenda(
     ] = False,
     key: IdempotencyKey = None,
 ) -> AgendaView:
-    """Queue jobs that run in the lease in their order. All are planned first: where one of them
-    cannot run, or not all end in time, none is submitted.
-    """
+    """Queue jobs to run in the lease in their order. All are planned first: if one of them cannot
+    run, or not all end in time, none is submitted (`anyway` allows a late end)."""
     text, raw = body
     agenda = read_agenda(text)
     process.limits.count_submission(person.id, jobs=len(agenda.jobs))
@@ -151,7 +150,7 @@ def list_agendas(
     limit: Limit = 50,
     after: After = None,
 ) -> Page[AgendaView]:
-    """Your agendas as they stand now, the newest first."""
+    """List your agendas in their present state, newest first."""
     query = agendas_with_context().order_by(Agenda.id.desc()).limit(limit + 1)
     query = query.where(of_whom(Agenda.user_id, user, person))
     if lease:
@@ -167,8 +166,8 @@ def list_agendas(
 
 @router.get("/{agenda_id}", summary="How an agenda stands")
 def get_agenda(agenda_id: PlainText, person: SignedIn, process: ProcessDep) -> AgendaView:
-    """Its jobs with their planned and their real times, what is late, and whether the rest still
-    fits."""
+    """Return the jobs of an agenda with their planned and real times, their delays, and whether the
+    rest still fits."""
     with process.read() as session:
         return _show(session, agenda_id, person, utc_now())
 
@@ -182,8 +181,8 @@ def get_agenda(agenda_id: PlainText, person: SignedIn, process: ProcessDep) -> A
 async def stream_agenda(
     agenda_id: PlainText, person: SignedIn, process: ProcessDep
 ) -> StreamingResponse:
-    """Server-sent events: `agenda` (`AgendaView`) at the start and whenever it stands differently,
-    `end` with it when all of its jobs have ended."""
+    """Stream server-sent events: `agenda` (`AgendaView`) at the start and after every change, `end`
+    with the same data once all jobs of the agenda have ended."""
     read = partial(get_agenda, agenda_id, person, process)
     agenda = await anyio.to_thread.run_sync(read)
     job_ids = [line.job for line in agenda.jobs if line.job is not None]
@@ -193,7 +192,8 @@ async def stream_agenda(
 
 @router.post("/{agenda_id}/cancel", summary="Cancel the rest of an agenda")
 def cancel_agenda(agenda_id: PlainText, person: SignedIn, process: ProcessDep) -> AgendaView:
-    """Cancel the jobs of it that wait. One that runs goes on; it can be cancelled by itself."""
+    """Cancel the waiting jobs of an agenda. A running job continues; it can be cancelled by
+    itself."""
     with process.write() as (session, bells):
         agenda = find_agenda(session, agenda_id, person)[0]
         waiting = (
@@ -211,7 +211,7 @@ def cancel_agenda(agenda_id: PlainText, person: SignedIn, process: ProcessDep) -
 
 
 def _require_free(session: Session, leases: Sequence[str]) -> None:
-    """Raises Conflict where another agenda of a lease is not over: their times would mix."""
+    """Raise Conflict if another agenda of a lease is not over: their times would mix."""
     other = session.execute(
         select(Agenda.id, Agenda.name)
         .join(AgendaJob, AgendaJob.agenda_id == Agenda.id)

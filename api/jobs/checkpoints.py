@@ -1,4 +1,4 @@
-"""/v1/jobs/{id}/checkpoints and /artifacts: list and download what a job left in the store."""
+"""/v1/jobs/{id}/checkpoints and /artifacts: list and download a job's files in the store."""
 
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ DOWNLOAD = {200: {"content": {BINARY: {"schema": {"type": "string", "format": "b
 def list_checkpoints(
     job_id: PlainText, person: SignedIn, process: ProcessDep
 ) -> Page[CheckpointView]:
-    """All checkpoints in the store, the furthest first."""
+    """List all checkpoints in the store, the furthest first."""
     with process.read() as session:
         job = find_job(session, job_id, person)
         rows = session.scalars(
@@ -74,7 +74,7 @@ def download_checkpoint(
         PlainText | None, Query(description="One file of it, such as manifest.json.")
     ] = None,
 ) -> Response:
-    """The whole checkpoint as an uncompressed tar, or one file of it."""
+    """Download the whole checkpoint as an uncompressed tar, or one file of it."""
     with process.read() as session:
         job = find_job(session, job_id, person)
         checkpoint = _find_checkpoint(session, job, checkpoint_id)
@@ -99,7 +99,7 @@ def download_checkpoint(
 
 @router.get("/{job_id}/artifacts", summary="Artifacts of a job")
 def list_artifacts(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Page[ArtifactView]:
-    """Files that its attempts left behind, such as sample.txt and the final weights."""
+    """List files that the job's attempts left behind, such as sample.txt and the final weights."""
     with process.read() as session:
         job = find_job(session, job_id, person)
         rows = session.scalars(
@@ -119,7 +119,7 @@ def list_artifacts(job_id: PlainText, person: SignedIn, process: ProcessDep) -> 
 def download_artifact(
     job_id: PlainText, artifact_id: PlainText, person: SignedIn, process: ProcessDep
 ) -> Response:
-    """The file, as an attachment."""
+    """Download the file, as an attachment."""
     with process.read() as session:
         job = find_job(session, job_id, person)
         artifact = session.get(Artifact, artifact_id)

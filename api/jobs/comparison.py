@@ -32,11 +32,13 @@ def compare_jobs(
     process: ProcessDep,
     other_id: Annotated[PlainText, Query(alias="with", description="Id of the other job.")],
 ) -> ComparisonView:
-    """Their largest differences of loss and gradient norm, and whether the weaker of their promises
-    allows them. Both must train the same model on the same data with the same seed and schedule;
-    layout and precision may differ. Two scripts must be the same code with the same arguments and
-    variables; ranks and launcher may differ, and the curve is what they logged as loss and
-    grad_norm, held to what float32 reaches.
+    """Compare the loss and gradient norm of two jobs: the largest differences, and whether the
+    weaker of the jobs' promises allows them.
+
+    Both must train the same model on the same data with the same seed and schedule; layout and
+    precision may differ. Two scripts must be the same code with the same arguments and variables;
+    ranks and launcher may differ. A script's curve is what it logged as loss and grad_norm; its
+    tolerance is that of float32.
     """
     with process.read() as session:
         job, other = find_job(session, job_id, person), find_job(session, other_id, person)
@@ -88,7 +90,7 @@ def _differing(one: AnyJobSpec, other: AnyJobSpec) -> dict[str, tuple[object, ob
 
 
 def _spec(job: Job) -> AnyJobSpec:
-    """The spec; its dataset by id, because one text may have been named in two ways."""
+    """Return the spec, with its dataset by id, because one text may have been named in two ways."""
     spec, _ = require_read(job)
     if job.dataset_id is None or not isinstance(spec, JobSpec):
         return spec

@@ -1,4 +1,4 @@
-"""What a job has recorded on rank 0, over all its attempts, as the rules of curves take it."""
+"""Curves that a job has recorded on rank 0, over all its attempts."""
 
 from collections.abc import Sequence
 
@@ -18,8 +18,8 @@ LOOK_KEYS = ("forward_time_s", "backward_time_s", "exposed_comm_time_s")
 
 
 def curve_of(session: Session, job: Job) -> Curve:
-    """Loss and gradient norm; of a step that was run twice, the last values. What is not finite
-    stays so."""
+    """Return loss and gradient norm by step; of a step that was run twice, the last values. Values
+    that are not finite are kept."""
     curve = Curve()
     parts = _by_attempt(session, job, ["loss", "grad_norm"])
     for key, values in (("loss", curve.loss), ("grad_norm", curve.grad_norm)):
@@ -31,14 +31,15 @@ def curve_of(session: Session, job: Job) -> Curve:
 
 
 def step_times_of(session: Session, job: Job) -> list[list[float]]:
-    """Of each attempt in order, seconds; without the steps that a probe looked into."""
+    """Return the step times of each attempt in order, in seconds, without the steps that a probe
+    measured."""
     parts = _by_attempt(session, job, ["step_time_s"])
     times = [attempt["step_time_s"].values for attempt in parts if "step_time_s" in attempt]
     return [values[np.isfinite(values)][-MOST_TIMED_STEPS:].tolist() for values in times]
 
 
 def looks_of(session: Session, job: Job) -> list[Look]:
-    """What a probe saw, of each step that it looked into."""
+    """Return the probe's measurements, one for each step that it measured."""
     looks = []
     for attempt in _by_attempt(session, job, LOOK_KEYS):
         columns = [

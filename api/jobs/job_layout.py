@@ -1,4 +1,4 @@
-"""/v1/jobs/{id}/layout: where a job's ranks sit, and what a step of its pipeline looks like."""
+"""/v1/jobs/{id}/layout: places of a job's ranks, and one step of its pipeline."""
 
 from fastapi import APIRouter
 from sqlalchemy import select
@@ -21,16 +21,17 @@ class LayoutView(View):
     """Ranks on their nodes, and the passes of a pipeline."""
 
     seats: list[Seat]
-    """Empty where there are more than can be drawn."""
+    """Coordinates, node and slot of each rank; empty if the ranks are too many to draw."""
     timeline: list[TimeSlot]
-    """Empty where there is no pipeline, or one too long to draw."""
+    """Passes of one step of a pipeline; empty if there is no pipeline or the step is too long to
+    draw."""
     nodes: list[str]
     """Names of the nodes of the newest attempt, as far as they are known."""
 
 
 @router.get("/{job_id}/layout", summary="Where a job's ranks sit")
 def get_layout(job_id: PlainText, person: SignedIn, process: ProcessDep) -> LayoutView:
-    """Each rank's place along every axis and on the nodes, and a step of the pipeline."""
+    """Return each rank's place along every axis and on the nodes, and a step of the pipeline."""
     with process.read() as session:
         job = find_job(session, job_id, person)
         nodes = session.scalars(

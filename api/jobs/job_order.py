@@ -13,7 +13,7 @@ NO_LOSS = 1e308  # sorts after every loss
 
 
 class JobOrder(StrEnum):
-    """What comes first."""
+    """Order of a list of jobs, by the job that comes first."""
 
     NEWEST = "newest"
     OLDEST = "oldest"
@@ -23,8 +23,8 @@ class JobOrder(StrEnum):
 
 
 def in_order(query: Select[*Columns], order: JobOrder, *, after: str | None) -> Select[*Columns]:
-    """The query in this order, behind the job `after`: rows that change meanwhile are neither
-    skipped nor repeated unless their own place has changed."""
+    """Return the query in this order, starting behind the job `after`: rows that change meanwhile
+    are neither skipped nor repeated unless their own place has changed."""
     if order in (JobOrder.NEWEST, JobOrder.OLDEST):
         is_newest = order is JobOrder.NEWEST
         if after:

@@ -1,4 +1,4 @@
-"""Jobs, attempts and leases as the public API shows them."""
+"""Views of jobs and attempts for the public API."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -27,8 +27,8 @@ UNREAD = "This version of the platform can't read its spec or plan, which anothe
 
 
 def jobs_with_context() -> Select[Job, str, str, str, Attempt, str, Lease]:
-    """Each job with its owner's name and the ids of its study and agenda; while an attempt is live,
-    with it, its first node and its lease there."""
+    """Select each job with its owner's name and the ids of its study and agenda; while an attempt
+    is live, also with the attempt, its first node and its lease there."""
     return (
         select(Job, User.name, StudyJob.study_id, AgendaJob.agenda_id, Attempt, Node.name, Lease)
         .join(User, User.id == Job.user_id)
@@ -54,7 +54,7 @@ def job_views(
         | tuple[Job, str, str | None, str | None, Attempt | None, str | None, Lease | None]
     ],
 ) -> list[JobView]:
-    """Rows of `jobs_with_context`, as their owners see them."""
+    """Return the views of rows of `jobs_with_context`."""
     places = places_of(session, [attempt for _, _, _, _, attempt, _, _ in rows if attempt])
     return [
         _job_view(
@@ -72,7 +72,7 @@ def job_views(
 
 
 def places_of(session: Session, attempts: Sequence[Attempt]) -> dict[str, list[PlaceView]]:
-    """Where each of these attempts is or was, the first node first, by id."""
+    """Map attempt id -> the nodes that the attempt is or was on, the first node first."""
     found: dict[str, list[PlaceView]] = {attempt.id: [] for attempt in attempts}
     rows = session.execute(
         select(Part, Node.name)
@@ -138,12 +138,13 @@ def _job_view(
 
 
 def spec_document(job: Job) -> Document:
-    """A job's spec as it is stored; empty where that is no spec at all."""
+    """Return a job's spec as it is stored; empty if the stored value is not a mapping."""
     return job.spec if isinstance(job.spec, dict) else {}
 
 
 def require_read(job: Job) -> tuple[AnyJobSpec, AnyPlan]:
-    """A job's spec and plan. Conflict where this version of the platform can't read them."""
+    """Return a job's spec and plan. Raises Conflict if this version of the platform cannot read
+    them."""
     spec, plan = stored_spec(job.spec), stored_plan(job.plan)
     if spec is None or plan is None:
         raise Conflict(f"{job.name}: {UNREAD}", code="unread_spec")
@@ -155,7 +156,7 @@ def _with_unread(reason: str) -> str:
 
 
 def find_job(session: Session, job_id: str, person: Person) -> Job:
-    """A job that `person` may see. Somebody else's is NotFound, except for staff."""
+    """Return a job that `person` may see. Somebody else's job is NotFound, except for staff."""
     job = session.get(Job, job_id)
     if job is None or not (job.user_id == person.id or person.is_staff):
         raise NotFound(f"You have no job {job_id!r}.")
@@ -163,13 +164,14 @@ def find_job(session: Session, job_id: str, person: Person) -> Job:
 
 
 def find_job_locked(session: Session, job_id: str, person: Person) -> Job:
-    """The same, with its row locked: nobody else writes about this job until the commit."""
+    """Return the same as `find_job`, with the job's row locked: nobody else writes about this job
+    until the commit."""
     session.execute(select(Job.id).where(Job.id == job_id).with_for_update(key_share=True))
     return find_job(session, job_id, person)
 
 
 def show_job(session: Session, job_id: str, person: Person) -> JobView:
-    """The view of a job that `person` may see."""
+    """Return the view of a job that `person` may see."""
     row = session.execute(jobs_with_context().where(Job.id == job_id)).one_or_none()
     if row is None or not (row[0].user_id == person.id or person.is_staff):
         raise NotFound(f"You have no job {job_id!r}.")
@@ -177,7 +179,7 @@ def show_job(session: Session, job_id: str, person: Person) -> JobView:
 
 
 def attempt_views(session: Session, job: Job) -> Sequence[AttemptView]:
-    """All attempts of a job, the first one first."""
+    """Return all attempts of a job, first one first."""
     rows = session.execute(
         select(Attempt, Node.name, Checkpoint.step)
         .join(Node, Node.id == Attempt.node_id)
@@ -190,9 +192,10 @@ def attempt_views(session: Session, job: Job) -> Sequence[AttemptView]:
 
 
 def stops_at(job: Job, attempt: Attempt | None, lease: Lease | None) -> datetime | None:
-    """When the present attempt is stopped at the latest: usable end, or end of the wall time.
+    """Return the latest moment at which the present attempt is stopped: usable end, or end of the
+    wall time.
 
-    `lease`: the one with which it is stopped.
+    `lease`: the one with which the attempt is stopped.
     """
     if attempt is None or lease is None:
         return None
@@ -203,7 +206,7 @@ def stops_at(job: Job, attempt: Attempt | None, lease: Lease | None) -> datetime
 
 
 def finite(value: float | None) -> float | None:
-    """JSON has no nan and no infinity."""
+    """Return `value`, or None for nan and infinity, which JSON does not have."""
     return value if value is not None and abs(value) < float("inf") else None
 
 

@@ -1,4 +1,4 @@
-"""/v1/jobs: submit, look, and say what should become of a job."""
+"""/v1/jobs: submit, look at and steer jobs."""
 
 import json
 from typing import Annotated, Any
@@ -65,9 +65,9 @@ def create_job(
     ] = None,
     key: IdempotencyKey = None,
 ) -> Response:
-    """Queue a training job. The body is a job as JSON, or the same as YAML.
+    """Queue a training job. The body is a job as JSON or YAML.
 
-    It is planned first: a job that cannot run anywhere is refused, with every reason.
+    The job is planned first. If it cannot run anywhere it is refused, with every reason.
     """
     text, raw = body
     if changes is not None:
@@ -88,7 +88,7 @@ def create_job(
 
 @router.post("/plan", response_model=PlanView, openapi_extra=PLAN_BODY, summary="Plan a job")
 def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
-    """What the job would be on every node class, without submitting it.
+    """Plan a job on every node class without submitting it.
 
     The body is `{"spec": {...}}`, or the job itself, as JSON or YAML.
     """
@@ -116,7 +116,7 @@ def list_jobs(
     limit: Limit = 50,
     after: After = None,
 ) -> Page[JobView]:
-    """Your jobs, the newest first, or in another order."""
+    """List your jobs, newest first or in another order."""
     query = in_order(jobs_with_context(), order, after=after).limit(limit + 1)
     query = query.where(of_whom(Job.user_id, user, person))
     if state:
@@ -134,14 +134,14 @@ def list_jobs(
 
 @router.get("/{job_id}", response_model=JobView, summary="One job")
 def get_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """A job: its state with the reason, plan, progress and result."""
+    """Return a job: its state with the reason, plan, progress and result."""
     with process.read() as session:
         return _answer(show_job(session, job_id, person), 200)
 
 
 @router.post("/{job_id}/cancel", summary="Cancel a job")
 def cancel_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
-    """End a job for good. A running one stops within seconds; what it saved stays."""
+    """End a job for good. A running job stops within seconds; what it has saved is kept."""
     with process.write() as (session, bells):
         job = find_job_locked(session, job_id, person)
         if job.state is not JobState.CANCELLED:
@@ -165,7 +165,7 @@ def pause_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobVi
 
 @router.post("/{job_id}/resume", summary="Resume a paused job")
 def resume_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
-    """Queue a paused job again; it goes on from its newest checkpoint."""
+    """Queue a paused job again. It continues from its newest checkpoint."""
     now = utc_now()
     with process.write() as (session, bells):
         job = find_job_locked(session, job_id, person)
@@ -218,15 +218,15 @@ def requeue_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Job
 
 @router.post("/{job_id}/profile", summary="Profile a job")
 def profile_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
-    """Record the next three steps of every rank of a running job: a Chrome trace among its
-    artifacts, once the attempt has ended."""
+    """Record the next three steps of every rank of a running job. Once the attempt has ended, a
+    Chrome trace is among the job's artifacts."""
     return _request(process, job_id, person, "profile")
 
 
 @router.post("/{job_id}/snapshot", summary="See what fills a job's memory")
 def snapshot_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
-    """Write down what fills every rank's memory in the next step of a running job: a table among
-    its artifacts, once the attempt has ended."""
+    """Record the contents of every rank's memory in the next step of a running job. Once the
+    attempt has ended, a table is among the job's artifacts."""
     return _request(process, job_id, person, "snapshot")
 
 
@@ -241,7 +241,8 @@ def clone_job(
     ] = None,
     key: IdempotencyKey = None,
 ) -> Response:
-    """A new job with the spec of this one, or with some fields changed."""
+    """Submit a new job with the spec of this one, unchanged or with some fields changed. Leases
+    that this job names are not taken over; name one to use one."""
     with process.read() as session:
         original = find_job(session, job_id, person)
     changes: dict[str, Json] = overrides or {}
@@ -273,7 +274,7 @@ def list_events(
     limit: Limit = 100,
     after: Annotated[int, Query(ge=0, le=2**63 - 1, description="Id of the last event seen.")] = 0,
 ) -> Page[EventView]:
-    """Every change of state and everything worth telling, the oldest first."""
+    """List every change of state and every other event of a job, oldest first."""
     with process.read() as session:
         job = find_job(session, job_id, person)
         rows = session.scalars(
@@ -289,7 +290,7 @@ def list_events(
 
 @router.get("/{job_id}/attempts", summary="The tries at running a job")
 def list_attempts(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Page[AttemptView]:
-    """All attempts, the first one first, each with what ended it."""
+    """List all attempts of a job, first one first, each with the reason of its end."""
     with process.read() as session:
         job = find_job(session, job_id, person)
         return Page[AttemptView](data=list(attempt_views(session, job)))
@@ -343,7 +344,8 @@ def _unwrapped(text: SpecText) -> SpecText:
 
 
 def _answer(view: JobView, status: int, standing: Standing | None = None) -> Response:
-    """The view as it is: validating it a second time would cost as much as the database."""
+    """Return the view unchanged; to validate it a second time would cost as much as the
+    database."""
     return Response(
         view.model_dump_json(),
         status_code=status,

@@ -1,4 +1,4 @@
-"""/v1/jobs/plan/accuracy: how near plans were to what runs then needed, and learning from it."""
+"""/v1/jobs/plan/accuracy: planned against measured memory, and learning from it."""
 
 import asyncio
 
@@ -30,14 +30,14 @@ router = APIRouter(prefix="/v1/jobs/plan", tags=["jobs"])
 
 @router.get("/accuracy", summary="How near plans were")
 def accuracy(person: SignedIn, process: ProcessDep) -> AccuracyView:
-    """Planned against measured memory of the newest finished jobs of everybody here, by device,
+    """Compare planned with measured memory of the newest finished jobs of all users, by device,
     model and strategy. No job is named."""
     with process.read() as session:
         return AccuracyView(rows=accuracy_table(session))
 
 
 def accuracy_table(session: Session) -> list[AccuracyRow]:
-    """One row for each kind of run among the newest RUNS finished jobs."""
+    """Return one row for each kind of run among the newest RUNS finished jobs."""
     rows = session.execute(
         select(Job.spec, Job.plan, Job.result)
         .where(
@@ -59,7 +59,7 @@ def accuracy_table(session: Session) -> list[AccuracyRow]:
 
 
 async def keep_learning(database: Database, plans: PlanCache) -> None:
-    """Plan with what runs here have needed, until cancelled."""
+    """Let plans use the memory that runs here have needed; repeat until cancelled."""
     while True:
         try:
             await anyio.to_thread.run_sync(learn, database, plans)
@@ -69,6 +69,6 @@ async def keep_learning(database: Database, plans: PlanCache) -> None:
 
 
 def learn(database: Database, plans: PlanCache) -> None:
-    """Let plans from now on know what runs have needed until now."""
+    """Let plans from now on use the memory that runs have needed until now."""
     with database.read() as session:
         plans.learn(learned(accuracy_table(session)))

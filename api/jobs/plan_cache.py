@@ -31,7 +31,8 @@ CLASSES = (  # built once, as each submission asks it
 
 @dataclass(frozen=True)
 class ClassOnOffer:
-    """A node class with its hardware, how many of its nodes are ready, and how many there are."""
+    """A node class with its hardware, the number of its ready nodes, and the number of all its
+    nodes."""
 
     name: str
     version: int
@@ -42,7 +43,7 @@ class ClassOnOffer:
 
 @dataclass(frozen=True)
 class ClassPlanned:
-    """A plan on one node class, and the same as the JSON that a job's row holds."""
+    """A plan on one node class, and the same plan as the JSON that a job's row holds."""
 
     offer: ClassOnOffer
     plan: AnyPlan
@@ -58,14 +59,14 @@ class PlanCache:
         self._lock = threading.Lock()
 
     def learn(self, learned: Learned) -> None:
-        """Plan with what runs here have needed from now on."""
+        """Let plans from now on use the memory that runs here have needed."""
         with self._lock:
             if learned != self._learned:
                 self._learned = learned
                 self._plans.clear()
 
     def plan(self, spec: AnyJobSpec, offer: ClassOnOffer) -> ClassPlanned:
-        """The plan of `spec` on one node class."""
+        """Return the plan of `spec` on one node class."""
         if isinstance(spec, ScriptJobSpec):
             short = plan_script(
                 spec.script,
@@ -98,14 +99,15 @@ class PlanCache:
 
 
 def training_key(spec: JobSpec) -> str:
-    """Hash of all that a plan depends on: the training and the ranks, not name or wall time."""
+    """Return a hash of all that a plan depends on: training and ranks, but not name or wall
+    time."""
     fields = set(TrainSpec.model_fields)
     ranks = f"{spec.resources.nodes} {spec.resources.ranks_per_node} "
     return sha256((ranks + spec.model_dump_json(include=fields)).encode()).hexdigest()
 
 
 def classes_on_offer(session: Session, only: str | None = None) -> Sequence[ClassOnOffer]:
-    """The node classes that have nodes in use, smallest first; or only the one named."""
+    """Return the node classes that have nodes in use, smallest first; or only the one named."""
     query = CLASSES if only is None else CLASSES.where(NodeClass.name == only)
     offers = [
         ClassOnOffer(name, version, Hardware.model_validate(hardware), ready_nodes, num_nodes)

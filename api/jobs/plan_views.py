@@ -1,4 +1,4 @@
-"""A plan as it is answered: where each rank sits, what a pipeline does when, and when it ends."""
+"""Views of plans: place of each rank, timetable of a pipeline, and predicted end."""
 
 from datetime import datetime, timedelta
 
@@ -16,8 +16,8 @@ from strategies.planning.seats import seats, time_slots
 def plan_view(
     planned: Planned, lease: Lease | None, last: Lease | None, *, now: datetime
 ) -> PlanView:
-    """The plan on every class; for a spec that names a lease, held against the end of the `last`
-    of those with which it would run there without a break."""
+    """Return the plan on every class. If the spec names a lease, the plan is compared with the end
+    of `last`, the last of the leases in which it would run on without a break."""
     chosen, starts, ends, finish = planned.chosen, None, None, None
     reason = _verdict(planned)
     if chosen is not None and lease is not None and last is not None:
@@ -47,7 +47,7 @@ def plan_view(
 
 
 def class_plan(spec: AnyJobSpec, plan: AnyPlan, *, node_class: str, ready_nodes: int) -> ClassPlan:
-    """The plan of a spec on one node class."""
+    """Return the plan of a spec on one node class."""
     if not (isinstance(plan, Plan) and isinstance(spec, JobSpec)):
         return ClassPlan(
             node_class=node_class, plan=plan, ready_nodes=ready_nodes, seats=[], timeline=[]
@@ -92,7 +92,8 @@ def _fit(chosen: ClassPlanned) -> str:
 
 
 def _against_lease(steps: int, total_s: float | None, left_s: float) -> str:
-    """Whether a training ends before its lease does, and where it stands if it does not."""
+    """Say whether a training ends before its lease does, and which step it reaches if it does
+    not."""
     left = _about(left_s)
     if total_s is None:
         return f"The lease has {left} of use; how long the job takes here is not known."
@@ -107,6 +108,6 @@ def _against_lease(steps: int, total_s: float | None, left_s: float) -> str:
 
 
 def _about(seconds: float) -> str:
-    """`2h 13min`; seconds only where there are few minutes."""
+    """Format a duration as `2h 13min`; below ten minutes to the second."""
     grain = 60 if seconds >= 600 else 1
     return format_duration(round(seconds / grain) * grain)

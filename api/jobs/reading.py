@@ -1,4 +1,5 @@
-"""Who reads what others' jobs left: staff may, and the audit log says that they did."""
+"""Audit of reading: staff may read files and logs of other people's jobs, which the audit log
+records."""
 
 from datetime import timedelta
 
@@ -13,9 +14,9 @@ ONCE_IN = timedelta(hours=1)  # a page that is open asks every few seconds
 
 
 def record_reading(process: Process, person: Person, job: Job, what: str, subject: str) -> None:
-    """Record that `person` reads `what` of somebody else's job: one row an hour of each subject.
+    """Record that `person` reads `what` of somebody else's job: one row an hour for each subject.
 
-    While nothing may be changed they read all the same, without a row.
+    While the platform is read-only, reading is allowed all the same, without a row.
     """
     if person.id == job.user_id:
         return

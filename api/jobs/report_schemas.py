@@ -1,4 +1,4 @@
-"""What a report says, and what checking one answers."""
+"""Shapes of /v1/reports."""
 
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ MOST_JOBS = 50
 
 
 class NewReport(Body):
-    """Name jobs, or a lease for all jobs that ran in it."""
+    """Subject of a new report: jobs by id, or a lease for all jobs that ran in it."""
 
     title: str = Field(default="", max_length=120)
     jobs: list[str] = Field(default_factory=list, max_length=MOST_JOBS)
@@ -28,7 +28,7 @@ class NewReport(Body):
 
 
 class ReportJob(View):
-    """One job, whole."""
+    """One job with everything that is recorded about it."""
 
     job: JobView
     attempts: list[AttemptView]
@@ -36,18 +36,18 @@ class ReportJob(View):
     checkpoints: list[CheckpointView]
     artifacts: list[ArtifactView]
     curves: list[Series]
-    """Of rank 0, at most 300 points each."""
+    """Metrics of rank 0, at most 300 points each."""
     gpu_hours: float
-    """Ranks times hours, over all attempts."""
+    """Hours multiplied by ranks, summed over all attempts."""
 
 
 class ReportContent(View):
-    """Who, when, and what became of it."""
+    """Content of a report: author, time, lease, and jobs with their results."""
 
     format: Literal["trainyard-report/1"] = FORMAT
     title: str
     platform: str
-    """Address of the platform that wrote it."""
+    """Address of the platform that wrote the report."""
     made_by: str
     made_at: Moment
     lease: LeaseView | None
@@ -71,21 +71,21 @@ class ReportLine(View):
 
 
 class ReportCheck(Body):
-    """A report as a file: what somebody handed in."""
+    """A report to check, as a file that somebody handed in."""
 
     sha256: str = Field(max_length=64)
     content: dict[str, Any]
 
 
 class ReportVerdict(View):
-    """What became of a report since it left."""
+    """Answer to the check of a report: whether it was changed since this platform wrote it."""
 
     intact: bool
-    """The content has the hash that stands beside it."""
+    """True if the content has the hash that stands beside it."""
     known: bool
-    """This platform wrote exactly this content."""
+    """True if this platform wrote exactly this content."""
     sha256: str
-    """Of the content that was sent."""
+    """Hash of the content that was sent."""
     made_by: str | None
     made_at: Moment | None
     message: str

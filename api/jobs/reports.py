@@ -1,6 +1,6 @@
-"""/v1/reports: what a job, a set of jobs or a lease came to, kept as it was told.
+"""/v1/reports: results of a job, a set of jobs or a lease, kept unchanged.
 
-A report is written once and named by the SHA-256 of its content, so whoever holds one can have it
+A report is written once and named by the SHA-256 of its content. Whoever holds a report can have it
 checked: was a digit changed since, and did this platform write it?
 """
 
@@ -60,9 +60,10 @@ MAX_REPORTS = 200  # of one person; each may hold the curves of 20 jobs
 
 @router.post("", status_code=201, response_model=ReportView, summary="Write a report")
 def make_report(body: NewReport, person: SignedIn, process: ProcessDep) -> Response:
-    """Say what jobs came to, for good: who, when, where, spec, plan, curves, certificate, end.
+    """Freeze the results of jobs or of a lease as a report: author, time, spec, plan, curves,
+    certificate, end.
 
-    The answer is the report, to be handed in as it is; it also stays here under its hash.
+    The answer is the report, to be handed in as it is; the platform also keeps it under its hash.
     """
     if bool(body.jobs) == bool(body.lease):
         raise BadRequest("Name jobs in `jobs`, or one lease in `lease`.", param="jobs")
@@ -93,7 +94,7 @@ def make_report(body: NewReport, person: SignedIn, process: ProcessDep) -> Respo
 def list_reports(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[ReportLine]:
-    """Your reports, the newest first."""
+    """List your reports, newest first."""
     query = (
         select(Report.sha256, Report.title, User.name, Report.made_at)
         .join(User, User.id == Report.user_id)
@@ -114,7 +115,7 @@ def list_reports(
 
 @router.post("/check", summary="Check a report")
 def check_report(body: ReportCheck, person: SignedIn, process: ProcessDep) -> ReportVerdict:
-    """Whether a report that somebody handed in is what this platform wrote."""
+    """Check whether a report that somebody handed in is exactly what this platform wrote."""
     found = digest(canonical(body.content))
     intact = found == body.sha256
     with process.read() as session:
@@ -128,7 +129,7 @@ def check_report(body: ReportCheck, person: SignedIn, process: ProcessDep) -> Re
 
 @router.get("/{sha256}", response_model=ReportView, summary="One report")
 def get_report(sha256: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """The report with this hash."""
+    """Return the report with this hash."""
     with process.read() as session:
         report = session.get(Report, sha256)
     if report is None or not (report.user_id == person.id or person.is_staff):
@@ -140,8 +141,8 @@ def get_report(sha256: PlainText, person: SignedIn, process: ProcessDep) -> Resp
 
 @router.delete("/{sha256}", status_code=204, summary="Delete a report")
 def delete_report(sha256: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """One of your own. What it said is gone from here; its hash stays, so whoever was handed a copy
-    can still have it checked."""
+    """Delete a report of your own. Its content is removed from the platform; its hash is kept, so
+    that a copy can still be checked."""
     now = utc_now()
     with process.write() as (session, _):
         report = session.get(Report, sha256, with_for_update={"key_share": True})
@@ -168,7 +169,8 @@ def _require_room(session: Session, person: Person) -> None:
 
 
 def _is_after(session: Session, sha256: str, person: Person) -> ColumnElement[bool]:
-    """What comes after a report in the list; of those made at one moment, by their hashes."""
+    """Select what comes after a report in the list; reports of the same moment are ordered by
+    hash."""
     last = session.get(Report, sha256)
     if last is None or last.user_id != person.id:
         raise BadRequest(f"{sha256!r} is not the hash of a report of yours.", param="after")
@@ -177,12 +179,12 @@ def _is_after(session: Session, sha256: str, person: Person) -> ColumnElement[bo
 
 
 def canonical(content: dict[str, Any]) -> str:
-    """The one text of a content that is hashed: keys sorted, no spaces, not escaped."""
+    """Return the text of a content that is hashed: keys sorted, no spaces, not escaped."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def digest(text: str) -> str:
-    """SHA-256 of a text in UTF-8."""
+    """Return the SHA-256 of a text in UTF-8."""
     return sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
@@ -273,7 +275,7 @@ def _report_job(session: Session, job: Job, person: Person, now: datetime) -> Re
 
 
 def _gpu_hours(attempts: list[AttemptView], now: datetime) -> float:
-    """Hours of every slot that an attempt had, from its start to its end."""
+    """Return the hours of all slots that an attempt had, from its start to its end."""
     seconds = [
         ((one.ended_at or now) - one.started_at).total_seconds()
         * sum(len(place.slots) for place in one.nodes)

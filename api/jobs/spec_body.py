@@ -28,7 +28,7 @@ EXAMPLE = {
 
 
 def body_of(schema: dict[str, Any], example: object) -> dict[str, Any]:
-    """OpenAPI of a body that is read by our own loader."""
+    """Return the OpenAPI of a body that the platform's own loader reads."""
     content = {"schema": schema, "example": example}
     return {
         "requestBody": {
@@ -52,14 +52,14 @@ PLAN_BODY = body_of(
 
 
 async def whole_body(request: Request, person: SignedIn) -> bytes:
-    """The body as it came; nothing is read of who is not signed in."""
+    """Return the body as received; it is read only for signed-in people."""
     return await request.body()
 
 
 def spec_text(
     request: Request, body: Annotated[bytes, Depends(whole_body)]
 ) -> tuple[SpecText, bytes]:
-    """The body as plain data and as it came."""
+    """Return the body as plain data and as received."""
     return parse(body, request.headers.get("content-type", "")), body
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a job by its owner's word: cancelled, paused, or stopped to be queued again."""
+"""Steering of a job by its owner: cancel, pause, or stop and queue it again."""
 
 from sqlalchemy.orm import Session
 
@@ -17,7 +17,7 @@ WHAT: dict[RequestAction, str] = {"profile": "profile", "snapshot": "memory snap
 
 
 def want(session: Session, bells: Bells, job: Job, desired: Desired, person: Person) -> None:
-    """Cancel or pause: at once if it waits, else by asking its attempt to stop."""
+    """Cancel or pause a job: at once if it waits, else by asking its attempt to stop."""
     outcome, state, word = {
         Desired.CANCEL: (Outcome.CANCELLED, JobState.CANCELLED, "Cancelled"),
         Desired.PAUSE: (Outcome.PAUSED, JobState.PAUSED, "Paused"),
@@ -59,7 +59,7 @@ def want(session: Session, bells: Bells, job: Job, desired: Desired, person: Per
 def stop(
     session: Session, bells: Bells, job: Job, outcome: Outcome, message: str, person: Person
 ) -> None:
-    """Ask the live attempt to stop with a checkpoint. Raises Conflict where there is none."""
+    """Ask the live attempt to stop with a checkpoint. Raises Conflict if there is none."""
     now = utc_now()
     if not ask_to_stop(session, job, outcome, now=now, message=message, actor=person.id):
         raise Conflict(f"{job.name} has just changed. Look again.")
@@ -74,8 +74,8 @@ def stop(
 def request(
     session: Session, bells: Bells, job: Job, action: RequestAction, person: Person
 ) -> None:
-    """Ask the running attempt for something it leaves behind as an artifact. Raises Conflict where
-    there is none."""
+    """Ask the running attempt for something that it leaves behind as an artifact. Raises Conflict
+    if there is none."""
     if job.code_sha256 is not None:
         raise Conflict(f"{job.name} is a script, which makes a {WHAT[action]} only by itself.")
     attempt = live_attempt(session, job) if job.state is JobState.RUNNING else None
@@ -101,13 +101,13 @@ def request(
 
 
 def refuse_final(job: Job, what: str) -> None:
-    """Raises Conflict for a job that has ended."""
+    """Raise Conflict for a job that has ended."""
     if job.state in TERMINAL_JOB:
         ended = "has been cancelled" if job.state is JobState.CANCELLED else f"has {job.state}"
         raise Conflict(f"{job.name} {ended} and can't be {what}.", code="job_is_final")
 
 
 def audit_others(session: Session, job: Job, person: Person, action: str) -> None:
-    """Record what staff do with somebody else's job."""
+    """Record an action of staff on somebody else's job."""
     if job.user_id != person.id:
         audit.record(session, person.id, action, job.id, now=utc_now(), owner=job.user_id)

@@ -1,4 +1,4 @@
-"""/v1/studies: one training as several jobs, and what they say together."""
+"""/v1/studies: one training as several jobs, and their joint result."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -63,9 +63,8 @@ def create_study(
     key: IdempotencyKey = None,
 ) -> StudyView:
     """Queue one job for each size, or for each pipeline schedule. The body is a job as JSON or
-    YAML; its strategy's own axis takes the ranks. All are planned first, on one node class: where
-    one of them cannot run, none is submitted.
-    """
+    YAML; the ranks go to its strategy's own axis. All jobs are planned first, on one node class: if
+    one of them cannot run, none is submitted."""
     text, raw = body
     spec = read_spec(text)
     asked = asked_for(spec, ranks=ranks, scaling=scaling, schedules=schedules)
@@ -111,7 +110,7 @@ def list_studies(
     limit: Limit = 50,
     after: After = None,
 ) -> Page[StudyView]:
-    """Your studies, the newest first."""
+    """List your studies, newest first."""
     query = _studies().order_by(Study.id.desc()).limit(limit + 1)
     query = query.where(of_whom(Study.user_id, user, person))
     if after:
@@ -125,9 +124,9 @@ def list_studies(
 
 @router.get("/{study_id}", summary="What a study found")
 def get_study(study_id: PlainText, person: SignedIn, process: ProcessDep) -> StudyReport:
-    """Its jobs, and as far as they have come: step times, speed-up, efficiency, what limits, and
-    whether the loss curve stayed. Numbers that are not known are null; `missing` says why.
-    """
+    """Return the jobs of a study and their results so far: step times, speed-up, efficiency, the
+    limiting factor, and whether the loss curve stayed the same. Numbers that are not known are
+    null; `missing` says why."""
     with process.read() as session:
         study, owner = _find(session, study_id, person)
         jobs = jobs_in_order(session, StudyJob.study_id, [study.id])[study.id]
@@ -149,8 +148,8 @@ def get_study(study_id: PlainText, person: SignedIn, process: ProcessDep) -> Stu
 async def stream_study(
     study_id: PlainText, person: SignedIn, process: ProcessDep
 ) -> StreamingResponse:
-    """Server-sent events: `study` (`StudyReport`) at the start and whenever it has found more,
-    `end` with it when all of its jobs have ended."""
+    """Stream server-sent events: `study` (`StudyReport`) at the start and after every new finding,
+    `end` with the same data once all jobs of the study have ended."""
     read = partial(get_study, study_id, person, process)
     study = await anyio.to_thread.run_sync(read)
     job_ids = [one.job for one in study.jobs]
@@ -160,7 +159,7 @@ async def stream_study(
 
 @router.post("/{study_id}/cancel", summary="Cancel a study's jobs")
 def cancel_study(study_id: PlainText, person: SignedIn, process: ProcessDep) -> StudyView:
-    """Cancel every job of it that has not ended."""
+    """Cancel every job of the study that has not ended."""
     with process.write() as (session, bells):
         study, owner = _find(session, study_id, person)
         locked = (
@@ -191,7 +190,7 @@ def _studies() -> Select[Study, str]:
 
 
 def _find(session: Session, study_id: str, person: Person) -> tuple[Study, str]:
-    """A study and its owner's name. Somebody else's is NotFound, except for staff."""
+    """Return a study and its owner's name. Somebody else's study is NotFound, except for staff."""
     row = session.execute(_studies().where(Study.id == study_id)).one_or_none()
     if row is None or not (row[0].user_id == person.id or person.is_staff):
         raise NotFound(f"You have no study {study_id!r}.")

@@ -1,4 +1,4 @@
-"""From a job and what a study varies to planned jobs, all of them on one node class, or none."""
+"""Planning of a study: one job and its variations, all on one node class, or none."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ NUMBER = re.compile(r"^[1-9][0-9]{0,8}$", re.ASCII)
 
 @dataclass(frozen=True)
 class Asked:
-    """The jobs of a study, with what sets each apart."""
+    """The jobs of a study, with the label that distinguishes each."""
 
     kind: StudyKind
     param: str
@@ -35,7 +35,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Variant:
-    """One of them with its plan."""
+    """One job of the study with its plan."""
 
     planned: Planned
     chosen: ClassPlanned
@@ -48,7 +48,8 @@ def asked_for(
     scaling: str | None,
     schedules: Sequence[str] | None,
 ) -> Asked:
-    """What a request asks for. Raises BadRequest that names the parameter."""
+    """Return the study that a request asks for. Raises BadRequest with the name of the
+    parameter."""
     if not isinstance(spec, JobSpec):
         raise BadRequest(
             "script: a study varies a recipe. Submit the script once for each number of ranks, and "
@@ -80,9 +81,9 @@ def asked_for(
 
 
 def plan_study(session: Session, cache: PlanCache, asked: Asked, *, user_id: str) -> list[Variant]:
-    """Each job with its plan on the smallest class that can run them all. Reads only.
+    """Return each job with its plan on the smallest class that can run them all. Reads only.
 
-    Raises InvalidRequest where there is none: every reason, with the job that it keeps from
+    Raises InvalidRequest if there is none, with every reason and the job that it keeps from
     running.
     """
     planned = [plan_job(session, cache, spec, user_id=user_id) for spec in asked.specs]
@@ -116,8 +117,8 @@ def plan_study(session: Session, cache: PlanCache, asked: Asked, *, user_id: str
 
 
 def equal_threads(row: Sequence[ClassPlanned]) -> int | None:
-    """Threads that ranks of all sizes can have on a CPU node: where a smaller size used the cores
-    that a larger one needs, nothing would be gained by more ranks. None on GPUs."""
+    """Return the threads per rank that all sizes can have on a CPU node; None on GPUs. If a smaller
+    size used the cores that a larger one needs, more ranks would gain nothing."""
     hardware = row[0].offer.hardware
     if hardware.device != "cpu":
         return None
@@ -143,7 +144,8 @@ def _refused(asked: Asked, row: Sequence[ClassPlanned]) -> InvalidRequest:
 
 
 def _badness(row: Sequence[ClassPlanned]) -> tuple[int, float]:
-    """How far a class is from running them all: jobs that cannot, then its size, largest first."""
+    """Return a class's distance from running all jobs: jobs that cannot run, then size, largest
+    first."""
     return sum(not each.plan.runnable for each in row), -row[0].offer.hardware.memory_gib
 
 

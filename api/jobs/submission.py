@@ -1,4 +1,5 @@
-"""From the text of a job to a queued job: read, plan, then write in one short transaction."""
+"""Submission of a job, from its text to the queue: read, plan, then write in one short
+transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ OPEN_JOBS = (  # built once, as each submission asks it
 
 @dataclass(frozen=True)
 class Planned:
-    """A spec, and its plan on every class it may run on, smallest first."""
+    """A spec, and its plan on every node class that it may run on, smallest class first."""
 
     spec: AnyJobSpec
     dataset_id: str | None
@@ -58,14 +59,15 @@ class Planned:
 
     @property
     def chosen(self) -> ClassPlanned | None:
-        """The smallest class on which it can run; else one where it may run out of memory."""
+        """Smallest class on which the job can run; else the smallest where it may run out of
+        memory."""
         fitting = (each for each in self.plans if each.plan.runnable)
         allowed = (each for each in self.plans if may_start(self.spec, each.plan))
         return next(fitting, next(allowed, None))
 
     @property
     def nearest(self) -> ClassPlanned:
-        """The class that lacks least: ranks, then what the fewest problems name, then memory."""
+        """Class that lacks least: first ranks, then fewest problems, then largest memory."""
         asked = self.spec.resources.ranks_per_node
 
         def lacks(each: ClassPlanned) -> tuple[int, int, float]:
@@ -77,7 +79,7 @@ class Planned:
 
 
 def read_spec(text: SpecText) -> AnyJobSpec:
-    """The job that a text asks for; every wrong field is named, with its line."""
+    """Return the job that a text asks for; every wrong field is named, with its line."""
     for name in OWN_SCRIPT:
         if name in text.value:
             raise BadRequest(
@@ -95,9 +97,9 @@ def read_spec(text: SpecText) -> AnyJobSpec:
 
 
 def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: str) -> Planned:
-    """Plan `spec` on every node class it may run on. Reads only.
+    """Plan `spec` on every node class that it may run on. Reads only.
 
-    Raises BadRequest where its dataset, model, node class or lease is not there.
+    Raises BadRequest if its dataset, model, node class or lease does not exist.
     """
     dataset_id = model_id = None
     if isinstance(spec, ScriptJobSpec):
@@ -141,7 +143,8 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
 
 
 def require_runnable(planned: Planned) -> ClassPlanned:
-    """The plan the job gets; else an error that says why it fits nowhere and what would."""
+    """Return the plan that the job gets; raise an error with the reasons and remedies if it fits
+    nowhere."""
     if not planned.plans:
         raise BadRequest(
             "No node is enrolled yet, so nothing can be planned. An administrator adds one: "
@@ -179,7 +182,7 @@ def insert_job(
     study: str | None = None,
     now: datetime,
 ) -> JobView:
-    """Queue the job. A study's or an agenda's own rows are its caller's."""
+    """Queue the job. The caller writes the rows of a study or an agenda."""
     spec = planned.spec
     if isinstance(spec, ScriptJobSpec):
         require_code(session, spec, user_id=owner.id)  # it may have been deleted meanwhile
@@ -247,8 +250,8 @@ def insert_job(
 
 
 def check_queue(session: Session, user_id: str, max_jobs: int, *, adding: int = 1) -> None:
-    """Raises TooMany where `adding` more make it over `max_jobs` waiting or running ones; 0 is no
-    limit. Under `lock_user`."""
+    """Raise TooMany if `adding` more jobs exceed `max_jobs` waiting and running ones (0: no limit).
+    Call it under `lock_user`."""
     if not max_jobs:
         return
     open_jobs = session.scalar(OPEN_JOBS, {"user_id": user_id})
@@ -263,8 +266,8 @@ def check_queue(session: Session, user_id: str, max_jobs: int, *, adding: int = 
 
 
 def find_dataset(session: Session, name: str, *, user_id: str, model: ModelName) -> str | None:
-    """Id of the user's dataset with this name or id, which `model` can read; None for a built-in
-    one."""
+    """Return the id of the user's dataset with this name or id, which `model` can read; None for a
+    built-in dataset."""
     if name in BUILT_IN:
         return None
     found = session.execute(
@@ -292,8 +295,8 @@ def find_dataset(session: Session, name: str, *, user_id: str, model: ModelName)
 
 
 def find_model(session: Session, spec: JobSpec, *, user_id: str) -> str | None:
-    """Id of the user's model with this name or id; None where the spec names none, or one of the
-    hub. BadRequest where the spec is of another shape."""
+    """Return the id of the user's model with this name or id; None if the spec names none, or a
+    model of the hub. Raises BadRequest if the spec has another shape than the model."""
     name = spec.model.checkpoint
     if name is None or name.startswith(HUB) or spec.model.name is not ModelName.LLAMA:
         return None  # a rule tells those who ask for a checkpoint of something else
@@ -330,7 +333,7 @@ def find_model(session: Session, spec: JobSpec, *, user_id: str) -> str | None:
 
 
 def require_code(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None:
-    """Raises BadRequest where the user has not uploaded the code that the script is in."""
+    """Raise BadRequest if the user has not uploaded the script's code."""
     archive = session.get(CodeArchive, (user_id, spec.script.code))
     if archive is None:
         raise BadRequest(
@@ -351,7 +354,7 @@ def require_code(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None
 
 
 def require_secrets(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None:
-    """Raises BadRequest where the script names a secret that the user does not have."""
+    """Raise BadRequest if the script names a secret that the user does not have."""
     wanted = set(spec.script.secrets)
     rows = session.scalars(
         select(Secret.name).where(Secret.user_id == user_id, Secret.name.in_(wanted))
@@ -367,7 +370,7 @@ def require_secrets(session: Session, spec: ScriptJobSpec, *, user_id: str) -> N
 
 
 def overridden(spec: dict[str, Any], changes: dict[str, Json]) -> dict[str, Json]:
-    """`spec` with `changes` laid over it, mapping by mapping; null removes a field."""
+    """Return `spec` with `changes` laid over it, mapping by mapping; null removes a field."""
     merged = dict(spec)
     for name, value in changes.items():
         before = merged.get(name)
@@ -381,7 +384,7 @@ def overridden(spec: dict[str, Any], changes: dict[str, Json]) -> dict[str, Json
 
 
 def laid_over(text: SpecText, changes: dict[str, Json]) -> SpecText:
-    """A job's text with `changes` laid over it; what they change stands on no line of it."""
+    """Return a job's text with `changes` laid over it. Changed fields have no line number."""
     lines = {path: line for path, line in text.lines.items() if not _changes(changes, path)}
     return SpecText(value=overridden(text.value, changes), lines=lines)
 
@@ -394,7 +397,8 @@ def _changes(changes: Json, path: Sequence[str | int]) -> bool:
 
 
 def class_of_leases(session: Session, spec: AnyJobSpec, *, user_id: str) -> str:
-    """The node class of the leases that a job names. BadRequest where they will not do."""
+    """Return the node class of the leases that a job names. Raises BadRequest if they cannot be
+    used."""
     named, nodes = spec.named_leases, spec.resources.nodes
     param = "leases" if spec.leases else "lease"
     if spec.leases and spec.lease is not None:

@@ -1,4 +1,4 @@
-"""Which nodes are free in which hour, and why the others are not."""
+"""Free nodes by hour, and the reasons why the others are not free."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ OVER = "in_the_past"
 
 @dataclass(frozen=True)
 class Held:
-    """A node's hours that somebody has, and the word for it."""
+    """Hours of a node that are held, with the word for the holder."""
 
     start: datetime
     end: datetime
@@ -52,8 +52,9 @@ def availability(
     any_length: bool,
     now: datetime,
 ) -> AvailabilityView:
-    """The free nodes of every hour; those on which a block of `block_hours`, or of any allowed
-    length, may start, where that is asked. Of these nodes only, where some are named."""
+    """Return the free nodes of every hour. With `block_hours` or `any_length`, only nodes on which
+    a block of that length, or of any allowed length, may start then count as free. `names` limits
+    the answer to these nodes."""
     if block_hours is not None and any_length:
         raise BadRequest("block_hours: ask for one length or for any.", param="block_hours")
     query = select(Node).where(Node.state != NodeState.RETIRED).order_by(Node.name)
@@ -104,7 +105,7 @@ def availability(
 
 
 def _named(nodes: Sequence[Node], names: Sequence[str]) -> Sequence[Node]:
-    """Those of them that are asked for; all if none is named. Raises NotFound."""
+    """Return the nodes that are asked for; all if none is named. Raises NotFound."""
     if not names:
         return nodes
     found = [node for node in nodes if is_one_of(node.name, names)]

@@ -1,7 +1,7 @@
 """Leases on behalf of people: book, preview, swap, extend, give back, restore.
 
-Each runs in one transaction under the lock on the owner's row, so that what the policy is told of
-this person stays true until the commit; the nodes are locked when they are taken.
+Each runs in one transaction under the lock on the owner's row, so that the facts about this person
+that the policy judges stay true until the commit; the nodes are locked when they are taken.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ TRIES = 3  # others may be faster at the nodes that were chosen
 
 
 def preview(session: Session, person: Person, block: Block, *, now: datetime) -> VerdictView:
-    """What booking this block would answer. Changes nothing."""
+    """Return the verdict on a block as if it were booked now. Changes nothing."""
     judge = Judge(session, person.id, now=now)
     wish = wish_of(session, block, judge, zone=person.zone)
     choice = choose(judge, wish)
@@ -66,8 +66,8 @@ def book(
     now: datetime,
     replaces: Sequence[str] = (),
 ) -> str:
-    """Take what the block asks for; the lease's id, of several the first. Call it under the user's
-    lock.
+    """Take what the block asks for; return the lease's id, of several the first. Call it under the
+    user's lock.
 
     Raises BadRequest or Forbidden with the rules it breaks, or HourTaken with the nearest starts
     that are free. `replaces` are leases whose place it takes: they are given back already.
@@ -95,7 +95,7 @@ def swap(
     *,
     now: datetime,
 ) -> str:
-    """Give a booked lease for another block, or keep it: the new lease's id."""
+    """Exchange a booked lease for another block, or keep it. Returns the new lease's id."""
     if lease.state is not LeaseState.BOOKED:
         raise Conflict(f"{lease.id} is {lease.state}; only a booked lease can be swapped.")
     rules = rules_for(session, lease.user_id, session.get_one(Node, lease.node_id)).cancel
@@ -112,7 +112,7 @@ def swap(
 
 
 def restore(session: Session, lease: Lease, person: Person, *, now: datetime) -> str:
-    """Book a cancelled block again, if it is still free: the new lease's id."""
+    """Book a cancelled block again, if it is still free. Returns the new lease's id."""
     if lease.state is not LeaseState.CANCELLED:
         raise Conflict(f"{lease.id} is {lease.state}; only a cancelled lease can be restored.")
     if leases.cancelled_by(session, lease) != lease.user_id:
@@ -138,7 +138,7 @@ def extend(
     *,
     now: datetime,
 ) -> None:
-    """Stretch a lease to `end`, if policy and neighbours allow it."""
+    """Extend a lease to `end`, if policy and neighbours allow it."""
     judge = Judge(session, lease.user_id, now=now, lock=True)
     leases.lock_nodes(session, [lease.node_id])
     leases.lock_lease(session, lease)
@@ -188,7 +188,7 @@ def give_back(
     *,
     now: datetime,
 ) -> None:
-    """Cancel a booked lease, or end an active one early; over ones are left as they are."""
+    """Cancel a booked lease, or end an active one early; a lease that is over is left as it is."""
     if lease.kind is LeaseKind.WALK_IN and lease.state is LeaseState.ACTIVE:
         raise Conflict("This walk-in ends by itself when its job does. Cancel or pause the job.")
     by = person.name
@@ -221,14 +221,14 @@ def give_back(
 
 
 def owned(session: Session, lease_id: str, person: Person, *, lock: bool = False) -> Lease:
-    """A lease to change: `find_lease`, under the lock on its owner's row."""
+    """Return a lease to change: `find_lease`, under the lock on its owner's row."""
     lease = find_lease(session, lease_id, person)
     lock_user(session, lease.user_id)
     return find_lease(session, lease_id, person, lock=lock)
 
 
 def refusal_of(verdict: Verdict, *, choices: Sequence[datetime] = ()) -> Exception:
-    """The error that tells every rule a request breaks."""
+    """Return the error that names every rule a request breaks."""
     items = [
         ProblemItem(param=reason.param, code=reason.code, message=reason.message)
         for reason in verdict.reasons
@@ -254,7 +254,8 @@ def _refusal(judge: Judge, choice: Choice, wish: Wish) -> Exception:
 
 
 def _can_wait(choice: Choice, wish: Wish, now: datetime) -> bool:
-    """Whether the waitlist, which has single blocks to come, can give what is refused now."""
+    """Say whether the waitlist, which takes single future blocks, can provide what is refused
+    now."""
     if choice.chosen or wish.count > 1 or choice.start < now:
         return False
     return any(not lasting(one.verdict, choice.start) for one in choice.refused)
@@ -281,8 +282,8 @@ def _take(session: Session, person: Person, judge: Judge, choice: Choice) -> lis
 
 
 def _lock_bookable(session: Session, nodes: Sequence[Node]) -> None:
-    """Lock the nodes and read them again: one may have been taken out of service since it was
-    chosen. Raises HourTaken then."""
+    """Lock the nodes and read them again. Raises HourTaken if one was taken out of service since it
+    was chosen."""
     locked = session.scalars(
         select(Node)
         .where(Node.id.in_([node.id for node in nodes]))

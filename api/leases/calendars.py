@@ -49,8 +49,8 @@ def read_calendar(
     process: ProcessDep,
     token: Annotated[PlainText, Query(description="The secret of the feed.")],
 ) -> Response:
-    """Leases of a person or a node as iCalendar, in UTC. The token in the address is all it takes;
-    it opens nothing else."""
+    """Return the leases of a person or a node as iCalendar, in UTC. The token in the address is the
+    only credential; it opens nothing else."""
     now = utc_now()
     with process.read() as session:
         feed = session.scalars(
@@ -74,7 +74,7 @@ def read_calendar(
 
 @router.post("", status_code=201, summary="Make a calendar feed")
 def create_feed(wanted: NewFeed, person: SignedIn, process: ProcessDep) -> FeedView:
-    """An address to subscribe to with any calendar program. It is shown this once."""
+    """Make an address to which any calendar program can subscribe. It is shown only this once."""
     secret, now = new_secret(), utc_now()
     with process.write() as (session, _):
         node_id = None
@@ -102,7 +102,7 @@ def create_feed(wanted: NewFeed, person: SignedIn, process: ProcessDep) -> FeedV
 
 @router.get("", summary="Your calendar feeds")
 def list_feeds(person: SignedIn, process: ProcessDep) -> Page[FeedView]:
-    """Those that are not revoked, without their addresses."""
+    """List your calendar feeds that are not revoked, without their addresses."""
     with process.read() as session:
         data = [_view(session, feed) for feed in _feeds(session, person.id)]
     return Page[FeedView](data=data)
@@ -110,7 +110,7 @@ def list_feeds(person: SignedIn, process: ProcessDep) -> Page[FeedView]:
 
 @router.delete("/{feed_id}", status_code=204, summary="Revoke a calendar feed")
 def revoke_feed(feed_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """Its address answers 404 from now on."""
+    """Revoke a calendar feed: its address answers 404 from now on."""
     with process.write() as (session, _):
         feed = session.get(CalendarFeed, feed_id)
         if feed is None or feed.user_id != person.id:

@@ -1,8 +1,8 @@
-"""Which nodes and which start a wish gets: judged by the policy, whole, the best first.
+"""Choice of nodes and start for a wish: judged by the policy, as a whole, best first.
 
-Free of gaps comes before early, early before the node's name: a block that leaves an hour nobody
-can book is only chosen where there is no better one. Who prefers it snug gets the block that cuts
-free time up least instead of the earliest.
+Freedom from gaps comes before an early start, an early start before the node's name: a block that
+leaves an hour that nobody can book is chosen only if there is no better one. `Prefer.SNUGGEST`
+takes the block that cuts free time up least instead of the earliest.
 """
 
 from collections.abc import Sequence
@@ -27,36 +27,37 @@ MAX_JUDGED = 3000  # verdicts for one wish: some 0.3 s
 
 @dataclass(frozen=True)
 class Judged:
-    """A block on one node, and what the policy says to it."""
+    """A block on one node, with the verdict of the policy."""
 
     node: Node
     verdict: Verdict
 
     @property
     def leaves_gap(self) -> bool:
-        """Whether it is better not taken."""
+        """True if the block leaves an hour that nobody can book, so that another one is better."""
         return any(warning.code == GAP for warning in self.verdict.warnings)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One start, with all that was judged for it; `chosen` is empty if it is refused."""
+    """One start, with all blocks that were judged for it; `chosen` is empty if it is refused."""
 
     start: datetime
     end: datetime
-    """Of the hold."""
+    """End of the hold."""
     chosen: tuple[Judged, ...]
     refused: tuple[Judged, ...]
-    """The nearest to being accepted first."""
+    """Refused blocks, the nearest to acceptance first."""
 
     @property
     def leaves_gap(self) -> bool:
-        """Whether one of its blocks is better not taken."""
+        """True if one of the chosen blocks leaves a gap."""
         return any(one.leaves_gap for one in self.chosen)
 
 
 def choose(judge: Judge, wish: Wish, *, replaces: Sequence[str] = ()) -> Choice:
-    """The best choice; of a wish that nothing fulfils the one that comes nearest."""
+    """Return the best choice; for a wish that cannot be fulfilled, the choice that comes
+    nearest."""
     last = wish.starts[-1] + wish.length
     judge.look_at(wish.nodes, wish.starts[0], last)
     best: Choice | None = None
@@ -79,7 +80,7 @@ def choose(judge: Judge, wish: Wish, *, replaces: Sequence[str] = ()) -> Choice:
 
 
 def _in_order(judge: Judge, wish: Wish) -> Sequence[datetime]:
-    """The starts, the best first."""
+    """Return the starts, best first."""
     if wish.prefer is Prefer.EARLIEST or len(wish.starts) == 1:
         return wish.starts
 
@@ -93,7 +94,7 @@ def _in_order(judge: Judge, wish: Wish) -> Sequence[datetime]:
 
 
 def _cut_up(judge: Judge, wish: Wish, node: Node, start: datetime) -> tuple[int, timedelta]:
-    """What it costs to take a node from then on; a node that is not free costs most."""
+    """Return the cost of taking a node from a start on; a node that is not free costs most."""
     end, anchor = start + wish.length, judge.policy_for_node(node).grid.anchor
     held = [(span.start, span.end) for span in judge.holds(node.id)]
     if any(a < end and b > max(start, judge.now) for a, b in held):
@@ -102,7 +103,7 @@ def _cut_up(judge: Judge, wish: Wish, node: Node, start: datetime) -> tuple[int,
 
 
 def next_starts(judge: Judge, wish: Wish, choice: Choice, *, most: int = 3) -> list[datetime]:
-    """The nearest starts at which the whole wish would be granted."""
+    """Return the nearest starts at which the whole wish would be granted."""
     end = choice.start + wish.length
     found = {
         start
@@ -116,7 +117,8 @@ def next_starts(judge: Judge, wish: Wish, choice: Choice, *, most: int = 3) -> l
 
 
 def with_next_starts(judge: Judge, wish: Wish, choice: Choice) -> list[Judged]:
-    """What was refused, with the next starts on each of the first nodes."""
+    """Return the refused blocks, the first MAX_OFFERING of them with the next starts on their
+    nodes."""
     end = choice.start + wish.length
     first = [
         Judged(one.node, judge.verdict(one.node, choice.start, end, offers=3))
@@ -126,13 +128,13 @@ def with_next_starts(judge: Judge, wish: Wish, choice: Choice) -> list[Judged]:
 
 
 def is_taken(choice: Choice) -> bool:
-    """Whether nothing but other holders, or the nodes' states, stands in the way."""
+    """Return True if only other holders, or the states of the nodes, stand in the way."""
     codes = {reason.code for reason in choice.refused[0].verdict.reasons}
     return codes <= {TAKEN, DOWN}
 
 
 def taken_error(choice: Choice, wish: Wish, starts: Sequence[datetime]) -> HourTaken:
-    """What to say when others hold the hours; `starts` are free."""
+    """Return the error for hours that others hold; `starts` are free."""
     hours = round(wish.length / HOUR)
     block = "hour" if hours == 1 else f"{hours} hours"
     what = wish.what[:1].upper() + wish.what[1:]

@@ -1,7 +1,7 @@
 """Times as people send them: with their offset, or as the clock of a zone that they name.
 
-A clock time alone is no moment: in spring an hour of it is skipped, in autumn one comes twice.
-Nobody is guessed for: the error lists what could have been meant.
+A clock time alone does not determine a moment: in spring an hour is skipped, in autumn one comes
+twice. The platform does not guess: the error lists the possible moments.
 """
 
 from datetime import UTC, date, datetime, time, timedelta
@@ -22,7 +22,7 @@ class BadClockTime(BadRequest):
 
 
 def zone_of(name: str, *, param: str = "zone") -> ZoneInfo:
-    """The zone of an IANA name. Raises BadRequest."""
+    """Return the zone of an IANA name. Raises BadRequest."""
     try:
         return zone_named(name)
     except ValueError as error:
@@ -30,9 +30,10 @@ def zone_of(name: str, *, param: str = "zone") -> ZoneInfo:
 
 
 def moment_of(given: datetime, zone_name: str | None, *, param: str) -> datetime:
-    """The moment in UTC that `given` means. Raises BadRequest, or BadClockTime with choices.
+    """Return the moment in UTC that `given` means. Raises BadRequest, or BadClockTime with choices.
 
-    One with an offset says so itself; one without needs the zone, and must come there once.
+    A time with an offset is a moment by itself; a time without one needs the zone, and must occur
+    there exactly once.
     """
     if not 2000 <= given.year <= 9000:
         raise BadRequest(f"{param}: the year {given.year} is not one to book in.", param=param)
@@ -53,6 +54,6 @@ def moment_of(given: datetime, zone_name: str | None, *, param: str) -> datetime
 
 
 def day_of(day: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """[first, last) moment of a civil day in UTC: 23, 24 or 25 hours."""
+    """Return the first moment of a civil day and of the next, in UTC: 23, 24 or 25 hours apart."""
     midnight = datetime.combine(day, time())
     return edge(midnight, zone), edge(midnight + timedelta(days=1), zone)

@@ -1,4 +1,4 @@
-"""/v1/leases/forecast: how full the days become before a window closes."""
+"""/v1/leases/forecast: use of the days before a window closes."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -40,8 +40,9 @@ DAY = timedelta(days=1)
 
 @router.get("/forecast", summary="Forecast demand before windows close")
 def get_forecast(person: SignedIn, process: ProcessDep) -> Page[ForecastView]:
-    """For every policy whose last window closes within a fortnight: what is left of everybody's
-    quotas, beside what is free, and how full each day becomes if it is spent evenly. No names."""
+    """Forecast, for every policy whose last window closes within a fortnight, how full each day
+    becomes if the rest of everybody's quotas is spent evenly, and how much is free. No names are
+    given."""
     now = utc_now()
     with process.read() as session:
         data = process.forecasts.read(_word(session, now), lambda: list(_forecasts(session, now)))
@@ -49,7 +50,7 @@ def get_forecast(person: SignedIn, process: ProcessDep) -> Page[ForecastView]:
 
 
 def _word(session: Session, now: datetime) -> Hashable:
-    """Read what is another one whenever a forecast may read differently.
+    """Return a key that changes whenever a forecast may change.
 
     Rules and people change with an entry in the audit log, leases with what they hold.
     """
@@ -67,7 +68,7 @@ def _word(session: Session, now: datetime) -> Hashable:
 
 @dataclass(frozen=True)
 class People:
-    """Everybody who may book, and what counts against their quotas."""
+    """All people whom the policy admits, and the leases that count against their quotas."""
 
     members: Sequence[Member]
     facts: Sequence[LeaseFact]
@@ -92,8 +93,8 @@ def _forecasts(session: Session, now: datetime) -> Iterator[ForecastView]:
 def _spenders(
     policy: Policy, node: NodeRef, people: People, days: Sequence[FreeDay], *, now: datetime
 ) -> list[Spender]:
-    """What every lab, and those without one, may still spend on these days; none: no quota counts
-    hours."""
+    """Return what every lab, and the people without one, may still spend on these days. Empty if no
+    quota counts hours."""
     stretches = {
         period: _stretches(policy, period, days)
         for period in {quota.period for quota in policy.quotas.values()}
@@ -127,7 +128,8 @@ def _rests_of(
     days: Sequence[FreeDay],
     stretches: Mapping[Period, Sequence[tuple[int, int]]],
 ) -> Iterator["Rest"]:
-    """What one of them has left of every quota that counts hours, on each of its stretches."""
+    """Yield the rest of every quota that counts hours, for one person, on each of the quota's
+    stretches."""
     for first in sorted({first for found in stretches.values() for first, _ in found}):
         at = _last_hour(policy, days[first])
         asked = Asked.of(Request(member, node, at, at + HOUR), situation, policy)
@@ -141,7 +143,7 @@ def _rests_of(
 def _by_owner(
     facts: Sequence[LeaseFact],
 ) -> tuple[dict[str, tuple[LeaseFact, ...]], dict[str, tuple[LeaseFact, ...]]]:
-    """Leases by person, and by lab."""
+    """Return the leases by person, and by lab."""
     own: dict[str, list[LeaseFact]] = defaultdict(list)
     of_lab: dict[str, list[LeaseFact]] = defaultdict(list)
     for fact in facts:
@@ -155,9 +157,9 @@ def _by_owner(
 
 
 Key = tuple[str, str, int, int]
-"""Quota, PURSE or its cap's name, and the days for which it is."""
+"""Name of the quota, PURSE or the name of its cap, and the first day and the day after the last."""
 Rest = tuple[Key, Scope, float]
-"""Hours that are left of it, of a person or of a lab."""
+"""Hours that are left under the key, for a person or for a lab."""
 PURSE = ""
 
 
@@ -173,7 +175,7 @@ def _spender(hours: Mapping[Key, float]) -> Spender:
 
 
 def _rests(name: str, quota: Quota, left: Sequence[Left]) -> Iterator[tuple[str, float]]:
-    """What the quota leaves of its slots, of its cap for all hours, and of those by band."""
+    """Yield the rest of the quota's slots, of its cap for all hours, and of its caps by band."""
     of_it = [one for one in left if one.quota == name and not one.by_swap]
     if quota.one_of:
         yield PURSE, max((one.hours for one in of_it if one.blocks), default=0.0)
@@ -186,8 +188,8 @@ def _rests(name: str, quota: Quota, left: Sequence[Left]) -> Iterator[tuple[str,
 
 
 def _stretches(policy: Policy, period: Period, days: Sequence[FreeDay]) -> list[tuple[int, int]]:
-    """The days that count together, as index of the first and after the last. A night counts to the
-    day on which it begins."""
+    """Return the days that count together, as index of the first and after the last. A night counts
+    to the day on which it begins."""
 
     def together(index: int) -> object:
         start = days[index].start
@@ -200,13 +202,13 @@ def _stretches(policy: Policy, period: Period, days: Sequence[FreeDay]) -> list[
 
 
 def _last_hour(policy: Policy, day: FreeDay) -> datetime:
-    """A start in the day's last hour, which also lies in the night that begins on it."""
+    """Return a start in the day's last hour, which also lies in the night that begins on it."""
     midnight = _midnight(policy, day.start)
     return max(day.start, min(midnight, policy.whole[1]) - HOUR)
 
 
 def _midnight(policy: Policy, at: datetime) -> datetime:
-    """The end of the local day."""
+    """Return the end of the local day."""
     return edge(datetime.combine(policy.clock.local_date(at) + DAY, time()), policy.zone)
 
 
@@ -220,7 +222,7 @@ def _people(session: Session, policy: Policy, *, since: datetime) -> People:
 def _free_days(
     session: Session, nodes: Sequence[NodeRef], policy: Policy, start: datetime, end: datetime
 ) -> list[FreeDay]:
-    """The days from `start` on in which leases may lie."""
+    """Return the days from `start` on in which leases may lie."""
     held: dict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
     rows = session.execute(
         select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end).where(
@@ -252,7 +254,7 @@ def _free_days(
 
 
 def merged(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    """The same time as spans that do not touch."""
+    """Return the same time as spans that neither overlap nor touch."""
     found: list[tuple[datetime, datetime]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -263,7 +265,7 @@ def merged(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, d
 
 
 def hours_between(start: datetime, end: datetime) -> float:
-    """0 where the end is not after the start."""
+    """Return the hours from `start` to `end`; 0 if the end is not after the start."""
     return max(timedelta(0), end - start) / HOUR
 
 

@@ -1,4 +1,4 @@
-"""What is the same for everybody who asks: worked out once, until something of it changes."""
+"""Answers that are the same for everybody: computed once, until their key changes."""
 
 from collections.abc import Callable, Hashable
 from threading import Lock
@@ -8,16 +8,17 @@ Answer = TypeVar("Answer")
 
 
 class Kept(Generic[Answer]):
-    """The last answer, and the word that it was given for. From any thread."""
+    """The last answer, and the key that it was computed for. Usable from any thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._last: tuple[Hashable, Answer] | None = None
 
     def read(self, word: Hashable, work: Callable[[], Answer]) -> Answer:
-        """Return the answer for this word; `work` gives it if the last one was for another.
+        """Return the answer for this key (`word`); `work` computes it if the last one was for
+        another.
 
-        Who asks meanwhile waits for it, instead of doing the same work beside.
+        Other callers wait for it meanwhile, instead of doing the same work in parallel.
         """
         with self._lock:
             if self._last is None or self._last[0] != word:

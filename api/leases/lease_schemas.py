@@ -21,34 +21,36 @@ When = Annotated[
 
 
 class Prefer(StrEnum):
-    """Which of several starts and nodes that would do is taken."""
+    """Order in which starts and nodes that would do are chosen."""
 
     EARLIEST = "earliest"
     SNUGGEST = "snuggest"
-    """The one that cuts free time up least: beside other leases, in the shortest gap."""
+    """The choice that cuts free time up least: beside other leases, in the shortest gap."""
 
 
 class Block(Body):
-    """Hours on nodes. Where: nodes by name, or so many of a class. When: from a start on, or at any
-    time of a day, or with any start in a range. How long: in hours, or to an end."""
+    """Hours on nodes. Where: nodes by name, or a number of nodes of a class. When: from a given
+    start, at any time of a day, or with any start in a range. How long: in hours, or to an end."""
 
     node: NodeAsked | None = None
     nodes: list[NodeAsked] = Field(default=[], max_length=64)
-    """These, all or none."""
+    """Names or ids of the nodes; all of them are booked, or none."""
     node_class: Name | None = None
     count: int = Field(default=1, ge=1, le=64)
-    """So many nodes of the class, all or none."""
+    """Number of nodes of the class; all of them are booked, or none."""
     start: When | None = None
     on: date | None = None
-    """Any start such that the block lies in this day of `zone`."""
+    """Day of `zone` in which the block must lie; it may start at any time of that day."""
     first_start: When | None = None
     last_start: When | None = None
     prefer: Prefer = Prefer.EARLIEST
-    """Of any starts in a day or a range; in either case one that leaves no gap comes first."""
+    """Choice among the starts in a day or a range. In either case a start that leaves no gap comes
+    first."""
     zone: Zone | None = None
     hours: Hours | None = None
     end: When | None = None
-    """Instead of `hours`: the end of the hold, or the usable end, minutes before it."""
+    """End of the block, instead of `hours`: the end of the hold, or the usable end, minutes before
+    it."""
 
 
 class NewLease(Block):
@@ -56,7 +58,7 @@ class NewLease(Block):
 
 
 class Extension(Body):
-    """A later end: by so many hours, or a moment."""
+    """A later end for a lease: in hours to add, or as a moment."""
 
     hours: Hours | None = None
     end: When | None = None
@@ -64,14 +66,14 @@ class Extension(Body):
 
 
 class LeaseChange(Body):
-    """What may change about a lease: its end; for staff, whether clean-ups pass it by."""
+    """Change of a lease: its end; for staff, whether clean-ups spare it."""
 
     hold_end: When | None = None
     protected: bool | None = None
 
 
 class ChargeView(View):
-    """What a lease takes from which quota; `quota` is null if it is charged to none."""
+    """Hours that a lease takes from a quota; `quota` is null if no quota is charged."""
 
     quota: str | None
     hours: int
@@ -93,26 +95,29 @@ class LeaseView(View):
     job: str | None
     """The first of `jobs`."""
     jobs: list[str]
-    """What runs in it now, beside each other."""
+    """Ids of the owner's jobs that run in the lease now, side by side; the first assigned comes
+    first."""
     together: str | None
-    """The first of the leases that were booked with it."""
+    """Id of the first of the leases that were booked together with it; null if it was booked
+    alone."""
     counts: bool
-    """Against quotas; false once it is refunded."""
+    """True while the lease counts against quotas; false once it is refunded."""
     charged_hours: int
-    """That it counts for now. Of what was given back too late only those that nobody else has."""
+    """Hours that count against quotas now. Of hours returned too late, only those that nobody else
+    has."""
     settled_as: str
-    """Why it counts or does not, once it is over: `late_cancel`, `node_fault`, ..."""
+    """Reason why an ended lease counts or does not: `late_cancel`, `node_fault`, ..."""
     charge: ChargeView | None
     policy: str | None
     policy_version: int | None
     protected: bool
     unusable_s: int
-    """How long its node could not be used in it."""
+    """Seconds of the lease in which its node could not be used."""
     created_at: Moment
 
 
 class ReasonView(View):
-    """A rule that a block breaks, or something to know of, with its numbers."""
+    """A rule that a block breaks, or a warning about it, with the numbers of the case."""
 
     code: str
     param: str
@@ -121,7 +126,7 @@ class ReasonView(View):
 
 
 class LeftView(View):
-    """What a quota still allows."""
+    """Remainder of a quota."""
 
     quota: str
     alternative: str
@@ -130,7 +135,7 @@ class LeftView(View):
 
 
 class NodeVerdict(View):
-    """What the policy says to a block on one node."""
+    """Verdict of the policy on a block on one node."""
 
     node: str
     node_class: str
@@ -142,23 +147,26 @@ class NodeVerdict(View):
     charge: ChargeView
     left: list[LeftView]
     next_starts: list[Moment]
-    """The nearest starts of a block as long, on this node, that would be accepted."""
+    """The nearest starts on this node at which a block of the same length would be accepted."""
     policy: str
     policy_version: int
 
 
 class VerdictView(View):
-    """Whether a block would be booked now, and where. Asking changes nothing."""
+    """Verdict on a block: the nodes that would be booked now, or the reasons why none would be.
+    Asking changes nothing."""
 
     ok: bool
     can_wait: bool
-    """It is refused, but the waitlist may give it: others have the hours, or time will tell."""
+    """True if the block is refused, but the waitlist may still provide it: others have the hours,
+    or the reason will pass with time."""
     chosen: list[str]
     """Names of the nodes that would be booked; empty if refused."""
     hold_start: Moment
     hold_end: Moment
     nodes: list[NodeVerdict]
-    """Those chosen first; of a refused block the nearest to being accepted first."""
+    """Verdicts by node: the chosen ones first, then the refused ones, nearest to acceptance
+    first."""
 
 
 class TakenView(View):
@@ -169,66 +177,69 @@ class TakenView(View):
     """`leased`, `yours`, `offered`, `maintenance`, `down`, or the node's state; with `block_hours`
     or `any_length` the code of the first rule that a block from this hour on would break."""
     message: str = ""
-    """What that rule says."""
+    """Message of that rule; empty if no rule is the cause."""
 
 
 class FreeHour(View):
-    """One hour of a node class."""
+    """One hour, with the nodes that are free in it and those that are not."""
 
     start: Moment
     free: int
     nodes: list[str]
-    """Names of the free ones."""
+    """Names of the free nodes."""
     taken: list[TakenView]
 
 
 class LengthsView(View):
-    """How long a block on a node may be for you, in hours, at one time of day or another."""
+    """Lengths in hours that the rules allow you for a block on a node, at one time of day or
+    another."""
 
     node: str
     hours: list[int]
-    """Ascending."""
+    """Allowed lengths in hours, ascending."""
 
 
 class AvailabilityView(View):
-    """Which nodes of a class are free, hour by hour."""
+    """Free nodes of a class, hour by hour."""
 
     node_class: str | None
-    """None: of every class."""
+    """Name of the class; null: all classes."""
     nodes: int
     hours: list[FreeHour]
     lengths: list[LengthsView]
 
 
 class ForecastDayView(View):
-    """A day, or what is left of it, before a window closes."""
+    """A day, or the rest of it, before a window closes."""
 
     start: Moment
     free_hours: float
     """Node-hours that nobody has booked."""
     wanted_hours: float
-    """Of these, what would be booked."""
+    """Part of `free_hours` that would be booked."""
 
 
 class ForecastView(View):
-    """How full the days become if what is left of all quotas is spent evenly until the close."""
+    """Forecast of how full the days become if the rest of all quotas is spent evenly until the
+    window closes."""
 
     policy: str
     zone: str
     nodes: list[str]
     closes_at: Moment
     people: int
-    """Who may book and are no staff."""
+    """Number of people who may book, staff not counted."""
     unspent_hours: float
     free_hours: float
     unmet_hours: float
-    """Of the unspent ones, those that would find no room."""
+    """Part of `unspent_hours` that would find no room."""
     days: list[ForecastDayView]
     message: str
 
 
 class NewWait(Body):
-    """What to wait for: so many hours on a node or on any of a class, from when to when."""
+    """A wish for the waitlist: a number of hours on a node, or on any node of a class, within a
+    range of starts or a day."""
 
     node_class: Name | None = None
     node: NodeAsked | None = None
@@ -262,32 +273,33 @@ class WaitView(View):
     last_start: Moment
     hours: int
     priority: bool
-    """A fault has taken a lease: served first."""
+    """True if a fault took a lease of the user: the wish is then served first."""
     state: WaitState
     reason: str
     ahead: int
-    """Wishes that are served before it, whatever they are for."""
+    """Number of wishes that are served before it, whatever they are for."""
     offer: OfferView | None
-    """The one that is open now, or what became of the last one."""
+    """The open offer, or the last one with its result."""
     created_at: Moment
 
 
 class NewMaintenance(Body):
-    """Hours that staff keep, once or by a rule. Over leases it needs the hash of its plan."""
+    """Hours that staff reserve, once or by a rule. If leases stand in the way, the hash of the plan
+    is needed."""
 
     nodes: list[NodeAsked] = Field(min_length=1, max_length=1000)
     start: When
     zone: Zone | None = None
-    """Recurring hours keep their clock time in this zone."""
+    """Time zone in which recurring hours keep their clock time."""
     hours: int = Field(ge=1, le=24 * 14)
     rule: str | None = Field(default=None, max_length=500)
-    """RFC 5545, with COUNT or UNTIL: `FREQ=WEEKLY;BYDAY=SU;COUNT=10`."""
+    """Recurrence by RFC 5545, with COUNT or UNTIL: `FREQ=WEEKLY;BYDAY=SU;COUNT=10`."""
     why: str = Field(min_length=3, max_length=200)
     plan: str | None = Field(default=None, max_length=64)
 
 
 class DisplacedView(View):
-    """A lease that stands in the way, and what becomes of it."""
+    """A lease that stands in the way of a maintenance, and its fate."""
 
     lease: str
     user: str
@@ -295,14 +307,14 @@ class DisplacedView(View):
     hold_start: Moment
     hold_end: Moment
     act: str
-    """`move` or `refund`, or `keep` for one that can't be displaced."""
+    """Fate of the lease: `move`, `refund`, or `keep` if it cannot be displaced."""
     to_node: str | None
     result: str
-    """Empty in a plan; afterwards what was done."""
+    """Sentence that says what was done; empty in a plan."""
 
 
 class OccurrenceView(View):
-    """One time of a maintenance on one node."""
+    """One occurrence of a maintenance on one node."""
 
     node: str
     start: Moment
@@ -322,13 +334,13 @@ class MaintenanceView(View):
     occurrences: list[OccurrenceView]
     displaced: list[DisplacedView]
     plan: str
-    """Hash of what is displaced: repeat the request with it to do so."""
+    """Hash of the displaced leases. Repeat the request with it to displace them."""
     created_at: Moment | None
     cancelled_at: Moment | None
 
 
 class NewFeed(Body):
-    """A calendar to subscribe to: of your leases, or for staff of a node."""
+    """A calendar feed to make: of your own leases, or, for staff, of a node."""
 
     node: NodeAsked | None = None
 
@@ -339,7 +351,7 @@ class FeedView(View):
     id: str
     node: str | None
     url: str | None
-    """Shown once."""
+    """Secret address of the feed. It is shown only once."""
     created_at: Moment
     last_used_at: Moment | None
     revoked_at: Moment | None

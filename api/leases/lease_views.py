@@ -1,4 +1,4 @@
-"""Leases and verdicts as the API shows them."""
+"""Views of leases and verdicts for the API."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ from core.tables.people import User
 
 
 def find_lease(session: Session, lease_id: str, person: Person, *, lock: bool = False) -> Lease:
-    """A lease that `person` may see; somebody else's is NotFound, except for staff."""
+    """Return a lease that `person` may see. Somebody else's lease is NotFound, except for staff."""
     query = select(Lease).where(Lease.id == lease_id)
     if lock:
         query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
@@ -32,14 +32,14 @@ def find_lease(session: Session, lease_id: str, person: Person, *, lock: bool = 
 
 
 def show_lease(session: Session, lease_id: str, person: Person) -> LeaseView:
-    """The view of a lease that `person` may see."""
+    """Return the view of a lease that `person` may see."""
     find_lease(session, lease_id, person)
     row = session.execute(leases_with_context().where(Lease.id == lease_id)).one()
     return lease_views(session, [row])[0]
 
 
 def leases_with_context() -> Select[Lease, str, str, str]:
-    """Each lease with the names of its owner, node and node class."""
+    """Select each lease with the names of its owner, node and node class."""
     return (
         select(Lease, User.name, Node.name, Node.class_name)
         .join(User, User.id == Lease.user_id)
@@ -48,7 +48,7 @@ def leases_with_context() -> Select[Lease, str, str, str]:
 
 
 def lease_views(session: Session, rows: Sequence[Row[Lease, str, str, str]]) -> list[LeaseView]:
-    """Rows of `leases_with_context`, with their owners' jobs that run in them."""
+    """Return the views of rows of `leases_with_context`, with the owners' jobs that run in them."""
     jobs: dict[str, list[str]] = {lease.id: [] for lease, _, _, _ in rows}
     running = session.execute(
         select(Part.lease_id, Attempt.job_id)
@@ -103,7 +103,7 @@ def _charged_hours(lease: Lease) -> int:
 
 
 def node_verdict(node: Node, start: datetime, end: datetime, verdict: Verdict) -> NodeVerdict:
-    """What the policy says to [start, end) on a node."""
+    """Return the view of the policy's verdict on [start, end) on a node."""
     return NodeVerdict(
         node=node.name,
         node_class=node.class_name,

@@ -46,10 +46,11 @@ def book_lease(
     process: ProcessDep,
     key: IdempotencyKey = None,
 ) -> LeaseView:
-    """Hours on free nodes of a class, or on named ones, from a start or at the best start of a day.
+    """Book hours on free nodes of a class, or on named nodes, from a start or at the best start of
+    a day.
 
-    Of several who ask for an hour, one wins. Several nodes are booked all or none; the answer is
-    the first of their leases, and the others name it as `together`.
+    If several people ask for an hour, one of them gets it. Several nodes are booked all or none;
+    the answer is the first of their leases, and the others name it as `together`.
     """
     body_sha256 = fingerprint("POST", "/v1/leases", wanted.model_dump_json().encode())
 
@@ -75,7 +76,7 @@ def list_leases(
     limit: Limit = 50,
     after: After = None,
 ) -> Page[LeaseView]:
-    """Your leases, the last made first."""
+    """List your leases, newest first."""
     query = leases_with_context().order_by(Lease.id.desc()).limit(limit + 1)
     query = query.where(of_whom(Lease.user_id, user, person))
     if state:
@@ -90,8 +91,9 @@ def list_leases(
 
 @router.post("/verdict", summary="Preview a booking")
 def judge_block(wanted: Block, person: SignedIn, process: ProcessDep) -> VerdictView:
-    """Whether the block would be booked now, what it would be charged to, what would be left, and
-    for every node that will not do: why, with its numbers and the next starts. Changes nothing."""
+    """Judge a block: whether it would be booked now, its charge, the remaining quotas, and, for
+    every node that will not do, the reasons with their numbers and the next starts. Changes
+    nothing."""
     with process.read() as session:
         return booking.preview(session, person, wanted, now=utc_now())
 
@@ -114,7 +116,8 @@ def availability(
         list[PlainText] | None, Query(max_length=100, description="Only these nodes, by name.")
     ] = None,
 ) -> AvailabilityView:
-    """For every hour from `start` on, the nodes that could be booked for it, and why not others."""
+    """List, for every hour from `start` on, the nodes that could be booked for it, and the reasons
+    for the others."""
     start = moment_of(start, None, param="start")
     with process.read() as session:
         return availability_of(
@@ -133,7 +136,7 @@ def availability(
 
 @router.get("/{lease_id}", summary="One lease")
 def get_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
-    """A lease and what runs in it."""
+    """Return a lease and the jobs that run in it."""
     with process.read() as session:
         return show_lease(session, lease_id, person)
 
@@ -142,7 +145,8 @@ def get_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> Lea
 def change_lease(
     lease_id: PlainText, change: LeaseChange, person: SignedIn, process: ProcessDep
 ) -> LeaseView:
-    """A later end, judged like an extension. Staff may protect it from clean-ups."""
+    """Give a lease a later end, judged like an extension. Staff may protect the lease from
+    clean-ups."""
     if change.protected is not None and not person.is_staff:
         raise Forbidden("protected: only staff protect a lease from clean-ups.", param="protected")
 
@@ -169,7 +173,7 @@ def change_lease(
 def extend_lease(
     lease_id: PlainText, wanted: Extension, person: SignedIn, process: ProcessDep
 ) -> LeaseView:
-    """Prolong it by whole hours, if the node is free and the policy allows it."""
+    """Extend a lease by whole hours, if the node is free and the policy allows it."""
     if (wanted.hours is None) == (wanted.end is None):
         raise BadRequest("hours: give either hours or an end.", param="hours")
 
@@ -190,8 +194,8 @@ def extend_lease(
 
 @router.post("/{lease_id}/release", summary="Give hours back early")
 def release_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
-    """Cancel it before it starts, or end it early: its jobs save and go back to the queue, and its
-    hours are free from the next one on that leaves room for cleaning up."""
+    """Cancel a lease before it starts, or end it early: its jobs save and go back to the queue. Its
+    hours are free from the next full hour that leaves room for cleaning up."""
 
     def work(session: Session, bells: Bells) -> LeaseView:
         _give_back(session, lease_id, person, bells)
@@ -205,8 +209,8 @@ def release_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) ->
 def swap_lease(
     lease_id: PlainText, wanted: Block, person: SignedIn, process: ProcessDep
 ) -> LeaseView:
-    """Give a booked lease for another block. It stops counting only if the new one is granted;
-    otherwise it stays as it is. Its waiting jobs go along."""
+    """Exchange a booked lease for another block. The old lease stops counting only if the new one
+    is granted; otherwise it stays as it is. Its waiting jobs move to the new lease."""
 
     def work(session: Session, bells: Bells) -> LeaseView:
         lease = booking.owned(session, lease_id, person, lock=True)
@@ -222,8 +226,8 @@ def swap_lease(
 
 @router.post("/{lease_id}/restore", status_code=201, summary="Book a cancelled block again")
 def restore_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
-    """Book what was cancelled once more, if it is still free, and let the cancelled one not count.
-    The answer is a new lease; jobs that named the old one go along."""
+    """Book a cancelled block again, if it is still free; the cancelled lease then no longer counts.
+    The answer is a new lease; jobs that named the old one move to it."""
 
     def work(session: Session, bells: Bells) -> LeaseView:
         lease = booking.owned(session, lease_id, person, lock=True)
@@ -239,7 +243,7 @@ def restore_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) ->
 
 @router.delete("/{lease_id}", status_code=204, summary="Give a lease back")
 def delete_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """The same as `release`."""
+    """Give a lease back, as `release` does."""
 
     def work(session: Session, bells: Bells) -> None:
         _give_back(session, lease_id, person, bells)

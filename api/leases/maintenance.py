@@ -1,4 +1,4 @@
-"""/v1/maintenance: hours that staff keep on nodes, once or again and again."""
+"""/v1/maintenance: hours that staff reserve on nodes, once or repeatedly."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -36,8 +36,8 @@ MAX_SLOTS = 2000  # occurrences x nodes of one maintenance
 def plan_maintenance(
     wanted: NewMaintenance, person: StaffOnly, process: ProcessDep
 ) -> MaintenanceView:
-    """When it would happen, which leases stand in its way, and what would become of each: moved to
-    a free node of the class, or refunded. Changes nothing."""
+    """Plan a maintenance: its times, the leases that stand in its way, and whether each would be
+    moved to a free node of the class or refunded. Changes nothing."""
     with process.read() as session:
         slots = _slots(session, wanted, person)
         displaced = maintenance.plan(session, slots)
@@ -59,8 +59,9 @@ def plan_maintenance(
 def create_maintenance(
     wanted: NewMaintenance, person: StaffOnly, process: ProcessDep
 ) -> MaintenanceView:
-    """Hold nodes. Over leases it needs the `plan` that was shown; each lease is then moved or
-    refunded in a transaction of its own, and one that has changed meanwhile is left alone."""
+    """Reserve hours on nodes. If leases stand in the way, the `plan` that was shown is needed; each
+    lease is then moved or refunded in its own transaction, and a lease that has changed meanwhile
+    is left alone."""
     now = utc_now()
     with process.write() as (session, bells):
         slots = _slots(session, wanted, person)
@@ -100,7 +101,7 @@ def create_maintenance(
 def list_maintenance(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[MaintenanceView]:
-    """All of it, the newest first."""
+    """List every maintenance, newest first."""
     query = select(Maintenance).order_by(Maintenance.id.desc()).limit(limit + 1)
     if after:
         query = query.where(Maintenance.id < after)
@@ -114,7 +115,7 @@ def list_maintenance(
 def delete_maintenance(
     maintenance_id: PlainText, person: StaffOnly, process: ProcessDep
 ) -> Response:
-    """Give its hours back, from now on."""
+    """Give the remaining hours of a maintenance back, from now on."""
     now = utc_now()
     with process.write() as (session, bells):
         row = session.get(Maintenance, maintenance_id, with_for_update=True)
@@ -130,7 +131,7 @@ def delete_maintenance(
 def _displace(
     process: Process, row_id: str, one: Displaced, person: Person, now: datetime, why: str
 ) -> str:
-    """One lease, in a transaction of its own, and the hours that it leaves."""
+    """Displace one lease in its own transaction, and hold its hours for the maintenance."""
     if one.act == maintenance.KEEP:
         return "left alone: it has begun"
     with process.write() as (session, bells):

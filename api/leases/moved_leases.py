@@ -1,6 +1,6 @@
-"""/v1/admin/moved-leases: when the rules of a zone change, clocks show another time for a lease.
+"""/v1/admin/moved-leases: leases whose clock time differs since the rules of a time zone changed.
 
-The lease itself never moves: its hours are kept in UTC. Staff see which leases it is, and have
+The lease itself never moves: its hours are kept in UTC. Staff see the affected leases, and have
 their owners told.
 """
 
@@ -26,15 +26,15 @@ router = APIRouter(prefix="/v1/admin/moved-leases", tags=["administration"])
 
 @router.get("", summary="Leases whose clock time has moved")
 def list_moved_leases(person: StaffOnly, process: ProcessDep) -> Page[AffectedLease]:
-    """Leases to come that start at another clock time than was shown when they were booked, because
-    the time zone data on this machine has changed since."""
+    """List future leases that start at another clock time than was shown when they were booked,
+    because the time zone data on this machine has changed since."""
     with process.read() as session:
         return Page[AffectedLease](data=[one.view() for one in _moved(session, utc_now())])
 
 
 @router.post("", summary="Tell their owners")
 def tell_owners(person: StaffOnly, process: ProcessDep) -> Page[AffectedLease]:
-    """Each is told once, and then no longer listed."""
+    """Tell the owners of these leases. Each lease is told once and then no longer listed."""
     now = utc_now()
     with process.write() as (session, _):
         moved = list(_moved(session, now))

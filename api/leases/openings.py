@@ -1,7 +1,7 @@
-"""Where people may start a block, kept until something changes that the rules look at.
+"""Starts at which people may begin a block, kept until something changes that the rules look at.
 
-Compared is all that they look at, read anew by whoever asks: nothing has to be told when it
-changes. What changes by time alone holds until then, and for a minute at most.
+Every caller reads all that the rules look at anew, and compares it: nobody has to announce a
+change. What changes by time alone is kept until it does, and for a minute at most.
 """
 
 from collections import OrderedDict
@@ -27,7 +27,7 @@ Asked = tuple[datetime, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Known:
-    """What one person was told of one node, and what that was judged by."""
+    """Answers that one person was given about one node, and the facts that they were judged by."""
 
     member: Member
     policy: Policy
@@ -36,7 +36,7 @@ class Known:
     refusals: dict[Asked, Reason | None] = field(default_factory=dict)
 
     def holds(self, member: Member, policy: Policy, situation: Situation) -> bool:
-        """Whether all this would be judged alike."""
+        """Return True if the same facts would lead to the same answers."""
         return (
             self.situation.now <= situation.now < self.until
             and self.policy is policy
@@ -46,7 +46,7 @@ class Known:
 
 
 class Openings:
-    """Of all people who asked lately."""
+    """Answers to all people who asked lately."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str, datetime], Known] = OrderedDict()
@@ -54,8 +54,9 @@ class Openings:
     def refusals(
         self, judge: Judge, node: Node, starts: Sequence[datetime], lengths: Sequence[int]
     ) -> dict[datetime, Reason]:
-        """Starts on a node that the judge has looked at from which no block is granted, with the
-        first rule that it breaks whichever of these lengths, ascending, it has."""
+        """Map start -> the first rule that every block of these lengths (ascending) breaks from
+        that start on. Starts at which some block is granted are left out. The judge must have
+        looked at the node."""
         if not starts:
             return {}
         refusals = self._recall(judge, node, starts[0])
@@ -83,7 +84,8 @@ class Openings:
 
 
 def holds_until(situation: Situation, policy: Policy) -> datetime:
-    """The next moment at which the rules may say something else without anybody's doing. Pure."""
+    """Return the next moment at which the rules may answer differently without anybody's action.
+    Pure."""
     return min(moment for moment in _moments(situation, policy) if moment > situation.now)
 
 
@@ -98,7 +100,8 @@ def _moments(situation: Situation, policy: Policy) -> Iterator[datetime]:
 
 
 def _refusal(judge: Judge, node: Node, start: datetime, lengths: Sequence[int]) -> Reason | None:
-    """Told of the shortest block whose length is right."""
+    """Return the refusal of the shortest block whose length is allowed; None if some block is
+    granted."""
     found: Reason | None = None
     for hours in lengths:
         reason = judge.first_refusal(node, start, start + hours * HOUR)

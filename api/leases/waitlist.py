@@ -1,4 +1,4 @@
-"""/v1/waitlist: wait for hours that are not free, take up or decline what is offered."""
+"""/v1/waitlist: wait for hours that are not free, accept or decline offers."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,10 +39,11 @@ MAX_WISHES = 10  # of one person, in line at a time
 def join_waitlist(
     wanted: NewWait, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
 ) -> WaitView:
-    """Wait for so many hours on a node, or on any node of a class, with any start in a range.
+    """Wait for a number of hours on a node, or on any node of a class, with any start in a range.
 
-    What becomes free is held for the first in line, for ten minutes from when they hear of it. A
-    wish that no waiting can give is refused with the reasons that a booking is refused with.
+    Hours that become free are held for the first in line, for ten minutes from the moment at which
+    they are told. A wish that no waiting can fulfil is refused, with the reasons that a booking is
+    refused with.
     """
     body_sha256 = fingerprint("POST", "/v1/waitlist", wanted.model_dump_json().encode())
     with process.read() as session:  # it may take a while, so not where others wait to write
@@ -71,7 +72,7 @@ def list_waitlist(
     limit: Limit = 50,
     after: After = None,
 ) -> Page[WaitView]:
-    """What you wait for or have waited for, the newest first."""
+    """List your present and past wishes, newest first."""
     query = select(Wait).order_by(Wait.id.desc()).limit(limit + 1)
     if not (person.is_staff and user == "all"):
         query = query.where(Wait.user_id == person.id)
@@ -88,7 +89,7 @@ def list_waitlist(
 
 @router.get("/{wait_id}", summary="One wish")
 def get_wait(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> WaitView:
-    """A wish, its place in line and what was offered."""
+    """Return a wish, its place in line and its offer."""
     _tell(process, person, select(Wait.id).where(Wait.id == wait_id))
     with process.read() as session:
         return _view(session, _find(session, wait_id, person))
@@ -96,7 +97,7 @@ def get_wait(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> WaitV
 
 @router.delete("/{wait_id}", status_code=204, summary="Leave the waitlist")
 def leave_waitlist(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """Take a wish back; a block that is held for it is free again."""
+    """Withdraw a wish. A block that is held for it is free again."""
 
     def work(session: Session, bells: Bells) -> None:
         wait = _locked(session, wait_id, person)
@@ -109,7 +110,8 @@ def leave_waitlist(wait_id: PlainText, person: SignedIn, process: ProcessDep) ->
 
 @router.post("/{wait_id}/accept", status_code=201, summary="Take up an offer")
 def accept_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
-    """Book the block that is held for this wish, until the offer expires. Again: the same lease."""
+    """Book the block that is held for this wish, until the offer expires. A repeated call returns
+    the same lease."""
 
     def work(session: Session, bells: Bells) -> LeaseView:
         wait = _locked(session, wait_id, person)
@@ -129,7 +131,7 @@ def accept_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> L
 
 @router.post("/{wait_id}/decline", summary="Decline an offer")
 def decline_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> WaitView:
-    """Let others have the block. The wish goes on at the end of the line."""
+    """Decline the block, so that others may have it. The wish goes to the end of the line."""
 
     def work(session: Session, bells: Bells) -> WaitView:
         wait = _locked(session, wait_id, person)
@@ -143,7 +145,7 @@ def decline_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> 
 
 
 def _tell(process: Process, person: Person, shown: Select[str]) -> None:
-    """Let the life of the offers of these wishes begin that their owner is now to read of."""
+    """Start the time limit of open offers of these wishes, which their owner is about to see."""
     untold = select(Offer.id).where(
         Offer.user_id == person.id,
         Offer.state == OfferState.OPEN,
@@ -159,7 +161,7 @@ def _tell(process: Process, person: Person, shown: Select[str]) -> None:
 
 
 def _require_hope(session: Session, person: Person, wanted: NewWait, *, now: datetime) -> None:
-    """Raise what a booking would be refused with, if no waiting can change that."""
+    """Raise the errors that a booking would raise, if no waiting can change them."""
     if (wanted.node is None) == (wanted.node_class is None):
         raise BadRequest("node_class: wait for a class or for a node.", param="node_class")
     nodes, _, _ = nodes_of(session, Block(node=wanted.node, node_class=wanted.node_class))
@@ -229,7 +231,7 @@ def _open_offer(session: Session, wait: Wait) -> Offer:
 
 
 def _became(session: Session, wait: Wait) -> str | None:
-    """Id of the lease that the wish has become."""
+    """Return the id of the lease that the wish has become."""
     last = _last_offer(session, wait)
     return None if last is None else last.lease_id
 

@@ -1,4 +1,4 @@
-"""What a request for a block asks for: which nodes, which starts, how long. Not judged yet."""
+"""Wishes: nodes, starts and length that a request for a block asks for. Not judged yet."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,20 +35,20 @@ class Wish:
     """A block that somebody would like to have."""
 
     what: str
-    """Of which nodes, in words."""
+    """Name of the nodes, for messages."""
     nodes: Sequence[Node]
-    """Those that would do, by name."""
+    """Nodes that would do, sorted by name."""
     count: int
-    """So many of them at once."""
+    """Number of nodes to book at the same time."""
     starts: Sequence[datetime]
-    """Any of these, in UTC; the earliest first."""
+    """Starts that would do, in UTC, earliest first."""
     length: timedelta
     is_flexible: bool
     prefer: Prefer = Prefer.EARLIEST
 
 
 def wish_of(session: Session, block: Block, judge: Judge, *, zone: str, lock: bool = False) -> Wish:
-    """Read a request. `zone` is the person's, for a day without one; of a range every hour will do
+    """Read a request. `zone` is the person's, for a day without one. In a range, every hour will do
     at which the policy of one of the nodes lets blocks begin. Raises BadRequest.
 
     With `lock`, nobody else takes hours of the nodes that it names until the transaction ends.
@@ -84,7 +84,7 @@ def _hours(first: datetime, last: datetime, anchor: timedelta) -> Iterator[datet
 
 
 def range_of(wanted: Block | NewWait, *, zone: str, hours: int) -> tuple[datetime, datetime]:
-    """The first and the last start that will do, in UTC. Raises BadRequest."""
+    """Return the first and the last start that will do, in UTC. Raises BadRequest."""
     if wanted.on is not None:
         if not 2000 <= wanted.on.year <= 9000:
             raise BadRequest(f"on: the year {wanted.on.year} is not one to book in.", param="on")
@@ -108,7 +108,7 @@ def range_of(wanted: Block | NewWait, *, zone: str, hours: int) -> tuple[datetim
 def nodes_named(
     session: Session, names: Sequence[str], *, param: str, lock: bool = False
 ) -> list[Node]:
-    """The nodes of these names or ids, in that order; retired ones are not there any more."""
+    """Return the nodes of these names or ids, in that order. Retired nodes are not found."""
     known: dict[str, Node] = {}
     asked = {"ids": names, "names": [folded(name) for name in names]}
     for node in session.scalars(NAMED_LOCKED if lock else NAMED, asked):
@@ -125,7 +125,7 @@ def nodes_named(
 
 
 def nodes_of(session: Session, block: Block, *, lock: bool = False) -> tuple[list[Node], int, str]:
-    """The nodes that would do, how many of them are asked for, and which they are in words."""
+    """Return the nodes that would do, the number to book, and their name for messages."""
     if block.nodes:
         if block.node or block.node_class or block.count != 1:
             raise BadRequest("nodes: give names, one node, or a class.", param="nodes")

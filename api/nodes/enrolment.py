@@ -1,4 +1,4 @@
-"""Nodes join: staff make a single-use token, the node trades it for its identity."""
+"""Enrolment of nodes: staff make a single-use token, the node trades it for its identity."""
 
 from datetime import datetime, timedelta
 
@@ -23,7 +23,10 @@ TOKEN_LIFETIME = timedelta(minutes=15)
 def invite(
     session: Session, *, name: str, node_class: str | None, actor: str, now: datetime
 ) -> tuple[str, datetime]:
-    """A token with which a machine may join as `name`, and when it expires."""
+    """Make a token with which a machine may join as `name`; return it and the time it expires.
+
+    Raises Conflict if the node of that name is retired.
+    """
     known = session.scalars(select(Node).where(Node.is_called(name))).one_or_none()
     if known is not None and known.state is NodeState.RETIRED:
         raise Conflict(f"name: {name} was retired for good. Choose another name.", param="name")
@@ -40,9 +43,10 @@ def invite(
 
 
 def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
-    """Trade the token for an identity. A node of that name gets a new token, and its old one ends.
+    """Trade the token for an identity. A known node gets a new token, and its old one ends.
 
-    Raises Unauthenticated if the token is unknown, used or expired.
+    Raises Unauthenticated if the token is unknown, used or expired, Conflict if the node of its
+    name is retired.
     """
     link = use_link(session, request.token, LinkKind.ENROL, now=now)
     assert link.node_name is not None

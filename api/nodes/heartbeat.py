@@ -1,8 +1,8 @@
-"""A heartbeat: the node says all that it observes; what follows from it is written down.
+"""Heartbeats: a node reports all that it observes; the consequences are written to the database.
 
-Every attempt that a node tells about is one of (job, epoch), and the node has a part in it; the
-job's row is locked before anything about it is written, so that its nodes, its owner and the
-scheduler take turns.
+Every attempt that a node reports is named by (job, epoch), and the node has a part in it. The job's
+row is locked before anything about it is written, so that its nodes, its owner and the scheduler
+take turns.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ SLACK = timedelta(seconds=30)  # between the node's clock and ours
 
 
 def newly_kept(session: Session, node_id: str, beat: Heartbeat) -> list[tuple[str, str]]:
-    """Job and attempt of what this heartbeat is the first to call kept."""
+    """Return (job id, attempt id) of attempts whose files this heartbeat is first to call kept."""
     told = {(seen.job_id, seen.epoch) for seen in beat.attempts if seen.kept}
     if not told:
         return []
@@ -56,7 +56,7 @@ def take_in(
     now: datetime,
     bells: Bells,
 ) -> Node:
-    """Write down what a node observes; the node's row."""
+    """Write the observations of a node to the database; return the node's row."""
     node = session.get(Node, identity.id)
     assert node is not None
     observed = {(seen.job_id, seen.epoch): seen for seen in beat.attempts}
@@ -75,7 +75,7 @@ def take_in(
             _end_part(session, node, job, attempt, part, end, now=now, bells=bells)
         if _is_live(attempt, part):
             unwanted.discard((job.id, attempt.epoch))
-    # What was given up here may still be running there: then the node is not clean yet.
+    # An attempt that was given up here may still run on the node: then it is not clean yet.
     _take_node(session, node, beat, is_clean=beat.clean and not unwanted, now=now, bells=bells)
     return node
 
@@ -87,7 +87,7 @@ def _is_live(attempt: Attempt, part: Part) -> bool:
 def _parts_on(
     session: Session, node: Node, seen: Sequence[Observed]
 ) -> Sequence[tuple[Job, Attempt, Part]]:
-    """The attempts that are live on the node or that it tells about, their jobs locked."""
+    """Lock the jobs of attempts that are live on the node or reported by it; return their parts."""
     job_ids = {one.job_id for one in seen} | set(
         session.scalars(
             select(Attempt.job_id)
@@ -139,7 +139,7 @@ def _take_part(
         _take_exit(session, node, job, attempt, part, seen, now=now, bells=bells)
         return
     if not _is_live(attempt, part) or attempt.epoch != job.epoch:
-        return  # it is over here; the node is told so by not being asked for it
+        return  # the part is over here; the node learns it from its absence in the orders
     before = attempt.state
     if part.phase is None:
         part.boot_id = beat.boot_id
@@ -157,7 +157,7 @@ def _take_part(
 def _together(
     session: Session, attempt: Attempt, part: Part, node: Node, *, now: datetime, bells: Bells
 ) -> None:
-    """What follows once every node has taken the attempt up, and once every node is ready."""
+    """Start the attempt once all nodes have taken it up; mark it prepared once all are ready."""
     parts = attempts.parts_of(session, attempt)
     if attempt.state is AttemptState.ASSIGNED and all(each.phase is not None for each in parts):
         attempts.start(session, attempt, now=now, actor=node.id)
@@ -247,7 +247,7 @@ def _end_part(
     bells: Bells,
 ) -> None:
     attempts.end_part(session, job, attempt, part, end, now=now, actor=node.id)
-    if attempt.state in LIVE_ATTEMPT:  # the others are to hear that they must stop
+    if attempt.state in LIVE_ATTEMPT:  # wake the other nodes: they must stop
         bells.nodes.update(attempts.node_names(session, attempt))
     bells.scheduler = True
     bells.jobs.add(job.id)
@@ -256,7 +256,7 @@ def _end_part(
 def _stops_by_itself(
     session: Session, node: Node, job: Job, attempt: Attempt, part: Part, *, now: datetime
 ) -> None:
-    """The node's own deadline has come before anybody here asked."""
+    """Ask an attempt to stop on all nodes, because the node's own deadline came first."""
     lease = session.get(Lease, part.lease_id)
     assert lease is not None
     lease = stopped_with(session, lease)
@@ -307,7 +307,7 @@ def _take_node(
 
 
 def _take_inventory(session: Session, node: Node, beat: Heartbeat, *, now: datetime) -> None:
-    """Changed hardware is a new version of the class, or another class if others share it."""
+    """Record changed hardware: as a new version of the class, or as another class if shared."""
     known = session.get(NodeClass, node.class_name, with_for_update={"key_share": True})
     assert known is not None
     hardware = hardware_of(beat.inventory, known.name)

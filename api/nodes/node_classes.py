@@ -1,4 +1,4 @@
-"""Which class a node belongs to: its hardware names it, unless its enrolment did."""
+"""Classes of nodes: a node's hardware names its class, unless its enrolment did."""
 
 import re
 
@@ -11,11 +11,14 @@ from core.wire.messages import Inventory
 from strategies.hardware import Hardware
 
 BRANDS = ("nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct")
-SAME_MEMORY = 0.1  # relative: what firmware takes differs between equal machines
+SAME_MEMORY = 0.1  # relative: the firmware's share differs between equal machines
 
 
 def hardware_of(inventory: Inventory, class_name: str) -> Hardware:
-    """What the planner counts with."""
+    """Return the hardware of a node that the planner counts with: slots, model, memory in GiB.
+
+    Of several GPUs the smallest memory counts. A node without GPUs has CPU slots.
+    """
     if inventory.gpus:
         smallest = min(inventory.gpus, key=lambda gpu: gpu.memory_gib)
         return Hardware(
@@ -38,12 +41,12 @@ def hardware_of(inventory: Inventory, class_name: str) -> Hardware:
 
 
 def why_no_sandbox(inventory: Inventory) -> str:
-    """Why scripts can't be shut in there; empty where they can, or where that is not said."""
+    """Return the reason that a node can't sandbox scripts; empty if it can or does not tell."""
     return inventory.no_sandbox or "it has no sandbox" if inventory.sandbox == "" else ""
 
 
 def derived_name(inventory: Inventory) -> str:
-    """Such as `a100x4` or `cpu2`."""
+    """Return a class name made from the hardware, such as `a100x4` or `cpu2`."""
     if not inventory.gpus:
         return f"cpu{max(1, inventory.slots)}"
     words = re.findall(r"[a-z0-9]+", inventory.gpus[0].name.lower())
@@ -53,14 +56,14 @@ def derived_name(inventory: Inventory) -> str:
 
 
 def same_kind(a: Hardware, b: Hardware) -> bool:
-    """Whether two nodes are interchangeable for the planner."""
+    """Return True if two nodes are interchangeable for the planner."""
     close = abs(a.memory_gib - b.memory_gib) <= SAME_MEMORY * max(a.memory_gib, b.memory_gib)
     same = (a.device, a.slots, a.model) == (b.device, b.slots, b.model)
     return close and same and bool(a.no_sandbox) == bool(b.no_sandbox)
 
 
 def judge_gangs(session: Session, known: NodeClass) -> None:
-    """Let a class run scripts on several nodes where each of its nodes can, and nowhere else."""
+    """Let a class run scripts on several nodes only if each of its nodes is able to."""
     inventories = session.scalars(
         select(Node.inventory)
         .where(Node.class_name == known.name, Node.state != NodeState.RETIRED)
@@ -74,10 +77,10 @@ def judge_gangs(session: Session, known: NodeClass) -> None:
 
 
 def join_class(session: Session, inventory: Inventory, *, named: str | None) -> str:
-    """The name of the node's class, which is made where it is missing.
+    """Return the name of the node's class, which is made if it is missing.
 
-    A class that no node uses any more takes the new hardware, as a new version. Where a class of
-    the derived name has other hardware, the memory is added to the name, then a number.
+    A class that no node uses any more takes the new hardware, as a new version. If a class of the
+    given or derived name has other hardware, the memory is added to the name, then a number.
     """
     first = named or derived_name(inventory)
     memory = round(hardware_of(inventory, first).memory_gib)
@@ -104,6 +107,6 @@ def join_class(session: Session, inventory: Inventory, *, named: str | None) -> 
 
 
 def refit(known: NodeClass, hardware: Hardware) -> None:
-    """The hardware of a class has changed: plans for it are made anew."""
+    """Change the hardware of a class and raise its version, so that plans are made anew."""
     known.hardware = hardware.model_dump(mode="json")
     known.version += 1

@@ -1,4 +1,4 @@
-"""/v1/node/files: nodes bring checkpoints and artifacts, and fetch what their attempts need."""
+"""/v1/node/files: nodes bring checkpoints and artifacts, and fetch files that attempts need."""
 
 from typing import Annotated
 
@@ -25,7 +25,10 @@ Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 
 @router.head("/{sha256}", summary="Is this file in the store?")
 def head_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> Response:
-    """200 with its size, or 404; always 404 while the node has no attempt to bring files of."""
+    """Answer 200 with the size of a stored file, or 404.
+
+    The answer is always 404 while the node has no attempt whose files are still to be kept.
+    """
     with process.read() as session:
         may_bring = _has_files_to_bring(session, node)
     size = _stored_size(process, sha256) if may_bring else None
@@ -52,7 +55,7 @@ def head_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> Response:
 async def put_file(
     sha256: Sha256, request: Request, node: NodeOnly, process: ProcessDep
 ) -> Response:
-    """The raw bytes, checked against their hash. Sending a file twice is harmless."""
+    """Store the raw bytes, checked against their hash. Sending a file twice is harmless."""
     known = await anyio.to_thread.run_sync(_may_bring, process, node, sha256)
     if known:
         return Response(status_code=200)
@@ -64,7 +67,7 @@ async def put_file(
 
 @router.get("/{sha256}", summary="Fetch a file", response_class=FileResponse)
 def get_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> FileResponse:
-    """A dataset, code, or a file of a model or checkpoint that a live attempt here needs."""
+    """Return a dataset, code, or model or checkpoint file that a live attempt of the node needs."""
     with process.read() as session:
         if sha256 not in _needed(session, node):
             raise NotFound(f"No attempt on {node.name} needs the file {sha256}.")
@@ -79,7 +82,10 @@ def _stored_size(process: Process, sha256: str) -> int | None:
 
 
 def _may_bring(process: Process, node: NodeIdentity, sha256: str) -> bool:
-    """Whether the file is here already. Conflict if the node has no attempt to bring files of."""
+    """Return True if the file is in the store already.
+
+    Raises Conflict if the node has no attempt whose files are still to be kept.
+    """
     with process.read() as session:
         if not _has_files_to_bring(session, node):
             raise Conflict(f"{node.name} has no attempt whose files are still to be kept.")
@@ -98,7 +104,7 @@ def _keep(process: Process, incoming: storage.IncomingFile, sha256: str) -> None
 
 
 def _needed(session: Session, node: NodeIdentity) -> set[str]:
-    """Hashes of the datasets, code, models and checkpoints of the live attempts of a node."""
+    """Return the hashes of datasets, code, models and checkpoints of a node's live attempts."""
     here = select(Part.attempt_id).where(Part.node_id == node.id, Part.ended_at.is_(None))
     live = Attempt.id.in_(here) & Attempt.state.in_(LIVE_ATTEMPT)
     datasets = session.scalars(

@@ -1,7 +1,7 @@
-"""/v1/node: what nodes and the platform say to each other (`core.wire.messages`).
+"""/v1/node: messages between nodes and the platform (`core.wire.messages`).
 
-Everything about an attempt is fenced: it must be an attempt of this very node, and not one that was
-given up and replaced by a newer one.
+Every message about an attempt is fenced: it must be an attempt of this very node, and not one that
+was given up and replaced by a newer one.
 """
 
 from collections.abc import Sequence
@@ -46,13 +46,13 @@ router = APIRouter(prefix="/v1/node", tags=["node protocol"])
 
 @dataclass(frozen=True)
 class _Fenced:
-    """An attempt that this node may speak about; its job's row is locked."""
+    """An attempt that this node may report on; its job's row is locked."""
 
     job_id: str
     attempt_id: str
     epoch: int
     position: int
-    """Of this node among the attempt's nodes."""
+    """Position of this node among the attempt's nodes."""
     state: AttemptState
     is_current: bool
 
@@ -71,7 +71,7 @@ def enrol(message: Enrolment, process: ProcessDep) -> Enrolled:
     summary="Observed set up, desired set down",
 )
 def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
-    """All that the node observes, for all that the platform wants of it."""
+    """Take in the full observed state of the node; return the full desired state."""
     now = utc_now()
     with process.write() as (session, bells):
         finished = heartbeat.newly_kept(session, node.id, message)
@@ -97,7 +97,7 @@ def take_metrics(message: MetricsBatch, node: NodeOnly, process: ProcessDep) -> 
         position = metric_store.stream_position(session, fenced.attempt_id, stream)
         end = message.first_line + len(message.lines)
         if message.first_line > position or end <= position:
-            return MetricsAck(next_line=position)  # a gap, or all of it known
+            return MetricsAck(next_line=position)  # a gap, or all lines are known
         if message.first_line < position:
             lines = message.lines[position - message.first_line :]
             found = metric_store.columns(lines, position)
@@ -169,7 +169,7 @@ def take_checkpoint(message: CheckpointReport, node: NodeOnly, process: ProcessD
             return
         files = _whole_checkpoint(session, fenced, message)
         if files is None:
-            return  # other nodes have still to bring theirs
+            return  # other nodes have yet to bring their files
         size = sum(file.size for file in files)
         session.add(
             Checkpoint(
@@ -226,7 +226,10 @@ def take_artifact(message: ArtifactReport, node: NodeOnly, process: ProcessDep) 
 
 
 def _fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> _Fenced:
-    """The attempt that a message is about. StaleEpoch if it was given up and replaced."""
+    """Return the attempt that a message is about, and lock its job.
+
+    Raises NotFound if the node has no such attempt, StaleEpoch if it was given up and replaced.
+    """
     job_epoch = session.scalar(
         select(Job.epoch).where(Job.id == clean_text(job_id)).with_for_update(key_share=True)
     )
@@ -254,12 +257,12 @@ def _fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> _Fe
 def _whole_checkpoint(
     session: Session, fenced: _Fenced, message: CheckpointReport
 ) -> Sequence[FileRef] | None:
-    """All files of a checkpoint, once every node of the attempt has brought its own."""
+    """Return all files of a checkpoint once every node has brought its own; None before."""
     num_nodes = session.scalar(
         select(func.count()).select_from(Part).where(Part.attempt_id == fenced.attempt_id)
     )
     code = session.scalar(select(Job.code_sha256).where(Job.id == fenced.job_id))
-    if num_nodes == 1 or code is not None:  # what a script leaves is taken on its first node alone
+    if num_nodes == 1 or code is not None:  # a script's files are taken on its first node alone
         return message.files
     session.merge(
         CheckpointPart(
@@ -280,7 +283,7 @@ def _whole_checkpoint(
     if len(brought) != num_nodes:
         return None
     session.execute(delete(CheckpointPart).where(*of_this_step))
-    # The same file from two nodes is the same file: what each wrote has a name of its own.
+    # The same path from two nodes is the same file: each node writes under names of its own.
     files = {file["path"]: FileRef.model_validate(file) for part in brought for file in part}
     return list(files.values())
 

@@ -1,4 +1,4 @@
-"""What the public API gives about what is in the way of taking a node out."""
+"""Answers of the public API about jobs and leases in the way of taking a node out."""
 
 from api.leases.lease_schemas import LeaseView
 from api.schema_base import View
@@ -14,10 +14,10 @@ class RunningJobView(View):
 
 
 class InTheWayView(View):
-    """What runs on a node and what is booked on it."""
+    """Jobs that run on a node, and leases on it, all in the way of taking the node out."""
 
     node: str
     state: NodeState
     jobs: list[RunningJobView]
     leases: list[LeaseView]
-    """Booked, active and ending ones, by their start."""
+    """Booked, active and ending leases, sorted by start."""

@@ -1,4 +1,4 @@
-"""/v1/nodes: the machines, what they have, who uses them."""
+"""/v1/nodes: the machines, their hardware, their users."""
 
 from datetime import datetime, timedelta
 
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
 def list_nodes(
     person: SignedIn, process: ProcessDep, limit: Limit = 200, after: After = None
 ) -> Page[NodeView]:
-    """All nodes but the retired ones, by age."""
+    """Return all nodes except retired ones, oldest first."""
     query = _nodes(utc_now()).where(Node.state != NodeState.RETIRED)
     if after:
         query = query.where(Node.id > after)
@@ -39,13 +39,13 @@ def list_nodes(
 
 @router.get("/{node_id}", summary="One node")
 def get_node(node_id: PlainText, person: SignedIn, process: ProcessDep) -> NodeView:
-    """A node by id or name."""
+    """Return a node by id or name."""
     with process.read() as session:
         return show_node(session, process, node_id)
 
 
 def show_node(session: Session, process: Process, node_id: str) -> NodeView:
-    """The view of a node, by id or name."""
+    """Return the view of a node, by id or name. Raises NotFound."""
     query = _nodes(utc_now()).where(Node.goes_by(node_id))
     row = session.execute(query).first()
     if row is None:
@@ -54,7 +54,7 @@ def show_node(session: Session, process: Process, node_id: str) -> NodeView:
 
 
 def _nodes(now: datetime) -> Select[Node, NodeClass, str]:
-    """Each node with its class and the name of who holds it now."""
+    """Select each node with its class and the name of the person who holds it now."""
     holds = and_(
         Occupancy.node_id == Node.id,
         Occupancy.live,
@@ -96,7 +96,7 @@ def _view(session: Session, process: Process, row: Row[Node, NodeClass, str]) ->
 
 
 def _jobs_on(session: Session, node_id: str) -> list[str]:
-    """Ids of the jobs that have slots of the node, the one that came first before the others."""
+    """Return the ids of the jobs that have slots of the node, first assigned first."""
     return list(
         session.scalars(
             select(Attempt.job_id)
@@ -110,7 +110,7 @@ def _jobs_on(session: Session, node_id: str) -> list[str]:
 
 
 def _free_at(session: Session, node_id: str, now: datetime) -> datetime | None:
-    """The end of the unbroken stretch of holds that lasts now."""
+    """Return the end of the unbroken stretch of holds that includes now; None if none does."""
     spans = session.execute(
         select(Occupancy.hold_start, Occupancy.hold_end)
         .where(Occupancy.node_id == node_id, Occupancy.live, Occupancy.hold_end > now)

@@ -1,4 +1,4 @@
-"""What the platform wants of a node: every attempt that should live there, with its deadlines."""
+"""Orders for a node: every attempt that should live there, with its deadlines."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -42,11 +42,11 @@ from strategies.spec import TrainSpec
 
 DATASET_FILE = "dataset"
 CODE_FILE = "code.zip"
-# Seconds for the checkpoint before SIGTERM. A cancelled job is not waited for as long as one that
-# goes on later.
+# Seconds for the checkpoint before SIGTERM. A cancelled job gets less time than one that continues
+# later.
 STOP_GRACE_S = {Outcome.CANCELLED: 10.0}
 DEFAULT_STOP_GRACE_S = 60.0
-# Where a rank of another node is gone nothing can be saved: that needs all ranks.
+# After the loss of a rank on another node nothing can be saved: a checkpoint needs all ranks.
 FELLOW_GONE_GRACE_S = 5.0
 
 
@@ -57,7 +57,7 @@ def orders_for(
     *,
     now: datetime,
 ) -> Orders:
-    """The full desired set of a node, and what it may wipe."""
+    """Return the full desired set of a node's attempts, and the attempts that it may wipe."""
     rows = session.execute(
         select(Attempt, Job, Part)
         .join(Job, (Job.id == Attempt.job_id) & (Job.epoch == Attempt.epoch))
@@ -74,10 +74,10 @@ def orders_for(
 
 
 def deadlines(job: Job, attempt: Attempt, leases: Sequence[Lease], *, now: datetime) -> Deadlines:
-    """Seconds that remain, by the end of the lease or of the wall time, whichever is first.
+    """Return the seconds that remain to the end of the lease or of the wall time, if earlier.
 
-    `leases`: with which it is stopped, one on each of its nodes, each with the timetable of the
-    policy that it was granted under. What the first of them asks for happens everywhere.
+    `leases` are those with which the attempt is stopped, one on each of its nodes, each with the
+    timetable of the policy that it was granted under. The earliest deadline applies on all nodes.
     """
     to_lease_stop = min(_until(usable_end(one.hold_end, one.grace_s), now) for one in leases)
     running = now - attempt.started_at if attempt.started_at else timedelta()
@@ -87,8 +87,8 @@ def deadlines(job: Job, attempt: Attempt, leases: Sequence[Lease], *, now: datet
         checkpoint_in_s=min(_until(one.hold_end, now) - one.checkpoint_s for one in leases),
         stop_in_s=stop_in_s,
         stop_reason=Outcome.LEASE_ENDED if to_lease_stop <= to_time_limit else Outcome.TIME_LIMIT,
-        # Its owner's next lease may be given back in the last minutes of this one: then it is late
-        # already, and has to save all the same.
+        # The owner's next lease may be given back in the last minutes of this one: then the stop
+        # is late already, and the job has to save all the same.
         kill_in_s=max(0.0, stop_in_s) + min(one.kill_after_s for one in leases),
     )
 
@@ -154,8 +154,10 @@ def _gang(attempt: Attempt, part: Part) -> Gang | None:
 
 
 def _leases_of(session: Session, attempt: Attempt) -> list[Lease]:
-    """With which it has to stop: of each lease that it runs in the last of those through which its
-    owner has the node without a break."""
+    """Return the leases with which an attempt has to stop, one for each of its parts.
+
+    For a lease with back-to-back successors of the same owner on the node this is the last one.
+    """
     found = session.scalars(
         select(Lease)
         .join(Part, Part.lease_id == Lease.id)
@@ -185,7 +187,7 @@ def _format(dataset: Dataset | None, spec: AnyJobSpec) -> DatasetFormat:
         return "text"
     if dataset is None:
         return BUILT_IN[spec.data.dataset]
-    return cast(DatasetFormat, dataset.format)  # as it was checked when it was uploaded
+    return cast(DatasetFormat, dataset.format)  # checked when the dataset was uploaded
 
 
 def _model_files(session: Session, job: Job) -> list[FileRef]:
@@ -206,7 +208,7 @@ def _resume(session: Session, attempt: Attempt) -> Resume | None:
 
 
 def _forgettable(session: Session, node_id: str, seen: Sequence[Observed]) -> list[AttemptRef]:
-    """Exited attempts whose files are all here, or that a newer attempt has made worthless."""
+    """Return exited attempts whose files are all kept, or that a newer attempt has superseded."""
     exited = [one for one in seen if one.phase is Phase.EXITED]
     if not exited:
         return []

@@ -1,1 +1,1 @@
-"""People, labs, how they sign in, what they are told, what they use."""
+"""People and labs: accounts, sign-in, notices, use of the nodes."""

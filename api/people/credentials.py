@@ -20,23 +20,26 @@ SESSION_LONGEST = timedelta(days=30)
 
 
 def new_secret() -> str:
-    """256 random bits, with a prefix that secret scanners can look for."""
+    """Return 256 random bits as text, with a prefix that secret scanners can look for."""
     return f"ty_{secrets.token_urlsafe(32)}"
 
 
 def digest(secret: str) -> str:
-    """What is kept of a secret."""
+    """Return the SHA-256 of a secret, which is all that is kept of it."""
     return sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def has_not_ended(now: datetime) -> ColumnElement[bool]:
-    """Whether a Token is neither revoked nor expired."""
+    """Return a condition: a Token is neither revoked nor expired."""
     has_time = or_(Token.expires_at.is_(None), Token.expires_at > now)
     return and_(Token.revoked_at.is_(None), has_time)
 
 
 def in_force(now: datetime) -> ColumnElement[bool]:
-    """Whether a Token, beside its User if it has one, still opens something."""
+    """Return a condition: a Token has not ended, and its User, if it has one, is not disabled.
+
+    The query has to join User to Token, by an outer join if tokens of nodes are wanted.
+    """
     return and_(has_not_ended(now), User.disabled.is_not(True))
 
 
@@ -52,8 +55,11 @@ def issue_token(
     scopes: Iterable[Scope] = (),
     made_with: str | None = None,
 ) -> tuple[Token, str]:
-    """A new token of a person or of a node, and its secret. Raises Unauthenticated if the token
-    that it is `made_with` has ended meanwhile."""
+    """Make a token of a person or of a node; return it and its secret.
+
+    The token ends no later than the one that it is `made_with`. Raises Unauthenticated if that one
+    has ended meanwhile.
+    """
     maker_ends_at = _require_live(session, made_with, now=now)
     ends = [moment for moment in (maker_ends_at, now + lifetime if lifetime else None) if moment]
     secret = new_secret()
@@ -87,7 +93,7 @@ def issue_link(
     node_class: str | None = None,
     made_with: str | None = None,
 ) -> tuple[Link, str]:
-    """A new single-use secret, as row and in the clear."""
+    """Make a single-use link; return its row and its secret in the clear."""
     secret = new_secret()
     link = Link(
         sha256=digest(secret),
@@ -106,7 +112,7 @@ def issue_link(
 
 
 def find_link(session: Session, secret: str, kind: LinkKind) -> Link:
-    """The link behind `secret`, which may be used up. Raises Unauthenticated if there is none."""
+    """Return the link behind `secret`, used or not. Raises Unauthenticated if there is none."""
     link = session.get(Link, digest(secret))
     if link is None or link.kind is not kind:
         raise Unauthenticated("This link is not known here. Ask for a new one.", code="bad_link")
@@ -114,9 +120,11 @@ def find_link(session: Session, secret: str, kind: LinkKind) -> Link:
 
 
 def use_link(session: Session, secret: str, kind: LinkKind, *, now: datetime) -> Link:
-    """The link behind `secret`, marked as used. Raises Unauthenticated if it opens nothing (more).
+    """Mark the link behind `secret` as used and return it.
 
-    Of two requests with one secret, one wins: the UPDATE asks that it is unused.
+    Raises Unauthenticated if the link is unknown, used or expired, or if the token that it was made
+    with has ended. Of two requests with one secret, one succeeds: the UPDATE requires an unused
+    link.
     """
     link = find_link(session, secret, kind)
     _require_live(session, link.made_with, now=now)
@@ -136,7 +144,7 @@ def use_link(session: Session, secret: str, kind: LinkKind, *, now: datetime) ->
 def revoke(
     session: Session, *which: ColumnElement[bool], now: datetime, but: str | None = None
 ) -> None:
-    """Revoke tokens and sessions, and what was made with them; never the one with the id `but`."""
+    """Revoke tokens and sessions, and those made with them; never the one with the id `but`."""
     wanted = and_(*which)
     while True:
         revoked = session.scalars(
@@ -163,9 +171,10 @@ def sign_out_everywhere(
 
 
 def _require_live(session: Session, token_id: str | None, *, now: datetime) -> datetime | None:
-    """When this token ends. Raises Unauthenticated if it has.
+    """Lock a token and return the time when it ends. Raises Unauthenticated if it has ended.
 
-    It is locked: its end waits for what is made with it, and finds it.
+    The lock makes a revocation wait for tokens and links that are being made with this one, and
+    then find them.
     """
     if token_id is None:
         return None

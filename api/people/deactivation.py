@@ -1,4 +1,4 @@
-"""The leases of somebody who loses access: booked ones are cancelled, active ones save and end."""
+"""Leases of a person who loses access: booked ones are cancelled, active ones save and end."""
 
 from datetime import datetime
 
@@ -18,9 +18,9 @@ from core.tables.people import User
 def give_back_leases(
     session: Session, user: User, person: Person, bells: Bells, *, now: datetime
 ) -> dict[str, object]:
-    """Cancel the booked leases of `user`, stop the active ones, take them off the waitlist.
+    """Cancel the booked leases of `user`, stop the active ones, take `user` off the waitlist.
 
-    The ids of all, for the audit log.
+    Returns the ids of cancelled leases, stopped leases and left waits, for the audit log.
     """
     message = f"{user.name} was deactivated by {person.name}."
     rows = session.scalars(

@@ -1,6 +1,6 @@
-"""What signed in, as people call it, from what a client says of itself."""
+"""Names of browsers and systems, from the User-Agent that a client sends."""
 
-# The first that is found: Edge and Opera say that they are Chrome, Chrome that it is Safari.
+# The first match counts: Edge and Opera also claim to be Chrome, Chrome also claims to be Safari.
 BROWSERS = {
     "Edg/": "Edge",
     "OPR/": "Opera",
@@ -21,7 +21,7 @@ SYSTEMS = {
 
 
 def device_of(user_agent: str) -> str:
-    """`Firefox on Linux`, `command line`, or `unknown program`. It is a hint: clients may lie."""
+    """Return `Firefox on Linux`, `command line`, or `unknown program`. A hint: clients may lie."""
     browser = next((name for mark, name in BROWSERS.items() if mark in user_agent), None)
     if browser is None:
         return "unknown program"

@@ -1,4 +1,4 @@
-"""The way in when there is nobody yet: a link that works once and makes the first administrator."""
+"""First start, while there are no users: a single-use link that makes the first administrator."""
 
 import os
 from datetime import timedelta
@@ -18,14 +18,14 @@ LIFETIME = timedelta(hours=1)
 
 
 def ensure_link(database: Database, *, url: str, path: Path) -> str | None:
-    """The first-start link, also written to `path` (mode 0600); None if there are users.
+    """Return the first-start link, also written to `path` (mode 0600); None if there are users.
 
-    There is one: an API process finds the link of another one that started with it, as long as
-    nobody has used it and it has not expired. Any other link ends.
+    There is one link: an API process returns the link of another one that started with it, as long
+    as nobody has used it and it has not expired. Any other first-start link is deleted.
     """
     now = utc_now()
     with database.write() as session:
-        # Whoever comes second waits here for the commit of the first.
+        # A second process waits here for the commit of the first.
         claim(session, "first-start", holder="", now=now, lasts=timedelta(0))
         if session.scalar(select(func.count()).select_from(User)):
             path.unlink(missing_ok=True)
@@ -48,7 +48,7 @@ def _secret_of(link: str) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Replace `path`; at no moment may anybody else read it."""
+    """Replace `path` such that nobody else can read it at any moment."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -36,7 +36,7 @@ def list_grants(
     limit: Limit = 50,
     after: After = None,
 ) -> Page[GrantView]:
-    """Who may do more than the rules allow, from when to when, granted by whom and why."""
+    """Return exceptions to booking rules, newest first, each with its period, giver and reason."""
     now = utc_now()
     query = _grants().order_by(Grant.id.desc()).limit(limit + 1)
     if user is not None:
@@ -54,7 +54,7 @@ def list_grants(
 def create_grant(
     wanted: NewGrant, person: StaffOnly, process: ProcessDep, key: IdempotencyKey = None
 ) -> GrantView:
-    """Lifts one rule for one person, for blocks that start in the given time."""
+    """Lift one rule for one person, for blocks that start in the given time."""
     if wanted.ends_at <= wanted.starts_at:
         raise BadRequest("ends_at: it must be after starts_at.", param="ends_at")
     if wanted.ends_at.year > 9000:
@@ -106,7 +106,10 @@ def create_grant(
 
 @router.delete("/{grant_id}", status_code=204, summary="Take an exception back")
 def revoke_grant(grant_id: PlainText, person: StaffOnly, process: ProcessDep) -> Response:
-    """It stays in the list, with the time from which it no longer holds. Booked leases stay."""
+    """Take an exception back. Booked leases are kept.
+
+    The exception stays in the list, with the time from which it no longer holds.
+    """
     now = utc_now()
     with process.write() as (session, _):
         grant = session.get(Grant, grant_id)

@@ -33,17 +33,17 @@ class PeopleList(Body):
     """A list of people, as CSV."""
 
     csv: str = Field(max_length=900_000)
-    """The first line names the columns: `name`, and `email`, `lab`, `zone`, `role`; every other
-    column is an attribute of that name."""
+    """Lines of CSV. The first one names the columns: `name`, and `email`, `lab`, `zone`, `role`;
+    every other column is an attribute of that name."""
     dry_run: bool = False
-    """Check it and say what it would do."""
+    """Check the list and return the changes that it would make, without making them."""
     links: bool = False
-    """Make a link for each new person with which they set a password."""
+    """Make a link for each new person, with which to set a password."""
 
 
 @dataclass
 class Known:
-    """Who and what is there already."""
+    """People, mail addresses, labs and memberships that exist already."""
 
     users: dict[str, User]
     emails: dict[str, str]
@@ -53,9 +53,10 @@ class Known:
 
 @router.post("/users/import", summary="Import a list of people")
 def import_people(wanted: PeopleList, person: AdminOnly, process: ProcessDep) -> ImportView:
-    """Adds who is new, changes what differs, takes nothing away. With one mistake nothing is done.
+    """Add new people and change fields that differ. A list with a mistake changes nothing.
 
-    The same list again changes nothing. Attributes that a list does not name stay.
+    Nothing is removed, and attributes that the list does not name stay as they are. The same list
+    again changes nothing.
     """
     people, mistakes = read_people(wanted.csv)
     _refuse(mistakes)
@@ -124,7 +125,7 @@ def _known(session: Session, people: Sequence[Listed]) -> Known:
 
 
 def _clashes(people: Sequence[Listed], known: Known) -> list[Mistake]:
-    """What can't be done, although each line is right in itself."""
+    """Return conflicts with existing people, although each line is right in itself."""
     mistakes = []
     for listed in people:
         holder = known.emails.get(listed.email or "")

@@ -34,7 +34,10 @@ router = APIRouter(prefix="/v1/invites", tags=["people"])
 def create_invite(
     wanted: NewInvite, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
 ) -> InviteMade:
-    """A link that makes one account, shown this once. Who leads a lab may invite into it."""
+    """Make a link that makes one account. The link is shown only in this answer.
+
+    Administrators may invite anybody; a lead of a lab may invite into that lab.
+    """
     now = utc_now()
     secret = new_secret()
     body_sha256 = fingerprint("POST", "/v1/invites", wanted.model_dump_json().encode())
@@ -87,7 +90,7 @@ def create_invite(
 def list_invites(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[InviteView]:
-    """All of them for staff, those that you made for everybody else, the newest first."""
+    """Return invitations, newest first: all of them for staff, otherwise those that you made."""
     now = utc_now()
     query = select(Invite).order_by(Invite.id.desc()).limit(limit + 1)
     if not person.is_staff:
@@ -102,7 +105,7 @@ def list_invites(
 
 @router.delete("/{invite_id}", status_code=204, summary="Take an invitation back")
 def revoke_invite(invite_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """Its link stops working. Who has used it already stays."""
+    """Take an invitation back: its link stops working. An account made by it is kept."""
     now = utc_now()
     with process.write() as (session, _):
         invite = session.get(Invite, invite_id)
@@ -123,7 +126,10 @@ def revoke_invite(invite_id: PlainText, person: SignedIn, process: ProcessDep) -
 def accept_invite(
     answer: InviteAnswer, request: Request, response: Response, process: ProcessDep
 ) -> TokenMade:
-    """Name and password of one's own choice; signs in at once. Of two who use a link, one wins."""
+    """Make an account by an invitation, with a name and password of your choice, and sign in.
+
+    An invitation makes one account: of two requests with the same link, one succeeds.
+    """
     refuse_cross_site(request, process)
     process.limits.check_sign_in(address_of(request))
     with process.read() as session:  # no stranger makes us hash
@@ -151,7 +157,7 @@ def accept_invite(
 
 
 def use_invite(session: Session, invite: Invite, user: User, *, now: datetime) -> None:
-    """Make the account of `user` by an invitation. Of two who use one, one wins."""
+    """Make the account of `user` by an invitation. Of two requests with one, one succeeds."""
     _use_up(session, invite, now)
     _bring_in(session, invite, user, now)
 

@@ -25,7 +25,7 @@ router = APIRouter(prefix="/v1/labs", tags=["people"])
 def list_labs(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[LabView]:
-    """All labs for staff, yours for everybody else, the newest first."""
+    """Return labs, newest first: all of them for staff, otherwise those that you are in."""
     query = select(Lab).order_by(Lab.id.desc()).limit(limit + 1)
     if not person.is_staff:
         query = query.join(Membership, Membership.lab_id == Lab.id).where(
@@ -43,7 +43,7 @@ def list_labs(
 def create_lab(
     wanted: NewLab, person: AdminOnly, process: ProcessDep, key: IdempotencyKey = None
 ) -> LabView:
-    """An empty one."""
+    """Make a lab without members."""
     now = utc_now()
     body_sha256 = fingerprint("POST", "/v1/labs", wanted.model_dump_json().encode())
     with process.write() as (session, _):
@@ -76,7 +76,7 @@ def create_lab(
 def change_lab(
     lab_id: PlainText, change: LabChange, person: AdminOnly, process: ProcessDep
 ) -> LabView:
-    """What is not sent stays."""
+    """Change a lab's weight or groups. Fields that are not sent stay as they are."""
     with process.write() as (session, _):
         lab = find_lab(session, lab_id, lock=True)
         before: dict[str, object] = {"weight": lab.weight, "groups": lab.groups}
@@ -97,7 +97,7 @@ def change_lab(
 def add_member(
     lab_id: PlainText, wanted: NewMember, person: AdminOnly, process: ProcessDep
 ) -> LabView:
-    """Adding somebody twice only changes whether they lead it."""
+    """Add a person to a lab. For a member this only sets whether the person leads the lab."""
     now = utc_now()
     with process.write() as (session, _):
         lab = find_lab(session, lab_id, lock=True)
@@ -116,7 +116,7 @@ def add_member(
 def remove_member(
     lab_id: PlainText, user: PlainText, person: AdminOnly, process: ProcessDep
 ) -> LabView:
-    """Nothing else of theirs changes."""
+    """Take a person out of a lab. Nothing else of the person changes."""
     now = utc_now()
     with process.write() as (session, _):
         lab = find_lab(session, lab_id, lock=True)

@@ -1,4 +1,4 @@
-"""What the public API takes and gives about notices and how people want them."""
+"""Requests and answers of the public API about notices and the channels chosen for them."""
 
 from typing import Annotated, Literal
 
@@ -11,62 +11,62 @@ from core.tables.kinds import Channel, DeliveryState
 
 
 class NoticeView(View):
-    """Something a person was told, and what became of it on its way."""
+    """A notice to a person, and the state of its delivery."""
 
     id: int
     kind: str
     title: str
     message: str
     subject: str
-    """Id of what it is about."""
+    """Id of the object that the notice is about."""
     channel: Channel | None
-    """None until a way is chosen for it."""
+    """Channel by which the notice is sent; null until one is chosen."""
     state: DeliveryState
     attempts: int
     next_attempt_at: Moment | None
-    """Of what waits: when it is tried, or tried again."""
+    """Time of the first or next attempt to send a waiting notice; otherwise null."""
     error: str
-    """Why it has not left."""
+    """Reason that the notice has not left; empty if there is none."""
     created_at: Moment
     sent_at: Moment | None
 
 
 class ChoicesView(View):
-    """How a person wants to be told."""
+    """Channels that a person has chosen for notices, and their addresses."""
 
     every: Channel
-    """Of each kind that is not named."""
+    """Channel of every kind that `kinds` does not name."""
     kinds: dict[str, Channel]
     known_kinds: list[str]
     email: Email | None
     webhook: str | None
-    """Where signed notices are posted."""
+    """URL to which signed notices are posted; null if there is none."""
     digest_at: str
-    """When the day's digest leaves, on the clock of `zone`."""
+    """Time of day at which the digest leaves, as `HH:MM` on the clock of `zone`."""
     zone: str
 
 
 class ChoicesChange(Body):
-    """How one wants to be told; kinds that are not named follow `every`."""
+    """Channels to choose for notices; kinds that are not named follow `every`."""
 
     every: Channel = Channel.MAIL
     kinds: Annotated[dict[NoticeKind, Channel], Field(default_factory=dict)]
 
 
 class NewWebhook(Body):
-    """Where to post notices."""
+    """An address to which notices are to be posted."""
 
     url: str = Field(min_length=8, max_length=500)
 
 
 class WebhookMade(View):
-    """A webhook, with the secret that signs what is posted: it is shown this once."""
+    """A webhook with the secret that signs its posts, which is shown only in this answer."""
 
     url: str
     secret: str
 
 
 class TestNotice(Body):
-    """A notice to oneself."""
+    """A test notice to yourself."""
 
     channel: Literal[Channel.MAIL, Channel.WEBHOOK]

@@ -1,4 +1,4 @@
-"""/v1/me/notifications: what I was told, how I want to be told, and a test of it."""
+"""/v1/me/notifications: notices to oneself, the channels chosen for them, and a test."""
 
 from datetime import datetime
 from typing import Annotated
@@ -43,7 +43,7 @@ def list_notices(
         int | None, Query(ge=1, le=2**63 - 1, description="Id of the last one seen.")
     ] = None,
 ) -> Page[NoticeView]:
-    """Your notices, the newest first, and whether they have left."""
+    """Return your notices, newest first, with the state of their delivery."""
     query = (
         select(Notice, Delivery)
         .outerjoin(Delivery, Delivery.notice_id == Notice.id)
@@ -60,14 +60,17 @@ def list_notices(
 
 @router.get("/notifications/choices", summary="How I am told")
 def get_choices(person: SignedIn, process: ProcessDep) -> ChoicesView:
-    """Mail at once unless you have chosen otherwise."""
+    """Return your channels for notices: mail at once unless you have chosen otherwise."""
     with process.read() as session:
         return _choices(session, person.id)
 
 
 @router.put("/notifications/choices", summary="Choose how I am told")
 def put_choices(change: ChoicesChange, person: SignedIn, process: ProcessDep) -> ChoicesView:
-    """By mail, webhook, one digest a day, or only in the account; for all, or kind by kind."""
+    """Choose mail, webhook, one digest a day, or only the account; for all, or kind by kind.
+
+    The new choices replace all earlier ones.
+    """
     with process.write() as (session, _):
         session.execute(delete(Choice).where(Choice.user_id == person.id))
         chosen = {EVERY_KIND: change.every}
@@ -82,7 +85,10 @@ def put_choices(change: ChoicesChange, person: SignedIn, process: ProcessDep) ->
 
 @router.put("/webhook", summary="Set my webhook")
 def put_webhook(wanted: NewWebhook, person: SignedIn, process: ProcessDep) -> WebhookMade:
-    """Notices are posted there, signed with a new secret that is shown this once."""
+    """Set the address to which your notices are posted.
+
+    The posts are signed with a new secret, which is shown only in this answer.
+    """
     try:
         target_of(wanted.url, private=process.settings.webhooks_to_private)
     except NotOutward as error:
@@ -97,7 +103,7 @@ def put_webhook(wanted: NewWebhook, person: SignedIn, process: ProcessDep) -> We
 
 @router.delete("/webhook", status_code=204, summary="Forget my webhook")
 def delete_webhook(person: SignedIn, process: ProcessDep) -> Response:
-    """What would go there is then only shown in the account."""
+    """Forget your webhook. Notices that would go there are then only shown in the account."""
     now = utc_now()
     with process.write() as (session, _):
         webhook = session.get(Webhook, person.id)
@@ -109,7 +115,10 @@ def delete_webhook(person: SignedIn, process: ProcessDep) -> Response:
 
 @router.post("/notifications/test", status_code=202, summary="Send me a test")
 def send_test(wanted: TestNotice, person: SignedIn, process: ProcessDep) -> NoticeView:
-    """Goes the way of every notice; the list shows when it has left, or why it has not."""
+    """Send yourself a test notice, in the way of every notice.
+
+    The list of notices shows when it has left, or why it has not.
+    """
     process.limits.count_test_notice(person.id)
     now = utc_now()
     with process.write() as (session, _):

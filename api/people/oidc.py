@@ -41,17 +41,17 @@ class OidcView(View):
     """The provider with which people sign in here."""
 
     name: str | None
-    """As the sign-in page calls it; none if there is none."""
+    """Name of the provider on the sign-in page; null if there is no provider."""
 
 
 class OidcStart(View):
-    """Where to send the browser."""
+    """Address of the provider to which the browser is to be sent."""
 
     url: str
 
 
 class OidcAnswer(Body):
-    """What the browser brought back: a code and the state; or an error in the code's place."""
+    """Answer of the provider, brought back by the browser: the state, and a code or an error."""
 
     state: str = Field(max_length=200)
     code: str = Field(default="", max_length=4000)
@@ -61,7 +61,7 @@ class OidcAnswer(Body):
 
 @router.get("/sessions/oidc", dependencies=[Public], summary="Is there a single sign-on?")
 def get_oidc(process: ProcessDep) -> OidcView:
-    """The name of the OpenID provider that the settings name."""
+    """Return the name of the OpenID provider in the settings; null if there is none."""
     return OidcView(name=process.provider.name if process.provider else None)
 
 
@@ -71,7 +71,7 @@ def get_oidc(process: ProcessDep) -> OidcView:
     summary="Begin to sign in by the provider",
 )
 def start_oidc(request: Request, response: Response, process: ProcessDep) -> OidcStart:
-    """The provider's address for this browser, which gets a cookie for ten minutes."""
+    """Return the provider's address for this browser, which gets a cookie for ten minutes."""
     provider = _provider(process)
     process.limits.check_sign_in(address_of(request))
     process.limits.count_trip(address_of(request))
@@ -104,7 +104,10 @@ def sign_in_by_oidc(
     process: ProcessDep,
     secret: TripSecret = None,
 ) -> TokenMade:
-    """With the code that the provider gave to the browser, once, and only to that browser."""
+    """Sign in with the code that the provider gave to the browser.
+
+    The code works once, and only in the browser that began this sign-in.
+    """
     provider = _provider(process)
     process.limits.check_sign_in(address_of(request))
     trip = Trip(secret or "")
@@ -136,7 +139,10 @@ def sign_in_by_oidc(
     "/users/{user_id}/identities", status_code=204, summary="Forget who a person is elsewhere"
 )
 def unlink_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> Response:
-    """The next one who signs in by the provider with their address is linked to their account."""
+    """Forget a person's identities at the provider.
+
+    The next identity that signs in with the person's mail address is linked to the account.
+    """
     now = utc_now()
     with process.write() as (session, _):
         user = find_user(session, user_id)
@@ -163,7 +169,10 @@ def _back_to(process: Process) -> str:
 
 
 def _use_up(process: Process, trip: Trip) -> None:
-    """Of two requests that come back from one trip, one goes on."""
+    """Mark a trip as used: of two requests that come back from it, one succeeds.
+
+    Raises Unauthenticated if the trip is used up or took too long.
+    """
     try:
         with process.write() as (session, _):
             use_link(session, trip.secret, LinkKind.OIDC, now=utc_now())

@@ -1,9 +1,10 @@
-"""Whose account it is that an OpenID provider vouches for, and what their groups there give them.
+"""Accounts of people whom an OpenID provider vouches for, and roles and labs from their groups.
 
-Found by issuer and subject. An address only counts the first time: it may be given to somebody
-else later. Until then nobody has proven that the account's address is theirs: whoever was invited
-by it, or invited themselves by somebody else's, is signed out for good when its owner comes. Deny
-by default: who was not invited, and is of no allowed domain, gets no account.
+An account is found by issuer and subject. A mail address only counts the first time: it may be
+given to somebody else later. Until that first time nobody has proven to own the account's address:
+a person who was invited by it, or who invited themselves by somebody else's address, is signed out
+for good when the owner of the address signs in. Deny by default: a person who was not invited, and
+whose address is of no allowed domain, gets no account.
 """
 
 import re
@@ -32,7 +33,10 @@ MAX_NAME = 32
 
 
 def account_of(session: Session, claims: Claims, settings: ApiSettings, *, now: datetime) -> User:
-    """Their account, linked or made now if need be. Raises Forbidden, Unauthenticated."""
+    """Return the account of these claims, linked or made now if need be.
+
+    Raises Forbidden if there is none to link or make, Unauthenticated if it is disabled.
+    """
     identity = session.get(Identity, (claims.issuer, claims.subject))
     if identity is not None:
         user = session.get_one(User, identity.user_id)
@@ -49,9 +53,9 @@ def account_of(session: Session, claims: Claims, settings: ApiSettings, *, now: 
 def follow_groups(
     session: Session, user: User, claims: Claims, settings: ApiSettings, *, now: datetime
 ) -> None:
-    """The role that their groups give, where groups give roles; and the labs, which stay theirs.
+    """Set the role that the person's groups give, if groups give roles, and add them to labs.
 
-    The last administrator stays one, whatever the groups say.
+    Labs are never left this way. The last administrator keeps the role, whatever the groups say.
     """
     if settings.oidc_roles:
         role = role_of(claims.groups, settings.oidc_roles)
@@ -69,13 +73,13 @@ def follow_groups(
 
 
 def role_of(groups: frozenset[str], roles: Mapping[str, str]) -> Role:
-    """The highest role of any of the groups; a plain user's without one."""
+    """Return the highest role of any of the groups; without one, the plain user's."""
     given = [Role(role) for group, role in roles.items() if group in groups]
     return max(given, key=RANK.__getitem__, default=Role.USER)
 
 
 def name_from(wish: str, taken: Sequence[str]) -> str:
-    """A name in our form that is like `wish` and free: `Ann.Lee@x` is `ann.lee`, or `ann.lee2`."""
+    """Return a free user name that is like `wish`: `Ann.Lee@x` gives `ann.lee`, or `ann.lee2`."""
     plain = re.sub(r"[^a-z0-9_.-]+", "-", wish.partition("@")[0].lower()).strip("-._")
     base = plain if plain[:1].isalpha() else f"u{plain}"
     name, number = base[:MAX_NAME], 1
@@ -86,7 +90,10 @@ def name_from(wish: str, taken: Sequence[str]) -> str:
 
 
 def _first_time(session: Session, claims: Claims, settings: ApiSettings, *, now: datetime) -> User:
-    """The account of their verified address; or a new one, by an invitation or by their domain."""
+    """Return the account of the verified address, or make one by invitation or allowed domain.
+
+    Raises Forbidden if the address is not verified, or neither invited nor of an allowed domain.
+    """
     if claims.email is None:
         raise Forbidden(
             f"{settings.oidc_title} has not verified your mail address, so it can't tell which "
@@ -140,7 +147,7 @@ def _first_time(session: Session, claims: Claims, settings: ApiSettings, *, now:
 def _link(
     session: Session, claims: Claims, user: User, provider: str, *, now: datetime
 ) -> Identity:
-    """From now on this identity is this person. Raises Forbidden where another one is."""
+    """Link this identity to this person. Raises Forbidden if another one is linked already."""
     linked = session.scalars(
         select(Identity).where(Identity.user_id == user.id, Identity.issuer == claims.issuer)
     ).first()
@@ -179,7 +186,7 @@ def _link(
 
 
 def _shut_out_others(session: Session, user: User, *, now: datetime) -> None:
-    """End every other way into the account, and every way by which it tells others something."""
+    """End every other way into the account, and its webhook and calendar feeds."""
     user.password_hash = None
     sign_out_everywhere(session, user.id, now=now)
     session.execute(delete(Webhook).where(Webhook.user_id == user.id))
@@ -198,7 +205,7 @@ def _free_name(session: Session, claims: Claims) -> str:
 
 
 def _is_last(session: Session, user: User) -> bool:
-    session.execute(  # locked together: two who lose the role at once leave one
+    session.execute(  # locked together: if two lose the role at once, one of them keeps it
         select(User.id)
         .where(User.role == Role.ADMIN)
         .order_by(User.id)

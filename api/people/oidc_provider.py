@@ -1,7 +1,7 @@
-"""One OpenID provider over HTTP: where people sign in there, and what it vouches for afterwards.
+"""One OpenID provider over HTTP: its sign-in address, and the claims that it vouches for.
 
-Authorization code flow with PKCE (RFC 7636), OpenID Connect Core 1.0 and Discovery 1.0. What the
-provider says of itself, and its keys, are kept for an hour; a key that is not known asks anew.
+Authorization code flow with PKCE (RFC 7636), OpenID Connect Core 1.0 and Discovery 1.0. The
+provider's metadata and keys are kept for an hour; a token with an unknown key fetches them anew.
 """
 
 import base64
@@ -40,19 +40,19 @@ log = structlog.get_logger()
 
 
 class ProviderAway(Unavailable):
-    """The provider does not answer, or not as one."""
+    """The provider does not answer, or does not answer as an OpenID provider."""
 
     code = "oidc_unreachable"
 
 
 class NotVouched(Unauthenticated):
-    """The provider did not say who this is, or what it said is not to be believed."""
+    """The provider did not identify the person, or its proof of identity is not valid."""
 
     code = "oidc_refused"
 
 
 class Metadata(BaseModel):
-    """What a provider says of itself, as far as we use it."""
+    """Metadata published by a provider, as far as it is used here."""
 
     issuer: str
     authorization_endpoint: str
@@ -64,23 +64,23 @@ class Metadata(BaseModel):
 
 @dataclass(frozen=True)
 class Trip:
-    """One way to the provider and back. All of it comes from a secret that only the browser has."""
+    """One trip to the provider and back. Its values come from a secret only the browser has."""
 
     secret: str
 
     @property
     def state(self) -> str:
-        """Comes back with the code: it shows that this browser went."""
+        """Value that comes back with the code: it proves that this browser began the trip."""
         return self._part("state")
 
     @property
     def nonce(self) -> str:
-        """Comes back in the ID token: it shows that the token was made for this trip."""
+        """Value that comes back in the ID token: it proves that the token is for this trip."""
         return self._part("nonce")
 
     @property
     def verifier(self) -> str:
-        """Shows the provider that who redeems the code is who asked for it."""
+        """Proof for the provider that the code is redeemed by the party that asked for it."""
         return self._part("verifier")
 
     def _part(self, name: str) -> str:
@@ -90,14 +90,14 @@ class Trip:
 
 @dataclass(frozen=True)
 class Claims:
-    """What the provider vouches for."""
+    """Claims about a person that the provider vouches for."""
 
     issuer: str
     subject: str
     email: str | None
-    """In small letters; None where there is none or the provider has not verified it."""
+    """Mail address in lower case; None if there is none or the provider has not verified it."""
     name: str
-    """By which people call them there; may be empty."""
+    """User name or full name of the person at the provider; may be empty."""
     zone: str
     groups: frozenset[str]
 
@@ -123,7 +123,7 @@ class Provider:
         )
 
     def address(self, trip: Trip, *, back_to: str) -> str:
-        """Where to send the browser. Raises ProviderAway."""
+        """Return the address to which to send the browser. Raises ProviderAway."""
         metadata, _ = self._known()
         scope = "openid email profile"
         if self._asks_groups and "groups" in metadata.scopes_supported:
@@ -143,7 +143,7 @@ class Provider:
         )
 
     def claims_of(self, code: str, trip: Trip, *, back_to: str) -> Claims:
-        """Who came back with this code. Raises NotVouched, ProviderAway."""
+        """Redeem a code for claims about the person. Raises NotVouched, ProviderAway."""
         metadata, keys = self._known()
         id_token, access_token = self._redeem(metadata, code, trip, back_to)
         try:
@@ -177,14 +177,14 @@ class Provider:
         return _read(claims, self._groups_claim)
 
     def look(self) -> str:
-        """Where it lets people sign in, asked anew. Raises ProviderAway."""
+        """Fetch the metadata anew; return the sign-in address. Raises ProviderAway."""
         metadata, _ = self._known(anew=True)
         return metadata.authorization_endpoint
 
     def _redeem(
         self, metadata: Metadata, code: str, trip: Trip, back_to: str
     ) -> tuple[str, str | None]:
-        """The ID token and the access token for a code."""
+        """Return the ID token, and the access token if any, for a code. Raises NotVouched."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -206,7 +206,7 @@ class Provider:
         return document["id_token"], access_token if isinstance(access_token, str) else None
 
     def _known(self, *, anew: bool = False) -> tuple[Metadata, KeySet]:
-        """What the provider says of itself, and its keys."""
+        """Return the provider's metadata and keys, fetched if they are not fresh enough."""
         with self._lock:
             now = time.monotonic()
             if not anew and self._kept is not None and now < self._kept[0] + KEPT_S:
@@ -263,7 +263,7 @@ class Provider:
 
 
 def provider_flaw(settings: ApiSettings) -> str | None:
-    """What is wrong with the settings of the provider; None if nothing, or there is none."""
+    """Return the flaw in the provider's settings; None without a flaw or without a provider."""
     if not settings.oidc_issuer:
         return None
     for name in ("oidc_client_id", "oidc_client_secret"):
@@ -275,7 +275,7 @@ def provider_flaw(settings: ApiSettings) -> str | None:
 
 
 def is_safe_address(url: str) -> bool:
-    """Whether what is sent there is encrypted, or stays on this machine."""
+    """Return True if requests to this address are encrypted, or stay on this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (
         parts.scheme == "http" and is_loopback((parts.hostname or "").lower())

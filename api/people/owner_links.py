@@ -1,6 +1,6 @@
-"""The way in by right of the database: whoever can open it needs no password.
+"""Sign-in by access to the database: a person who can open it needs no password.
 
-For the owner of the machine who has lost every login, or never had one.
+This is for the owner of the machine, who has lost every login or never had one.
 """
 
 import os
@@ -26,7 +26,7 @@ class OwnerLink:
     """A link that signs an administrator in, once."""
 
     name: str
-    """Of the administrator."""
+    """Name of the administrator."""
     url: str
     secret: str
     expires_at: datetime
@@ -35,9 +35,10 @@ class OwnerLink:
 def owner_link(
     database: Database, *, url: str, actor: str, name: str | None = None
 ) -> OwnerLink | None:
-    """A link for the administrator `name`, by default the first one; None where there is none.
+    """Issue a login link for the administrator `name`, by default for the first one.
 
-    NotFound where `name` is not an enabled administrator. `actor` stands in the audit log.
+    Returns None if there is no administrator. Raises NotFound if `name` is not an enabled
+    administrator. `actor` is recorded in the audit log.
     """
     now = utc_now()
     with database.write() as session:
@@ -53,13 +54,13 @@ def owner_link(
 
 
 def administrators(session: Session) -> list[User]:
-    """Every administrator who is not disabled, the first one first."""
+    """Return the administrators who are not disabled, oldest account first."""
     query = select(User).where(User.role == Role.ADMIN, User.disabled.is_(False))
     return list(session.scalars(query.order_by(User.id)))
 
 
 def is_password_missing(database: Database) -> bool:
-    """Whether there are administrators, and none of them has a password."""
+    """Return True if there are enabled administrators and none of them has a password."""
     with database.read() as session:
         found = administrators(session)
     return bool(found) and all(user.password_hash is None for user in found)

@@ -1,5 +1,6 @@
 """Passwords: Argon2id. A hash takes about 0.1 s of several threads, so handlers that call this are
-`def`, and no more are made at once than there are cores: however many sign in, others get theirs.
+`def`, and no more hashes are made at once than there are cores: other requests are served however
+many people sign in.
 """
 
 import os
@@ -19,7 +20,7 @@ AT_ONCE = threading.BoundedSemaphore(len(os.sched_getaffinity(0)))
 
 
 def hash_password(password: str) -> str:
-    """What is kept of a password. BadRequest for one that everybody guesses."""
+    """Return the hash that is kept of a password. Raises BadRequest for an easily guessed one."""
     if password.lower() in WELL_KNOWN or len(set(password)) < 4:
         raise BadRequest(
             "password: this one is too easy to guess. Take a sentence of your own.",
@@ -31,7 +32,10 @@ def hash_password(password: str) -> str:
 
 
 def verify_password(password: str, password_hash: str | None) -> bool:
-    """Whether it is right. As slow for a person who has none, so that time tells nothing."""
+    """Return True if the password is right.
+
+    Without a hash (no such person, or no password) this takes as long: timing reveals nothing.
+    """
     with AT_ONCE:
         is_right = _hasher().verify(password, password_hash or _nobodys_hash())
     return is_right and password_hash is not None

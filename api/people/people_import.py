@@ -1,7 +1,7 @@
-"""Reads a list of people as CSV and finds every mistake in it, by line and column. Pure.
+"""Reader of a list of people as CSV, which finds every mistake by line and column. Pure.
 
-Columns: `name` is needed; `email`, `lab`, `zone` and `role` are known; every other column is an
-attribute of that name. An empty field says nothing: it neither sets nor clears.
+Columns: `name` is required; `email`, `lab`, `zone` and `role` are known; every other column is an
+attribute of that name. An empty field neither sets nor clears a value.
 """
 
 import csv
@@ -24,7 +24,7 @@ MAX_ATTRIBUTES = 20
 
 @dataclass(frozen=True)
 class Listed:
-    """A person as one line tells of them; None: the line says nothing of it."""
+    """A person as described by one line. None marks a field that the line leaves empty."""
 
     line: int
     name: str
@@ -37,7 +37,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is wrong, where, and what to do."""
+    """A mistake in a list: its line, its column (empty: the whole line), and a sentence."""
 
     line: int
     column: str
@@ -45,7 +45,7 @@ class Mistake:
 
 
 def read_people(text: str) -> tuple[list[Listed], list[Mistake]]:
-    """The people of a list, and its mistakes; with a mistake nothing of it should be used."""
+    """Return the people of a list, and its mistakes. A list with a mistake should not be used."""
     reader = csv.reader(
         io.StringIO(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")), strict=True
     )
@@ -118,7 +118,7 @@ def _person(
 
 
 def _wrong(column: str, value: str) -> str:
-    """What is wrong with a field, in a sentence; empty if nothing is."""
+    """Return the mistake in a field as a sentence; empty if there is none."""
     if column == "name" and re.fullmatch(USER_NAME, value) is None:
         return (
             f"{value[:40]!r} is no name: a small letter, then at most 31 small letters, digits, "

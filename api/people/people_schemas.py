@@ -1,4 +1,4 @@
-"""What the public API takes and gives about people: accounts, sessions, tokens, labs."""
+"""Requests and answers of the public API about people: accounts, sessions, tokens, labs."""
 
 from typing import Annotated, Literal
 
@@ -28,13 +28,13 @@ class UserView(View):
     zone: str
     email: str | None
     attributes: dict[str, str]
-    """Texts that booking rules may ask for, such as the cohort."""
+    """Texts that booking rules may ask for, such as the cohort, by attribute name."""
     disabled: bool
     created_at: Moment
 
 
 class NewUser(Body):
-    """A person to add; without a password they sign in by a login link."""
+    """A person to add. Without a password the person signs in by a login link."""
 
     name: UserName
     role: Role = Role.USER
@@ -45,15 +45,15 @@ class NewUser(Body):
 
 
 class UserChange(Body):
-    """What an administrator may change of a person. What is not sent stays."""
+    """Changes to a person by an administrator. Fields that are not sent stay as they are."""
 
     role: Role | None = None
     disabled: bool | None = None
     password: Password | None = None
     email: Email | None = None
-    """`null` takes it away."""
+    """New mail address; `null` removes the present one."""
     attributes: Attributes | None = None
-    """All of them: what is not named goes."""
+    """The complete new set: attributes that are not named are removed."""
 
 
 class NewPassword(Body):
@@ -64,59 +64,59 @@ class NewPassword(Body):
 
 
 class Move(Body):
-    """From one lab to another."""
+    """A move of a person from one lab to another."""
 
     from_lab: PlainText
     to_lab: PlainText
 
 
 class MoveView(View):
-    """What a move has changed."""
+    """Result of a move from one lab to another."""
 
     user: UserView
     from_lab: str
     to_lab: str
     leases: list[str]
-    """Ids of the leases to come, which follow; what was used stays with the old lab."""
+    """Ids of the booked leases, which move along; past and active ones stay with the old lab."""
 
 
 class ImportRow(View):
-    """What one line of a list of people means."""
+    """Effect of one line of a list of people: the person is added, changed or the same."""
 
     line: int
     name: str
     action: Literal["add", "change", "same"]
     changes: list[str]
-    """Names of what is new of a person who was there already."""
+    """Changes to a person who exists already: `email`, `zone`, `lab`, or names of attributes."""
     password_link: str | None
-    """With which a new person sets a password; shown this once."""
+    """Link with which a new person sets a password; shown only in this answer."""
 
 
 class ImportView(View):
-    """What a list of people has done, or would do."""
+    """Changes made by a list of people; with `dry_run`, the changes that it would make."""
 
     dry_run: bool
     added: int
     changed: int
     same: int
     labs: list[str]
-    """Names of labs that are made for it."""
+    """Names of the labs that the list adds."""
     rows: list[ImportRow]
 
 
 class NewInvite(Body):
-    """Whom to invite."""
+    """An invitation to make."""
 
     lab: PlainText | None = None
-    """Name or id of the lab that they join."""
+    """Name or id of the lab that the invited person joins."""
     email: Email | None = None
     attributes: Attributes = Field(default_factory=dict)
     days: int = Field(default=7, ge=1, le=60)
-    """For which it is valid."""
+    """Days for which the invitation is valid."""
 
 
 class InviteView(View):
-    """An invitation; its secret is only in the answer that made it."""
+    """An invitation. Its secret is only in the answer to the request that made it."""
 
     id: str
     lab: str | None
@@ -130,14 +130,14 @@ class InviteView(View):
 
 
 class InviteMade(InviteView):
-    """A fresh invitation, with its link: it is shown this once."""
+    """A new invitation with its link, which is shown only in this answer."""
 
     url: str
     secret: str
 
 
 class InviteAnswer(Body):
-    """The secret of an invitation, and who comes."""
+    """The secret of an invitation, and the account to make by it."""
 
     secret: str = Field(min_length=20, max_length=200)
     name: UserName
@@ -149,18 +149,18 @@ class NewGrant(Body):
     """An exception to make."""
 
     user: PlainText
-    """Name or id."""
+    """Name or id of the person."""
     rule: str = Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")
-    """The reason code that it lifts, such as `quota_main`."""
+    """Reason code of the rule that the exception lifts, such as `quota_main`."""
     extra: int = Field(default=1, ge=1, le=10_000)
-    """How many more leases or node-hours."""
+    """Amount added to the rule's limit, in its unit: for a quota, leases or node-hours."""
     starts_at: Moment
     ends_at: Moment
     why: PlainText = Field(min_length=3)
 
 
 class GrantView(View):
-    """An exception, as everybody may see it."""
+    """An exception to a booking rule, visible to everybody."""
 
     id: str
     user: str
@@ -196,16 +196,16 @@ class LinkSignIn(Body):
 
 
 class NewToken(Body):
-    """An API token to make for oneself."""
+    """An API token to make for yourself."""
 
     name: str = Field(pattern=NAME)
     scopes: list[Scope] = Field(default=[Scope.READ], min_length=1, max_length=len(Scope))
-    """What it may be used for; each includes `read`, and `all` every other."""
+    """Permitted uses of the token. Each scope includes `read`; `all` includes every other."""
     expires_in_days: int = Field(default=90, ge=1, le=366)
 
 
 class TokenView(View):
-    """An API token; the secret is only in the answer that made it."""
+    """An API token. Its secret is only in the answer to the request that made it."""
 
     id: str
     name: str
@@ -217,22 +217,22 @@ class TokenView(View):
 
 
 class SessionView(View):
-    """Where one is signed in."""
+    """A session: one browser or program in which a person is signed in."""
 
     id: str
     name: str
-    """What signed in, and from which address: `Firefox on Linux, 10.0.0.7`."""
+    """Device that signed in, and its address: `Firefox on Linux, 10.0.0.7`."""
     is_this_one: bool
-    """Whether it is the one that asks."""
+    """True for the session that sends this request."""
     created_at: Moment
     expires_at: Moment | None
-    """If it is not used until then."""
+    """End of the session if it is not used until then."""
     last_used_at: Moment | None
-    """To ten minutes."""
+    """Time of the last use, exact to ten minutes."""
 
 
 class TokenMade(TokenView):
-    """A fresh token, with its secret: it is shown this once."""
+    """A new token with its secret, which is shown only in this answer."""
 
     secret: str
     user: UserView
@@ -252,13 +252,13 @@ class LabView(View):
     id: str
     name: str
     weight: float
-    """Its share of the nodes, relative to the other labs'."""
+    """Share of the nodes, relative to the weights of the other labs."""
     groups: list[str]
-    """Further names under which booking rules find its members."""
+    """Further names under which booking rules find the lab's members."""
     members: list[str]
-    """Names."""
+    """Names of the members."""
     leads: list[str]
-    """Those of them who lead it."""
+    """Names of the members who lead the lab."""
     created_at: Moment
 
 
@@ -267,7 +267,7 @@ Groups = Annotated[list[Annotated[str, Field(pattern=NAME)]], Field(max_length=2
 
 
 class NewLab(Body):
-    """A group to make."""
+    """A lab to make."""
 
     name: str = Field(pattern=NAME)
     weight: Weight = 1.0
@@ -275,7 +275,7 @@ class NewLab(Body):
 
 
 class LabChange(Body):
-    """What an administrator may change of a lab. What is not sent stays."""
+    """Changes to a lab by an administrator. Fields that are not sent stay as they are."""
 
     weight: Weight | None = None
     groups: Groups | None = None
@@ -289,7 +289,7 @@ class NewMember(Body):
 
 
 class MyChange(Body):
-    """What one may change of oneself."""
+    """Changes to your own account. Fields that are not sent stay as they are."""
 
     zone: str | None = Field(default=None, max_length=64)
     password: Password | None = None

@@ -44,7 +44,10 @@ log = structlog.get_logger()
 def first_start(
     wanted: FirstStart, request: Request, response: Response, process: ProcessDep
 ) -> TokenMade:
-    """Works once, with the secret of the link that the API printed when it had no users."""
+    """Make the first administrator and sign in.
+
+    Works once, with the secret of the link that the API printed when it had no users.
+    """
     refuse_cross_site(request, process)
     process.limits.check_sign_in(address_of(request))
     with process.read() as session:  # no stranger makes us hash
@@ -84,7 +87,7 @@ def first_start(
 
 @router.post("/sessions", status_code=201, dependencies=[Public, Watched], summary="Sign in")
 def sign_in(wanted: SignIn, request: Request, response: Response, process: ProcessDep) -> TokenMade:
-    """With name and password. Sets the browser's cookie and answers with the same session."""
+    """Sign in with name and password. Sets the browser's cookie and returns the same session."""
     refuse_cross_site(request, process)
     request.state.name = wanted.name
     process.limits.check_sign_in(address_of(request), wanted.name)
@@ -108,7 +111,7 @@ def sign_in(wanted: SignIn, request: Request, response: Response, process: Proce
 def sign_in_by_link(
     wanted: LinkSignIn, request: Request, response: Response, process: ProcessDep
 ) -> TokenMade:
-    """With the secret of a login link, which works once."""
+    """Sign in with the secret of a login link, which works once."""
     refuse_cross_site(request, process)
     process.limits.check_sign_in(address_of(request))
     now = utc_now()
@@ -131,7 +134,10 @@ def sign_in_by_link(
 def set_password_by_link(
     wanted: NewPassword, request: Request, response: Response, process: ProcessDep
 ) -> TokenMade:
-    """The link works once. Every other session and token of the person ends; this one begins."""
+    """Set a new password by a link, which works once, and sign in.
+
+    Every other session and token of the person ends.
+    """
     refuse_cross_site(request, process)
     process.limits.check_sign_in(address_of(request))
     with process.read() as session:  # no stranger makes us hash
@@ -153,7 +159,7 @@ def set_password_by_link(
 
 @router.get("/sessions", summary="List my sessions")
 def list_sessions(person: SignedIn, process: ProcessDep) -> Page[SessionView]:
-    """Where you are signed in now, the newest first; API tokens are not among them."""
+    """Return your sessions that have not ended, newest first, without API tokens."""
     now = utc_now()
     with process.read() as session:
         rows = session.scalars(
@@ -184,7 +190,7 @@ def list_sessions(person: SignedIn, process: ProcessDep) -> Page[SessionView]:
 
 @router.delete("/sessions/current", status_code=204, summary="Sign out")
 def sign_out(person: SignedIn, process: ProcessDep) -> Response:
-    """End the session, or revoke the token, that sends this."""
+    """End the session, or revoke the token, that sends this request."""
     with process.write() as (session, _):
         revoke(session, Token.id == person.token_id, now=utc_now())
     response = Response(status_code=204)
@@ -194,7 +200,7 @@ def sign_out(person: SignedIn, process: ProcessDep) -> Response:
 
 @router.delete("/sessions/{session_id}", status_code=204, summary="End one of my sessions")
 def end_session(session_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """Whoever uses it is signed out at once."""
+    """End one of your sessions. The browser or program that uses it is signed out at once."""
     now = utc_now()
     with process.write() as (session, _):
         token = session.get(Token, session_id)
@@ -214,7 +220,7 @@ def start_session(
     now: datetime,
     made_with: str | None = None,
 ) -> TokenMade:
-    """A new session of this person, named after what asks for it and from where."""
+    """Start a session of this person, named after the request's device and address."""
     token, secret = issue_token(
         session,
         kind=TokenKind.SESSION,
@@ -230,6 +236,6 @@ def start_session(
 
 
 def token_made(token: Token, secret: str, user: User) -> TokenMade:
-    """The answer that shows a secret, this once."""
+    """Return the only answer that shows the token's secret."""
     view = TokenView.model_validate(token)
     return TokenMade(**view.model_dump(), secret=secret, user=UserView.model_validate(user))

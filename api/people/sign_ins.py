@@ -1,4 +1,4 @@
-"""Tries to sign in: from where they come, and where it is written that they failed."""
+"""Attempts to sign in: their addresses, and the logs and counts of those that failed."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,7 +16,7 @@ from core.process import read_only
 from core.tables.people import User
 
 BURST = timedelta(hours=1)
-MANY_OF_A_NAME = 5  # failures within a burst: somebody guesses, or can't remember
+MANY_OF_A_NAME = 5  # failures within a burst: a guesser, or a person who can't remember
 MANY_OF_AN_ADDRESS = 20  # a classroom behind one address mistypes now and then
 # Nothing was guessed, and any site can send a browser here: no reason to hold an address.
 NO_GUESSES = frozenset({"cross_site", "oidc_state", "oidc_over"})
@@ -25,14 +25,14 @@ log = structlog.get_logger()
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from, as far as is known."""
+    """Return the client address of a request; `unknown` if there is none."""
     return request.client.host if request.client else "unknown"
 
 
 def watched(request: Request, process: ProcessDep) -> Iterator[None]:
-    """Count a try that fails, write it to the log, and the first of many to the audit log.
+    """Count and log a sign-in that fails, and record the first of many in the audit log.
 
-    A handler that is told a name puts it into `request.state.name`.
+    A handler that gets a user name puts it into `request.state.name`.
     """
     try:
         yield
@@ -60,7 +60,7 @@ def _name(request: Request) -> str | None:
 
 
 def _record_burst(process: Process, request: Request) -> None:
-    """One row an hour of each person, and of each address, at which too many tries have failed."""
+    """Record, once an hour each, a person and an address with too many failed sign-ins."""
     name, address, now = _name(request), address_of(request), utc_now()
     with process.read() as session:
         user_id = session.scalar(select(User.id).where(User.name == name))

@@ -1,4 +1,4 @@
-"""/v1/tokens: API tokens of one's own."""
+"""/v1/tokens: one's own API tokens."""
 
 from datetime import datetime, timedelta
 
@@ -31,9 +31,10 @@ MAX_TOKENS = 50  # that work at a time, of one person: a page of the list, so th
 def create_token(
     wanted: NewToken, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
 ) -> TokenMade:
-    """Its secret is shown this once; a repeated request is refused instead of showing it again.
+    """Make an API token. Its secret is shown only in this answer; a repeated request is refused.
 
-    A token makes none that may do more, or lasts longer, than itself; what it makes ends with it.
+    A token can't make one that may do more or lasts longer than itself. Tokens that it makes end
+    with it.
     """
     now = utc_now()
     lifetime = timedelta(days=wanted.expires_in_days)
@@ -85,7 +86,7 @@ def create_token(
 def list_tokens(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[TokenView]:
-    """Yours, without their secrets, the newest first."""
+    """Return your API tokens without their secrets, newest first."""
     query = (
         select(Token)
         .where(Token.user_id == person.id, Token.kind == TokenKind.API)
@@ -103,7 +104,7 @@ def list_tokens(
 
 @router.delete("/{token_id}", status_code=204, summary="Revoke an API token")
 def revoke_token(token_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """It stops working at once, and so does what was made with it: tokens, sessions, links."""
+    """Revoke a token at once, together with the tokens, sessions and links made with it."""
     now = utc_now()
     with process.write() as (session, _):
         token = session.get(Token, token_id)

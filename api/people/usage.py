@@ -1,4 +1,4 @@
-"""/v1/usage: hours booked, used and useful, per person, lab and node; and what quotas leave."""
+"""/v1/usage: hours booked, used and useful, per person, lab and node."""
 
 import csv
 import io
@@ -41,7 +41,7 @@ NOBODYS = "(no lab)"
 
 @dataclass(frozen=True)
 class Stretch:
-    """So many GPUs, held or at work, from start to end."""
+    """A number of GPUs or CPU slots, held or at work from start to end."""
 
     name: str
     start: datetime
@@ -65,10 +65,11 @@ def get_usage(
     zone: Annotated[PlainText | None, Query(description="Default: your own.")] = None,
     format: Annotated[Literal["json", "csv"], Query()] = "json",
 ) -> UsageView | Response:
-    """Everybody's for staff, the lab's for who leads it, one's own for everybody else.
+    """Return booked, used and useful hours: all for staff, a lab's for its leads, and your own.
 
-    Booked: held by leases. Used: a job had them. Useful: in training steps whose work was kept, up
-    to the end of an attempt that succeeded, or to the last checkpoint of any other.
+    Booked hours are held by leases. In used hours a job had the GPUs. Useful hours were spent in
+    training steps whose work was kept: up to the last step of an attempt that succeeded, or to the
+    last checkpoint of any other attempt.
     """
     now = utc_now()
     until = end or now
@@ -99,7 +100,7 @@ def get_usage(
 
 
 def _visible(session: Session, person: Person) -> ColumnElement[bool]:
-    """Of which leases this person may see the use."""
+    """Return a condition for the leases whose use this person may see."""
     if person.is_staff:
         return true()
     led = session.scalars(
@@ -144,7 +145,7 @@ def _worked(
     may_see: ColumnElement[bool],
     now: datetime,
 ) -> tuple[list[Stretch], list[Stretch]]:
-    """What jobs had, and what of it was spent in steps that were kept."""
+    """Return the stretches that jobs had, and those that they spent in steps that were kept."""
     saved = (
         select(Checkpoint.job_id, Checkpoint.epoch, func.max(Checkpoint.created_at).label("last"))
         .group_by(Checkpoint.job_id, Checkpoint.epoch)
@@ -163,7 +164,7 @@ def _worked(
             Attempt.started_at < until,
             or_(Attempt.ended_at.is_(None), Attempt.ended_at > since),
             may_see,
-            # A guest's work is the node's, but not of whoever had booked it and did not come.
+            # A guest's work counts for the node, but not for the absent owner of the lease.
             true() if by is By.NODE else Job.user_id == Lease.user_id,
         )
     )
@@ -171,7 +172,7 @@ def _worked(
     for name, attempt, part, last_saved, kind, held_from in rows:
         gpus = len(part.slots)
         ended_at = part.ended_at or attempt.ended_at or now
-        # Before it had its walk-in it ran as a guest, in hours that are not of who owns it.
+        # Before the job had its walk-in it ran as a guest, in hours that its owner did not hold.
         walked_in = by is not By.NODE and kind is LeaseKind.WALK_IN
         since_own = held_from if walked_in else attempt.started_at
         used.append(Stretch(name, max(attempt.started_at, since_own), ended_at, gpus))
@@ -182,7 +183,7 @@ def _worked(
 
 
 def _kept_until(attempt: Attempt, last_saved: datetime | None) -> datetime | None:
-    """Up to when the steps of an attempt were kept; None: none of them was."""
+    """Return the time up to which the steps of an attempt were kept; None if none was."""
     if attempt.outcome is Outcome.SUCCEEDED:
         return attempt.last_step_at
     if last_saved is None or attempt.last_step_at is None:

@@ -1,4 +1,4 @@
-"""What the public API gives about use: hours booked, used and useful, and what quotas leave."""
+"""Answers of the public API about use: hours booked, used and useful, and the rest of quotas."""
 
 from datetime import date
 from enum import StrEnum
@@ -10,7 +10,7 @@ from core.leases.periods import Per
 
 
 class By(StrEnum):
-    """Whose hours are added up."""
+    """Group whose hours are added up: a person, a lab or a node."""
 
     USER = "user"
     LAB = "lab"
@@ -21,18 +21,18 @@ class UsageRow(View):
     """One person, lab or node in one day or week; hours of GPUs, or of CPU slots without GPUs."""
 
     period: date
-    """Its first day."""
+    """The day, or the first day of the week."""
     name: str
     booked_hours: float
-    """Held by leases, whatever ran in them."""
+    """Hours held by leases, whatever ran in them."""
     used_hours: float
-    """In which a job had them."""
+    """Hours in which a job had the GPUs or CPU slots."""
     useful_hours: float
-    """In training steps whose work was kept."""
+    """Hours spent in training steps whose work was kept."""
 
 
 class UsageView(View):
-    """Use from `start` to `end`, the days on the clock of `zone`."""
+    """Use from `start` to `end`; days begin at midnight in `zone`."""
 
     object: Literal["usage"] = "usage"
     by: By
@@ -42,22 +42,22 @@ class UsageView(View):
     zone: str
     rows: list[UsageRow]
     total: list[UsageRow]
-    """The same, over all periods; `period` is the first one."""
+    """Rows of sums over all periods; `period` is the first one in which the name has hours."""
 
 
 class QuotaView(View):
-    """What a policy leaves to somebody on some nodes."""
+    """Remaining allowance of a person under one policy, on some nodes."""
 
     policy: str
     version: int
     nodes: list[str]
     window_end: Moment | None
-    """When its window closes; None: it has none."""
+    """Closing time of the policy's window; null if it has none."""
     left: list[LeftView]
 
 
 class QuotasView(View):
-    """What is left to a person, as it stands now."""
+    """Remaining quotas of a person, as of now."""
 
     user: str
     quotas: list[QuotaView]

@@ -38,7 +38,7 @@ PASSWORD_LINK_LIFETIME = timedelta(days=1)
 
 @router.get("/me", summary="Who am I?")
 def get_me(person: SignedIn, process: ProcessDep) -> Me:
-    """You, your labs, your jobs in numbers, and your present or next lease."""
+    """Return your account, labs, numbers of queued and running jobs, and active or next lease."""
     with process.read() as session:
         user = session.get(User, person.id)
         labs = session.scalars(
@@ -76,9 +76,10 @@ def get_me(person: SignedIn, process: ProcessDep) -> Me:
 
 @router.patch("/me", summary="Change my zone or password")
 def change_me(change: MyChange, person: SignedIn, process: ProcessDep) -> UserView:
-    """A new password needs the present one, where there is one.
+    """Change your zone or password. A new password requires the present one, if there is one.
 
-    It signs out everywhere else: every other session and every other API token ends.
+    A new password signs you out everywhere else: every other session and every other API token
+    ends.
     """
     values: dict[str, object] = {}
     if change.zone is not None:
@@ -106,8 +107,10 @@ def change_me(change: MyChange, person: SignedIn, process: ProcessDep) -> UserVi
 
 @router.post("/me/login-link", status_code=201, summary="A link that signs me in elsewhere")
 def create_login_link(person: SignedIn, process: ProcessDep) -> LinkView:
-    """It works once and for ten minutes. One that an API token makes ends with that token, and so
-    does the session that it opens."""
+    """Make a login link for yourself, which works once, for ten minutes.
+
+    A link made with an API token ends with that token, and so does the session that it opens.
+    """
     with process.write() as (session, _):
         return _login_link(session, process, person, user_id=person.id)
 
@@ -116,7 +119,7 @@ def create_login_link(person: SignedIn, process: ProcessDep) -> LinkView:
 def list_users(
     person: StaffOnly, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[UserView]:
-    """Everybody who has an account, the newest first."""
+    """Return all people who have an account, newest first."""
     query = select(User).order_by(User.id.desc()).limit(limit + 1)
     if after:
         query = query.where(User.id < after)
@@ -131,7 +134,7 @@ def list_users(
 def create_user(
     wanted: NewUser, person: AdminOnly, process: ProcessDep, key: IdempotencyKey = None
 ) -> UserView:
-    """Without a password they sign in by a login link."""
+    """Add a person. Without a password the person signs in by a login link."""
     password_hash = hash_password(wanted.password) if wanted.password else None
     zone = checked_zone(wanted.zone)
     now = utc_now()
@@ -164,7 +167,7 @@ def create_user(
 
 @router.get("/users/{user_id}", summary="One person")
 def get_user(user_id: PlainText, person: StaffOnly, process: ProcessDep) -> UserView:
-    """A person by id or name."""
+    """Return a person by id or name."""
     with process.read() as session:
         return UserView.model_validate(find_user(session, user_id))
 
@@ -173,14 +176,15 @@ def get_user(user_id: PlainText, person: StaffOnly, process: ProcessDep) -> User
 def change_user(
     user_id: PlainText, change: UserChange, person: AdminOnly, process: ProcessDep
 ) -> UserView:
-    """Disabling ends sessions and tokens at once, cancels booked leases and stops active ones.
+    """Change a person's role, password, access, mail address or attributes.
 
-    What runs in an active lease saves a checkpoint first; jobs and files stay.
+    Disabling ends sessions and tokens at once, cancels booked leases and stops active ones. Jobs
+    in an active lease save a checkpoint first. Jobs and files are kept.
     """
     password_hash = hash_password(change.password) if change.password else None
     now = utc_now()
     with process.write() as (session, bells):
-        # Administrators are locked together: two who remove each other leave one.
+        # Administrators are locked together: if two remove each other at once, one of them stays.
         session.execute(
             select(User.id)
             .where(User.role == Role.ADMIN)
@@ -224,14 +228,17 @@ def change_user(
 
 @router.delete("/users/{user_id}", status_code=204, summary="Disable a person")
 def disable_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> Response:
-    """Their name, jobs and history stay; they can't sign in any more."""
+    """Disable a person, who can't sign in any more. Name, jobs and history are kept."""
     change_user(user_id, UserChange(disabled=True), person, process)
     return Response(status_code=204)
 
 
 @router.post("/users/{user_id}/login-link", status_code=201, summary="A login link for a person")
 def create_link_for_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> LinkView:
-    """For somebody without a password, or who has forgotten it. It works once, for ten minutes."""
+    """Make a login link for a person who has no password or has forgotten it.
+
+    The link works once, for ten minutes.
+    """
     with process.write() as (session, _):
         user = find_user(session, user_id)
         return _login_link(session, process, person, user_id=user.id)
@@ -241,7 +248,10 @@ def create_link_for_user(user_id: PlainText, person: AdminOnly, process: Process
     "/users/{user_id}/password-link", status_code=201, summary="A link to set a new password"
 )
 def create_password_link(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> LinkView:
-    """For somebody who has forgotten theirs, or never had one. It works once, for a day."""
+    """Make a link to set a password, for a person who has forgotten theirs or never had one.
+
+    The link works once, for a day.
+    """
     with process.write() as (session, _):
         user = find_user(session, user_id)
         return password_link(session, process, user, maker=person)
@@ -249,7 +259,10 @@ def create_password_link(user_id: PlainText, person: AdminOnly, process: Process
 
 @router.post("/users/{user_id}/move", summary="Move a person from one lab to another")
 def move_user(user_id: PlainText, move: Move, person: AdminOnly, process: ProcessDep) -> MoveView:
-    """Leases to come follow; past and active ones stay with the old lab, and so does their use."""
+    """Move a person from one lab to another. Booked leases move along.
+
+    Past and active leases stay with the old lab, and so does their use.
+    """
     now = utc_now()
     with process.write() as (session, _):
         user = find_user(session, user_id, lock=True)
@@ -311,7 +324,7 @@ def password_link(
     maker: Person,
     lifetime: timedelta = PASSWORD_LINK_LIFETIME,
 ) -> LinkView:
-    """A link with which `user` sets a password, once."""
+    """Issue a link with which `user` sets a password, once."""
     now = utc_now()
     link, secret = issue_link(
         session,
@@ -332,7 +345,7 @@ def password_link(
 def find_user(
     session: Session, user_id: str, *, lock: bool = False, param: str | None = None
 ) -> User:
-    """A person by id or name."""
+    """Return a person by id or name; with `lock`, lock the row. Raises NotFound."""
     query = select(User).where((User.id == user_id) | (User.name == user_id))
     user = session.scalars(query.with_for_update(key_share=True) if lock else query).one_or_none()
     if user is None:
@@ -341,7 +354,7 @@ def find_user(
 
 
 def find_lab(session: Session, lab_id: str, *, lock: bool = False) -> Lab:
-    """A lab by id or name."""
+    """Return a lab by id or name; with `lock`, lock the row. Raises NotFound."""
     query = select(Lab).where((Lab.id == lab_id) | (Lab.name == lab_id)).order_by(Lab.id).limit(1)
     lab = session.scalars(query.with_for_update(key_share=True) if lock else query).first()
     if lab is None:
@@ -350,7 +363,7 @@ def find_lab(session: Session, lab_id: str, *, lock: bool = False) -> Lab:
 
 
 def _flush(session: Session, user: User) -> None:
-    """Write now. A name or address that is taken is a Conflict, and ends the transaction."""
+    """Write now. Raises Conflict for a name or address that is taken: the transaction is over."""
     given = {"name": user.name, "email": user.email}
     try:
         session.flush()
@@ -390,7 +403,7 @@ def _require_other_admin(session: Session, user: User) -> None:
 
 
 def checked_zone(zone: str) -> str:
-    """The zone's IANA name. Raises BadRequest for one that is not known."""
+    """Return the zone's IANA name. Raises BadRequest for an unknown zone."""
     try:
         return ZoneInfo(zone).key
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

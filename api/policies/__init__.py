@@ -1,1 +1,1 @@
-"""Booking rules as documents, their windows, and what quotas leave."""
+"""Booking rules as documents, their windows, and the rest of quotas."""

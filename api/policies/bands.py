@@ -1,4 +1,4 @@
-"""/v1/bands: how the rules divide hours, for a calendar to draw."""
+"""/v1/bands: bands and windows of the rules, for a calendar to draw."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -34,8 +34,8 @@ def list_bands(
     start: AskedMoment,
     hours: Annotated[int, Query(ge=1, le=MAX_HOURS)] = 168,
 ) -> Page[BandsView]:
-    """Nights and other bands, and windows, as far as they lie in these hours, for each group of
-    nodes that one policy treats alike for you."""
+    """List nights and other bands, and windows, that touch these hours, for each group of nodes
+    that one policy treats alike for you."""
     end = start + hours * HOUR
     with process.read() as session:
         member = member_of(session, person.id)
@@ -59,7 +59,7 @@ def list_bands(
 
 
 def windows_of(policy: Policy, node: NodeRef) -> tuple[Window, ...]:
-    """The windows in which leases may lie on the node."""
+    """Return the windows in which leases may lie on the node."""
     pools = set(policy.pools_of(node))
     return tuple(window for window in policy.times if pools & set(window.pools))
 
@@ -67,7 +67,7 @@ def windows_of(policy: Policy, node: NodeRef) -> tuple[Window, ...]:
 def spans_between(
     policy: Policy, start: datetime, end: datetime
 ) -> Iterator[tuple[str, datetime, datetime]]:
-    """Name, start and end of the local bands that touch [start, end), whole. Pure."""
+    """Yield name, start and end of the local bands that touch [start, end), not cut to it. Pure."""
     day = policy.clock.local_date(start) - DAY
     while day <= policy.clock.local_date(end):
         for name, opens, closes in policy.clock.spans_of(day):

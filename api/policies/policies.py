@@ -48,7 +48,7 @@ BODY = {
 
 
 async def document_text(request: Request, person: StaffOnly) -> str:
-    """The body as text."""
+    """Return the body as text. Raises BadRequest if it is not UTF-8."""
     body = await request.body()
     try:
         return body.decode("utf-8")
@@ -58,7 +58,7 @@ async def document_text(request: Request, person: StaffOnly) -> str:
 
 @router.get("", summary="List policies")
 def list_policies(person: SignedIn, process: ProcessDep) -> Page[PolicyView]:
-    """Those that hold now, the last applied first."""
+    """List the active policies, last applied first."""
     query = _versions().where(AppliedPolicy.active).order_by(AppliedPolicy.applied_at.desc())
     with process.read() as session:
         rows = session.execute(query).all()
@@ -74,7 +74,7 @@ def get_policy(
         int | None, Query(ge=0, le=1_000_000, description="Default: the active one.")
     ] = None,
 ) -> PolicyText:
-    """A version with its document, comments included, and its windows as they are now."""
+    """Return a version with its document, comments included, and its windows as they are now."""
     with process.read() as session:
         query = _versions().where(AppliedPolicy.policy_id == policy_id)
         if version is None:
@@ -96,7 +96,7 @@ def get_policy(
 def list_versions(
     policy_id: PlainText, person: SignedIn, process: ProcessDep, limit: Limit = 200
 ) -> Page[PolicyView]:
-    """Every version that was applied, the newest first."""
+    """List every version that was applied, newest first."""
     query = _versions().where(AppliedPolicy.policy_id == policy_id)
     query = query.order_by(AppliedPolicy.version.desc()).limit(limit)
     with process.read() as session:
@@ -111,9 +111,9 @@ def apply_policy(
     process: ProcessDep,
     dry_run: Annotated[bool, Query(description="Only say what it would do.")] = False,
 ) -> PolicyPlan:
-    """Put a document into force: validation, what it changes, and the leases to come that it would
-    have refused. Applying the same text again changes nothing; an old version may be applied again.
-    """
+    """Put a document into force. It is validated; the answer lists what it changes and the future
+    leases that it would have refused. Applying the same text again changes nothing; an old version
+    may be applied again."""
     try:
         policy = load(text)
     except BadPolicy as error:
@@ -135,7 +135,8 @@ def apply_policy(
 
 @router.delete("/{policy_id}", status_code=204, summary="Withdraw a policy")
 def withdraw_policy(policy_id: PlainText, person: StaffOnly, process: ProcessDep) -> Response:
-    """It holds no longer, nor do its windows; booked leases stay. Applying it again is possible."""
+    """Deactivate a policy and remove its windows. Booked leases are kept. The policy can be applied
+    again."""
     now = utc_now()
     with process.write() as (session, bells):
         row = lock_policy(session, policy_id)
@@ -219,13 +220,15 @@ def _answer(
 
 
 def _changes(active: Policy, policy: Policy) -> list[str]:
-    """Of the rules; of windows only if they lie elsewhere, not if they are written otherwise."""
+    """Return the changes of the rules; windows count only if their times differ, not their
+    wording."""
     is_same = active.times == policy.times
     return changes(active, policy.with_windows(active.windows) if is_same else policy)
 
 
 def _require_next(session: Session, policy: Policy, text: str, active: Policy | None) -> None:
-    """A version's text never changes, and versions only rise; an old one may come back."""
+    """Require that a version's text never changes and that versions only rise; an old one may
+    return."""
     supersedes = policy.policy.supersedes
     if supersedes is not None and (active is None or active.version != supersedes):
         there = "none is active" if active is None else f"version {active.version} is active"

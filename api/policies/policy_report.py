@@ -1,4 +1,4 @@
-"""Which leases to come would new rules have refused, and what becomes of them."""
+"""Future leases that new rules would have refused, and their fate."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Affected:
-    """A lease to come, and what stands against it."""
+    """A future lease, and the rules that it breaks."""
 
     lease: Lease
     owner: str
@@ -35,7 +35,7 @@ class Affected:
     message: str
 
     def view(self) -> AffectedLease:
-        """For the API."""
+        """Return the view for the API."""
         return AffectedLease(
             id=self.lease.id,
             user=self.owner,
@@ -48,7 +48,8 @@ class Affected:
 
 
 def booked_ahead(session: Session, now: datetime) -> list[tuple[Lease, str, NodeRef]]:
-    """Every lease that has not begun, with its owner's name and its node, in order of booking."""
+    """Return every lease that has not begun, with its owner's name and its node, in order of
+    booking."""
     rows = session.execute(
         select(Lease, User.name, Node)
         .join(User, User.id == Lease.user_id)
@@ -62,9 +63,9 @@ def booked_ahead(session: Session, now: datetime) -> list[tuple[Lease, str, Node
 def refused_under(
     session: Session, policy: Policy, others: Sequence[Policy], *, now: datetime
 ) -> list[Affected]:
-    """Leases to come that `policy` would have refused when they were booked.
+    """Return future leases that `policy` would have refused when they were booked.
 
-    Each is judged together with what its owner had booked before it: where there are too many, the
+    Each is judged together with what its owner had booked before it: if there are too many, the
     last ones are named.
     """
     by_user: dict[str, list[LeaseFact]] = defaultdict(list)
@@ -97,7 +98,7 @@ def refused_under(
 def outside_windows(
     session: Session, before: Policy, after: Policy, *, now: datetime
 ) -> list[Affected]:
-    """Leases to come that lie in a window of `before` and in none of `after`."""
+    """Return future leases that lie in a window of `before` and in none of `after`."""
     found = []
     for lease, owner, node in booked_ahead(session, now):
         start, end = lease.hold_start, lease.hold_end
@@ -112,7 +113,8 @@ def outside_windows(
 def cancel_all(
     session: Session, affected: Sequence[Affected], *, why: str, actor: str, now: datetime
 ) -> int:
-    """Cancel and refund those that are still booked, and tell their owners; how many."""
+    """Cancel and refund those leases that are still booked, and tell their owners. Returns the
+    number."""
     cancelled = 0
     for one in affected:
         message = f"Cancelled and refunded: {why}"
@@ -123,7 +125,7 @@ def cancel_all(
 
 
 def tell(session: Session, one: Affected, message: str, kind: NoticeKind, *, now: datetime) -> None:
-    """Have the owner told."""
+    """Notify the owner of a lease."""
     facts: dict[str, object] = {
         "message": f"Your lease on {one.node.name}: {message}",
         "node": one.node.name,

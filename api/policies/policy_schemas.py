@@ -1,4 +1,4 @@
-"""What the public API takes and gives about booking policies and windows."""
+"""Requests and answers about booking policies and windows."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ Names = Annotated[list[Annotated[str, Field(max_length=63)]], Field(min_length=1
 
 
 class WindowView(View):
-    """When leases may lie on the nodes of some pools."""
+    """A window: a time in which leases may lie on the nodes of some pools."""
 
     id: str
     policy: str
@@ -19,31 +19,31 @@ class WindowView(View):
     starts_at: Moment
     ends_at: Moment
     opens_at: Moment | None
-    """From when on it may be booked; null: at once."""
+    """Moment from which hours in the window may be booked; null: at once."""
     from_document: bool
-    """False: staff added it, or have changed it."""
+    """True if the policy's document brought the window; false if staff added or changed it."""
 
 
 class SpanView(View):
-    """A band or a window, whole."""
+    """A band or a window, not cut to the requested hours."""
 
     name: str
-    """Of a band; of a window its pools."""
+    """Name of the band; for a window, its pools."""
     starts_at: Moment
     ends_at: Moment
 
 
 class BandsView(View):
-    """How one policy divides hours on nodes that it treats alike for you."""
+    """Bands and windows of one policy, on the nodes that it treats alike for you."""
 
     policy: str
     version: int
     zone: str
     nodes: list[str]
     bands: list[SpanView]
-    """Of the day, such as the night."""
+    """Bands of the day, such as the night."""
     windows: list[SpanView] | None
-    """Outside of these no lease may lie; null: anywhere."""
+    """Windows; no lease may lie outside of them. Null: leases may lie at any time."""
 
 
 class PolicyView(View):
@@ -66,7 +66,8 @@ class PolicyText(PolicyView):
 
 
 class AffectedLease(View):
-    """A lease to come that new rules would have refused, or that a smaller window leaves out."""
+    """A future lease that a change affects: new rules would have refused it, a smaller window
+    leaves it out, or new time zone data has moved its clock time."""
 
     id: str
     user: str
@@ -78,18 +79,18 @@ class AffectedLease(View):
 
 
 class PolicyPlan(View):
-    """What applying a document does, or has done."""
+    """Effects of applying a policy document: planned, or done if `applied`."""
 
     id: str
     version: int
     replaces: int | None
-    """The version that is active now, or was until now."""
+    """The version that is active now, or was until this one was applied; null if there was none."""
     applied: bool
     changes: list[str]
     advice: list[str]
     in_flight: InFlight
     refused: list[AffectedLease]
-    """Leases to come that these rules would have refused, the first hundred."""
+    """Future leases that these rules would have refused; at most the first hundred."""
     num_refused: int
     num_cancelled: int
 
@@ -105,22 +106,23 @@ class NewWindow(Body):
 
 
 class WindowChange(Body):
-    """What shall be different. Without `plan` nothing is changed: the answer is the plan."""
+    """Change of a window. Without `plan` nothing is changed: the answer is the plan."""
 
     starts_at: Moment | None = None
     ends_at: Moment | None = None
     opens_at: Moment | None = None
     orphans: Literal["keep", "cancel"] = "keep"
-    """What becomes of booked leases that would lie outside; cancelled ones do not count."""
+    """Fate of booked leases that would lie outside the window; cancelled leases no longer count
+    against quotas."""
     plan: str | None = Field(default=None, max_length=64)
     """The `hash` of the plan that you have seen."""
 
 
 class WindowPlan(View):
-    """What a change of a window does, or has done."""
+    """Effects of a change of a window: planned, or done if `applied`."""
 
     window: WindowView | None
-    """As it will be; null if it goes."""
+    """The window after the change; null if it is deleted."""
     orphans: list[AffectedLease]
     hash: str
     applied: bool

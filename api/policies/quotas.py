@@ -1,4 +1,4 @@
-"""/v1/me/quotas: what every policy leaves to me, as it stands now."""
+"""/v1/me/quotas: the present rest of your quotas under every policy."""
 
 from collections import defaultdict
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ router = APIRouter(prefix="/v1/me", tags=["usage"])
 
 @router.get("/quotas", summary="What is left of my quotas")
 def get_quotas(person: SignedIn, process: ProcessDep) -> QuotasView:
-    """For each policy, and each window that is not over, what you may still book."""
+    """Return what you may still book, for each policy and each window that is not over."""
     now = utc_now()
     with process.read() as session:
         found = _quotas(session, person.id, now)
@@ -79,7 +79,8 @@ def _quotas(session: Session, user_id: str, now: datetime) -> list[QuotaView]:
 
 
 def _windows(policy: Policy, node: NodeRef, now: datetime) -> list[Window | None]:
-    """Those of the node that are not over; one None if the policy has no windows at all."""
+    """Return the windows of the node that are not over; one None if the policy has no windows at
+    all."""
     if not policy.times:
         return [None]
     pools = set(policy.pools_of(node))

@@ -1,4 +1,5 @@
-"""/v1/windows: when leases may lie on which nodes. Documents bring them; staff may change them."""
+"""/v1/windows: times in which leases may lie on nodes. Documents bring them; staff may change
+them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -37,7 +38,8 @@ def list_windows(
     process: ProcessDep,
     policy: Annotated[PlainText | None, Query(description="Only of this policy.")] = None,
 ) -> Page[WindowView]:
-    """When leases may lie on which pools, and from when on they may be booked; the first first."""
+    """List windows: the times in which leases may lie on pools, and the moment from which each may
+    be booked; earliest first."""
     with process.read() as session:
         return Page[WindowView](data=list_of(session, policy))
 
@@ -46,8 +48,8 @@ def list_windows(
 def add_window(
     wanted: NewWindow, person: StaffOnly, process: ProcessDep, key: IdempotencyKey = None
 ) -> WindowView:
-    """Let leases lie on more hours of some pools. The document stays as it is: the next version
-    brings its own windows again."""
+    """Add a window in which leases may lie on some pools. The document is not changed: its next
+    version brings its own windows again."""
     now = utc_now()
     body_sha256 = fingerprint("POST", "/v1/windows", wanted.model_dump_json().encode())
     with process.write() as (session, bells):
@@ -82,8 +84,8 @@ def add_window(
 def change_window(
     window_id: PlainText, wanted: WindowChange, person: StaffOnly, process: ProcessDep
 ) -> WindowPlan:
-    """Without `plan`: which booked leases would lie outside. With the hash of that answer it is
-    done, if nothing has changed since."""
+    """Change a window. Without `plan`, the answer lists the booked leases that would lie outside;
+    with the hash of that answer the change is made, if nothing has changed since."""
     now = utc_now()
     with process.write() as (session, bells):
         row = _find(session, window_id)
@@ -122,7 +124,8 @@ def delete_window(
         PlainText | None, Query(description="Hash of the plan that you have seen.")
     ] = None,
 ) -> WindowPlan:
-    """Without `plan`: which booked leases lie in it. With the hash of that answer it is done."""
+    """Delete a window. Without `plan`, the answer lists the booked leases in it; with the hash of
+    that answer the window is deleted, if nothing has changed since."""
     now = utc_now()
     with process.write() as (session, bells):
         row = _find(session, window_id)
@@ -145,7 +148,7 @@ def delete_window(
 
 
 def rows_of(session: Session, policy_id: str | None) -> Sequence[PoolWindow]:
-    """Windows of one policy, or of all, the first first."""
+    """Return the windows of one policy, or of all, earliest first."""
     query = select(PoolWindow).order_by(PoolWindow.starts_at, PoolWindow.id)
     if policy_id is not None:
         query = query.where(PoolWindow.policy_id == policy_id)
@@ -153,12 +156,12 @@ def rows_of(session: Session, policy_id: str | None) -> Sequence[PoolWindow]:
 
 
 def list_of(session: Session, policy_id: str | None) -> list[WindowView]:
-    """The same, for the API."""
+    """Return the views of `rows_of`."""
     return [_view(row) for row in rows_of(session, policy_id)]
 
 
 def add_windows(session: Session, policy: Policy, *, actor: str, now: datetime) -> None:
-    """The windows of a document, as rows."""
+    """Add the windows of a document as rows."""
     for window in policy.times:
         session.add(
             PoolWindow(
@@ -183,7 +186,7 @@ def _find(session: Session, window_id: str) -> PoolWindow:
 
 
 def _locked(session: Session, policy_id: str) -> Policy:
-    """The active policy; nobody books under it until this transaction ends."""
+    """Return the active policy, locked: nobody books under it until this transaction ends."""
     if lock_policy(session, policy_id) is None:
         raise BadRequest(f"policy: there is no active policy {policy_id!r}.", param="policy")
     return next(policy for policy in active_policies(session) if policy.id == policy_id)

@@ -1,4 +1,4 @@
-"""/v1/code: the code of scripts, uploaded once by content. It is looked through, never unpacked."""
+"""/v1/code: the code of scripts, kept once by content. It is checked here, but never unpacked."""
 
 from collections.abc import Collection
 from typing import Annotated
@@ -43,8 +43,11 @@ ZIP_BODY = {
 
 @router.post("/v1/code", status_code=201, summary="Upload code", openapi_extra=ZIP_BODY)
 async def upload_code(request: Request, person: SignedIn, process: ProcessDep) -> CodeView:
-    """A zip archive of plain files as the raw body. Sending the same twice is harmless: it is
-    known by its SHA-256, which a job's `script.code` names."""
+    """Upload a zip archive of plain files as the raw body.
+
+    Sending the same archive twice is harmless: it is known by its SHA-256, which a job's
+    `script.code` names.
+    """
     with process.store.incoming_file() as incoming:
         await receive(request, incoming, max_bytes=MAX_ARCHIVE_BYTES)
         return await anyio.to_thread.run_sync(_keep, process, person, incoming)
@@ -52,7 +55,7 @@ async def upload_code(request: Request, person: SignedIn, process: ProcessDep) -
 
 @router.get("/v1/code/{sha256}", summary="One archive of code")
 def get_code(sha256: Sha256, person: SignedIn, process: ProcessDep) -> CodeView:
-    """What is in an archive that you have uploaded."""
+    """Return the size and the file paths of an archive that you have uploaded."""
     with process.read() as session:
         archive = session.get(CodeArchive, (person.id, sha256))
         if archive is None:
@@ -64,7 +67,7 @@ def get_code(sha256: Sha256, person: SignedIn, process: ProcessDep) -> CodeView:
 def list_code(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[CodeLine]:
-    """The archives that you have uploaded, by their SHA-256, and which jobs need them."""
+    """Return your archives sorted by SHA-256, each with the unfinished jobs that need it."""
     query = select(CodeArchive).where(CodeArchive.user_id == person.id)
     query = query.order_by(CodeArchive.sha256).limit(limit + 1)
     if after:
@@ -87,8 +90,10 @@ def list_code(
 
 @router.delete("/v1/code/{sha256}", status_code=204, summary="Delete code")
 def delete_code(sha256: Sha256, person: SignedIn, process: ProcessDep) -> Response:
-    """Jobs that have ended can't be submitted again by cloning. Refused while a job that may still
-    run needs it."""
+    """Delete an archive. Refused while a job that has not ended needs it.
+
+    Jobs of this code that have ended can't be submitted again by cloning.
+    """
     with process.write() as (session, _):
         lock_user(session, person.id)
         archive = session.get(CodeArchive, (person.id, sha256))
@@ -107,7 +112,7 @@ def delete_code(sha256: Sha256, person: SignedIn, process: ProcessDep) -> Respon
 
 @router.get("/v1/jobs/{job_id}/code", summary="The code a job runs", response_class=FileResponse)
 def download_code(job_id: PlainText, person: SignedIn, process: ProcessDep) -> FileResponse:
-    """The archive, as it was uploaded."""
+    """Return the archive of the code that a job runs, as it was uploaded."""
     with process.read() as session:
         job = find_job(session, job_id, person)
         if job.code_sha256 is None:
@@ -147,7 +152,7 @@ def _keep(process: Process, person: Person, incoming: IncomingFile) -> CodeView:
 def _jobs_in_need(
     session: Session, user_id: str, archives: Collection[str]
 ) -> dict[str, list[str]]:
-    """The person's jobs that may still run, by the archive that they need."""
+    """Return ids of the person's jobs that have not ended, by the archive that they need."""
     rows = session.execute(
         select(Job.code_sha256, Job.id)
         .where(

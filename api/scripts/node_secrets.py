@@ -1,4 +1,4 @@
-"""/v1/node/secrets: what a script's attempt gets beside its order, on its own node only."""
+"""/v1/node/secrets: the secrets of a script's attempt, for its own nodes only."""
 
 from typing import Annotated
 
@@ -27,7 +27,10 @@ def get_secrets(
     node: NodeOnly,
     process: ProcessDep,
 ) -> Secrets:
-    """Those that its script names, while it is this node's and has not ended."""
+    """Return the secrets that the job's script names, for a live attempt with a part on this node.
+
+    Refused with 404 for any other attempt, and if the owner has deleted one of the secrets.
+    """
     with process.read() as session:
         job = session.scalars(
             select(Job)

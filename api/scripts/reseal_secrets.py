@@ -12,7 +12,7 @@ from strategies.words import counted
 
 
 def main() -> int:
-    """Reseal all of them in one transaction; the exit code."""
+    """Reseal all secrets in one transaction; return the exit code."""
     settings = ApiSettings()
     box = SecretBox(settings.secrets_key_file)
     database = Database(settings.database_url)
@@ -25,7 +25,7 @@ def main() -> int:
 
 
 def reseal(database: Database, box: SecretBox) -> int:
-    """How many there were."""
+    """Seal every secret anew with the first key of `box`; return the number of secrets."""
     with database.write() as session:
         secrets = session.scalars(select(Secret)).all()
         for secret in secrets:

@@ -1,4 +1,4 @@
-"""What the API takes and gives about code and secrets of scripts."""
+"""Requests and answers of the API about code and secrets of scripts."""
 
 from pydantic import Field
 
@@ -9,11 +9,11 @@ class CodeView(View):
     """An archive of code that you have uploaded."""
 
     sha256: str
-    """What a job's `script.code` names."""
+    """SHA-256 of the archive, by which a job's `script.code` names it."""
     size: int
     unpacked_size: int
     paths: list[str]
-    """Of its files."""
+    """Paths of the files in the archive."""
     created_at: Moment
 
 
@@ -24,18 +24,18 @@ class CodeLine(View):
     size: int
     files: int
     jobs: list[str]
-    """Ids of the jobs that have not ended and need it."""
+    """Ids of the jobs that need the archive and have not ended."""
     created_at: Moment
 
 
 class SecretValue(Body):
-    """A secret's value, which nobody reads back."""
+    """Value of a secret. No person can read it back."""
 
     value: str = Field(min_length=1, max_length=32_768, repr=False)
 
 
 class SecretView(View):
-    """A secret: that it is there, not what it is."""
+    """A secret without its value."""
 
     name: str
     created_at: Moment

@@ -1,7 +1,7 @@
-"""What users' secrets are encrypted with: Fernet keys in a file outside the database.
+"""Encryption of users' secrets, with Fernet keys in a file outside the database.
 
 The file holds one key a line. The first one seals, every one opens: a new key is put on top, then
-`python -m api.scripts.reseal_secrets` seals everything anew, then the old one may go.
+`python -m api.scripts.reseal_secrets` seals all secrets anew, then the old one may be removed.
 """
 
 import os
@@ -14,17 +14,17 @@ from core.base.errors import Unavailable
 
 
 class SecretBox:
-    """Seals and opens with the keys in `path`."""
+    """Box that seals and opens secrets with the keys in `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def seal(self, value: str) -> bytes:
-        """`value`, encrypted with the first key."""
+        """Return `value` encrypted with the first key. Raises Unavailable without a usable key."""
         return self._fernet().encrypt(value.encode())
 
     def open(self, sealed: bytes) -> str:
-        """What was sealed. Unavailable where no key of the file opens it."""
+        """Return the sealed value. Raises Unavailable if no key of the file opens it."""
         try:
             return self._fernet().decrypt(sealed).decode()
         except InvalidToken as error:
@@ -35,8 +35,11 @@ class SecretBox:
             ) from error
 
     def make_first_key(self) -> None:
-        """Make the file with a first key where it is missing. For who knows that nothing is sealed
-        yet: a new key opens nothing that an earlier one has sealed."""
+        """Make the file with a first key if it is missing.
+
+        The caller must know that nothing is sealed yet: a new key opens nothing that an earlier
+        one has sealed.
+        """
         if self.path.exists():
             return
         aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")

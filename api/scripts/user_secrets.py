@@ -1,4 +1,4 @@
-"""/v1/secrets: values for one's own scripts. They go in and never come out."""
+"""/v1/secrets: values for one's own scripts. They can be set, and never read back."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ Name = Annotated[
 def set_secret(
     name: Name, wanted: SecretValue, person: SignedIn, process: ProcessDep
 ) -> SecretView:
-    """Make it or give it a new value. Scripts that name it get the value it has when they start."""
+    """Make a secret or change its value. Scripts that name it get its value when they start."""
     sealed = _box(process).seal(wanted.value)
     now = utc_now()
     with process.write() as (session, _):
@@ -57,7 +57,7 @@ def set_secret(
 def list_secrets(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[SecretView]:
-    """Yours by name, without their values."""
+    """Return your secrets without their values, sorted by name."""
     query = select(Secret).where(Secret.user_id == person.id).order_by(Secret.name).limit(limit + 1)
     if after:
         query = query.where(Secret.name > after)
@@ -69,7 +69,7 @@ def list_secrets(
 
 @router.delete("/{name}", status_code=204, summary="Delete a secret")
 def delete_secret(name: Name, person: SignedIn, process: ProcessDep) -> Response:
-    """Jobs that name it can't start any more."""
+    """Delete a secret. Jobs that name it can't start any more."""
     now = utc_now()
     with process.write() as (session, _):
         secret = session.get(Secret, (person.id, name))
@@ -81,7 +81,7 @@ def delete_secret(name: Name, person: SignedIn, process: ProcessDep) -> Response
 
 
 def _box(process: Process) -> SecretBox:
-    """What seals. Its first key is made here, and only while nothing is sealed."""
+    """Return the box that seals; make its first key, but only while nothing is sealed."""
     box = process.secrets
     if not box.path.exists():
         with process.read() as session:

@@ -1,8 +1,8 @@
-"""Who watches streams of this process: so many a person, and no longer than they may.
+"""Viewers of this process's streams: a limit for each person, and an end when the permission ends.
 
 A stream outlives the request that opened it. Every few seconds one query asks for all of them which
-credentials are still in force; a stream whose credential has ended, or whose person has another
-role now, ends.
+credentials are still in force; a stream whose credential has ended, or has the scope `all` and a
+person whose role has changed, ends.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 
 class TooManyStreams(TooMany):
-    """One person watches too much at once."""
+    """Refusal of one more stream to a person who watches too many."""
 
     code = "too_many_streams"
     retry_after_s = 5
@@ -50,15 +50,15 @@ class TooManyStreams(TooMany):
 
 @dataclass(eq=False)
 class Seat:
-    """One open stream, and whose it is."""
+    """One open stream, and the person who watches it."""
 
     person: Person
     stay: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    """Cancelled where the stream must end."""
+    """Scope of the stream; cancelled when the stream must end."""
 
 
 class Audience:
-    """All who watch. Its methods belong to the running loop."""
+    """All open streams. Its methods belong to the running loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -66,11 +66,11 @@ class Audience:
 
     @property
     def num_seats(self) -> int:
-        """Open streams."""
+        """Number of open streams."""
         return len(self._seats)
 
     def seat(self, person: Person) -> Seat:
-        """A place for one more stream; leave it at the end. Raises TooManyStreams."""
+        """Return a place for one more stream; `leave` it at the end. Raises TooManyStreams."""
         if sum(one.person.id == person.id for one in self._seats) >= MOST_STREAMS:
             raise TooManyStreams
         seat = Seat(person)
@@ -78,11 +78,11 @@ class Audience:
         return seat
 
     def leave(self, seat: Seat) -> None:
-        """One stream less."""
+        """Give the place of a stream back."""
         self._seats.discard(seat)
 
     async def look_after(self) -> None:
-        """End the streams of those who may not watch any more, for ever."""
+        """End, repeatedly and until cancelled, the streams of people who may not watch any more."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -91,7 +91,7 @@ class Audience:
                 log.warning("audience_not_read", error=str(error))
 
     async def look(self) -> None:
-        """End the streams of those who may not watch any more."""
+        """End the streams of people who may not watch any more."""
         seats = list(self._seats)
         tokens = {seat.person.token_id for seat in seats}
         if not tokens:
@@ -104,7 +104,7 @@ class Audience:
                 seat.stay.cancel()
 
     def _roles(self, token_ids: set[str]) -> dict[str, Role]:
-        """Role of the person by token, of those tokens that are still in force."""
+        """Map token -> role of its person, for those tokens that are still in force."""
         query = (
             select(Token.id, User.role)
             .join(User, User.id == Token.user_id)
@@ -115,7 +115,8 @@ class Audience:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events, which no proxy is to keep back, to one seat, for some minutes."""
+    """Response with server-sent events to one seat, for some minutes; proxies must not buffer
+    it."""
 
     def __init__(self, pieces: AsyncIterator[bytes], audience: Audience, seat: Seat) -> None:
         super().__init__(

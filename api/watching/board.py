@@ -1,4 +1,4 @@
-"""What all open calendars of this process are told: read, compared and encoded once per change.
+"""Content of all open calendars of this process: read, compared and encoded once per change.
 
 A version is `{board}-{number}`; other processes number theirs otherwise. The last changes are kept,
 so that a viewer holds nothing but the number of the last one it was sent.
@@ -40,20 +40,20 @@ Telling = tuple[str, str]
 
 @dataclass(frozen=True)
 class Change:
-    """What is told under one number."""
+    """One change of the calendar or the rules, with its version."""
 
     version: str
     holds: dict[bool, str]
-    """By whether it is for staff, as JSON; empty if no node reads differently."""
+    """Changed nodes as JSON, by whether the viewer is staff; empty if no node has changed."""
     owners: frozenset[str]
-    """Ids of the users of whom something changed."""
+    """Ids of the users whose own leases, offers, wishes or jobs have changed."""
     is_of_rules: bool
-    """For everybody."""
+    """True if rules changed that hold for everybody."""
     ruled: frozenset[str]
-    """Ids of the users for whom other rules hold, or an exception."""
+    """Ids of the users for whom other rules hold now, or an exception."""
 
     def for_(self, person: Person) -> Iterator[Telling]:
-        """What of it this person is told."""
+        """Yield the messages of this change for a person."""
         said = f'{{"version":"{self.version}"}}'
         if person.id in self.owners:
             yield "own", said
@@ -64,7 +64,7 @@ class Change:
 
 
 class Board(Reader):
-    """The calendar as it stands, and how it came to be so."""
+    """The present calendar, and its last changes."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(POLL_S, REST_S)
@@ -83,14 +83,14 @@ class Board(Reader):
         return "calendar"
 
     def ring(self, topics: Collection[Topic]) -> None:
-        """These may read differently."""
+        """Read these topics again soon: they may have changed."""
         if topics:
             self._due.update(topics)
             self.wake()
 
     def follow(self, person: Person, last_event_id: str) -> Callable[[], bytes]:
-        """What came since this person was told last, each time that it is asked; at first all, or
-        what came since a version that is still known."""
+        """Return a function that gives, at each call, the changes since its last call. Its first
+        call gives everything, or the changes since a version that is still known."""
         number: int | None = None
 
         def news() -> bytes:
@@ -104,15 +104,16 @@ class Board(Reader):
         return news
 
     def _number_of(self, version: str) -> int | None:
-        """Of the change with this version; None if it is not one of this board's."""
+        """Return the number of the change with this version; None if it is not one of this
+        board's."""
         name, _, number = version.partition("-")
         if name != self._name or not number.isdecimal() or int(number) > self._number:
             return None
         return int(number)
 
     def _all_of_it(self, person: Person, *, is_return: bool) -> bytes:
-        """Who was here before and cannot be told what came since is told that everything may have
-        changed."""
+        """Return the whole calendar. A returning viewer who has missed unknown changes is also told
+        that everything else may have changed."""
         version = f"{self._name}-{self._number}"
         said = f'{{"version":"{version}"}}'
         missed = [("own", said), ("rules", said)] if is_return else []
@@ -180,8 +181,8 @@ def _holds(version: str, nodes: list[NodeHolds], *, is_whole: bool, for_staff: b
 
 
 def _written(tellings: list[Telling], version: str) -> bytes:
-    """As server-sent events. Only the last has the version as its id: who is cut off before it has
-    not heard all of it."""
+    """Return the messages as server-sent events. Only the last has the version as its id: a viewer
+    that is cut off before it has not received all of them."""
     last = len(tellings) - 1
     return b"".join(
         message(kind, said, version if at == last else None)

@@ -1,4 +1,4 @@
-"""/v1/leases/stream: what an open calendar shows, as server-sent events."""
+"""/v1/leases/stream: the content of an open calendar, as server-sent events."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""/v1/changes/stream: which lists read differently now, as server-sent events."""
+"""/v1/changes/stream: changes of lists, as server-sent events."""
 
 from typing import Annotated
 
@@ -26,6 +26,6 @@ async def stream_changes(
         list[ListName], Query(alias="list", min_length=1, description="What is shown.")
     ],
 ) -> StreamingResponse:
-    """Server-sent events: `changes` (`words`: for each list one, which is another one when the list
-    may read differently) at the start and whenever a word has changed. Read the list again then."""
+    """Stream server-sent events: `changes` (`words`: one for each list, which differs when the list
+    may have changed) at the start and whenever a word has changed. Read the list again then."""
     return event_stream(process.hub.stream_lists(person, lists), person, process)

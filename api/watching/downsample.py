@@ -1,4 +1,4 @@
-"""A series of any length as one that a screen can show. Pure."""
+"""Reduction of a series of any length to one that a screen can show. Pure."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,8 @@ from api.watching.metric_store import Floats, Integers, Points
 
 @dataclass(frozen=True)
 class Curve:
-    """At most so many points as were asked for. `low` and `high` are empty if none were merged."""
+    """A series of at most the requested number of points. `low` and `high` are empty if none were
+    merged."""
 
     steps: Integers
     values: Floats
@@ -18,7 +19,7 @@ class Curve:
 
 
 def newest_of_each_step(points: Points) -> tuple[Integers, Floats]:
-    """Steps in rising order; of a step that was run twice, the value that came last."""
+    """Return the steps in rising order; of a step that was run twice, the value that came last."""
     steps, values = points.steps, points.values
     if len(steps) < 2 or bool(np.all(np.diff(steps) > 0)):
         return steps, values
@@ -29,9 +30,10 @@ def newest_of_each_step(points: Points) -> tuple[Integers, Floats]:
 
 
 def downsample(steps: Integers, values: Floats, resolution: int) -> Curve:
-    """`resolution` stretches of equal length: of each the last step, mean, lowest and highest.
+    """Divide a series into `resolution` stretches of equal length; return the last step, mean,
+    lowest and highest value of each.
 
-    What is not finite is left out of them; a stretch with nothing finite is nan.
+    Values that are not finite are left out; a stretch without a finite value is nan.
     """
     nothing = np.empty(0, np.float64)
     count = len(steps)

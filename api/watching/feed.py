@@ -1,4 +1,4 @@
-"""What is new about one job, read once for all who watch it."""
+"""News about one job, read once for all viewers."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Feed(Reader):
         return self._job_id
 
     def batch_after(self, place: Position) -> News | None:
-        """The batch that begins exactly at `place`, if it is still kept."""
+        """Return the batch that begins exactly at `place`, if it is still kept."""
         return self._batches.get(place.text)
 
     async def read(self, ask: Callable[[Session, str], Result]) -> Result:

@@ -1,6 +1,7 @@
-"""What calendars show, as it stands: who holds which node when, what is whose, what rules say.
+"""State that calendars show: holds of nodes with their owners, people's own leases and jobs, and
+rules.
 
-Two readings are compared by value, so that it does not matter why somebody looked.
+Two readings are compared by value, so the cause of a change does not matter.
 """
 
 from collections import defaultdict
@@ -27,7 +28,7 @@ PAST = timedelta(days=1)  # holds that ended no longer ago are shown
 HoldKind = Literal["lease", "walk_in", "offer", "maintenance", "down"]
 Fact = tuple[object, ...]
 Facts = Mapping[str, Sequence[Fact]]
-"""By the id of the user whom they are about."""
+"""Facts by the id of the user whom they are about."""
 
 HOLDS = (
     select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end, Occupancy.kind)
@@ -80,19 +81,19 @@ PEOPLE = (  # each with the user's id first
 
 @dataclass(frozen=True)
 class Hold:
-    """Hours of a node that somebody has."""
+    """A hold: hours of a node that are taken."""
 
     start: datetime
     end: datetime
     kind: HoldKind
     user: str | None
-    """The owner's name; None of maintenance, offers and down time."""
+    """Name of the owner; None for maintenance, offers and down time."""
     lease: str | None
 
 
 @dataclass(frozen=True)
 class NodeHolds:
-    """A node, and what holds it."""
+    """A node, and its holds."""
 
     node: str
     state: NodeState
@@ -101,20 +102,20 @@ class NodeHolds:
 
 @dataclass(frozen=True)
 class Calendar:
-    """What the topic `calendar` is about."""
+    """Content of the topic `calendar`."""
 
     nodes: Mapping[str, NodeHolds]
-    """By name."""
+    """Nodes with their holds, by name."""
     own: Facts
-    """Live leases, what is charged of others, open offers, wishes, and jobs in leases."""
+    """Live leases, charges of leases returned too late, open offers, wishes, and jobs in leases."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the topic `rules` is about."""
+    """Content of the topic `rules`."""
 
     general: Sequence[Fact]
-    """Policies, windows, and whether these are open."""
+    """Active policies, and windows with whether each is open for booking."""
     of_person: Facts
     """Exceptions, labs, role and attributes."""
 
@@ -128,14 +129,14 @@ class HoldView(View):
 
 
 class StaffHoldView(HoldView):
-    """The same, for staff."""
+    """Hours of a node that are taken, and by whom; for staff."""
 
     user: str | None
     lease: str | None
 
 
 class NodeHoldsView(View):
-    """A node's state, and all that holds it."""
+    """A node's state, and all its holds."""
 
     node: str
     state: NodeState
@@ -143,7 +144,7 @@ class NodeHoldsView(View):
 
 
 class StaffNodeHoldsView(View):
-    """The same, for staff."""
+    """A node's state, and all its holds with their owners; for staff."""
 
     node: str
     state: NodeState
@@ -151,26 +152,27 @@ class StaffNodeHoldsView(View):
 
 
 def changed_nodes(before: Calendar, after: Calendar) -> list[NodeHolds]:
-    """Nodes that read differently now; one that is no longer there as retired and free. Pure."""
+    """Return the nodes that have changed; a node that has disappeared is returned as retired and
+    free. Pure."""
     changed = [one for name, one in after.nodes.items() if before.nodes.get(name) != one]
     gone = sorted(before.nodes.keys() - after.nodes.keys())
     return [*changed, *(NodeHolds(name, NodeState.RETIRED, ()) for name in gone)]
 
 
 def changed_people(before: Facts, after: Facts) -> frozenset[str]:
-    """Ids of those about whom something else is known now. Pure."""
+    """Return the ids of the people whose facts have changed. Pure."""
     people = before.keys() | after.keys()
     return frozenset(one for one in people if before.get(one) != after.get(one))
 
 
 def as_json(nodes: Iterable[NodeHolds], *, for_staff: bool) -> str:
-    """A JSON array of nodes with their holds."""
+    """Return a JSON array of nodes with their holds."""
     view = StaffNodeHoldsView if for_staff else NodeHoldsView
     return f"[{','.join(view.model_validate(node).model_dump_json() for node in nodes)}]"
 
 
 def read_calendar(session: Session, now: datetime) -> Calendar:
-    """As it stands in the database."""
+    """Read the present calendar from the database."""
     holds: dict[str, list[Hold]] = defaultdict(list)
     rows = session.execute(HOLDS, {"since": hour_floor(now) - PAST})
     for node_id, start, end, kind, lease_kind, lease_id, user in rows:
@@ -187,7 +189,7 @@ def read_calendar(session: Session, now: datetime) -> Calendar:
 
 
 def read_rules(session: Session, now: datetime) -> Rules:
-    """As they stand in the database."""
+    """Read the present rules from the database."""
     policies = [tuple(row) for row in session.execute(POLICIES)]
     windows = [
         (*row, row.opens_at is None or row.opens_at <= now) for row in session.execute(WINDOWS)

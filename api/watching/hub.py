@@ -47,14 +47,14 @@ log = structlog.get_logger()
 
 
 class Document(Protocol):
-    """What a stream can show: a view that says whether it can still change."""
+    """Content of a stream: a view that says whether it can still change."""
 
     @property
     def is_final(self) -> bool:
-        """Whether it reads like this for ever."""
+        """True once the document can no longer change."""
 
     def model_dump_json(self) -> str:
-        """As JSON."""
+        """Return the document as JSON."""
 
 
 class Hub:
@@ -68,7 +68,7 @@ class Hub:
         self._feeds: dict[str, Feed] = {}
         self._readings: dict[tuple[str, str], _Reading] = {}
         self._ears: dict[str, set[asyncio.Event]] = defaultdict(set)
-        """By job; set when it is woken."""
+        """Events of the streams that listen to a job, by job id; set when the job has news."""
         self._is_closing = False
         self._limiter = anyio.CapacityLimiter(READERS)
         self._listener: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class Hub:
 
     @property
     def num_viewers(self) -> int:
-        """Open streams."""
+        """Number of open streams."""
         listening = {id(heard) for ears in self._ears.values() for heard in ears}
         return sum(reader.num_viewers for reader in self._readers) + len(listening)
 
@@ -105,7 +105,8 @@ class Hub:
         return (self._board, self._lists, *self._feeds.values())
 
     async def stream(self, job_id: str, last_event_id: str) -> AsyncIterator[bytes]:
-        """The server-sent events of a job, from a position or from the start, until its end."""
+        """Yield the server-sent events of a job, from a position or from the start, until its
+        end."""
         feed = self._feeds.get(job_id)
         if feed is None:
             feed = self._feeds[job_id] = Feed(self._database, job_id, self._limiter)
@@ -151,16 +152,17 @@ class Hub:
                 yield PING
 
     def stream_calendar(self, person: Person, last_event_id: str) -> AsyncIterator[bytes]:
-        """The server-sent events of a calendar: all that holds nodes, or what came since a version,
-        and then every change."""
+        """Return the server-sent events of a calendar: all holds of nodes, or the changes since a
+        version, and then every change."""
         return self._watch(self._board, self._board.follow(person, last_event_id))
 
     def stream_lists(self, person: Person, names: Collection[ListName]) -> AsyncIterator[bytes]:
-        """The server-sent events of lists: a word for each, and all again when one is another."""
+        """Return the server-sent events of lists: a word for each, and all words again when one has
+        changed."""
         return self._watch(self._lists, self._lists.follow(person, names))
 
     async def _watch(self, reader: Reader, news: Callable[[], bytes]) -> AsyncIterator[bytes]:
-        """What a reader tells one viewer: whatever `news` says has come since it was asked last."""
+        """Yield a reader's messages to one viewer: at each change, what `news` returns."""
         yield _again()
         reader.join()
         try:
@@ -181,9 +183,10 @@ class Hub:
     async def stream_document(
         self, kind: str, name: str, job_ids: Collection[str], read: Callable[[], Document]
     ) -> AsyncIterator[bytes]:
-        """The server-sent events of a document about some jobs: `kind` with it whenever it reads
-        differently, and `end` once it is final. `read` is called in a thread, for all who watch
-        what is of this kind and name: who may see it was asked before."""
+        """Yield the server-sent events of a document about some jobs: `kind` with the document
+        whenever it has changed, and `end` once it is final. `read` is called in a thread, once for
+        all viewers of this kind and name; the caller has already checked that the viewer may see
+        it."""
         yield _again()
         shown = ""
         with self._listening(job_ids) as heard, self._sharing(kind, name) as reading:
@@ -203,7 +206,7 @@ class Hub:
                 await _told(heard, DOCUMENT_POLL_S - DOCUMENT_REST_S)
 
     def wake_soon(self, job_ids: Collection[str], topics: Collection[Topic] = ()) -> None:
-        """Wake the streams of what this process wrote about itself, from any thread."""
+        """Wake the streams that show what this process has written; callable from any thread."""
         if (job_ids or topics) and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake_all, job_ids, topics)
 
@@ -275,7 +278,7 @@ class Hub:
 
 @dataclass
 class _Reading:
-    """A document as it was read last, for all who watch it."""
+    """The last reading of a document, shared by all who watch it."""
 
     num_viewers: int = 0
     _document: Document | None = None
@@ -283,7 +286,7 @@ class _Reading:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def take(self, read: Callable[[], Document], limiter: anyio.CapacityLimiter) -> Document:
-        """The document, read anew if it was read more than a second ago."""
+        """Return the document, read again if the last reading is more than a second old."""
         async with self._turn:
             now = asyncio.get_running_loop().time()
             if self._document is None or now - self._begun_at >= DOCUMENT_REST_S:
@@ -293,7 +296,7 @@ class _Reading:
 
 
 async def _told(changed: asyncio.Event, timeout_s: float) -> bool:
-    """Whether it was set in time."""
+    """Wait for the event. Returns False if it is not set in time."""
     try:
         async with asyncio.timeout(timeout_s):
             await changed.wait()
@@ -303,5 +306,6 @@ async def _told(changed: asyncio.Event, timeout_s: float) -> bool:
 
 
 def _again() -> bytes:
-    """When the browser comes back to a lost stream: each at a moment of its own."""
+    """Return the time after which the browser reconnects to a lost stream, random for each
+    viewer."""
     return f"retry: {random.randint(*AGAIN_MS)}\n\n".encode()

@@ -1,7 +1,8 @@
-"""A word for each list, which is another one whenever the list may read differently.
+"""Words that stand for lists: a list's word changes whenever the list may have changed.
 
-Whoever shows a list learns from it when to read the list again. All words are read once for
-everybody who watches; that of jobs is each person's own, for a person's list shows their jobs.
+Whoever shows a list learns from its word when to read the list again. All words are read once for
+everybody who watches; the word of the list of jobs is each person's own, for a person's list shows
+their jobs.
 """
 
 import json
@@ -77,10 +78,10 @@ Words = dict[ListName, str]
 
 @dataclass(frozen=True)
 class Known:
-    """The words as they were read."""
+    """The words of all lists, as they were last read."""
 
     jobs: Mapping[str, str]
-    """By the user's id."""
+    """Words of the lists of jobs, by the user's id."""
     all_jobs: str
     nodes: str
 
@@ -98,7 +99,8 @@ class Lists(Reader):
         return "lists"
 
     def follow(self, person: Person, names: Collection[ListName]) -> Callable[[], bytes]:
-        """The words of these lists, each time that they are asked for and one is another."""
+        """Return a function that gives the words of these lists as a message, or nothing if none
+        has changed since its last call."""
         shown: Words | None = None
 
         def news() -> bytes:
@@ -126,7 +128,7 @@ class Lists(Reader):
 
 
 def read_words(session: Session, now: datetime) -> Known:
-    """As they are in the database."""
+    """Read the present words from the database."""
     of_jobs: dict[str, list[tuple[object, ...]]] = defaultdict(list)
     for query in (ALIVE, NEWEST, HELD):
         for row in session.execute(query):

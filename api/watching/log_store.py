@@ -30,7 +30,7 @@ CURSOR = re.compile(r"^\d{1,18}\.\d{1,9}(-\d{1,18}){0,2000}$")
 
 
 class LogLevel(StrEnum):
-    """How bad a line reads: ranks print text, which has no level of its own."""
+    """Least severity of a line, judged by its text: the output of ranks has no level of its own."""
 
     WARNING = "warning"
     """Warnings and errors."""
@@ -39,8 +39,8 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True)
 class LogCursor:
-    """How far a reader has read: all chunks up to `chunk`, `lines` lines of the one after it, and
-    of the chunks in `held` all but the last line, which was still growing."""
+    """Position of a reader: all chunks up to `chunk`, `lines` lines of the one after it, and of the
+    chunks in `held` all but the last line, which was still growing."""
 
     chunk: int = 0
     lines: int = 0
@@ -51,7 +51,7 @@ class LogCursor:
 
     @classmethod
     def parse(cls, text: str) -> "LogCursor":
-        """The cursor that `str` gave. BadRequest for anything else."""
+        """Return the cursor that `str` gave. Raises BadRequest for anything else."""
         if not CURSOR.match(text):
             raise BadRequest(
                 f"cursor: {text[:60]!r} is not one that this address gave out.", param="cursor"
@@ -63,7 +63,7 @@ class LogCursor:
 
 @dataclass(frozen=True)
 class LogFilter:
-    """Which lines a reader wants."""
+    """Filter of the lines that a reader wants."""
 
     rank: int | None = None
     epoch: int | None = None
@@ -71,7 +71,8 @@ class LogFilter:
     level: LogLevel | None = None
 
     def takes(self, text: str) -> bool:
-        """Whether a line has what was searched for, and is as bad as was asked for."""
+        """Return True if a line contains the searched text and is at least as severe as
+        requested."""
         if self.search.lower() not in text.lower():
             return False
         if self.level is None or ERROR.search(text):
@@ -97,10 +98,10 @@ class _Chunk:
     first_line: int
     content: str
     is_over: bool
-    """Its attempt has exited: nothing grows any more."""
+    """True once the attempt has exited: nothing grows any more."""
 
     def lines(self) -> tuple[list[str], bool]:
-        """Its lines, and whether the last one may still grow."""
+        """Return the chunk's lines, and True if the last one may still grow."""
         lines = self.content.split("\n")
         if lines[-1] == "":
             lines.pop()
@@ -118,7 +119,7 @@ def append(
     content: str,
     now: datetime,
 ) -> None:
-    """Add output that follows on what is stored."""
+    """Add output that continues what is stored."""
     content = content.replace("\0", "\N{REPLACEMENT CHARACTER}").replace("\r\n", "\n")
     content = content.encode("utf-8", "replace").decode()
     if not content:
@@ -167,9 +168,10 @@ def read(
     limit: int,
     until: LogCursor | None = None,
 ) -> LogPage:
-    """Lines after `cursor`, at most `limit` and PAGE_CHARACTERS, in the order of their arrival.
+    """Return lines after `cursor` in the order of their arrival, at most `limit` and
+    PAGE_CHARACTERS.
 
-    With `until`, exactly what a reader that stood at `cursor` had read when it stood at `until`.
+    With `until`, exactly the lines that a reader at `cursor` had read when it stood at `until`.
     """
     query = _chunks(job_id, wanted).order_by(LogChunk.id).limit(CHUNKS_AT_A_TIME)
     query = query.where(or_(LogChunk.id > cursor.chunk, LogChunk.id.in_(cursor.held)))
@@ -213,7 +215,7 @@ def read(
 def _in_turn(
     session: Session, query: Select[int, int, int, str, int, str, AttemptState]
 ) -> Iterator[_Chunk]:
-    """The first CHUNKS_A_READ chunks of a query, a few in memory at a time."""
+    """Yield the first CHUNKS_A_READ chunks of a query, with a few in memory at a time."""
     last_id = 0
     for _ in range(CHUNKS_A_READ // CHUNKS_AT_A_TIME):
         rows = session.execute(query.where(LogChunk.id > last_id)).all()
@@ -224,7 +226,8 @@ def _in_turn(
 
 
 def tail(session: Session, job_id: str, count: int, *, wanted: LogFilter) -> LogPage:
-    """The last `count` finished lines, as far as PAGE_CHARACTERS go, and the place after them."""
+    """Return the last `count` finished lines, within PAGE_CHARACTERS, and the position after
+    them."""
     held = _growing(session, job_id, wanted)
     place = session.scalar(_chunks(job_id, wanted).with_only_columns(func.max(LogChunk.id))) or 0
     lines: list[LogLine] = []  # the last first
@@ -249,7 +252,8 @@ def tail(session: Session, job_id: str, count: int, *, wanted: LogFilter) -> Log
 
 
 def _growing(session: Session, job_id: str, wanted: LogFilter) -> frozenset[int]:
-    """Chunks whose last line has no end yet: only a stream's newest chunk can be one."""
+    """Return the ids of chunks whose last line has no end yet: only a stream's newest chunk can
+    have one."""
     newest = (
         _chunks(job_id, wanted)
         .with_only_columns(func.max(LogChunk.id))
@@ -261,7 +265,7 @@ def _growing(session: Session, job_id: str, wanted: LogFilter) -> frozenset[int]
 
 
 def ranks(session: Session, job_id: str) -> Sequence[int]:
-    """The ranks that have said something."""
+    """Return the ranks that have written something."""
     query = (
         select(LogChunk.rank)
         .join(Attempt, Attempt.id == LogChunk.attempt_id)

@@ -45,10 +45,11 @@ def get_logs(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=5000, description="Lines on one page.")] = 500,
 ) -> LogsView:
-    """Lines in the order in which they arrived, of all attempts unless one is named; at most a
-    million characters of them.
+    """Return lines in the order in which they arrived, of all attempts unless one is named; at most
+    a million characters of them.
 
-    Call again with `cursor` for what came since; a page may be empty and still have more.
+    Call again with `cursor` for the lines that came since. A page may be empty although more
+    follow.
     """
     wanted = LogFilter(rank=rank, epoch=attempt, search=search, level=level)
     place = LogCursor.parse(cursor) if cursor else LogCursor()

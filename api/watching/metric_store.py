@@ -40,7 +40,7 @@ class Points:
 
     @classmethod
     def joined(cls, parts: Sequence["Points"]) -> "Points":
-        """The parts, one after the other."""
+        """Return the parts, one after the other."""
         return cls(
             np.concatenate([part.steps for part in parts]),
             np.concatenate([part.lines for part in parts]),
@@ -50,7 +50,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Latest:
-    """What a batch says about how far a job is; None where it does not say."""
+    """Progress of a job according to a batch; None for values that the batch does not have."""
 
     step: int
     loss: float | None
@@ -58,7 +58,7 @@ class Latest:
 
 
 def columns(lines: Sequence[Line], first_line: int) -> dict[str, Points]:
-    """The points of each numeric key. Raises BadRequest for a line without a step."""
+    """Return the points of each numeric key. Raises BadRequest for a line without a step."""
     found: dict[str, tuple[list[int], list[int], list[float]]] = defaultdict(lambda: ([], [], []))
     for offset, line in enumerate(lines):
         step = step_of(line, first_line + offset)
@@ -89,7 +89,7 @@ def columns(lines: Sequence[Line], first_line: int) -> dict[str, Points]:
 
 
 def step_of(line: Line, number: int) -> int:
-    """The step of a line."""
+    """Return the step of a line. Raises BadRequest if it has none."""
     step = line.get("step")
     if isinstance(step, str) or step is None or not 0 <= step < MAX_STEP or step != int(step):
         raise BadRequest(
@@ -99,7 +99,7 @@ def step_of(line: Line, number: int) -> int:
 
 
 def latest(lines: Sequence[Line], first_line: int) -> Latest | None:
-    """How far the job is after these lines."""
+    """Return the progress of the job after these lines; None if there are no lines."""
     if not lines:
         return None
     return Latest(
@@ -110,7 +110,8 @@ def latest(lines: Sequence[Line], first_line: int) -> Latest | None:
 
 
 def stream_position(session: Session, attempt_id: str, stream: str) -> int:
-    """The next line, or byte, of a stream; its row is locked until the transaction ends."""
+    """Return the number of the next line, or byte, of a stream; its row is locked until the
+    transaction ends."""
     position = session.scalar(
         select(StreamCursor.position)
         .where(StreamCursor.attempt_id == attempt_id, StreamCursor.stream == stream)
@@ -124,7 +125,7 @@ def stream_position(session: Session, attempt_id: str, stream: str) -> int:
 
 
 def move_stream(session: Session, attempt_id: str, stream: str, *, to: int) -> None:
-    """Everything before `to` is stored."""
+    """Record that everything before `to` is stored."""
     session.execute(
         update(StreamCursor)
         .where(StreamCursor.attempt_id == attempt_id, StreamCursor.stream == stream)
@@ -189,7 +190,7 @@ def read(
     keys: Sequence[str] | None = None,
     rank: int | None = None,
 ) -> dict[tuple[str, int], Points]:
-    """Points of an attempt by (key, rank)."""
+    """Return the points of an attempt by (key, rank)."""
     query = (
         select(
             MetricChunk.key,
@@ -215,7 +216,7 @@ def read(
 def lines_between(
     session: Session, attempt_id: str, *, rank: int, start: int, end: int
 ) -> list[dict[str, float | int | None]]:
-    """The stored lines `start` to `end` - 1 again, each with its step and its numeric keys."""
+    """Return the stored lines `start` to `end` - 1, each with its step and its numeric keys."""
     series = (MetricChunk.attempt_id == attempt_id, MetricChunk.rank == rank)
     # Of each key, only the last row that begins before `start` can reach beyond it.
     reaching = session.execute(
@@ -254,7 +255,8 @@ def lines_between(
 
 
 def pack_steps(points: Points, first_line: int) -> bytes:
-    """Steps as differences, deflated; then those of the lines, unless every line has a point."""
+    """Pack the differences of the steps, deflated; then those of the line numbers, unless every
+    line has a point."""
     arrays = [_differences(points.steps)]
     if not np.array_equal(points.lines, np.arange(first_line, first_line + len(points.lines))):
         arrays.append(_differences(points.lines))
@@ -262,7 +264,7 @@ def pack_steps(points: Points, first_line: int) -> bytes:
 
 
 def unpack(first_line: int, count: int, steps: bytes, values: bytes) -> Points:
-    """The points of a row."""
+    """Return the points of a row."""
     numbers = np.frombuffer(zlib.decompress(steps), "<i8")
     if len(numbers) == count:
         lines = np.arange(first_line, first_line + count, dtype=np.int64)

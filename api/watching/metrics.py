@@ -36,7 +36,8 @@ def get_metrics(
     ] = -1,
     rank: Annotated[int | None, Query(ge=0, le=100_000)] = None,
 ) -> Response:
-    """Series over all attempts; a step that was run twice has its last value."""
+    """Return the series of a job over all its attempts; a step that was run twice has its last
+    value."""
     wanted = [key for item in keys or [] for key in item.split(",") if key]
     with process.read() as session:
         job = find_job(session, job_id, person)
@@ -76,7 +77,7 @@ def _series(key: str, rank: int, points: Points, resolution: int, since_step: in
 
 
 def series_view(key: str, rank: int, steps: Integers, values: Floats, resolution: int) -> Series:
-    """A series with each step once, at most so many points of it."""
+    """Return a series with each step once and at most `resolution` points."""
     curve = downsample(steps, values, resolution)
     return Series(
         key=key,

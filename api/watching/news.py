@@ -1,4 +1,4 @@
-"""What is new about a job since a position, read from the database: the content of its stream.
+"""News about a job since a position, read from the database: the content of its stream.
 
 A position says how far each kind of row has been read. It is the id of every message, so a reader
 that comes back with it misses nothing and gets nothing twice.
@@ -36,12 +36,12 @@ class Position:
 
     event: int = 0
     metrics: Mapping[int, int] = field(default_factory=dict)
-    """By epoch."""
+    """Number of the next metrics line of each attempt, by epoch."""
     log: LogCursor = field(default_factory=LogCursor)
 
     @cached_property
     def text(self) -> str:
-        """The id of the message after which a reader stands here."""
+        """Id of the message after which a reader is at this position."""
         lines = ",".join(f"{epoch}.{line}" for epoch, line in sorted(self.metrics.items()))
         return f"{self.event}~{lines}~{self.log}"
 
@@ -49,12 +49,12 @@ class Position:
         return self.text
 
     def is_at(self, other: "Position") -> bool:
-        """Whether both have read the same."""
+        """Return True if both positions have read the same."""
         return self.text == other.text
 
     @classmethod
     def parse(cls, text: str) -> "Position | None":
-        """The position that `str` gave; None for anything else."""
+        """Return the position that `str` gave; None for anything else."""
         match = POSITION.match(text)
         if match is None:
             return None
@@ -73,22 +73,23 @@ class News:
     payload: bytes
     position: Position
     job: str
-    """`JobView` as JSON."""
+    """The job, `JobView` as JSON."""
     has_more: bool
     is_over: bool
-    """The job is final and nothing more can come."""
+    """True if the job is final and nothing more can come."""
 
 
 def message(event: str, data: str, position: Position | str | None = None) -> bytes:
-    """One server-sent event. `data` is JSON, so it has no line ends."""
+    """Encode one server-sent event. `data` is JSON, so it has no line ends."""
     place = f"id: {position}\n" if position is not None else ""
     return f"event: {event}\n{place}data: {data}\n\n".encode()
 
 
 def first_position(session: Session, job_id: str) -> tuple[bytes, Position]:
-    """Where a reader without a position begins, and the last lines of the logs before it.
+    """Return the last lines of the logs, and the position after them, at which a new reader begins.
 
-    All events; of metrics the last FIRST_METRIC_LINES lines of each attempt.
+    From there the reader gets all events and, of the metrics, the last FIRST_METRIC_LINES lines of
+    each attempt.
     """
     page = log_store.tail(session, job_id, FIRST_LOG_LINES, wanted=LogFilter())
     starts = {
@@ -103,7 +104,7 @@ def first_position(session: Session, job_id: str) -> tuple[bytes, Position]:
 def read_news(
     session: Session, job_id: str, since: Position, *, until: Position | None = None
 ) -> News:
-    """What came after `since`; with `until`, exactly what lies between the two."""
+    """Return the news after `since`; with `until`, exactly the news between the two."""
     parts: list[bytes] = []
     position = since
     query = select(Event).where(Event.subject == job_id, Event.id > since.event)
@@ -155,7 +156,7 @@ def read_news(
 
 
 def _metrics_of(session: Session, job_id: str) -> list[tuple[int, str, int]]:
-    """Epoch, attempt and stored lines of every attempt that has metrics."""
+    """Return epoch, attempt id and number of stored lines of every attempt that has metrics."""
     rows = session.execute(
         select(Attempt.epoch, Attempt.id, StreamCursor.position)
         .join(StreamCursor, StreamCursor.attempt_id == Attempt.id)
@@ -166,7 +167,8 @@ def _metrics_of(session: Session, job_id: str) -> list[tuple[int, str, int]]:
 
 
 def _is_over(session: Session, job: Job) -> bool:
-    """Nothing more can come: the job is final and its last attempt has handed everything over."""
+    """Return True if nothing more can come: the job is final and its last attempt has handed
+    everything over."""
     if job.state not in TERMINAL_JOB:
         return False
     last = session.execute(

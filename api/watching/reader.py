@@ -1,4 +1,4 @@
-"""What is read again whenever it may have changed: once for all who watch it, in one task."""
+"""Readers of what may change: one task reads for all viewers, whenever there may be news."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -11,16 +11,17 @@ log = structlog.get_logger()
 
 
 class Reader(ABC):
-    """Reads while somebody watches: when it is woken, and after `poll_s` of silence."""
+    """A reader that works while somebody watches: when it is woken, and after `poll_s` of
+    silence."""
 
     is_over = False
-    """Nothing can change any more."""
+    """True once nothing can change any more."""
 
     def __init__(self, poll_s: float, rest_s: float) -> None:
-        """`rest_s` lies between two readings: it bundles what comes in bursts."""
+        """Set the pauses: `rest_s` lies between two readings and bundles what comes in bursts."""
         self.num_viewers = 0
         self.changed = asyncio.Event()
-        """Set when there is something new, and replaced by a fresh one."""
+        """Event that is set when there is something new, and then replaced by a fresh one."""
         self._poll_s, self._rest_s = poll_s, rest_s
         self._wake = asyncio.Event()
         self._reading = asyncio.Lock()
@@ -29,42 +30,42 @@ class Reader(ABC):
 
     @abstractmethod
     async def _read(self) -> None:
-        """Read what is new, and tell all viewers of it."""
+        """Read the news, and wake all viewers if there are any."""
 
     async def refresh(self) -> None:
-        """Read what is new and tell all viewers."""
+        """Read the news now, and wake all viewers if there are any."""
         async with self._reading:
             await self._read()
             self._is_kept_up = True
 
     async def begin(self) -> None:
-        """Read for a viewer who has joined, unless that is done for others all the time."""
+        """Read for a viewer who has joined, unless the reader is kept up to date for others."""
         async with self._reading:
             if not self._is_kept_up:
                 await self._read()
                 self._is_kept_up = True
 
     def join(self) -> None:
-        """One more viewer."""
+        """Add a viewer."""
         self.num_viewers += 1
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
     def leave(self) -> None:
-        """One viewer less."""
+        """Remove a viewer."""
         self.num_viewers -= 1
         if self.num_viewers == 0:
             self.stop()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
         self._is_kept_up = False
 
     def wake(self) -> None:
-        """There may be something new."""
+        """Read again soon: there may be something new."""
         self._wake.set()
 
     def tell(self) -> None:

@@ -55,7 +55,7 @@ async def stream_job(
 def event_stream(
     pieces: AsyncIterator[bytes], person: Person, process: Process
 ) -> StreamingResponse:
-    """Server-sent events for as long as the person may watch. Raises TooManyStreams."""
+    """Return server-sent events for as long as the person may watch. Raises TooManyStreams."""
     return EventStream(pieces, process.audience, process.audience.seat(person))
 
 
