@@ -36,7 +36,7 @@ class LeadershipLost(Exception):
 
 
 class Leadership:
-    """This process's claim to lead. A leader writes its decisions only through `write()`."""
+    """Claim of this process to lead. A leader writes its decisions only through `write()`."""
 
     def __init__(
         self,
