@@ -209,7 +209,8 @@ class Snapshot:
     labs: Mapping[str, str] = field(default_factory=dict)
     """Map user id -> name of the user's lab; empty if no policy promises labs shares."""
     savers: frozenset[str] = frozenset()
-    """Ids of the jobs in walk-ins that can be stopped with a checkpoint; empty like `labs`."""
+    """Ids of the jobs in walk-ins that can be stopped with a checkpoint; empty if no policy
+    promises labs shares."""
     used: frozenset[str] = frozenset()
     """Ids of the active and ending leases in which a job of their owner has run."""
 

@@ -47,7 +47,7 @@ async def run(house: House, scale: Scale) -> Outcome:
         for task in rush:
             task.cancel()
         await asyncio.gather(*rush, return_exceptions=True)
-        await asyncio.sleep(3)  # what was booked last is seen by then
+        await asyncio.sleep(3)  # the last bookings are seen by then
         seen = _seen(storm, students)
         bookings = [one for student in students for one in student.booked]
         drawn = await tabs.close(students[0].page, bookings) if tabs else []

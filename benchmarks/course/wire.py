@@ -79,18 +79,18 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Part of asyncio.Protocol."""
+        """Keep the transport. Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by name
         self.is_open = True
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Part of asyncio.Protocol."""
+        """Fail the waiting exchange with Lost. Called by asyncio."""
         self.is_open = False
         if self._done is not None and not self._done.done():
             self._done.set_exception(Lost(str(error or "closed")))
 
     def data_received(self, data: bytes) -> None:
-        """Part of asyncio.Protocol."""
+        """Parse a part of the answer. Called by asyncio."""
         self.is_answering = True
         try:
             self._parser.feed_data(data)
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Part of httptools' protocol, like those below."""
+        """Keep a header. Called by httptools, like the methods below."""
         self._answer.headers[name.decode().lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:

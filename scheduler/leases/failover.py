@@ -49,7 +49,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Refund:
-    """Refund of a lease: it counts no longer as use by its owner."""
+    """Refund of a lease: it no longer counts against its owner's quotas."""
 
     trouble: Trouble
 

@@ -38,7 +38,7 @@ def send_mail(
     message["Message-ID"] = f"<{message_id}@{settings.mail_from.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"  # no answer from an out-of-office robot
     message.set_content(letter.text)
-    # The timeout of a single step covers what has no open socket to shut down: connect and TLS.
+    # A single step's timeout covers connecting and the start of TLS, without a socket to shut down.
     server = _server(settings, timeout_s=within_s + 1)
     try:
         with closing(server), shut_down_after(within_s, lambda: server.sock) as over:

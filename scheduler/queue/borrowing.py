@@ -375,6 +375,6 @@ def _cost(choice: _Choice) -> tuple[int, int]:
 
 
 def _begun(company: _Company) -> tuple[float, str]:
-    """Sort key, oldest first; companies in which nothing runs any more come last."""
+    """Return a sort key: oldest first; companies in which nothing runs any more come last."""
     starts = [attempt.assigned_at.timestamp() for attempt in company.attempts]
     return min(starts, default=math.inf), min(company.node_ids)
