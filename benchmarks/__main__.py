@@ -39,7 +39,7 @@ Row = tuple[str, str, str]
 
 
 def launch_rows(*, pairs: int) -> list[Row]:
-    """Submit to first step."""
+    """Measure the time from submission to the first step."""
     tell("submit to first step")
     warm, torchrun, by_hand = training.first_step(pairs)
     goal = "ratio <= 0.25"
@@ -60,14 +60,14 @@ def launch_rows(*, pairs: int) -> list[Row]:
 
 
 def step_rows(*, pairs: int, steps: int) -> list[Row]:
-    """Step time."""
+    """Measure the step time."""
     tell("step time")
     measured = training.step_time(pairs, steps)
     return [("step time under the platform / plain torchrun", str(measured), "ratio <= 1.01")]
 
 
 def service_rows(*, seconds: float) -> list[Row]:
-    """Submissions, metric points and a long chart, on both databases."""
+    """Measure submissions, metric points and a long chart, on both databases."""
     rows = []
     for kind, points_goal in (("sqlite", 150_000), ("postgresql", 150_000)):
         tell(f"API on {kind}")
@@ -94,13 +94,13 @@ def service_rows(*, seconds: float) -> list[Row]:
 
 
 def booking_rows(*, rounds: int) -> list[Row]:
-    """A race for one hour."""
+    """Measure a race for one hour."""
     tell("booking")
     return booking.rows(rounds)
 
 
 def memory_rows() -> list[Row]:
-    """Idle memory."""
+    """Measure the memory of an idle platform."""
     tell("idle memory")
     sizes = service.idle_memory()
     parts = ", ".join(
@@ -111,25 +111,25 @@ def memory_rows() -> list[Row]:
 
 
 def placement_rows() -> list[Row]:
-    """Planning a long queue."""
+    """Measure the planning of a long queue."""
     tell("placement")
     return placement.rows()
 
 
 def plan_rows() -> list[Row]:
-    """Plans, cold and from the cache."""
+    """Measure plans, cold and from the cache."""
     tell("plans")
     return plans.rows()
 
 
 def page_rows(*, pairs: int) -> list[Row]:
-    """What a person waits for."""
+    """Measure the time until a job's page is painted."""
     tell("pages")
     return pages.rows(pairs=pairs)
 
 
 def as_page(rows: list[Row]) -> str:
-    """The Markdown of docs/benchmarks.md."""
+    """Return the Markdown of docs/benchmarks.md."""
     table = "\n".join(f"| {what} | {value} | {goal} |" for what, value, goal in rows)
     return (
         "# Benchmarks\n\n"
@@ -143,7 +143,7 @@ def as_page(rows: list[Row]) -> str:
 
 
 def tell(what: str) -> None:
-    """Say what is measured now."""
+    """Print the name of the present measurement on standard error."""
     sys.stderr.write(f"measuring: {what}\n")
 
 

@@ -1,8 +1,8 @@
-"""How long it takes 32 people who ask for the same hour at once to hear who has got it.
+"""Answer times of 32 people who ask for the same hour at once.
 
-In turn with the race the same requests are made one by one: what waiting for each other costs is
-the quotient. Each round has an hour of its own; its winner gives it back before the next. The 32
-are threads of four processes, which call the API, or the function that it calls.
+The same requests are also made one by one: the quotient is the cost of waiting for each other. Each
+round has an hour of its own; the winner gives it back before the next round. The 32 people are
+threads of four processes, which call the API, or the function that the API calls.
 """
 
 import http.client
@@ -37,7 +37,7 @@ from core.tables.leases import Lease
 from core.tables.people import User
 
 CLIENTS, PROCESSES = 32, 4
-NODE = "bench"  # as benchmarks.service enrols it
+NODE = "bench"  # the name under which benchmarks.service enrols it
 WARM_UP = 2  # rounds that are not counted
 HTTP_GOAL, FUNCTION_GOAL = "p99 < 400 ms", "p99 < 150 ms"
 Row = tuple[str, str, str]
@@ -60,7 +60,10 @@ class Times:
 
 
 def rows(rounds: int) -> list[Row]:
-    """Over HTTP on both databases, and the function alone on PostgreSQL."""
+    """Measure over HTTP on both databases, and the function alone on PostgreSQL.
+
+    Returns rows for docs/benchmarks.md: name, measured value, goal.
+    """
     found = []
     for kind in ("sqlite", "postgresql"):
         with serving(kind) as served:
@@ -82,7 +85,7 @@ def rows(rounds: int) -> list[Row]:
 
 
 def add_people(database: Database) -> tuple[list[Person], list[str]]:
-    """CLIENTS users, and a token of each."""
+    """Add CLIENTS users; return them and a token of each."""
     people, tokens, now = [], [], utc_now()
     with database.write() as session:
         for number in range(CLIENTS):
@@ -105,17 +108,23 @@ def add_people(database: Database) -> tuple[list[Person], list[str]]:
 
 
 class Booker(Protocol):
-    """Somebody who wants an hour."""
+    """Person who wants an hour."""
 
     def book(self, start: datetime) -> tuple[float, str]:
-        """Seconds until the answer, and the lease; empty if somebody else has the hour."""
+        """Book an hour; return the seconds until the answer, and the lease's id.
+
+        The id is empty if another person has the hour.
+        """
 
     def give_back(self, lease: str) -> None:
-        """Let others have it."""
+        """Give a lease back, so that others can book its hour."""
 
 
 def measured(bookers: Sequence[Callable[[], Booker]], rounds: int, *, first_h: int) -> Times:
-    """All at once, in PROCESSES processes, and then one by one; in hours from `first_h` on."""
+    """Let all book at once, in PROCESSES processes, and then one by one; return the times.
+
+    The booked hours begin `first_h` hours from now.
+    """
     start = hour_ceiling(utc_now()) + first_h * HOUR
     total = rounds + WARM_UP
     spawn = multiprocessing.get_context("spawn")
@@ -145,7 +154,7 @@ def _ask_together(
     gate: Barrier,
     results: "multiprocessing.SimpleQueue[tuple[list[float], int]]",
 ) -> None:
-    """In a process of its own: some of them, through all rounds."""
+    """Run some of the bookers, in a process of their own, through all rounds."""
 
     def one(make: Callable[[], Booker]) -> tuple[list[float], int]:
         times, won = [], 0
@@ -185,7 +194,7 @@ def _ask_in_turn(
 
 
 class Client:
-    """One person's connection to the API."""
+    """Connection of one person to the API."""
 
     def __init__(self, served: Served, token: str) -> None:
         self._token = token
@@ -193,7 +202,7 @@ class Client:
         self._connection.connect()
 
     def book(self, start: datetime) -> tuple[float, str]:
-        """POST /v1/leases."""
+        """Call POST /v1/leases."""
         body = {"node": NODE, "start": start.isoformat(), "hours": 1}
         begun = time.perf_counter()
         status, answer = self._ask("POST", "/v1/leases", body)
@@ -202,7 +211,7 @@ class Client:
         return elapsed, str(answer["id"]) if status == 201 else ""
 
     def give_back(self, lease: str) -> None:
-        """DELETE /v1/leases/ID."""
+        """Call DELETE /v1/leases/ID."""
         status, answer = self._ask("DELETE", f"/v1/leases/{lease}", None)
         assert status in (200, 204), answer
 
@@ -221,13 +230,13 @@ class Client:
 
 
 class Caller:
-    """One person, for whom `booking.book` is called in its transaction."""
+    """One person, for whom `booking.book` is called in a transaction."""
 
     def __init__(self, database_url: str, person: Person) -> None:
         self._database, self._person = _database(database_url), person
 
     def book(self, start: datetime) -> tuple[float, str]:
-        """What POST /v1/leases does to the database."""
+        """Change the database as POST /v1/leases does."""
         block = Block(nodes=[NODE], start=start, hours=1)
         begun = time.perf_counter()
         try:
@@ -239,7 +248,7 @@ class Caller:
         return time.perf_counter() - begun, lease
 
     def give_back(self, lease: str) -> None:
-        """Cancelled at once."""
+        """Cancel the lease."""
         with self._database.write() as session:
             row = session.get_one(Lease, lease)
             leases.cancel(session, row, now=utc_now(), message="Given back.", actor="bench")

@@ -40,7 +40,8 @@ def main() -> None:
 
 
 def measured(model: ModelSpec) -> tuple[Ratio, float, float]:
-    """torch's time over ours, pair by pair; the median time of an update of each, in ms."""
+    """Return torch's time / ours, pair by pair, and the median time of an update of torch's
+    optimizer and of ours, in ms."""
     optimizers = [optimizer_of(model, n) for n in (OptimizerName.ADAMW, OptimizerName.ADAMW_TRITON)]
     times: list[list[float]] = [[], []]
     for _ in range(PAIRS):
@@ -51,7 +52,7 @@ def measured(model: ModelSpec) -> tuple[Ratio, float, float]:
 
 
 def update_ms(optimizer: Optimizer) -> float:
-    """One update, as a training loop has it: the host may run ahead of the GPU."""
+    """Return the time of one update, in ms, in a loop in which the host may run ahead."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     for _ in range(WARM_UP):
         optimizer.step()
@@ -64,7 +65,7 @@ def update_ms(optimizer: Optimizer) -> float:
 
 
 def optimizer_of(model: ModelSpec, name: OptimizerName) -> Optimizer:
-    """An optimizer of weights of a model's shapes, with gradients."""
+    """Return an optimizer over random weights, with gradients, of a model's shapes."""
     parameters = []
     for shape in shapes(model):
         parameter = nn.Parameter(torch.randn(shape, device="cuda"))
@@ -75,7 +76,7 @@ def optimizer_of(model: ModelSpec, name: OptimizerName) -> Optimizer:
 
 
 def shapes(model: ModelSpec) -> Iterator[tuple[int, ...]]:
-    """Of a gpt's weights, as far as an optimizer can tell them apart."""
+    """Yield the shapes of a GPT's weights, as far as they matter to an optimizer."""
     width, inner = model.width, ffn_width(model)
     yield VOCABULARY, width
     for _ in range(model.layers):
@@ -86,7 +87,7 @@ def shapes(model: ModelSpec) -> Iterator[tuple[int, ...]]:
 
 
 def count(model: ModelSpec) -> int:
-    """Parameters."""
+    """Return the number of parameters."""
     return sum(torch.Size(shape).numel() for shape in shapes(model))
 
 

@@ -1,4 +1,4 @@
-"""How soon a job's page is seen in headless Chromium, with many stored points and with few.
+"""Time until a job's page is painted in headless Chromium, with many and with few stored points.
 
 The API answers from this process, so server, browser and database share the machine.
 """
@@ -30,7 +30,7 @@ Seen = tuple[float, float]
 
 
 def rows(*, pairs: int) -> list[tuple[str, str, str]]:
-    """First paint, with the goal; nothing where there is no Chromium."""
+    """Measure the first paint; return rows with the goal, none if there is no Chromium."""
     found = chromium.find()
     if found is None:
         return []
@@ -64,7 +64,8 @@ def rows(*, pairs: int) -> list[tuple[str, str, str]]:
 
 
 def add_job(stage: Stage, points: int) -> str:
-    """A finished job with so many points, spread over KEYS, stored in blocks; its id."""
+    """Add a finished job with `points` points, spread over KEYS and stored in blocks; return its
+    id."""
     now = utc_now()
     steps = points // len(KEYS)
     with stage.database.write() as session:
@@ -97,7 +98,7 @@ def add_job(stage: Stage, points: int) -> str:
 
 
 def look(browser: Browser, stage: Stage, job_id: str) -> Seen:
-    """Open the page as a browser that knows nothing of it yet."""
+    """Open the page in a browser with an empty cache; return its times."""
     context = browser.new_context(
         base_url=stage.url,
         storage_state=stage.storage(),  # type: ignore[arg-type]  # a TypedDict of its own

@@ -33,7 +33,7 @@ Step = Callable[[list[Batch], int, float], Tensor]  # batches, valid tokens, lea
 
 
 def optimizer_of(model: nn.Module, run_plan: RunPlan) -> AdamW:
-    """AdamW as ours: matrices decay, vectors do not."""
+    """Return AdamW with our weight decay: matrices decay, vectors do not."""
     training = run_plan.spec.training
     groups: list[dict[str, Any]] = [
         {"params": [p for p in model.parameters() if p.ndim > 1]},
@@ -54,7 +54,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def plain(run_plan: RunPlan) -> Step:
-    """PyTorch on one rank, written down without any library."""
+    """Return a step of plain PyTorch on one rank, without any library."""
     model = build_model(run_plan.spec, device=CPU)
     optimizer = optimizer_of(model, run_plan)
 
@@ -74,7 +74,7 @@ def plain(run_plan: RunPlan) -> Step:
 
 
 def ddp(run_plan: RunPlan) -> Step:
-    """PyTorch's DistributedDataParallel by hand."""
+    """Return a step of PyTorch's DistributedDataParallel, written by hand."""
     dist.init_process_group("gloo")
     model = build_model(run_plan.spec, device=CPU)
     replicated = DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -96,7 +96,7 @@ def ddp(run_plan: RunPlan) -> Step:
 
 
 def accelerate(run_plan: RunPlan) -> Step:
-    """Hugging Face Accelerate."""
+    """Return a step of Hugging Face Accelerate."""
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
@@ -118,7 +118,7 @@ def accelerate(run_plan: RunPlan) -> Step:
 
 
 def fabric(run_plan: RunPlan) -> Step:
-    """Lightning Fabric."""
+    """Return a step of Lightning Fabric."""
     from lightning_fabric import Fabric
 
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -143,7 +143,7 @@ def fabric(run_plan: RunPlan) -> Step:
 
 
 def deepspeed(run_plan: RunPlan) -> Step:
-    """DeepSpeed, its stage 0: data parallel."""
+    """Return a step of DeepSpeed at ZeRO stage 0: data parallel."""
     os.environ["DS_ACCELERATOR"] = "cpu"
     import deepspeed as ds
 
@@ -182,7 +182,7 @@ PEERS: dict[str, Callable[[RunPlan], Step]] = {
 
 
 def train(run_plan: RunPlan, step: Step) -> Iterator[tuple[float, float]]:
-    """Loss and seconds of each step; reading the samples and looking at the loss belong to it."""
+    """Yield loss and seconds of each step, with the reading of samples and loss included."""
     rank = int(os.environ.get("RANK", "0"))
     layout = Layout(replicate=int(os.environ.get("WORLD_SIZE", "1")))
     windows = open_windows(run_plan, Path(run_plan.dataset_path or "").parent)
@@ -197,7 +197,7 @@ def train(run_plan: RunPlan, step: Step) -> Iterator[tuple[float, float]]:
 
 
 def main() -> None:
-    """One run of one peer."""
+    """Run one peer once."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peer", choices=sorted(PEERS), required=True)
     parser.add_argument("--run-dir", type=Path, required=True)

@@ -24,7 +24,11 @@ REPEATS = 5
 
 
 def measure(*, jobs: int = JOBS, nodes: int = NODES, repeats: int = REPEATS) -> dict[str, float]:
-    """Medians in seconds of one core: order and plan everything; then with a sentence each."""
+    """Return the sizes of the world and the median CPU seconds of one planning.
+
+    `plan_s` is the time to order and plan all jobs, `plan_and_sentences_s` that with a sentence for
+    each job that waits.
+    """
     world = make_world(jobs=jobs, nodes=nodes)
     plan_s, told_s = [], []
     started = later = 0
@@ -53,7 +57,7 @@ def measure(*, jobs: int = JOBS, nodes: int = NODES, repeats: int = REPEATS) -> 
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """For docs/benchmarks.md: what, measured, goal."""
+    """Return rows for docs/benchmarks.md: name, measured value, goal."""
     found = measure()
     return [
         (
@@ -66,7 +70,8 @@ def rows() -> list[tuple[str, str, str]]:
 
 
 def make_world(*, jobs: int, nodes: int, seed: int = 1) -> Snapshot:
-    """Nodes of four classes, three tenths of their hours booked, jobs of 5 minutes to 12 hours."""
+    """Return nodes of four classes, three tenths of their hours booked, and waiting jobs of 5
+    minutes to 12 hours."""
     rng = random.Random(seed)
     now = datetime(2026, 11, 21, 10, 57, tzinfo=UTC)
     seen = {

@@ -1,4 +1,4 @@
-"""The plan before a run: how long it takes to make one, and to find one again."""
+"""Time to make the plan of a run, and to get it from the cache."""
 
 import statistics
 import time
@@ -22,7 +22,7 @@ Row = tuple[str, str, str]
 
 
 def rows() -> list[Row]:
-    """For docs/benchmarks.md: what, measured, goal."""
+    """Return rows for docs/benchmarks.md: name, measured value, goal."""
     offer = ClassOnOffer("h100-80gb", 1, known_node("h100-80gb", gpus=GPUS), 1, 1)
     cold: dict[bool, list[float]] = {True: [], False: []}
     for name in MODELS:
@@ -46,7 +46,7 @@ def rows() -> list[Row]:
 
 
 def job_for(model: str, *, nodes: int) -> JobSpec:
-    """The FSDP example with a known model, on nodes of eight GPUs."""
+    """Return the FSDP example with a known model, on nodes of eight GPUs."""
     read = parse_yaml(EXAMPLE.read_text())
     spec = read_spec(read)
     assert isinstance(spec, JobSpec)
@@ -63,7 +63,7 @@ def job_for(model: str, *, nodes: int) -> JobSpec:
 
 
 def first_time(spec: JobSpec, offer: ClassOnOffer) -> tuple[bool, float]:
-    """Whether it fits, and the seconds until that is known, by a cache that knows nothing."""
+    """Plan with an empty cache; return True if the job fits, and the seconds that this took."""
     cache = PlanCache()
     begun = time.perf_counter()
     found = cache.plan(spec, offer)
@@ -71,7 +71,7 @@ def first_time(spec: JobSpec, offer: ClassOnOffer) -> tuple[bool, float]:
 
 
 def spread(seconds: list[float]) -> str:
-    """`0.5 ms, at most 0.9`."""
+    """Return median and maximum, such as `0.5 ms, at most 0.9`."""
     if not seconds:
         return "-"
     return f"{1000 * statistics.median(seconds):.1f} ms, at most {1000 * max(seconds):.1f}"

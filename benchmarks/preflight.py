@@ -1,8 +1,8 @@
-"""`python -m benchmarks.preflight [RANKS] [GROUPS]`: the quick preflight, before every attempt.
+"""`python -m benchmarks.preflight [RANKS] [GROUPS]`: time of the quick preflight before an attempt.
 
-Every group of ranks is forked anew from a process that has imported what a run needs, as the warm
-launcher does it: what is done for the first time in a process is most of the time. Goal: at 4 ranks
-a median of at most 50 ms.
+Every group of ranks is forked anew from a process that has imported all modules of a run, as the
+warm launcher does, because first-time work in a process takes most of the time. Goal: at 4 ranks a
+median of at most 50 ms.
 """
 
 import gc
@@ -42,7 +42,8 @@ def main(ranks: int = RANKS, groups: int = GROUPS) -> None:
 
 
 def milliseconds(ranks: int) -> tuple[float, float]:
-    """What a preflight took rank 0 of a fresh group, and the CPU time of all its ranks."""
+    """Return the time of a preflight in rank 0 of a new group, and the CPU time of all ranks, in
+    ms."""
     told, tell = os.pipe()
     port = free_port()
     pids = []
@@ -62,7 +63,7 @@ def milliseconds(ranks: int) -> tuple[float, float]:
 
 
 def be_rank(rank: int, ranks: int, port: int, tell: int) -> None:
-    """Join, prove, and end the process."""
+    """Join the group, run the preflight, write the times to `tell` and end the process."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -76,7 +77,7 @@ def be_rank(rank: int, ranks: int, port: int, tell: int) -> None:
     report = quick(mesh)
     cpu_s = time.process_time() - cpu_s
     os.write(tell, f"{rank} {report.seconds * 1e3} {cpu_s * 1e3}\n".encode())
-    dist.barrier()  # rank 0 keeps the store
+    dist.barrier()  # rank 0 holds the store and must end last
     os._exit(len(report.failures))
 
 

@@ -1,4 +1,4 @@
-"""Ratios of measurements taken in turn: A B A B ..., so that a drifting machine hurts both."""
+"""Ratios of measurements taken in turn: A B A B ..., so that a drifting machine affects both."""
 
 import random
 import statistics
@@ -22,7 +22,7 @@ class Ratio:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """ours / theirs, pair by pair."""
+    """Return ours / theirs, pair by pair."""
     quotients = [a / b for a, b in zip(ours, theirs, strict=True)]
     draw = random.Random(1)
     medians = sorted(
@@ -37,6 +37,6 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` (0 to 1) of them lie."""
+    """Return the value below which `share` (0 to 1) of the values lie."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,4 +1,4 @@
-"""`make bench-scheduler`: our queue against first come first served, EASY and conservative.
+"""`make bench-scheduler`: our queue against first come, first served, EASY and conservative.
 
 A month of SDSC Blue Horizon (144 nodes) is replayed, alone and with leases that book 10, 20 and 30
 per cent of it a day ahead; then the planner's speed is measured. Writes
@@ -41,7 +41,7 @@ Row = tuple[str, str, str]
 
 
 def main() -> int:
-    """Measure and write the page; 2 if a trace can't be read."""
+    """Measure and write the page; return 2 if a trace can't be read."""
     parser = argparse.ArgumentParser("make bench-scheduler", description=main.__doc__)
     parser.add_argument("traces", type=Path, help=f"the folder in which {MONTH} lies")
     try:
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def replay(traces: Path) -> Runs:
-    """Every policy under every load of leases."""
+    """Replay every policy under every load of leases; return the results by load and policy."""
     runs: dict[str, dict[str, Measured]] = {}
     for load, file in LEASES.items():
         leases = traces / file if file else None
@@ -70,7 +70,7 @@ def replay(traces: Path) -> Runs:
 
 
 def goals(runs: Runs) -> Iterator[Row]:
-    """What was to be reached on the traces."""
+    """Yield rows that compare the results on the traces with their goals."""
     alone = runs["none"]
     for name, (wait_h, slowdown) in KNOWN.items():
         yield (
@@ -93,7 +93,7 @@ def goals(runs: Runs) -> Iterator[Row]:
 
 
 def availability_rows() -> list[Row]:
-    """From bit masks: which nodes are free in each of the next hours, and for blocks of 3 hours."""
+    """Measure bit masks: the free nodes in each of the next hours, and in blocks of 3 hours."""
     nodes = placement.NODES
     lane, built_s = booked_lane(nodes)
     times = []
@@ -115,7 +115,7 @@ def availability_rows() -> list[Row]:
 
 
 def booked_lane(nodes: int, seed: int = 1) -> tuple[Lane, float]:
-    """A lane with BOOKED leases of an hour, and how long it took to build."""
+    """Return a lane with BOOKED leases of an hour, and the seconds that it took to build."""
     rng = random.Random(seed)
     hours = DAYS * 24
     cells = rng.sample(range(nodes * hours), BOOKED)
@@ -130,7 +130,7 @@ def booked_lane(nodes: int, seed: int = 1) -> tuple[Lane, float]:
 
 
 def as_page(runs: Runs, rows: Sequence[Row]) -> str:
-    """The Markdown of docs/benchmarks-scheduling.md."""
+    """Return the Markdown of docs/benchmarks-scheduling.md."""
     table = "\n".join(f"| {what} | {value} | {goal} |" for what, value, goal in rows)
     return (
         "# Benchmarks of the scheduler\n\n"
@@ -155,7 +155,7 @@ def as_page(runs: Runs, rows: Sequence[Row]) -> str:
 
 
 def replay_table(runs: Runs) -> str:
-    """Every run, a line each."""
+    """Return a Markdown table with a line for each run."""
     head = (
         "| leases | rules | mean wait | median | p95 | slowdown (10 s) | (600 s) | used | fairness "
         "| accepted | cuts | lost node h | hash |\n|" + "---|" * 13

@@ -1,4 +1,4 @@
-"""What the platform takes: submissions and metric points per second, a long chart, idle memory.
+"""Load figures: submissions and metric points per second, a long chart, idle memory.
 
 Each figure is taken on SQLite and on PostgreSQL, in turn, with fsync on, on the whole platform as
 `trainyard up` starts it: broker, API, scheduler, and this machine's worker with its launchers. The
@@ -46,20 +46,20 @@ KEYS = ("loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "tps", "data_t
 
 @dataclass(frozen=True)
 class Served:
-    """An API on a fresh database, with one fake node that keeps a job."""
+    """An API on a new database, with one fake node that keeps a job."""
 
     url_host: str
     port: int
     user_token: str
-    """Of the administrator."""
+    """Token of the administrator."""
     client_tokens: tuple[str, ...]
-    """Of CLIENTS users: submissions of one user take turns, because a quota is counted."""
+    """Tokens of CLIENTS users: submissions of one user take turns, because a quota is counted."""
     node_token: str
     database_url: str
 
 
 def submissions(served: Served, seconds: float) -> tuple[float, float]:
-    """Accepted submissions per second, and the 99th percentile of the answer time in ms."""
+    """Return accepted submissions per second, and the 99th percentile of the answer time in ms."""
     with ProcessPoolExecutor(2) as pool:
         halves = [served.client_tokens[: CLIENTS // 2], served.client_tokens[CLIENTS // 2 :]]
         parts = list(pool.map(_submit_for, [served] * 2, [seconds] * 2, halves))
@@ -68,7 +68,8 @@ def submissions(served: Served, seconds: float) -> tuple[float, float]:
 
 
 def metric_points(served: Served, seconds: float, attempt: dict[str, object]) -> float:
-    """Stored metric points per second, from CLIENTS clients that post 120 lines of 8 keys."""
+    """Return the metric points stored per second, from CLIENTS clients that post 120 lines of 8
+    keys at a time."""
     with ProcessPoolExecutor(CLIENTS) as pool:
         counts = pool.map(
             _post_metrics_for,
@@ -81,7 +82,7 @@ def metric_points(served: Served, seconds: float, attempt: dict[str, object]) ->
 
 
 def long_chart(served: Served, attempt: dict[str, object]) -> float:
-    """Median milliseconds to read a series of 1,000,000 points at 1,000 points of resolution."""
+    """Return the median time, in ms, to read a series of 1,000,000 points reduced to 1,000."""
     rank = CLIENTS
     with _connection(served) as connection:
         lines_a_batch = 5000
@@ -100,9 +101,9 @@ def long_chart(served: Served, attempt: dict[str, object]) -> float:
 
 
 def idle_memory() -> dict[str, float]:
-    """Proportional set size in MiB of everything that `trainyard up` starts, itself included.
+    """Return the proportional set size, in MiB, of each process of `trainyard up`, itself included.
 
-    Weighed after 50 requests, once nothing has changed by 1 % for SETTLED_S: the warm launcher
+    Measured after 50 requests, once the sum has not changed by 1 % for SETTLED_S: the warm launcher
     needs seconds to import torch.
     """
     with running_platform() as platform:
@@ -138,7 +139,7 @@ def _weigh(up: int, names: dict[int, str]) -> dict[str, float]:
 
 @contextmanager
 def serving(kind: str) -> Iterator[Served]:
-    """An API process on `sqlite` or `postgresql`, with rate limits out of the way."""
+    """Start the platform on `sqlite` or `postgresql`, with rate limits too high to matter."""
     with tempfile.TemporaryDirectory(prefix="ty-b-", dir="/tmp") as name:
         folder = Path(name)
         if kind == "sqlite":
@@ -174,7 +175,7 @@ def _served_on(database_url: str, folder: Path) -> Iterator[Served]:
 
 
 def _prepared(database: Database, data: DataDirectory, port: int, database_url: str) -> Served:
-    """An administrator, and a node that was enrolled and has reported."""
+    """Create an administrator, the clients' users, and a node that is enrolled and has reported."""
     served = Served("127.0.0.1", port, "", (), "", database_url)
     link = data.first_start.read_text()
     enrol = _enrolment(database, "bench")
@@ -199,7 +200,7 @@ def _prepared(database: Database, data: DataDirectory, port: int, database_url: 
 
 
 def _add_users(database: Database) -> tuple[str, ...]:
-    """A user for each client; their tokens."""
+    """Add a user for each client; return their tokens."""
     now, secrets_made = utc_now(), []
     with database.write() as session:
         for number in range(CLIENTS):
@@ -225,7 +226,7 @@ def _add_users(database: Database) -> tuple[str, ...]:
 
 
 def running_attempt(served: Served) -> dict[str, object]:
-    """Submit a job for the fake node and wait until the scheduler starts it; its (job, epoch)."""
+    """Submit a job for the fake node, wait until the scheduler starts it, return (job, epoch)."""
     with _connection(served) as connection:
         nodes = _ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
         assert isinstance(nodes, list)
@@ -252,7 +253,7 @@ def running_attempt(served: Served) -> dict[str, object]:
 
 
 def drain(served: Served) -> None:
-    """Take every node out of use: what is submitted then queues, and no training competes."""
+    """Drain every node: jobs submitted afterwards wait, and no training competes for the cores."""
     with _connection(served) as connection:
         nodes = _ask(connection, "GET", "/v1/nodes", served.user_token, None, 200)["data"]
         assert isinstance(nodes, list)
@@ -301,7 +302,7 @@ def _body() -> dict[str, object]:
 
 
 def _enrolment(database: Database, name: str) -> str:
-    """The secret with which a node joins."""
+    """Return the secret with which a node enrols."""
     with database.write() as session:
         _, secret = issue_link(
             session,

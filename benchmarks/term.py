@@ -1,10 +1,10 @@
-"""How many of 191 students get their quota on seven nodes, with gaps off, soft and hard.
+"""Share of 191 students who get their quota on seven nodes, with gaps off, soft and hard.
 
-Invented students, the course's own rules: `python -m benchmarks.term` asks evaluate() for every
-block. They come late (Beta 5, 2 over the windows); 60 % want the long block, 40 % two short ones.
-Each takes the first of twelve daytime starts within five days that the rules let pass, else looks
-through all hours to the deadline, else tries the other alternative. 15 % cancel in time and come
-again later; 3 % of blocks are lost to a fault. Who is offered a block that leaves no gap takes it.
+Simulated students under the course's own rules: `python -m benchmarks.term` calls evaluate() for
+every block. They come late (Beta 5, 2 over the windows); 60 % want the long block, 40 % two short
+ones. Each takes the first of twelve daytime starts within five days that the rules allow, else
+tries all hours to the deadline, else the other alternative. 15 % cancel in time and come again
+later; 3 % of blocks are lost to a fault. A student who finds a block that leaves no gap takes it.
 """
 
 import random
@@ -32,7 +32,7 @@ Spans = dict[str, list[Span]]
 
 @dataclass
 class Student:
-    """Who books, and what they have."""
+    """A student and the leases that the student has."""
 
     member: Member
     wants_long: bool
@@ -41,15 +41,18 @@ class Student:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one term, in shares: of students, and of the daytime hours of each pool's nodes."""
+    """Results of one term, as shares from 0 to 1."""
 
     whole: float
+    """Share of students with the whole quota."""
     half: float
+    """Share of students with a part of it."""
     long_booked: float
+    """Share of the daytime hours of the long node that were booked."""
 
 
 def simulate(policy: Policy, seed: int) -> Outcome:
-    """One term."""
+    """Simulate one term."""
     chance = random.Random(seed)
     first, last = policy.whole
     nodes = nodes_of(policy)
@@ -86,7 +89,8 @@ def simulate(policy: Policy, seed: int) -> Outcome:
 
 
 def plans_of(student: Student) -> list[tuple[str, ...]]:
-    """The pools of each alternative, the one they would like first; no more than they lack."""
+    """Return the pools of each alternative, the preferred one first, without blocks already
+    held."""
     if any(hours(lease) == 3 for lease in student.leases):
         return []
     have = {"single" if "compute" in lease.node.name else "second" for lease in student.leases}
@@ -105,7 +109,7 @@ def take(
     now: datetime,
     chance: random.Random,
 ) -> bool:
-    """Book a block in the pool, if the rules let one pass."""
+    """Book a block in the pool if the rules allow one; return False if none was found."""
     last = policy.whole[1]
     span = int((last - now) / HOUR)
     near = [chance.randrange(min(span, TRIED_DAYS * 24)) for _ in range(TRIES)] if span > 0 else []
@@ -138,11 +142,11 @@ def judge(
     taken: Spans,
     now: datetime,
 ) -> bool | None:
-    """Whether the gap rule warns of the block; None if it is refused."""
+    """Return True if the gap rule warns about the block; None if the block is refused."""
     end = start + block_hours(pool) * HOUR
     held = taken[node.name]
     if any(span.start < end and span.end > start for span in held):
-        return None  # spares evaluate() the obvious
+        return None  # evaluate() would refuse it too, but takes longer
     situation = Situation(now, own=tuple(student.leases), holds=tuple(held))
     verdict = evaluate(Request(student.member, node, start, end), situation, policy, offers=0)
     if not verdict.ok or verdict.charge.quota != "main":
@@ -151,7 +155,7 @@ def judge(
 
 
 def book(student: Student, pool: str, node: NodeRef, start: datetime, taken: Spans) -> None:
-    """It is theirs."""
+    """Give the block to the student."""
     end = start + block_hours(pool) * HOUR
     lease = LeaseFact(
         id=f"{node.name} {start.isoformat()}",
@@ -170,7 +174,7 @@ def book(student: Student, pool: str, node: NodeRef, start: datetime, taken: Spa
 
 
 def nodes_of(policy: Policy) -> dict[str, list[NodeRef]]:
-    """The nodes of each pool."""
+    """Map pool -> nodes."""
     refs = [
         NodeRef(name, name, class_name)
         for class_name, hardware in policy.classes.items()
@@ -180,17 +184,17 @@ def nodes_of(policy: Policy) -> dict[str, list[NodeRef]]:
 
 
 def block_hours(pool: str) -> int:
-    """By day."""
+    """Return the length, in hours, of a daytime block of a pool."""
     return 3 if pool == "long" else 2
 
 
 def hours(lease: LeaseFact) -> float:
-    """Of its hold."""
+    """Return the length, in hours, of a lease's hold."""
     return (lease.end - lease.start) / HOUR
 
 
 def table(seeds: int = SEEDS) -> str:
-    """The outcomes, as the docs show them."""
+    """Return the results as the Markdown table of the docs."""
     text = COURSE.read_text(encoding="utf-8")
     lines = [
         "| gaps | whole quota | half of it | nothing | daytime of 307G3Q3 booked |",

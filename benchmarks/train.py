@@ -50,7 +50,8 @@ def main() -> None:
 
 
 def against(peer: str, *, pairs: int, steps: int) -> tuple[Ratio, float, float]:
-    """Ours / theirs in median step time, ours in ms, and the largest difference of the losses."""
+    """Return our median step time / theirs, ours in ms, and the largest relative difference of the
+    losses."""
     ranks, ours, theirs, difference = RANKS[peer], [], [], 0.0
     for _ in range(pairs):
         with tempfile.TemporaryDirectory(prefix="ty-bench-") as folder:
@@ -59,7 +60,7 @@ def against(peer: str, *, pairs: int, steps: int) -> tuple[Ratio, float, float]:
             launch(ranks, "strategies.train", "--plan", str(directory.plan), "--run-dir", folder)
             lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
             losses = [line["loss"] for line in lines if "loss" in line]
-            # A step that the probe looked into has no time of its own.
+            # A step that the probe measured has no step time.
             timed = [line for line in lines if "step_time_s" in line]
             launch(ranks, "benchmarks.peers", "--peer", peer, "--run-dir", folder)
             other = json.loads((directory.path / f"{peer}.json").read_text())
@@ -73,7 +74,7 @@ def against(peer: str, *, pairs: int, steps: int) -> tuple[Ratio, float, float]:
 
 
 def run_plan(ranks: int, steps: int) -> RunPlan:
-    """The example's plan for some ranks and steps, on the standard library's text."""
+    """Return the example's plan for some ranks and steps, on the standard library's text."""
     body = yaml.safe_load(EXAMPLE.read_text())
     body["training"] |= {"steps": steps, "warmup_steps": 1}
     body["data"]["held_out"] = 0
@@ -102,7 +103,7 @@ def launch(ranks: int, module: str, *arguments: str) -> None:
 
 
 def as_page(rows: list[tuple[str, Ratio, float, float]]) -> str:
-    """The Markdown of docs/benchmarks-training.md."""
+    """Return the Markdown of docs/benchmarks-training.md."""
     lines = []
     for peer, measured, own_ms, difference in rows:
         name = f"{peer} {version(PACKAGES[peer])}" if peer in PACKAGES else f"{peer} PyTorch"

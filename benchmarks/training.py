@@ -26,7 +26,8 @@ SKIPPED_STEPS = 10  # caches and allocators warm up
 
 
 def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
-    """Seconds to the first step, in turn: warm launcher, torchrun by the platform, by hand."""
+    """Return the seconds to the first step with the warm launcher, with torchrun started by the
+    platform, and with torchrun by hand; measured in turn."""
     warm, torchrun, by_hand = [], [], []
     with running_platform() as platform:
         _submit_and_wait(platform, steps=2, launcher="warm")  # the text is built, the node is warm
@@ -38,7 +39,7 @@ def first_step(pairs: int) -> tuple[list[float], list[float], list[float]]:
 
 
 def step_time(pairs: int, steps: int) -> Ratio:
-    """Median step time under the platform / under torchrun by hand, run in turn."""
+    """Return the median step time under the platform / under torchrun by hand, run in turn."""
     ours, theirs = [], []
     with running_platform() as platform:
         _submit_and_wait(platform, steps=2, launcher="warm")
@@ -57,7 +58,8 @@ def _spec(steps: int) -> dict[str, object]:
 
 
 def _submit_and_wait(platform: Running, steps: int, launcher: str) -> tuple[float, list[float]]:
-    """Seconds from the POST to the first step, and every step time after the warm-up."""
+    """Submit a job; return the seconds from the POST to the first step, and every step time after
+    the warm-up."""
     spec = _spec(steps) | {"launcher": launcher}
     with platform.http() as client:
         submitted = time.time()
@@ -82,7 +84,7 @@ def _submit_and_wait(platform: Running, steps: int, launcher: str) -> tuple[floa
 
 
 def _by_hand(steps: int) -> tuple[float, list[float]]:
-    """The same plan by torchrun alone; the same two numbers."""
+    """Run the same plan by torchrun alone; return the same two results."""
     body = _spec(steps)
     spec = TrainSpec.model_validate(
         {key: body[key] for key in TrainSpec.model_fields if key in body}
@@ -115,7 +117,7 @@ def _by_hand(steps: int) -> tuple[float, list[float]]:
 
 
 def _first_line(metrics: Path) -> float | None:
-    """When the first step was written down, in seconds since 1970."""
+    """Return the time of the first step's metrics, in seconds since 1970; None if not written."""
     if not metrics.exists():
         return None
     line, newline, _ = metrics.read_text().partition("\n")
@@ -123,7 +125,8 @@ def _first_line(metrics: Path) -> float | None:
 
 
 def _follow_step_times(metrics: Path, steps: int) -> list[float]:
-    """Read while the run directory is there: it is wiped when all of it is stored."""
+    """Return the step times, read while the job runs: the run directory is wiped once it is all
+    stored."""
     times: list[float] = []
 
     def complete() -> bool:

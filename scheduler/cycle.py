@@ -1,8 +1,8 @@
-"""One cycle: read the world, repair it, hand nodes over, place who waits, say why to the rest.
+"""One cycle: read the world, repair it, hand nodes over, place waiting jobs, explain the rest.
 
-Reading and deciding take no lock. Every decision is then written in a short transaction of its own
-that checks the term, that the row has not moved on, and lets the database refuse a double booking:
-a scheduler that dies, sleeps or meets another one between any two of them does no harm.
+Reading and deciding take no lock. Every decision is then written in a short transaction of its own,
+which checks the term and that the row has not changed; the database refuses a double booking. A
+scheduler that dies, sleeps or meets another one between two transactions does no harm.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,10 +51,10 @@ from scheduler.snapshot import Snapshot, Waiting, take_snapshot
 
 ACTOR = "scheduler"
 WAITLIST_EVERY = timedelta(seconds=5)
-AWAY = timedelta(minutes=1)  # without a look: it slept, or the platform was read-only
+AWAY = timedelta(minutes=1)  # a longer time without a look: it slept, or was read-only
 AGENDAS_EVERY = timedelta(seconds=10)
 MAX_IN_VAIN = 10
-HANDOVERS = 3  # stop, end, begin: what one cycle can bring about on one node
+HANDOVERS = 3  # stop, end, begin: the most moves of one node in one cycle
 PORTS = range(15_000, 32_768)  # below those that Linux takes for clients' connections
 TOLD_AT_ONCE = 200  # explanations in one transaction: some 20 ms without other writers on SQLite
 
@@ -63,7 +63,7 @@ log = structlog.get_logger()
 
 @dataclass
 class Scheduler:
-    """What a cycle needs, and what it remembers between cycles: nothing that may not be lost."""
+    """Dependencies of a cycle, and its memory between cycles, which may be lost without harm."""
 
     database: Database
     leadership: Leadership
@@ -87,7 +87,7 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Told:
-    """A waiting job and its sentence."""
+    """A waiting job and the reason that its owner is told."""
 
     job: Waiting
     reason: Reason
@@ -98,12 +98,12 @@ class Overtaken(Exception):
 
 
 def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
-    """Start every waiting job that can start; the ids of those started.
+    """Start every waiting job that can start; return the ids of those started.
 
-    Raises LeadershipLost, with nothing more written, when another scheduler decides.
+    Raises LeadershipLost, with nothing more written, if another scheduler leads.
     """
     world = read_world(scheduler, now)  # 1. read the world once
-    if repair(scheduler, world):  # 2. mark what is silent, give up what is lost
+    if repair(scheduler, world):  # 2. mark silent nodes, end lost attempts
         world = read_world(scheduler, now)
     moved = 0
     for _ in range(HANDOVERS):  # 3. a lease that ends lets the next one begin
@@ -137,19 +137,19 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
                 waiting.append(Told(job, refusal))
         else:
             if isinstance(decision, Clearing) and decision.victims:
-                preempt(scheduler, job, decision, world)  # who borrows gives the nodes back
+                preempt(scheduler, job, decision, world)  # borrowing jobs give nodes back
             need = scheduler.fitting.need_of(job.id)
             waiting.append(Told(job, reason_for(job, decision, world, need)))
     scheduler.dispatcher.tell_viewers(started)
     scheduler.dispatcher.tell_everybody(scheduler.leadership.take_written())
     scheduler.dispatcher.ring_again(world)
     tell(scheduler, waiting)  # 8. why the others wait: their owners see this sentence
-    tell_of_agendas(scheduler, now)  # 9. whose agenda will not end in time
+    tell_of_agendas(scheduler, now)  # 9. notices about agendas that will not end in time
     return started
 
 
 def read_world(scheduler: Scheduler, now: datetime) -> Snapshot:
-    """A snapshot, read without the writer's lock."""
+    """Return a snapshot, read without the writer's lock."""
     with scheduler.database.read() as session:
         return take_snapshot(
             session,
@@ -160,14 +160,14 @@ def read_world(scheduler: Scheduler, now: datetime) -> Snapshot:
 
 
 def read_standings(scheduler: Scheduler, now: datetime) -> Mapping[str, Standing]:
-    """What everybody has used lately."""
+    """Map user id -> recent use as a multiple of the fair share, and lab weight."""
     with scheduler.database.read() as session:
         return scheduler.fair_share.standings(session, now)
 
 
 def hold_back(scheduler: Scheduler, world: Snapshot) -> list[Waiting]:
-    """Pause the jobs that get nowhere, cancel those that their agenda has called off; those that
-    go on waiting."""
+    """Pause jobs stopped MAX_IN_VAIN times before they saved; cancel those that their agenda has
+    called off. Returns the other waiting jobs."""
     ready: list[Waiting] = []
     for job in world.waiting:
         if job.turn is not None and job.turn.called_off_by is not None:
@@ -207,7 +207,7 @@ def call_off(scheduler: Scheduler, job: Waiting, turn: Turn, now: datetime) -> N
 
 
 def repair(scheduler: Scheduler, world: Snapshot) -> int:
-    """Mark what is silent and give up what is lost; the number of changes."""
+    """Mark silent nodes, end lost attempts and late starts; return the number of changes."""
     changes = 0
     for node in reaper.changed_conditions(world):
         with scheduler.leadership.write() as session:
@@ -238,7 +238,7 @@ def repair(scheduler: Scheduler, world: Snapshot) -> int:
 
 
 def hand_over(scheduler: Scheduler, world: Snapshot) -> int:
-    """Begin and end the leases whose time has come; the number of moves tried."""
+    """Carry out the due moves of leases and nodes; return the number of moves tried."""
     moves = list(handover.due(world, verdicts=may_judge(scheduler, world)))
     planned = [due for move in moves if (due := handover.appointment_of(move)) is not None]
     holder = scheduler.leadership.holder
@@ -264,7 +264,7 @@ def hand_over(scheduler: Scheduler, world: Snapshot) -> int:
 
 
 def rescue_leases(scheduler: Scheduler, world: Snapshot) -> int:
-    """Move or refund what a fault has made useless; the number of changes."""
+    """Move or refund leases that a fault has made unusable; return the number of changes."""
     if not may_judge(scheduler, world):
         return 0
     changes = 0
@@ -289,7 +289,8 @@ def rescue_leases(scheduler: Scheduler, world: Snapshot) -> int:
 
 
 def wanted(scheduler: Scheduler, move: handover.Reclaim, now: datetime) -> handover.Reclaim:
-    """The move, and from when on somebody waits for the hours that become free by it."""
+    """Return the move with `wanted_from`: the start of the first block of its hours for which
+    somebody waits."""
     budget = Budget(MAX_JUDGED)
     with scheduler.database.read() as session:
         lease = session.get_one(Lease, move.lease.id)
@@ -298,8 +299,10 @@ def wanted(scheduler: Scheduler, move: handover.Reclaim, now: datetime) -> hando
 
 
 def serve_waitlist(scheduler: Scheduler, world: Snapshot, *, at_once: bool) -> int:
-    """Look every few seconds whether what is free can be offered to somebody who waits; at once
-    where a lease has just ended. The number of changes."""
+    """Offer free blocks to the waitlist every few seconds; return the number of changes.
+
+    Pass `at_once` if a lease has just ended or begun, to look without waiting.
+    """
     now, looked_at = world.now, scheduler.waitlist_looked_at
     if not at_once and looked_at is not None and looked_at <= now < looked_at + WAITLIST_EVERY:
         return 0
@@ -316,7 +319,7 @@ def serve_waitlist(scheduler: Scheduler, world: Snapshot, *, at_once: bool) -> i
 
 
 def tell_of_agendas(scheduler: Scheduler, now: datetime) -> int:
-    """Look every few seconds whether an agenda has become late or was cut; how much was told."""
+    """Send notices about late and cut agendas, every few seconds; return the number sent."""
     looked_at = scheduler.agendas_looked_at
     if looked_at is not None and looked_at <= now < looked_at + AGENDAS_EVERY:
         return 0
@@ -325,7 +328,7 @@ def tell_of_agendas(scheduler: Scheduler, now: datetime) -> int:
 
 
 def give_up_claim(scheduler: Scheduler, move: handover.Move) -> None:
-    """Let the next cycle try again at once, and not when the claim has expired."""
+    """Put a move's appointment back, so that the next cycle can retry before the claim expires."""
     due = handover.appointment_of(move)
     if due is not None:
         with scheduler.leadership.write() as session:
@@ -333,7 +336,7 @@ def give_up_claim(scheduler: Scheduler, move: handover.Move) -> None:
 
 
 def may_judge(scheduler: Scheduler, world: Snapshot) -> bool:
-    """Whether verdicts may be spoken: not on the word of a leader that has just begun."""
+    """Return True if verdicts may be given: this leader is not new and the nodes are heard."""
     since = scheduler.leadership.leader_since
     return since is not None and scheduler.holiday.is_over(world, since)
 
@@ -341,14 +344,16 @@ def may_judge(scheduler: Scheduler, world: Snapshot) -> bool:
 def grant(
     scheduler: Scheduler, job: Waiting, placement: WalkIn | InLease, now: datetime
 ) -> list[str]:
-    """Leases and attempt in one transaction, all or nothing; the names of the nodes, none if
-    somebody was faster."""
+    """Write leases and attempt of a start in one transaction, all or nothing.
+
+    Returns the names of the nodes; empty if the world has changed or the policy refuses.
+    """
     try:
         with scheduler.leadership.write() as session:
             row = session.get_one(Job, job.id)
             if isinstance(placement, WalkIn) or placement.is_guest:
                 walk_ins.lock_owner(session, row.user_id)
-            lock(session, row)  # before the nodes, as everybody does who wants both
+            lock(session, row)  # before the nodes: everywhere the same order
             if row.epoch != job.epoch or row.state is not JobState.QUEUED:
                 raise Overtaken
             if isinstance(placement, InLease):
@@ -373,8 +378,10 @@ def grant(
 
 
 def preempt(scheduler: Scheduler, job: Waiting, clearing: Clearing, world: Snapshot) -> bool:
-    """Ask the jobs that stand in the way of a claim to save and stop: all of them, or none if one
-    has moved on or the policy does not let the claim in."""
+    """Ask the jobs that a claim's nodes are taken from to save and stop, all of them or none.
+
+    Returns False if one has changed meanwhile, or if the policy does not let the claim walk in.
+    """
     victims = {attempt.job_id: attempt for attempt in clearing.victims}
     held = [attempt.lease_id for attempt in clearing.victims]
     now = world.now
@@ -415,7 +422,10 @@ def preempt(scheduler: Scheduler, job: Waiting, clearing: Clearing, world: Snaps
 
 
 def places_in(session: Session, placement: InLease) -> list[Place]:
-    """The slots in active leases, under the locks of their nodes. Overtaken if one has gone."""
+    """Return the places in active leases, with their nodes and leases locked.
+
+    Raises Overtaken if a lease is no longer active or a slot is taken.
+    """
     nodes = locked_nodes(session, [lease.node_id for lease in placement.leases])
     places = []
     for seen, slots in zip(placement.leases, placement.slots, strict=True):
@@ -429,8 +439,10 @@ def places_in(session: Session, placement: InLease) -> list[Place]:
 def let_in(
     scheduler: Scheduler, session: Session, row: Job, places: Sequence[Place], now: datetime
 ) -> None:
-    """Let a job be the guest of people who have not come: where it might walk in if nobody had
-    booked, and at no charge. Refused by the policy."""
+    """Let a job be a guest, at no charge, in leases whose owners have not come.
+
+    Raises walk_ins.Refused if the policy would not let it walk in there if nobody had booked.
+    """
     grace_s = scheduler.policy.grid.grace_s
     ends = [walk_in_end(now, row.wall_time_s - row.used_s, grace_s)]
     ends += [place.lease.hold_end for place in places]
@@ -445,8 +457,11 @@ def let_in(
 def walk_in(
     scheduler: Scheduler, session: Session, row: Job, placement: WalkIn, now: datetime
 ) -> list[Place]:
-    """A walk-in lease on each node. Overtaken or HourTaken if one has gone, Refused
-    by the policy."""
+    """Take a walk-in lease on each node; return the places.
+
+    Raises Overtaken or HourTaken if a node is no longer free, walk_ins.Refused if the policy does
+    not allow the walk-in.
+    """
     nodes = locked_nodes(session, placement.node_ids)
     until = clock(placement.hold_end, now)
     how = "and goes on later" if placement.is_cut else "at most"
@@ -473,7 +488,8 @@ def walk_in(
 
 
 def locked_nodes(session: Session, node_ids: Sequence[str]) -> dict[str, Node]:
-    """The nodes, locked in order of id. Overtaken unless each is ready and clean."""
+    """Return the nodes by id, locked in order of id. Raises Overtaken unless all are ready and
+    clean."""
     leases.lock_nodes(session, node_ids)
     nodes = {node_id: session.get_one(Node, node_id) for node_id in node_ids}
     if any(node.state is not NodeState.READY or not node.clean for node in nodes.values()):
@@ -482,7 +498,7 @@ def locked_nodes(session: Session, node_ids: Sequence[str]) -> dict[str, Node]:
 
 
 def taken_slots(session: Session, node_id: str) -> set[int]:
-    """The slots of a node that live attempts have. Its row must be locked."""
+    """Return the slots of a node that live attempts have. Its row must be locked."""
     taken = session.scalars(
         select(Part.slots)
         .join(Attempt, Attempt.id == Part.attempt_id)
@@ -492,9 +508,10 @@ def taken_slots(session: Session, node_id: str) -> set[int]:
 
 
 def rendezvous(places: Sequence[Place], random: Random) -> Rendezvous | None:
-    """Where the ranks of several nodes meet: on the first, at a port that is likely free there.
+    """Return the meeting point of ranks on several nodes; None for one node.
 
-    One that is not makes the start fail, and the next attempt has another.
+    It is the first node, at a random port that is probably free there. If it is not, the start
+    fails, and the next attempt gets another port.
     """
     if len(places) == 1:
         return None
@@ -506,7 +523,7 @@ def rendezvous(places: Sequence[Place], random: Random) -> Rendezvous | None:
 
 
 def tell(scheduler: Scheduler, waiting: Sequence[Told]) -> int:
-    """Write down every sentence that has changed; how many had."""
+    """Store every reason that has changed and wake its viewers; return the number changed."""
     news = [told for told in waiting if told.job.told != told.reason]
     changed: list[str] = []
     for chunk in in_chunks(news, TOLD_AT_ONCE):
@@ -527,7 +544,7 @@ def tell(scheduler: Scheduler, waiting: Sequence[Told]) -> int:
 
 
 def waiting_rows(session: Session, job_ids: Sequence[str]) -> dict[str, Job]:
-    """These jobs, as far as they still wait, without their long columns."""
+    """Return those of these jobs that still wait, by id, without their long columns."""
     columns = (Job.state, Job.epoch, Job.reason_code, Job.reason, Job.predicted_start)
     rows = session.scalars(
         select(Job)
@@ -538,5 +555,5 @@ def waiting_rows(session: Session, job_ids: Sequence[str]) -> dict[str, Job]:
 
 
 def in_chunks(items: Sequence[Told], size: int) -> Iterable[Sequence[Told]]:
-    """`items` in runs of at most `size`."""
+    """Yield `items` in runs of at most `size`."""
     return (items[first : first + size] for first in range(0, len(items), size))

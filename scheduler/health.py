@@ -16,7 +16,7 @@ from core.tables.processes import Leadership
 
 
 def flaw(session: Session) -> str | None:
-    """Why nobody schedules; None if somebody does, or if the platform is read-only."""
+    """Return the reason why no scheduler leads; None if one does or the platform is read-only."""
     now = utc_now()
     if read_only.state(session, now=now) is not None:
         return None
@@ -29,7 +29,7 @@ def flaw(session: Session) -> str | None:
 
 
 def main() -> None:
-    """Say what is wrong on standard error and exit with 1, or exit with 0."""
+    """Exit with 0 if a scheduler leads; else print the reason on standard error, exit with 1."""
     database = Database(SchedulerSettings().database_url, pool_size=1)
     with database.read() as session:
         found = flaw(session)

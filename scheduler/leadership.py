@@ -1,9 +1,9 @@
-"""Which scheduler decides: a row with a term, checked inside every transaction that decides.
+"""Leader election: a database row with a term, checked inside every transaction that decides.
 
-The leader renews its row every third of its time to live, in the database's own time. It trusts
-itself only until one second before that time is over, on the monotonic clock and from before
-the renewal was sent. Should it be wrong all the same, stopped amid a cycle and woken
-a minute later: its next transaction finds another term, and nothing is written.
+The leader renews its row every third of its time to live, in the database's own time. It trusts its
+leadership only until one second before that time is over, measured on the monotonic clock from
+before the renewal was sent. If the process is stopped in a cycle and woken a minute later, its next
+transaction finds another term, and nothing is written.
 """
 
 import time
@@ -25,18 +25,18 @@ from core.wire.topics import topics_of
 
 NAME = "scheduler"
 MARGIN_S = 1.0
-LOCK_TIMEOUT = "2s"  # a stopped leader may hold the row: then there is no leader to be now
+LOCK_TIMEOUT = "2s"  # a stopped leader may hold the row: then nobody can become leader now
 IDLE_TIMEOUT = "10s"  # after which the server ends the transaction of such a leader
 
 log = structlog.get_logger()
 
 
 class LeadershipLost(Exception):
-    """Another scheduler decides now, or may do so; nothing was written."""
+    """Another scheduler leads now, or may lead; nothing was written."""
 
 
 class Leadership:
-    """This process's claim to decide. `write()` is the only way to do so."""
+    """Claim of this process to lead. A leader writes its decisions only through `write()`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Leadership:
         clock: Callable[[], datetime] = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises ValueError where a single late renewal would already cost the leadership."""
+        """Create a claim; raises ValueError if one late renewal would lose the leadership."""
         renew_s = ttl_s / 3 if renew_s is None else renew_s
         if renew_s * 2 >= ttl_s:
             raise ValueError(
@@ -62,9 +62,9 @@ class Leadership:
         self.holder = holder
         self.term: int | None = None
         self.leader_since: datetime | None = None
-        """When this process began its present term."""
+        """Start of this process's present term; None if it does not lead."""
         self.numbers = CycleNumbers()
-        """Of this process's cycles; told with every renewal."""
+        """Durations of this process's cycles and pauses; written with every renewal."""
         self._written: set[Topic] = set()
         self._database = database
         self._ttl_s = ttl_s
@@ -75,7 +75,7 @@ class Leadership:
         self._trusted_until = 0.0
 
     def hold(self) -> bool:
-        """Whether this process may decide now. Renews or takes over when that is due."""
+        """Return True if this process may decide now; renew or take over first if that is due."""
         now = self._monotonic()
         if self.term is not None and now < min(
             self._renewed_at + self._renew_s, self._trusted_until
@@ -93,7 +93,10 @@ class Leadership:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """A write transaction that only the leader can begin. Raises LeadershipLost."""
+        """Yield a session in a write transaction that only the leader can begin.
+
+        Raises LeadershipLost if this process does not lead.
+        """
         if not self.hold():
             raise LeadershipLost
         with self._database.write() as session:
@@ -102,12 +105,15 @@ class Leadership:
         self._written |= topics_of(session)
 
     def take_written(self) -> set[Topic]:
-        """What was written about since this was asked last."""
+        """Return the topics written about since the last call."""
         written, self._written = self._written, set()
         return written
 
     def require(self, session: Session) -> None:
-        """Hold the row until this transaction ends; LeadershipLost if the term is not ours."""
+        """Lock the leader's row until this transaction ends.
+
+        Raises LeadershipLost if the row has another term than this process.
+        """
         if not self._database.is_sqlite:
             session.execute(
                 text(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_TIMEOUT}'")
@@ -133,7 +139,7 @@ class Leadership:
         self._forget()
 
     def _is_anothers(self) -> bool:
-        """Whether another one leads, so far as a look without any lock can tell."""
+        """Return True if another process seems to lead; read without a lock."""
         if self.term is not None:
             return False
         with self._database.read() as session:

@@ -1,4 +1,4 @@
-"""The scheduler process: lead or wait, decide once a second or when the doorbell rings."""
+"""The scheduler process: lead or follow; decide once a second and when the doorbell rings."""
 
 import logging
 import os
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 class Ears:
-    """Wakes the loop when the doorbell rings. With Redis away it only knows the time."""
+    """Listener that wakes the loop when the doorbell rings; without Redis only time wakes it."""
 
     def __init__(self, redis_url: str) -> None:
         self._redis_url = redis_url
@@ -81,13 +81,13 @@ class Ears:
         self._woken.set()
 
     def wait(self, seconds: float) -> None:
-        """Until the doorbell rings, or so long."""
+        """Wait until the doorbell rings, `seconds` at most."""
         self._woken.wait(seconds)
         if not self.closed:
             self._woken.clear()
 
     def pause(self, seconds: float) -> None:
-        """So long, whatever rings; only the end of the process cuts it short."""
+        """Wait `seconds` even if the doorbell rings; only `close` cuts it short."""
         deadline = time.monotonic() + seconds
         while not self.closed and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))
@@ -95,14 +95,14 @@ class Ears:
     def _listen(self) -> None:
         is_away = False
         while not self.closed:
-            # Without a socket timeout: it would end a subscription in which nothing rings.
+            # Without a socket timeout, which would end a subscription during silence.
             client = redis.Redis.from_url(
                 self._redis_url, socket_timeout=None, socket_connect_timeout=2, retry=None
             )
             try:
                 with client.pubsub(ignore_subscribe_messages=True) as channel:  # type: ignore[no-untyped-call]
                     channel.subscribe(SCHEDULER)
-                    self._woken.set()  # what rang while we were away was not heard
+                    self._woken.set()  # a ring may have been missed
                     if is_away:
                         log.info("doorbell_back")
                     is_away = False
@@ -118,7 +118,10 @@ class Ears:
 
 
 def run(scheduler: Scheduler, ears: Ears, cycle_s: float) -> None:
-    """Cycle until `ears` are closed. A cycle never takes more than half of the time."""
+    """Run cycles until `ears` are closed.
+
+    A pause as long as the cycle, at most `cycle_s`, follows each one even if the doorbell rings.
+    """
     numbers = scheduler.leadership.numbers
     ended: float | None = None
     while not ears.closed:
@@ -139,9 +142,10 @@ def run(scheduler: Scheduler, ears: Ears, cycle_s: float) -> None:
 
 
 def cycle(scheduler: Scheduler) -> bool:
-    """One cycle if this process leads; whether it does. An error is logged and the next one tried.
+    """Run one cycle if this process leads; return True if one was completed.
 
-    The database may be away for a while; and one bad row must not stop everything else for ever.
+    An error is logged, and the next cycle tries again: the database may be away for a while, and
+    one bad row must not stop everything else for ever.
     """
     try:
         scheduler.timekeeper.look()
@@ -172,7 +176,7 @@ def resign(leadership: Leadership) -> None:
 
 
 def log_as_json() -> None:
-    """One JSON object a line on standard output."""
+    """Log one JSON object per line to standard output."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

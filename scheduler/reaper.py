@@ -1,14 +1,14 @@
-"""What has fallen silent, and what is lost. The default is to wait.
+"""Silent nodes and lost attempts. The default is to wait.
 
 A silent node is *unreachable*: a condition with a time, which keeps new work away and changes
 nothing else. An attempt is *lost* only on proof, by one of three rules:
 
-1. its node runs another boot than the one it was started in;
+1. its node has booted again since the attempt was started;
 2. its node is heard and has not listed it for a minute of heartbeats;
 3. its node is silent, and its lease ended more than a minute ago: the shim has stopped it by then.
 
-No verdict in the first minute of a leader, and none while many nodes fell silent at once or not one
-is heard: then it is us, not them.
+There are no verdicts in the first minute of a leader, nor while many nodes fell silent at once or
+no node is heard: then the fault is probably the scheduler's.
 """
 
 from collections.abc import Collection, Iterator
@@ -31,7 +31,7 @@ from scheduler.snapshot import AttemptSeen, NodeSeen, Snapshot
 
 ACTOR = "scheduler"
 LEADER_HOLIDAY = timedelta(seconds=60)
-MASS = 0.3  # this share of the nodes, silent at once, is not a fault of theirs
+MASS = 0.3  # if more than this share of the nodes falls silent at once, they are not at fault
 AT_ONCE = timedelta(minutes=10)
 UNLISTED = timedelta(seconds=60)
 AFTER_LEASE = timedelta(seconds=60)
@@ -39,29 +39,33 @@ IN_SERVICE = (NodeState.READY, NodeState.DRAINING, NodeState.DIRTY, NodeState.QU
 
 
 class Holiday:
-    """When verdicts rest. One per process, fed with every snapshot."""
+    """Time in which no verdicts are given. One per process; it must see every snapshot."""
 
     def __init__(self) -> None:
         self._until: datetime | None = None
 
     def is_over(self, world: Snapshot, leader_since: datetime) -> bool:
-        """Whether verdicts may be spoken in this cycle."""
+        """Return True if verdicts may be given in this cycle."""
         if mass_silence(world.nodes.values(), world.now):
-            self._until = world.now + LEADER_HOLIDAY  # the first heartbeats afterwards come first
+            self._until = world.now + LEADER_HOLIDAY  # wait for the heartbeats after the silence
         since_leader = world.now >= leader_since + LEADER_HOLIDAY
         return since_leader and (self._until is None or world.now >= self._until)
 
 
 @dataclass(frozen=True)
 class Lost:
-    """An attempt that is over by the rules, and the sentence for its owner."""
+    """An attempt to be ended, and the sentence that tells its owner why."""
 
     attempt: AttemptSeen
     why: str
 
 
 def mass_silence(nodes: Collection[NodeSeen], now: datetime) -> bool:
-    """Whether so much is silent that we must be the ones who don't hear."""
+    """Return True if so many nodes are silent that the scheduler is likely to be cut off.
+
+    That is the case if no node in service is heard, or if more than the share MASS of them fell
+    silent within AT_ONCE.
+    """
     expected = [n for n in nodes if n.state in IN_SERVICE and n.last_seen_at is not None]
     if not expected:
         return False
@@ -71,7 +75,7 @@ def mass_silence(nodes: Collection[NodeSeen], now: datetime) -> bool:
 
 
 def lost_attempts(world: Snapshot) -> Iterator[Lost]:
-    """The attempts that are lost by the rules."""
+    """Yield the attempts that are lost by the three rules."""
     for attempt in world.attempts:
         why = _why_lost(attempt, world)
         if why is not None:
@@ -79,7 +83,7 @@ def lost_attempts(world: Snapshot) -> Iterator[Lost]:
 
 
 def changed_conditions(world: Snapshot) -> list[NodeSeen]:
-    """The nodes that have fallen silent, or are heard again, since that was last written down."""
+    """Return the nodes that have fallen silent or are heard again and are not yet marked so."""
     return [
         node
         for node in world.nodes.values()
@@ -90,7 +94,10 @@ def changed_conditions(world: Snapshot) -> list[NodeSeen]:
 
 
 def write_condition(session: Session, node: NodeSeen, now: datetime) -> None:
-    """Mark a node unreachable since it was last heard, or clear the mark."""
+    """Mark a node unreachable since it was last heard, or clear the mark.
+
+    Does nothing if a heartbeat has come since the snapshot.
+    """
     since = None if node.heard else node.last_seen_at
     changed = session.execute(
         update(Node)
@@ -116,7 +123,7 @@ def write_condition(session: Session, node: NodeSeen, now: datetime) -> None:
 
 
 def conclude_lost(session: Session, lost: Lost, now: datetime) -> bool:
-    """Write down that an attempt is lost, if nothing has been heard of it meanwhile."""
+    """End an attempt's part as lost; return False if its node has listed it meanwhile."""
     job = session.get_one(Job, lost.attempt.job_id)
     attempt = session.get_one(Attempt, lost.attempt.id)
     part = session.get_one(Part, (attempt.id, lost.attempt.position))
@@ -129,11 +136,11 @@ def conclude_lost(session: Session, lost: Lost, now: datetime) -> bool:
 def late_starts(
     world: Snapshot, patience: timedelta, *, since: datetime, verdicts: bool
 ) -> Iterator[Lost]:
-    """Attempts over several nodes of which one has not started its ranks in time.
+    """Yield the attempts over several nodes of which one has not started its ranks in time.
 
-    All their ranks start or none, and fetching may take as long as it takes. Until every node is
-    ready no rank has been started, so nothing is lost by giving up; later it takes `verdicts`,
-    because a node that we don't hear may train. `since` is when this leader began to listen.
+    All ranks start or none, and the time for fetching is not limited. Until every node is ready no
+    rank has been started, so giving up loses nothing; after that `verdicts` must be allowed,
+    because a silent node may be training. `since` is the time at which this leader's term began.
     """
     given_up = set()
     for attempt in world.attempts:
@@ -143,7 +150,7 @@ def late_starts(
         if attempt.prepared_at is None:
             fetches = attempt.phase is Phase.PREPARING and node.heard
             if fetches or attempt.phase is Phase.READY:
-                continue  # the latter waits for another node
+                continue  # a ready node waits for another one
         elif not verdicts:
             continue
         waits_since = max(attempt.prepared_at or attempt.assigned_at, since)
@@ -157,7 +164,10 @@ def late_starts(
 
 
 def conclude_late(session: Session, late: Lost, now: datetime) -> bool:
-    """Free all nodes of an attempt whose ranks were not all started, if that is still so."""
+    """Conclude an attempt whose ranks were not all started, and free its nodes.
+
+    Returns False if the attempt or its phase on the late node has changed meanwhile.
+    """
     job = session.get_one(Job, late.attempt.job_id)
     attempt = session.get_one(Attempt, late.attempt.id)
     part = session.get_one(Part, (attempt.id, late.attempt.position))

@@ -1,7 +1,7 @@
-"""The world, read once a cycle: nodes, what holds them, what runs, who waits.
+"""Snapshot of the world, read once a cycle: nodes, holds, leases, attempts and waiting jobs.
 
-Read without the writer's lock. Whatever is decided from it is checked again by the transaction that
-writes it down.
+Read without the writer's lock. Each decision made from it is checked again by the transaction that
+writes the decision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,9 +42,9 @@ from scheduler.queue.fitting import Fitting, Need
 from scheduler.queue.turns import read_turns
 from strategies.hardware import Hardware
 
-# A node that stays silent so long about the files of an attempt does not keep the job waiting.
+# After so long a job no longer waits until the node has copied the last attempt's files.
 SAVING_PATIENCE = timedelta(minutes=10)
-CUTS_IN_VAIN = 2  # a job that saved nothing so often is not started in a gap again
+CUTS_IN_VAIN = 2  # a job stopped so often before it saved is not started in a gap again
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class NodeSeen:
     last_seen_at: datetime | None
     unreachable_since: datetime | None
     heard: bool
-    """Its last heartbeat is recent enough to give it work."""
+    """True if its last heartbeat is recent enough to give it work."""
 
     @property
     def usable(self) -> bool:
-        """Whether it may be given work, now or later."""
+        """True if the node may be given work, now or later: it is ready and heard."""
         return self.state is NodeState.READY and self.heard
 
 
@@ -82,17 +82,17 @@ class LeaseSeen:
     hold_start: datetime
     hold_end: datetime
     usable_end: datetime
-    """When what runs in it is stopped: where the last lease ends that follows without a break."""
+    """Time at which jobs in it are stopped; with back-to-back leases, that of the last of them."""
     counts: bool = True
     began_at: datetime | None = None
     unusable_s: int = 0
     following: str | None = None
-    """Id of its owner's next lease on the node, which touches it: nothing stops between them."""
+    """Id of the same owner's next back-to-back lease on the node; no job is stopped between."""
 
 
 @dataclass(frozen=True)
 class AttemptSeen:
-    """An attempt on one of its nodes, where it has not ended."""
+    """The part of a live attempt on one node, where it has not ended."""
 
     id: str
     job_id: str
@@ -102,31 +102,31 @@ class AttemptSeen:
     state: AttemptState
     job_state: JobState
     position: int
-    """Of the node among the attempt's nodes."""
+    """Position of the node among the attempt's nodes."""
     slots: tuple[int, ...]
-    """What it has there."""
+    """Indices of its slots on the node."""
     phase: Phase | None
-    """What the node last said; None before it has taken the attempt up."""
+    """Phase that the node last reported; None before it has taken the attempt up."""
     boot_id: str
     assigned_at: datetime
     prepared_at: datetime | None
-    """When all of its nodes were ready to start their ranks."""
+    """Time at which all of its nodes were ready to start their ranks."""
     missing_since: datetime | None
     hold_end: datetime
-    """Of its lease, or the last that follows without a break. It may be over already: a node that
-    is given up leaves its attempts."""
+    """End of its lease's hold, or of the last back-to-back lease after it. It may be past: the
+    lease of a node that was given up ends before its attempts."""
     ends_at: datetime
-    """When its wall time is used up at the latest."""
+    """Latest time at which its wall time is used up."""
     gang: bool = False
-    """It has several nodes."""
+    """True if it has several nodes."""
     user_id: str = ""
     job_name: str = ""
     guest: bool = False
-    """It runs in somebody else's lease, until that one's owner comes."""
+    """True if it runs in another user's lease, until that user comes."""
 
     @property
     def is_starting(self) -> bool:
-        """Whether its ranks have still to be started here."""
+        """True if its ranks have still to be started on this node."""
         waiting = (None, Phase.PREPARING, Phase.READY)
         return self.phase in waiting and self.state in (
             AttemptState.ASSIGNED,
@@ -143,9 +143,9 @@ class Waiting:
     user_id: str
     epoch: int
     lease_ids: tuple[str, ...]
-    """The leases it names: none, or one for each node."""
+    """Ids of the leases that it names: none, or one for each node."""
     ranks: int
-    """On each node, with a slot for each."""
+    """Ranks on each node, with a slot for each."""
     owner_disabled: bool
     queued_at: datetime
     not_before: datetime | None
@@ -153,25 +153,25 @@ class Waiting:
     wall_left_s: int
     failures: int
     saving_on: str | None
-    """Id of the node that still brings the last attempt's checkpoints to the store."""
+    """Id of the node that is still copying the last attempt's checkpoints to the store."""
     classes: tuple[str, ...]
     """Names of the node classes that it fits, smallest first."""
     other_classes: tuple[str, ...]
-    """That it would fit as well if it did not name one."""
+    """Names of further classes that it would fit if it did not name one, smallest first."""
     num_nodes: int
     may_be_cut: bool
-    """It saves checkpoints, so it may be stopped for a lease and go on later."""
+    """True if it saves checkpoints, so that it may be stopped for a lease and go on later."""
     in_vain: int
-    """How often in a row it was stopped for others before it had saved anything new."""
+    """Number of times in a row that it was stopped for others before it saved anything new."""
     told: tuple[str, str, datetime | None]
     """Reason code, sentence and predicted start that its owner sees now."""
     turn: Turn | None = None
-    """In its agenda, if it is in one."""
+    """Turn in its agenda; None if it is in no agenda."""
 
 
 @dataclass(frozen=True)
 class Hold:
-    """Hours of a node that somebody has."""
+    """Span of time in which a node is held."""
 
     node_id: str
     lease_id: str | None
@@ -181,7 +181,7 @@ class Hold:
 
 
 class JobNamed(NamedTuple):
-    """What a job is called, and by whom."""
+    """Name and owner of a job."""
 
     name: str
     user_id: str
@@ -189,7 +189,7 @@ class JobNamed(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything a cycle decides from."""
+    """All facts from which a cycle decides."""
 
     now: datetime
     nodes: Mapping[str, NodeSeen]
@@ -198,73 +198,74 @@ class Snapshot:
     leases: Mapping[str, LeaseSeen]
     attempts: Sequence[AttemptSeen]
     last_exit: Mapping[str, datetime]
-    """When the last attempt in a lease exited, by lease id; a guest's too."""
+    """Map lease id -> time at which the last attempt in it exited, guests included."""
     waiting: Sequence[Waiting]
     due: Mapping[str, Sequence[Due]] = field(default_factory=dict)
-    """The appointments whose time has come and that nobody has claimed, by lease id."""
+    """Map lease id -> unclaimed appointments whose time has come."""
     reclaim_after_s: Mapping[str, float] = field(default_factory=dict)
-    """After how many unused seconds a lease is taken back, of those that may be soon."""
+    """Map lease id -> unused seconds after which it is taken back, if that is planned."""
     policies: Mapping[str, Policy] = field(default_factory=dict)
-    """By node id the policy that says how the queue uses it, where one names it."""
+    """Map node id -> policy that governs the node in the queue; empty if no policy is active."""
     labs: Mapping[str, str] = field(default_factory=dict)
-    """By user id the name of the lab, if policies promise labs shares."""
+    """Map user id -> name of the user's lab; empty if no policy promises labs shares."""
     savers: frozenset[str] = frozenset()
-    """Ids of the jobs in walk-ins that can be stopped with a checkpoint, if so."""
+    """Ids of the jobs in walk-ins that can be stopped with a checkpoint; empty if no policy
+    promises labs shares."""
     used: frozenset[str] = frozenset()
-    """Ids of the leases in which a job of their owner has run."""
+    """Ids of the active and ending leases in which a job of their owner has run."""
 
     @cached_property
     def jobs(self) -> Mapping[str, JobNamed]:
-        """The jobs that wait or run, by id."""
+        """Map job id -> name and owner, for the jobs that wait or run."""
         running = {one.job_id: JobNamed(one.job_name, one.user_id) for one in self.attempts}
         return running | {job.id: JobNamed(job.name, job.user_id) for job in self.waiting}
 
     def scheduling_of(self, node_id: str) -> Scheduling:
-        """How the queue uses a node."""
+        """Return the rules by which the queue uses a node."""
         return self.policies.get(node_id, DEFAULT).scheduling
 
     def due_of(self, lease_id: str, kind: AppointmentKind) -> Due | None:
-        """The first due appointment of this kind."""
+        """Return the first due appointment of this kind; None if there is none."""
         return next((due for due in self.due.get(lease_id, ()) if due.kind is kind), None)
 
     def has_run_in(self, lease_id: str) -> bool:
-        """Whether a job of its owner has run in a lease, runs in it, or waits for it."""
+        """Return True if a job of its owner has run in the lease, or if a waiting job names it."""
         return lease_id in self.used or any(lease_id in job.lease_ids for job in self.waiting)
 
     def idle_s(self, lease: LeaseSeen) -> float:
-        """For how long its owner could have used an active lease."""
+        """Return the seconds for which its owner could have used an active lease."""
         since = self.now - (lease.began_at or lease.hold_start)
         return since.total_seconds() - lease.unusable_s
 
     def attempts_in(self, lease_id: str) -> list[AttemptSeen]:
-        """The live attempts in a lease."""
+        """Return the live attempts in a lease."""
         return [attempt for attempt in self.attempts if attempt.lease_id == lease_id]
 
     def guests_in(self, lease_id: str) -> list[AttemptSeen]:
-        """Those of them that leave when the lease's owner comes."""
+        """Return the live attempts of guests in a lease, which leave when its owner comes."""
         return [attempt for attempt in self.attempts_in(lease_id) if attempt.guest]
 
     def attempts_on(self, node_id: str) -> list[AttemptSeen]:
-        """The live attempts on a node."""
+        """Return the live attempts on a node."""
         return [attempt for attempt in self.attempts if attempt.node_id == node_id]
 
     def verified_clean(self, lease: LeaseSeen) -> bool:
-        """Whether nothing runs in the lease on its node, and the node has said so since the last
-        exit.
+        """Return True if no attempt runs in the lease on its node and the node has reported itself
+        clean since the last exit.
 
-        What still runs on a node that the lease has moved away from is not looked at.
+        Attempts on a node that the lease has moved away from do not count.
         """
         here = [one for one in self.attempts_in(lease.id) if one.node_id == lease.node_id]
         return not here and self.tidy(lease)
 
     def tidy(self, lease: LeaseSeen) -> bool:
-        """Whether the node has said, after the lease's last exit, that nothing of what has ended
-        is left on it."""
+        """Return True if the node is heard and has reported, since the lease's last exit, that it
+        is clean of ended attempts."""
         node = self.nodes[lease.node_id]
         return node.heard and node.clean and self.heard_since_exit(lease)
 
     def heard_since_exit(self, lease: LeaseSeen) -> bool:
-        """Whether the node has said anything after the lease's last exit."""
+        """Return True if the node was heard after the lease's last exit, or if none has exited."""
         last_exit = self.last_exit.get(lease.id)
         seen_at = self.nodes[lease.node_id].last_seen_at
         return last_exit is None or (seen_at is not None and seen_at >= last_exit)
@@ -273,7 +274,11 @@ class Snapshot:
 def take_snapshot(
     session: Session, now: datetime, *, fitting: Fitting, unreachable_after_s: float
 ) -> Snapshot:
-    """Read it all. `fitting` remembers, from one cycle to the next, which class fits which job."""
+    """Read a snapshot of the world.
+
+    `fitting` caches, from one cycle to the next, the classes that each job fits. A node is heard
+    if its last heartbeat is at most `unreachable_after_s` seconds old.
+    """
     nodes = _nodes(session, now, timedelta(seconds=unreachable_after_s))
     hardware = {
         name: (version, Hardware.model_validate(document))
@@ -358,7 +363,7 @@ def _leases(session: Session, nodes: Mapping[str, NodeSeen]) -> dict[str, LeaseS
         fields = dict(row._mapping)
         usable = usable_end(row.hold_end, fields.pop("grace_s"))
         leases[row.id] = LeaseSeen(**fields, usable_end=usable)
-    # Where a node is not ready the next lease could not begin.
+    # On a node that is not ready the next lease could not begin.
     ready = [one for one in leases.values() if nodes[one.node_id].state is NodeState.READY]
     follower = touching.followers(ready)
     for lease_id, after in follower.items():
@@ -447,7 +452,7 @@ def _attempts(session: Session, leases: Mapping[str, LeaseSeen]) -> list[Attempt
 
 
 def _held_until(lease_id: str, leases: Mapping[str, LeaseSeen]) -> datetime | None:
-    """When a lease ends, or the last that follows it without a break; None if it is over."""
+    """Return the end of a lease, or of the last back-to-back lease after it; None if it is over."""
     lease = leases.get(lease_id)
     while lease is not None and lease.following is not None:
         lease = leases[lease.following]
@@ -457,7 +462,8 @@ def _held_until(lease_id: str, leases: Mapping[str, LeaseSeen]) -> datetime | No
 def _exits(
     session: Session, leases: Mapping[str, LeaseSeen]
 ) -> tuple[dict[str, datetime], frozenset[str]]:
-    """When the last attempt in a lease exited, by lease id; the leases that their owners used."""
+    """Map lease id -> time of the last exit in it; also return the ids of the leases in which a
+    job of the owner has run."""
     held = [
         one.id for one in leases.values() if one.state in (LeaseState.ACTIVE, LeaseState.ENDING)
     ]
@@ -477,7 +483,7 @@ def _exits(
 
 
 def _in_walk_ins(attempts: Sequence[AttemptSeen], leases: Mapping[str, LeaseSeen]) -> list[str]:
-    """Ids of the jobs that run outside booked leases."""
+    """Return the ids of the jobs that run in walk-ins, each once."""
     found = []
     for attempt in attempts:
         lease = leases.get(attempt.lease_id)
@@ -487,7 +493,7 @@ def _in_walk_ins(attempts: Sequence[AttemptSeen], leases: Mapping[str, LeaseSeen
 
 
 def _labs(session: Session) -> dict[str, str]:
-    """The lab's name by user id; of several labs the first by id."""
+    """Map user id -> name of the user's lab; of several labs the one with the first id."""
     rows = session.execute(
         select(Membership.user_id, Lab.name)
         .join(Lab, Lab.id == Membership.lab_id)
@@ -499,7 +505,7 @@ def _labs(session: Session) -> dict[str, str]:
 def _waiting(
     session: Session, now: datetime, fitting: Fitting, *, also: Sequence[str]
 ) -> list[Waiting]:
-    """The queued jobs. `fitting` is to know the jobs in `also` as well."""
+    """Return the queued jobs; `fitting` learns these and the jobs in `also`."""
     disabled = set(session.scalars(select(User.id).where(User.disabled)))
     saving = _saving(session, now)
     rows = session.execute(
@@ -554,14 +560,17 @@ def _waiting(
 
 
 def _leases_of(lease_id: str | None, need: Need) -> tuple[str, ...]:
-    """The leases that a job names. One may have been swapped for another since."""
+    """Return the ids of the leases that a job names.
+
+    For a single lease the job's row counts, not its spec: the lease may have been swapped since.
+    """
     if len(need.leases) > 1:
         return need.leases
     return (lease_id,) if lease_id else ()
 
 
 def _saving(session: Session, now: datetime) -> dict[str, str]:
-    """Id of a node that still brings what the last attempt has saved, by the id of its job."""
+    """Map job id -> id of a node that is still copying the last attempt's files to the store."""
     rows = session.execute(
         select(Job.id, Part.node_id)
         .join(Attempt, and_(Attempt.job_id == Job.id, Attempt.epoch == Job.epoch))
@@ -578,7 +587,8 @@ def _saving(session: Session, now: datetime) -> dict[str, str]:
 
 
 def _stopped_in_vain(session: Session) -> dict[str, int]:
-    """By id of a queued job, its attempts since the newest checkpoint that the platform stopped."""
+    """Map queued job id -> number of attempts since its newest checkpoint that the platform
+    stopped."""
     newest = (
         select(func.max(Checkpoint.epoch))
         .where(Checkpoint.job_id == Job.id)
@@ -593,7 +603,7 @@ def _stopped_in_vain(session: Session) -> dict[str, int]:
             Job.interruptions >= CUTS_IN_VAIN,
             Attempt.outcome.in_(INTERRUPTED),
             Attempt.epoch > func.coalesce(newest, 0),
-            # Whoever resumes a job that was held gives it all its tries again.
+            # Resuming a job that was held resets its count.
             or_(Job.queued_at.is_(None), Attempt.assigned_at >= Job.queued_at),
         )
         .group_by(Attempt.job_id)

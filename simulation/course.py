@@ -1,11 +1,12 @@
-"""A course before its deadline: how many students get the hours that the policy grants them? Pure.
+"""A simulated course before its deadline: the share of students who get the hours that the policy
+grants them. Pure.
 
 Every booking is judged by `core.policy`. Students come in the last ten days, most of them late;
 six in ten want one long block, the others two short ones, by day and on any node of the pool. Each
-looks at the free starts that are left in an order of their own and takes the first that is granted;
-where gaps are a warning (soft), the first without a warning, if there is one. Of what was booked
-15 % is cancelled in time, 3 % fails with its node, and both are booked again; 8 % do not show up,
-and have had their hours.
+student tries the remaining free starts in a random order and takes the first that is granted; if
+gaps give a warning (soft), the first without a warning, if there is one. Of the bookings 15 % are
+cancelled in time, 3 % fail with their node, and both are booked again; 8 % of the students do not
+show up, and their hours count as used.
 """
 
 import random
@@ -30,13 +31,13 @@ MAIN, ONE_LONG = "main", "one-long"
 
 @dataclass(frozen=True)
 class Attended:
-    """What became of the students. Shares of one, hours of time."""
+    """Results for the students: shares from 0 to 1, and times in hours."""
 
     got_quota: float
     not_shown: float
     p95_notice_h: float
     lost_to_gaps: float
-    """Of the free hours by day in the windows, those in pieces too short for a block."""
+    """Share of the free hours by day that lie in pieces too short for a block."""
 
 
 @dataclass
@@ -44,7 +45,7 @@ class _Node:
     ref: NodeRef
     pool: str
     hours: int
-    """Of a block by day."""
+    """Length of a block by day, in hours."""
     holds: list[Span] = field(default_factory=list)
 
     def is_free(self, start: datetime, end: datetime) -> bool:
@@ -56,7 +57,7 @@ class _Student:
     member: Member
     comes: datetime
     pools: tuple[str, ...]
-    """Of each block that is wanted."""
+    """Pool of each block that the student wants."""
     leases: list[LeaseFact] = field(default_factory=list)
 
 
@@ -64,14 +65,15 @@ class Course:
     """One deadline, with one random course of events."""
 
     def __init__(self, policy: Policy, seed: int) -> None:
-        """The policy is such as examples/policies/course.yaml: a long pool, and two short ones."""
+        """Create a course; `policy` has one long and two short pools, like
+        examples/policies/course.yaml."""
         self._policy, self._random = policy, random.Random(seed)
         self._nodes = list(_nodes_of(policy))
         self._notices_h: list[float] = []
         self._not_shown = 0
 
     def run(self) -> Attended:
-        """Let everybody book."""
+        """Let all students book, in the order in which they come; return the results."""
         students = sorted(self._students(), key=lambda student: student.comes)
         got = sum(self._book_all(student) for student in students)
         notices = statistics.quantiles(self._notices_h, n=20) if len(self._notices_h) > 1 else [0.0]
@@ -99,7 +101,7 @@ class Course:
             )
 
     def _book_all(self, student: _Student) -> bool:
-        """Whether the student gets every block that is wanted."""
+        """Book for a student; return True if the student gets every block that is wanted."""
         for pool in student.pools:
             lease = self._book(student, pool, student.comes)
             if lease is None:
@@ -135,7 +137,7 @@ class Course:
         return self._take(student, warned) if warned else None
 
     def _free_starts(self, pool: str, now: datetime) -> list[tuple[_Node, datetime]]:
-        """In the student's own order."""
+        """Return the free starts in a pool, in random order."""
         first, deadline = hour_ceiling(now), self._policy.whole[1]
         found = []
         for node in self._nodes:
@@ -161,7 +163,10 @@ class Course:
             node.holds = [hold for hold in node.holds if hold.lease_id != lease.id]
 
     def _lost(self) -> float:
-        """Free hours by day, in the rush, in runs that blocks cannot fill; by all free hours."""
+        """Return the free hours by day that blocks can't fill, as a share of all free hours by day.
+
+        Only the last ten days count.
+        """
         _, deadline = self._policy.whole
         free_h = lost_h = 0
         for node in self._nodes:
@@ -179,7 +184,7 @@ class Course:
 
 
 def compare_gap_rules(policy: Policy, seeds: Sequence[int]) -> dict[str, Attended]:
-    """Means over the seeds with gaps off, soft and hard."""
+    """Return the mean results over the seeds, by gap mode: off, soft and hard."""
     found = {}
     for mode in GapMode:
         rules = policy.model_copy(update={"gaps": policy.gaps.model_copy(update={"mode": mode})})

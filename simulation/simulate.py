@@ -1,4 +1,4 @@
-"""`python -m simulation TRACE`: what the scheduler would have made of a workload."""
+"""`python -m simulation TRACE`: replay a workload and print the figures of each policy."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ POLICIES = {
     "ours": partial(Simulation, rules=Rules(), fair=True),
 }
 LENDING = "shares"
-"""Ours, and it keeps what the policy promises labs."""
+"""Name of the live scheduler's rules with the shares that the policy promises labs."""
 BAR = 30  # characters
 COLUMNS: Sequence[tuple[str, Callable[[Measured], str]]] = (
     ("wait h", lambda m: f"{m.mean_wait_h:.2f}"),
@@ -50,7 +50,7 @@ LAB_COLUMNS: Sequence[tuple[str, Callable[[LabMeasured], str]]] = (
 
 
 def main() -> int:
-    """Replay and print a line for each policy; 2 if the trace can't be read."""
+    """Replay and print a line for each policy; exit with 2 if the trace can't be read."""
     arguments = parse()
     if arguments.trace.suffix in (".yaml", ".yml"):
         return course(arguments)
@@ -79,7 +79,10 @@ def main() -> int:
 
 
 def with_labs(workload: Workload, arguments: argparse.Namespace) -> tuple[Workload, Policy | None]:
-    """Its users in labs, and what these are promised; None where nobody has asked for labs."""
+    """Return the workload with its users in labs, and the policy that promises the labs shares.
+
+    The policy is None if neither --labs nor --shares is given. Raises BadTrace.
+    """
     if arguments.labs:
         workload = dealt(workload, arguments.labs)
     if arguments.shares:
@@ -94,7 +97,10 @@ def with_labs(workload: Workload, arguments: argparse.Namespace) -> tuple[Worklo
 
 
 def course(arguments: argparse.Namespace) -> int:
-    """How many students of a made-up course get their hours under a policy."""
+    """Print the share of students of a made-up course who get their hours under a policy.
+
+    Returns the exit code.
+    """
     try:
         policy = load(arguments.trace.read_text())
     except (OSError, TrainyardError) as error:
@@ -116,7 +122,7 @@ def course(arguments: argparse.Namespace) -> int:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser("python -m simulation", description=main.__doc__)
     parser.add_argument(
         "trace", type=Path, help="a .swf, .lwf or Alibaba .csv file, or a course's policy (.yaml)"
@@ -147,7 +153,7 @@ def parse() -> argparse.Namespace:
 
 
 def at_least_one(text: str) -> int:
-    """A number of labs."""
+    """Return a number of labs; raises ValueError if it is less than 1."""
     if int(text) < 1:
         raise ValueError("less than 1")
     return int(text)
@@ -168,7 +174,7 @@ class Bar:
             sys.stderr.write("\r\033[K")
 
     def show(self, share: float) -> None:
-        """Draw it anew when it has grown by a percent."""
+        """Redraw the bar if `share` (0 to 1) has reached another per cent."""
         percent = int(share * 100)
         if self._is_seen and percent != self._shown:
             self._shown = percent
@@ -178,7 +184,7 @@ class Bar:
 
 
 def as_table(measured: dict[str, Measured]) -> str:
-    """A line for each policy, under what they have in common."""
+    """Return a table with a line for each policy, below the workload's name and size."""
     rows = [["", *(title for title, _ in COLUMNS)]]
     rows += [[name, *(show(m) for _, show in COLUMNS)] for name, m in measured.items()]
     one = next(iter(measured.values()))
@@ -186,7 +192,7 @@ def as_table(measured: dict[str, Measured]) -> str:
 
 
 def as_table_of_labs(measured: dict[str, Measured]) -> str:
-    """A line for each lab under each policy."""
+    """Return a table with a line for each lab under each policy."""
     rows = [["", "lab", *(title for title, _ in LAB_COLUMNS)]]
     for name, of_policy in measured.items():
         for lab, m in of_policy.labs.items():

@@ -1,8 +1,8 @@
-"""Labs in a simulation: who has what of whose share, by the functions of the live scheduler. Pure.
+"""Labs in a simulation: shares and borrowing by the functions of the live scheduler. Pure.
 
-`SimulatedCluster` shows a replay to `scheduler.queue.borrowing` as the cluster's snapshot: what is
-claimed, borrowed and given back is decided by the code that decides it for real jobs. A node has
-one slot here, every job saves checkpoints, and whoever has to leave does so at once.
+`SimulatedCluster` shows a replay to `scheduler.queue.borrowing` as the cluster's snapshot: claims,
+borrowing and preemption are decided by the same code as for real jobs. In the simulation a node has
+one slot, every job saves checkpoints, and a preempted job leaves at once.
 """
 
 import math
@@ -31,28 +31,31 @@ END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class LabMeasured:
-    """What came out for one lab; node hours are those that its jobs had, kept or not."""
+    """Results for one lab; node hours are those that its jobs had, their work kept or lost."""
 
     share: int
-    """Nodes that it was promised."""
+    """Number of nodes that it was promised."""
     jobs: int
     node_h: float
     borrowed_h: float
-    """Of these, beyond its share."""
+    """Node hours beyond its share."""
     mean_wait_h: float
     preempted: int
-    """How often one of its jobs was stopped for another lab's share."""
+    """Number of times that one of its jobs was stopped for another lab's share."""
 
 
 def dealt(workload: Workload, count: int) -> Workload:
-    """The same with its users dealt into `count` labs, in the order of their first jobs."""
+    """Return the workload with its users dealt into `count` labs, in order of their first jobs."""
     users = dict.fromkeys(job.user for job in workload.jobs)
     lab_of = {user: f"lab-{number % count + 1}" for number, user in enumerate(users)}
     return replace(workload, jobs=[replace(job, lab=lab_of[job.user]) for job in workload.jobs])
 
 
 def equal_shares(workload: Workload) -> Policy:
-    """A policy that promises every lab the same part of the nodes. Raises BadTrace."""
+    """Return a policy that promises every lab the same number of nodes.
+
+    Raises BadTrace if the workload has no labs.
+    """
     labs = _labs_in(workload)
     if not labs:
         raise BadTrace(f"{workload.name} has no groups; deal its users into labs with --labs 4")
@@ -61,7 +64,7 @@ def equal_shares(workload: Workload) -> Policy:
 
 
 def require_labs(workload: Workload, policy: Policy) -> None:
-    """Raise BadTrace if the policy promises something to a lab that is not there."""
+    """Raise BadTrace if the policy has no shares, or one for a lab that the workload lacks."""
     labs, shares = _labs_in(workload), policy.scheduling.shares
     unknown = ", ".join(sorted(shares.keys() - set(labs)))
     if unknown or not shares:
@@ -102,19 +105,19 @@ class SimulatedCluster:
         self._leases: dict[int, list[LeaseSeen]] = {}
         self._attempts: dict[int, list[AttemptSeen]] = {}
         self._until: dict[str, float] = {}
-        """By node when what runs on it has left it at the latest."""
+        """Map node id -> latest time at which the job on it leaves."""
         self._booked: dict[str, list[tuple[float, float]]] = {node_id: [] for node_id in every}
-        """By node from when until when somebody has it, in order."""
+        """Map node id -> (start, end) of the leases on it, in order."""
 
     def book(self, class_name: str, nodes: int, start: float, end: float) -> None:
-        """Somebody has booked nodes."""
+        """Record a lease of the nodes of a mask from `start` to `end`, in seconds."""
         for number in bits(nodes):
             insort(self._booked[self._nodes[class_name][number].id], (start, end))
 
     def start(
         self, number: int, job: TracedJob, class_name: str, nodes: int, now: float, end: float
     ) -> None:
-        """A job has started, and has its nodes until `end` at the latest."""
+        """Record a job that has started and has its nodes until `end` at the latest."""
         began = datetime.fromtimestamp(now, UTC)
         here = [self._nodes[class_name][each] for each in bits(nodes)]
         self._leases[number] = [_walk_in(number, job, node, began) for node in here]
@@ -124,13 +127,13 @@ class SimulatedCluster:
         self._until |= dict.fromkeys((node.id for node in here), end)
 
     def stop(self, number: int) -> None:
-        """A job has left its nodes."""
+        """Record that a job has left its nodes."""
         for lease in self._leases.pop(number):
             del self._until[lease.node_id]
         del self._attempts[number]
 
     def lending(self, lanes: Mapping[str, Lane], now: float) -> Lending:
-        """Who has what of whose share now; what it gives out it takes from `lanes`."""
+        """Return the present use of the labs' shares; nodes given to claims leave `lanes`."""
         leases = {lease.id: lease for of_job in self._leases.values() for lease in of_job}
         world = replace(
             self._world,
@@ -159,7 +162,7 @@ class SimulatedCluster:
 
 
 class Ledger:
-    """What every lab has and had."""
+    """Present and past use of nodes by every lab."""
 
     def __init__(self, workload: Workload, policy: Policy) -> None:
         shares = policy.scheduling.shares
@@ -168,7 +171,7 @@ class Ledger:
         self._now = -math.inf
 
     def change(self, lab: str, nodes: int, now: float) -> None:
-        """It has so many nodes more from now on, or less."""
+        """Add `nodes` (negative: remove them) to the nodes that a lab has from `now` on."""
         for account in self._accounts.values():
             if account.nodes:
                 passed_s = now - self._now
@@ -178,11 +181,11 @@ class Ledger:
         self._accounts[lab].nodes += nodes
 
     def preempted(self, lab: str) -> None:
-        """One of its jobs was stopped for another lab."""
+        """Count that one of a lab's jobs was stopped for another lab."""
         self._accounts[lab].preempted += 1
 
     def measured(self, waits_h: Mapping[str, Sequence[float]]) -> dict[str, LabMeasured]:
-        """By lab what came out, given how long each of its jobs waited."""
+        """Map lab -> results; `waits_h` are the hours that each of its jobs waited."""
         return {
             lab: LabMeasured(
                 share=account.share,
@@ -207,7 +210,7 @@ class _Account:
 
 
 def as_waiting(number: int, job: TracedJob, wall_left_s: float, *, may_be_cut: bool) -> Waiting:
-    """A job of a replay as the live scheduler sees one that waits."""
+    """Return a job of a replay as the live scheduler sees a waiting job."""
     submitted = datetime.fromtimestamp(job.submitted_s, UTC)
     return Waiting(
         id=str(number),
@@ -233,7 +236,7 @@ def as_waiting(number: int, job: TracedJob, wall_left_s: float, *, may_be_cut: b
 
 
 def _user(job: TracedJob) -> str:
-    """Somebody who is in several labs counts as several people."""
+    """Return a user id; a user in several labs counts as several people."""
     return f"{job.user} of {job.lab}"
 
 

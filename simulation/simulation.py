@@ -1,8 +1,9 @@
-"""A workload replayed with a virtual clock through the code that places real jobs. Pure.
+"""Replay of a workload, with a virtual clock, through the code that places real jobs. Pure.
 
 A lease takes nodes that are free for the whole of it when it is booked, the lowest numbers first.
-A job that is stopped for one keeps what it had saved (every 10 minutes), and pays 2 minutes for its
-next start: these two figures stand for a slow checkpoint, ours also saves when it is stopped.
+A job that is stopped for a lease keeps the work that it had saved (every 10 minutes), and pays 2
+minutes for its next start. These two figures stand for a slow checkpoint; the live scheduler's jobs
+also save when they are stopped.
 """
 
 import hashlib
@@ -25,27 +26,28 @@ from simulation.traces import TracedJob, Workload
 
 CHECKPOINT_EVERY_S = 600.0
 RESTART_S = 120.0
-CUTS_IN_VAIN = 2  # a job that saved nothing so often is not started in a gap again
+CUTS_IN_VAIN = 2  # a job stopped so often before it saved is not started in a gap again
 
 Progress = Callable[[float], None]
 
 
 class Happening(IntEnum):
-    """What happens, and at one moment in which order."""
+    """Kind of an event; at equal times events happen in the order of these numbers."""
 
     ENDED = 0
     CUT = 1
     FREED = 2
-    """A lease is over."""
+    """Event: a lease is over."""
     BOOKED = 3
     SUBMITTED = 4
     HAS_RUN = 5
-    """A job has run so long that it may be stopped for a lab's share."""
+    """Event: a job has run so long that it may be stopped for a lab's share."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What came out. Times in hours; a wait is all of the time in which a job did not advance."""
+    """Results of a replay. Times in hours; a wait is all of the time in which a job did not
+    advance."""
 
     workload: str
     jobs: int
@@ -55,29 +57,29 @@ class Measured:
     bounded_slowdown_10: float
     bounded_slowdown_600: float
     utilisation: float
-    """Of all node hours until the last job ends, those in leases and those of kept work."""
+    """Share of node hours until the last job's end that are leases or work that was kept."""
     fairness: float
     """Jain's index over the users' mean bounded slowdowns (600 s): 1 is the same for all."""
     leases: int
     accepted: float
     """Share of the leases for which enough nodes were free."""
     cuts: int
-    """How often a job was stopped for a lease."""
+    """Number of times that a job was stopped for a lease."""
     lost_node_h: float
-    """Work done again, and restarts."""
+    """Node hours of work done again and of restarts."""
     put_off: int
-    """How often the reservation of the first in the queue moved to later: only a lease booked
-    meanwhile may do that."""
+    """Number of times that the reservation of the first job in the queue moved to later: only a
+    lease booked meanwhile may cause that."""
     makespan_h: float
     hash: str
-    """Of every start and end: equal runs have equal ones."""
+    """Hash of every start and end: equal runs have equal hashes."""
     labs: Mapping[str, LabMeasured] = field(default_factory=dict)
-    """By name, where a policy promises them shares; "" are those in no lab."""
+    """Results by lab, if a policy is given; "" stands for users in no lab."""
 
 
 @dataclass
 class Run:
-    """A job on its way."""
+    """Progress of one job through the replay."""
 
     job: TracedJob
     left_s: float
@@ -101,11 +103,11 @@ class _Held:
     end: float
     overhead_s: float
     stops: float
-    """When it will end, or be cut, unless it has to leave before."""
+    """Time at which it will end or be cut, unless it has to leave before."""
 
 
 class Simulation:
-    """One replay."""
+    """Replay of one workload under one set of rules."""
 
     def __init__(
         self,
@@ -116,14 +118,18 @@ class Simulation:
         policy: Policy | None = None,
         lends: bool = False,
     ) -> None:
-        """The rules are those of the live scheduler. `fair`: its order, too, not that of
-        submission. `policy`: what it promises labs is measured, and with `lends` also kept."""
+        """Prepare a replay under `rules`, which the live scheduler's code applies.
+
+        With `fair` jobs are served in the live scheduler's order, else in order of submission. If a
+        `policy` is given, use beyond its labs' shares is measured, and with `lends` the shares are
+        enforced.
+        """
         self._fair = fair
         self._ledger = Ledger(workload, policy) if policy else None
         self._cluster = SimulatedCluster(workload, policy, rules) if policy and lends else None
         self._least_run_s = 60.0 * policy.scheduling.min_run_min if policy else 0.0
         self._used: dict[str, tuple[float, float]] = {}
-        """By user node seconds, decayed, and up to when."""
+        """Map user -> (decayed node seconds, time of the decay)."""
         self._workload, self._rules = workload, rules
         begins = min((job.submitted_s for job in workload.jobs), default=0.0)
         begins = min([begins, *(lease.booked_s for lease in workload.leases)])
@@ -147,10 +153,13 @@ class Simulation:
         self._lost_node_s = self._leased_node_s = 0.0
         self._put_off = 0
         self._promised: tuple[int, float] = (-1, math.inf)
-        """The first that waits, and when it will start."""
+        """Number of the first waiting job, and the start of its reservation."""
 
     def run(self, progress: Progress = lambda share: None) -> Measured:
-        """Replay everything; `progress` hears the share of jobs that have ended."""
+        """Replay the workload and return the results.
+
+        `progress` is called with the share (0 to 1) of the jobs that have ended.
+        """
         ended = 0
         while self._events:
             now = self._events[0][0]
@@ -163,7 +172,7 @@ class Simulation:
                 ended += what is Happening.ENDED
                 self._happen(what, number, now)
             while self._queue and self._place(now):
-                pass  # who has left for others has made room
+                pass  # a preempted job has made room
             progress(ended / max(1, len(self.runs)))
         return self._measured()
 
@@ -201,7 +210,7 @@ class Simulation:
                 return
 
     def _leave(self, number: int, now: float) -> _Held:
-        """It gives its nodes back."""
+        """Let a job give its nodes back; return the nodes that it held."""
         held = self._held.pop(number)
         self._lanes[held.class_name].give(held.nodes, now, held.end)
         self._charge(number, held, now)
@@ -212,7 +221,7 @@ class Simulation:
         return held
 
     def _cut(self, number: int, now: float) -> None:
-        """It goes on from its last checkpoint, at its old place in the queue."""
+        """Stop a job; it goes on later from its last checkpoint, at its old place in the queue."""
         run, held = self.runs[number], self._leave(number, now)
         ran_s = max(0.0, now - held.start - held.overhead_s)
         kept_s = ran_s - ran_s % CHECKPOINT_EVERY_S
@@ -223,8 +232,10 @@ class Simulation:
         self._queue.append(number)
 
     def _place(self, now: float) -> bool:
-        """One walk over the queue, with the rules of the live scheduler; whether somebody has left
-        nodes for others, so that another one is due."""
+        """Walk once over the queue, with the rules of the live scheduler.
+
+        Returns True if a job was preempted, so that another walk is due.
+        """
         lanes = {name: lane.copy() for name, lane in self._lanes.items()}
         walk = Backfill(lanes, self._rules)
         lending = self._cluster.lending(lanes, now) if self._cluster else None
@@ -299,7 +310,7 @@ class Simulation:
         )
 
     def _promise(self, number: int, reservation: Reservation | None) -> None:
-        """The first of the queue shall never be put off by those behind it."""
+        """Record the reservation of the first waiting job; count it if it has moved to later."""
         start = reservation.start if reservation else math.inf
         first, promised = self._promised
         self._put_off += number == first and start > promised
@@ -362,7 +373,10 @@ def _waits_by_lab(runs: Sequence[Run]) -> dict[str, list[float]]:
 
 
 def _slowdown(run: Run, bound_s: float) -> float:
-    """How much longer it took than undisturbed; a job shorter than the bound counts as so long."""
+    """Return the bounded slowdown: turnaround time / run time, at least 1.
+
+    A job shorter than the bound counts as that long.
+    """
     took_s = run.ended_s - run.job.submitted_s
     return max(1.0, took_s / max(run.job.run_s, bound_s))
 
@@ -375,7 +389,10 @@ def _by_user(runs: Sequence[Run]) -> list[float]:
 
 
 def _jain(values: Sequence[float]) -> float:
-    """1 if all are equal, 1/n if one has everything. (Jain, Chiu, Hawe 1984.)"""
+    """Return Jain's fairness index: 1 if all are equal, 1/n if one has everything.
+
+    Source: Jain, Chiu, Hawe 1984.
+    """
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
@@ -385,7 +402,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that so large a share does not exceed."""
+    """Return the smallest value that at least a `share` (0 to 1) of the values does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Recorded workloads for the simulator: what was asked of a real cluster, and when.
+"""Recorded workloads for the simulator: requests to a real cluster, with their times.
 
 Standard Workload Format (SWF 2.2, Parallel Workloads Archive), Haizea's lease workloads (LWF) and
 Alibaba's GPU trace of 2023. Files only; nothing is fetched.
@@ -18,19 +18,19 @@ class TracedJob:
 
     submitted_s: float
     run_s: float
-    """What it would run undisturbed, never more than it asks for."""
+    """Run time without interruptions, at most `wall_s`."""
     wall_s: float
-    """What it asks for."""
+    """Wall time that the job asks for."""
     num_nodes: int
     user: str
     classes: tuple[str, ...] = (ONE_CLASS,)
     lab: str = ""
-    """The group that the trace puts it in; empty: none."""
+    """Group that the trace puts the job in; empty: none."""
 
 
 @dataclass(frozen=True)
 class TracedLease:
-    """Nodes that somebody books ahead, for a fixed time."""
+    """A lease of nodes, booked ahead for a fixed time. Times in seconds like those of jobs."""
 
     booked_s: float
     start_s: float
@@ -40,25 +40,26 @@ class TracedLease:
 
 @dataclass(frozen=True)
 class Workload:
-    """A cluster and what is asked of it."""
+    """A cluster, with the jobs and leases asked of it."""
 
     name: str
     nodes: Mapping[str, int]
-    """How many there are of each class."""
+    """Number of nodes of each class."""
     jobs: Sequence[TracedJob]
     leases: Sequence[TracedLease] = ()
 
 
 class BadTrace(ValueError):
-    """The file is no trace that can be read; the message says where and why."""
+    """A file is not a readable trace; the message says where and why."""
 
 
 def read_workload(
     path: Path, *, num_nodes: int | None = None, leases: Path | None = None
 ) -> Workload:
-    """The workload in a `.swf`, `.lwf` or `.csv` file, with the leases of a `.lwf` file on top.
+    """Read the workload in a `.swf`, `.lwf` or `.csv` file, and add the leases of a `.lwf` file.
 
-    `num_nodes` is how many nodes there are where the file does not say so. Raises BadTrace.
+    `num_nodes` is the number of nodes of the cluster, needed if the file does not give it. Raises
+    BadTrace.
     """
     match path.suffix:
         case ".swf":
@@ -77,10 +78,11 @@ def read_workload(
 
 
 def read_swf(path: Path, num_nodes: int | None = None) -> Workload:
-    """Jobs that ran at all; run times are capped at the request, which jobs are held to.
+    """Read an SWF file. Jobs that never ran are left out; run times are capped at the request.
 
-    Of the 18 fields: 2 submit, 4 run time, 8 nodes asked for or else 5 nodes given, 9 time asked
-    for or else 4, 12 user, 13 group; -1 is missing. (Feitelson and others, SWF 2.2.)
+    Fields used, of 18: 2 submit, 4 run time, 8 nodes asked for or else 5 nodes given, 9 time asked
+    for or else 4, 12 user, 13 group; -1 means missing. (Feitelson and others, SWF 2.2.) Raises
+    BadTrace.
     """
     jobs = []
     for number, line in _lines(path):
@@ -101,9 +103,10 @@ def read_swf(path: Path, num_nodes: int | None = None) -> Workload:
 
 
 def read_lwf(path: Path, num_nodes: int | None = None) -> Workload:
-    """Leases, with a start; and jobs, whose start is -1.
+    """Read an LWF file: leases, which have a start, and jobs, whose start is -1.
 
-    Fields: submit, start, time asked for, time used, nodes, and what the nodes shall have.
+    Fields: submit, start, time asked for, time used, nodes; the required properties of the nodes,
+    which follow, are ignored. Raises BadTrace.
     """
     jobs, leases = [], []
     for number, line in _lines(path):
@@ -120,11 +123,11 @@ def read_lwf(path: Path, num_nodes: int | None = None) -> Workload:
 
 
 def read_alibaba(path: Path, num_nodes: int | None = None) -> Workload:
-    """Tasks with GPUs; every GPU counts as a node of its model, a part of one as a whole.
+    """Read tasks with GPUs; every GPU counts as a node of its model, a part of one as a whole.
 
-    The file of nodes lies beside that of tasks. Nobody was asked for a wall time, so it is the
-    time that the task ran. The whole cluster is idle: `num_nodes` takes so many of its GPUs, of
-    each model its share, but as many as its largest task needs.
+    The file of nodes lies beside that of tasks. The trace has no wall times, so a task's wall time
+    is its run time. The trace does not fill the whole cluster: `num_nodes` reduces it to so many
+    GPUs, each model in proportion, but to no fewer than the largest task needs. Raises BadTrace.
     """
     beside = path.with_name("openb_node_list_gpu_node.csv")
     nodes: dict[str, int] = {}
@@ -153,7 +156,7 @@ def _known(path: Path, num_nodes: int | None) -> int:
 
 
 def _that_fit(jobs: Iterable[TracedJob], num_nodes: int | None) -> list[TracedJob]:
-    """Without those that ask for more nodes than there are, in order of submission."""
+    """Return the jobs that ask for no more nodes than there are, in order of submission."""
     fitting = [job for job in jobs if num_nodes is None or job.num_nodes <= num_nodes]
     return sorted(fitting, key=lambda job: job.submitted_s)
 

@@ -70,7 +70,7 @@ async def _played(playing: Awaitable[Outcome]) -> Outcome:
 
 
 def as_page(outcomes: list[Outcome]) -> str:
-    """The Markdown of docs/benchmarks-course.md."""
+    """Return the Markdown of docs/benchmarks-course.md."""
     sections = "\n".join(outcome.as_markdown() for outcome in outcomes)
     return (
         "# Benchmarks of a course\n\n"

@@ -1,4 +1,4 @@
-"""One person's browser: it asks as the pages' scripts do, and notes how long its person waited."""
+"""Simulated browser: sends requests as the pages' scripts do, and records its person's waits."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from benchmarks.course.records import Records
 from benchmarks.course.wire import Answer, Line, Lost
 
 CAN_WAIT = {"Priority": "u=6"}  # RFC 9218: background
-STREAM_AGAIN_S = 3.0  # what Chromium waits to open a lost stream again, where nobody says other
+STREAM_AGAIN_S = 3.0  # Chromium's default pause before it opens a lost stream again
 GIVEN_UP_S = 2.0  # live.js, after an answer that is no stream
 COOKIE = "trainyard_session"
 
@@ -21,12 +21,12 @@ Heard = Callable[[str, Any], None]
 
 
 class Busy(Exception):
-    """The server can't answer now."""
+    """Refusal of a read: the server can't answer now."""
 
     def __init__(self, wait_s: float | None) -> None:
         super().__init__(wait_s)
         self.wait_s = wait_s
-        """Seconds to wait, as it asked."""
+        """Seconds to wait, as the server asked; None if it gave no time."""
 
 
 class Browser:
@@ -45,7 +45,7 @@ class Browser:
         }
         self.line = Line(host, port, headers)
         self.kept: set[str] = set()
-        """Paths of files that it keeps for ever."""
+        """Paths of files that it has cached for ever."""
         self.is_streaming = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -60,7 +60,10 @@ class Browser:
         is_by_itself: bool = False,
         since: float | None = None,
     ) -> Answer | None:
-        """Ask, and note under `what` how long it took from now or `since`; None: nothing came."""
+        """Send a request, and record under `what` the time that it took from now or `since`.
+
+        Returns None if no answer came.
+        """
         sent = dict(headers or {})
         if document is None or isinstance(document, bytes):
             body = document
@@ -77,7 +80,8 @@ class Browser:
         return answer
 
     async def read(self, what: str, path: str, *, can_wait: bool) -> Any:
-        """Read a document; None if it is refused for good. Raises Busy where it may come later."""
+        """Read a document; return None if it is refused for good. Raises Busy if the server may
+        answer later."""
         headers = CAN_WAIT if can_wait else None
         answer = await self.ask(what, "GET", path, headers=headers, is_by_itself=True)
         if answer is None:
@@ -92,7 +96,8 @@ class Browser:
     async def click(
         self, what: str, method: str, path: str, document: object = None, *, once: bool = False
     ) -> Answer:
-        """Do what a person clicked; with a key, if it must happen `once`."""
+        """Send the request of a person's click until it is answered; with an idempotency key if it
+        must take effect only `once`."""
         headers = {"Idempotency-Key": uuid.uuid4().hex} if once else None
         begun = time.perf_counter()
         while True:
@@ -106,7 +111,7 @@ class Browser:
         self.start(self._listen(path, heard, came_back))
 
     def start(self, work: Awaitable[None]) -> None:
-        """Let a page's script do something beside."""
+        """Run work of a page's script in a task of its own."""
         task = asyncio.ensure_future(work)
         assert isinstance(task, asyncio.Task)
         self._tasks.add(task)
@@ -162,12 +167,12 @@ class Events:
         self._came_back: Callable[[], None] = lambda: None
 
     def begin(self, came_back: Callable[[], None]) -> None:
-        """Forget half an event of a stream that broke; call `came_back` once it is there again."""
+        """Forget a partial event of a broken stream; call `came_back` once the stream is back."""
         self._rest = b""
         self._came_back = came_back
 
     def feed(self, piece: bytes) -> None:
-        """Take a piece in, and tell of each event that is whole."""
+        """Take a piece, and pass each event that is complete on."""
         if not self._browser.is_streaming:
             self._browser.is_streaming = True
             self._came_back()
@@ -182,7 +187,10 @@ class Events:
 
 @lru_cache(maxsize=512)
 def parsed(block: bytes) -> tuple[str, str, str, Any]:
-    """Read an event: name, id, retry, document. Once for all browsers that get the same bytes."""
+    """Parse an event into name, id, retry and document.
+
+    Cached, so that the same bytes are parsed once for all browsers.
+    """
     fields = {"event": b"", "id": b"", "retry": b"", "data": b""}
     for row in block.split(b"\n"):
         field, _, value = row.partition(b":")

@@ -1,4 +1,4 @@
-"""The calendar as its script behaves: a stream says what changed, little is read again."""
+"""Simulated calendar page: like its script it follows a stream of changes and rereads little."""
 
 import asyncio
 import re
@@ -26,30 +26,30 @@ TOLD_WITHIN_S = 3.0
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 Block = tuple[str, datetime]
-"""A node and a start."""
+"""Node name and start of a block."""
 
 
 @dataclass
 class Sightings:
-    """When each hold was first drawn, by page."""
+    """Times at which each hold was first drawn, by block."""
 
     seen: dict[Block, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Moments of time.perf_counter(), one for each page that got to know of it by its stream."""
+    """Times of time.perf_counter(), one for each page that learned of the hold by its stream."""
 
     def delays(self, block: Block, since: float) -> list[float]:
-        """Seconds until each page had it; 0 on those that had it before `since`."""
+        """Return the seconds until each page had a block; 0 if it had it before `since`."""
         return [max(0.0, at - since) for at in self.seen.get(block, [])]
 
 
 @dataclass
 class Assets:
-    """What browsers keep for ever once they have it, as one of them has found it."""
+    """Files that browsers cache for ever, as the first browser has found them."""
 
     paths: list[str] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def load(self, browser: Browser, page: str) -> None:
-        """Load all that the page and its scripts name."""
+        """Load all files that the page and its scripts name and that are not cached."""
         async with self.lock:
             if not self.paths:
                 self.paths = await self._explore(browser, page)
@@ -83,7 +83,7 @@ class CalendarPage:
         self.browser = browser
         self.looks = Looks(browser)
         self.holds: dict[str, dict[str, Any]] = {}
-        """By node: its state and holds, as the stream said last."""
+        """Map node name -> its state and holds, from the stream's last message."""
         self.leases: list[dict[str, Any]] = []
         self.waits: list[dict[str, Any]] = []
         self.has_read_own = asyncio.Event()
@@ -103,7 +103,7 @@ class CalendarPage:
             self.looks.reads(name, read)
 
     async def open(self) -> None:
-        """Load the page; its scripts then live until the browser is closed."""
+        """Load the page; its scripts then run until the browser is closed."""
         page = await self.browser.ask("page", "GET", "/calendar")
         if page is not None:
             await self._assets.load(self.browser, page.body.decode())
@@ -115,7 +115,7 @@ class CalendarPage:
     async def click(
         self, what: str, method: str, path: str, document: object = None, *, once: bool = False
     ) -> Answer:
-        """Do what a person clicked: the page's own reads stand back for it."""
+        """Send the request of a person's click; the page's own reads wait for it."""
         clicking = self.browser.click(what, method, path, document, once=once)
         answer: Answer = await self.looks.asked(clicking)
         return answer
@@ -123,28 +123,31 @@ class CalendarPage:
     async def act(
         self, what: str, method: str, path: str, document: object = None, *, once: bool = False
     ) -> Answer:
-        """Click something that changes what is one's own; the stream soon says so."""
+        """Click something that changes the person's own leases or wishes, and reread them later.
+
+        The stream normally tells of the change sooner.
+        """
         answer = await self.click(what, method, path, document, once=once)
         if answer.status < 400:
             self.looks.ring("own", after_s=TOLD_WITHIN_S)
         return answer
 
     async def show_day(self, start: datetime) -> None:
-        """Look at the day of a moment."""
+        """Show the day in which a time lies."""
         day = _day_of(start)
         if day != self._day:
             self._day = day
             await self.looks.asked(self._turn(day - self._week))
 
     def is_free(self, node: str, start: datetime, hours: int) -> bool:
-        """Whether the board shows a block as free."""
+        """Return True if the page shows a block as free."""
         end = start + hours * HOUR
         return not any(
             begins < end and ends > start for begins, ends in _spans(self.holds.get(node, {}))
         )
 
     def spans(self) -> dict[str, frozenset[tuple[datetime, datetime]]]:
-        """What holds each node from when to when, as the page knows it."""
+        """Map node name -> (start, end) of each of its holds, as the page knows them."""
         return {node: _spans(entry) for node, entry in self.holds.items()}
 
     def _heard(self, name: str, document: Any) -> None:
@@ -187,7 +190,7 @@ class CalendarPage:
             self.looks.ring("beside", after_s=BESIDE_S, spread_s=BESIDE_SPREAD_S)
 
     async def _turn(self, apart: timedelta) -> None:
-        """Ask for what one may do in a day that was chosen."""
+        """Read the availability of the day that was chosen, and the bands of another week."""
         paths = {"day": self._judged()}
         if not timedelta(0) <= apart < 7 * DAY:
             self._week = self._day
@@ -253,12 +256,12 @@ def _day_of(at: datetime) -> datetime:
 
 
 def moment(text: str) -> datetime:
-    """Read what the API writes."""
+    """Parse a time as the API writes it; return it in UTC."""
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def _spans(entry: dict[str, Any]) -> frozenset[tuple[datetime, datetime]]:
-    """Holds of a node as moments; kept in the entry, which all pages share."""
+    """Return the holds of a node as (start, end); cached in the entry, which all pages share."""
     if "spans" not in entry:
         entry["spans"] = frozenset(
             (moment(one["start"]), moment(one["end"])) for one in entry.get("holds", ())

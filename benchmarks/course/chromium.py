@@ -1,7 +1,8 @@
-"""Real Chromium pages in the same storm: which hours they draw as taken, and since when.
+"""Real Chromium pages in the same storm: the hours that they draw as taken, with the times.
 
-A process of its own: `python -m benchmarks.course.chromium URL SECRET ...` opens a calendar for
-each session, says `open`, waits for the end of its input, and answers with what each page drew.
+Runs as a process of its own: `python -m benchmarks.course.chromium URL SECRET ...` opens a calendar
+for each session, prints `open`, waits for the end of its input, and prints the hours that each page
+drew.
 """
 
 import asyncio
@@ -48,14 +49,14 @@ READ = "() => ({ taken: window.taken(), since: window.since })"
 
 @dataclass
 class Tabs:
-    """The pages, as the storm sees them."""
+    """Chromium pages, as seen from the process of the storm."""
 
     process: asyncio.subprocess.Process
     count: int
 
     @classmethod
     async def open(cls, url: str, secrets: Sequence[str]) -> "Tabs":
-        """Open a calendar for each session; all are drawn."""
+        """Open a calendar for each session; return once all are drawn."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", __name__, url, *secrets),
             stdin=asyncio.subprocess.PIPE,
@@ -68,7 +69,7 @@ class Tabs:
         return cls(process, len(secrets))
 
     async def close(self, board: CalendarPage, bookings: Sequence[Booking]) -> list[Fact]:
-        """What they drew, against the board that the simulated pages know, and how late."""
+        """Close the pages; return how many drew the holds that `board` knows, and the delays."""
         output, _ = await self.process.communicate(b"")  # which ends its input
         pages: list[dict[str, Any]] = json.loads(output)
         known = set(_taken(board))
@@ -111,7 +112,7 @@ def _midnight() -> datetime:
 
 
 def main() -> None:
-    """Open the pages, wait, and tell."""
+    """Open the pages, wait for the end of the input, and print the hours that they drew."""
     url, *secrets = sys.argv[1:]
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:

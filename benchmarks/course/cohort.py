@@ -1,4 +1,4 @@
-"""The course: its rules, its nodes, its 191 students, each signed in."""
+"""The course: its rules, its nodes and its 191 students, each signed in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,26 +29,27 @@ ASSISTANTS = 7
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who is signed in."""
+    """A user who is signed in."""
 
     name: str
     secret: str
-    """Of their session."""
+    """Secret of the user's session."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """What stands before anybody clicks."""
+    """Rules, people and nodes of the course before the first click."""
 
     policy: Policy
     students: Sequence[Person]
     assistants: Sequence[Person]
-    """Staff."""
+    """Users with the role staff."""
     nodes: Sequence[FakeNode]
 
 
 def rules(opens_at: datetime, now: datetime) -> str:
-    """The course's document, its windows moved to today: all of them open at `opens_at`."""
+    """Return the course's policy document with its windows moved to today, opening at
+    `opens_at`."""
     text = COURSE.read_text(encoding="utf-8")
     zone = ZoneInfo("America/New_York")
     first = now.astimezone(zone).date() - timedelta(days=1)
@@ -117,7 +118,10 @@ def _import(
 
 
 def _signed_in(database: Database, names: Sequence[str]) -> dict[str, str]:
-    """A session for everybody; and the same password, which costs a sign-in as much as another."""
+    """Create a session for each user and return the secrets by name.
+
+    All get the same password, which takes a sign-in as long to check as any other.
+    """
     secrets, now, password = {}, utc_now(), hash_password(PASSWORD)
     with database.write() as session:
         for user in session.scalars(select(User).where(User.name.in_(names))):

@@ -1,4 +1,4 @@
-"""What is read off while people click: health, CPU, memory."""
+"""Measurements taken while people click: health, CPU, memory."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ class Use:
         self._before = dict(self._seconds())
 
     def cpu(self) -> dict[str, float]:
-        """Per cent of one core since the beginning, by name."""
+        """Map process name -> CPU use since the beginning, in per cent of one core."""
         elapsed = time.monotonic() - self._begun
         used: dict[str, float] = {}
         for key, seconds in self._seconds():
@@ -51,7 +51,7 @@ class Use:
         return used
 
     def memory(self) -> dict[str, float]:
-        """Proportional set size in MiB, by name."""
+        """Map process name -> proportional set size, in MiB."""
         sizes: dict[str, float] = {}
         for name, processes in self._house.processes().items():
             for process in processes:

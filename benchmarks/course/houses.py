@@ -29,33 +29,33 @@ class House:
     """A running platform, and ways to watch and to break it."""
 
     kind: str
-    """`sqlite` or `postgresql`"""
+    """Database: `sqlite` or `postgresql`."""
     url: str
     token: str
-    """Of the administrator: the secret of a session."""
+    """Secret of a session of the administrator."""
     database_url: str
     roots: dict[str, psutil.Process]
-    """By name, those that no child of ours starts again."""
+    """Processes, by name, that this process does not restart."""
     children: list[Child] = field(default_factory=list)
-    """What we keep running ourselves."""
+    """Processes that this process starts again if they end."""
 
     @property
     def host(self) -> str:
-        """Where it listens."""
+        """Host on which the API listens."""
         return self.url.removeprefix("http://").rpartition(":")[0]
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port on which the API listens."""
         return int(self.url.rpartition(":")[2])
 
     def http(self) -> httpx2.Client:
-        """A client of the administrator."""
+        """Return an HTTP client of the administrator."""
         headers = {"Authorization": f"Bearer {self.token}"}
         return httpx2.Client(base_url=self.url, headers=headers, timeout=30)
 
     def processes(self) -> dict[str, list[psutil.Process]]:
-        """Its processes by name, as they are now."""
+        """Return the platform's present processes by name."""
         found: dict[str, list[psutil.Process]] = {}
         for name, root in self.roots.items():
             if name == "up":
@@ -70,14 +70,14 @@ class House:
         return found
 
     async def keep_running(self) -> None:
-        """Start again what ends, as `up` does."""
+        """Start processes again that have ended, as `up` does, until cancelled."""
         while True:
             for child in self.children:
                 child.revive(time.monotonic(), lambda _: None)
             await asyncio.sleep(LOOK_EVERY_S)
 
     def kill_an_api(self) -> None:
-        """kill -9, and see it gone."""
+        """Kill an API with SIGKILL, and wait until it is gone."""
         name = "api" if self.kind == "sqlite" else "api-1"
         process = self.processes()[name][0]
         process.send_signal(signal.SIGKILL)
@@ -87,7 +87,7 @@ class House:
 
 @contextmanager
 def standing(kind: str) -> Iterator[House]:
-    """A platform on `sqlite` or `postgresql`; everything is gone afterwards."""
+    """Run a platform on `sqlite` or `postgresql`; everything is removed afterwards."""
     with _on_sqlite() if kind == "sqlite" else _on_postgresql() as house:
         yield house
 
@@ -106,7 +106,7 @@ def _on_sqlite() -> Iterator[House]:
 
 @contextmanager
 def _on_postgresql() -> Iterator[House]:
-    """Two APIs on one socket, two schedulers, Valkey; no worker of this machine."""
+    """Run two APIs on one socket, two schedulers and Valkey; no worker of this machine."""
     folder = Path(tempfile.mkdtemp(prefix="ty-b-", dir="/tmp"))  # short: it holds sockets
     folder.chmod(0o755)
     (folder / "pg").mkdir()

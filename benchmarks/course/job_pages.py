@@ -1,4 +1,4 @@
-"""The page of a live job and the list of jobs, as their scripts behave."""
+"""Simulated page of a live job and list of jobs, which behave as their scripts do."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ HTMX = {"HX-Request": "true"}
 
 
 class JobPage:
-    """One watcher of one live job."""
+    """Page of one watcher of one live job."""
 
     def __init__(self, browser: Browser, job_id: str, assets: Assets) -> None:
         self.browser = browser
@@ -69,7 +69,7 @@ class JobPage:
 
 
 class JobList:
-    """One list of jobs that follows the changes."""
+    """List of jobs that follows the changes."""
 
     def __init__(self, browser: Browser, assets: Assets) -> None:
         self.browser = browser

@@ -1,4 +1,4 @@
-"""A lab hour: seven live jobs and who watches them, lists, calendars, people who submit."""
+"""A lab hour: seven live jobs with watchers, job lists, calendars, people who submit jobs."""
 
 import asyncio
 import json
@@ -17,8 +17,8 @@ from core.base.clock import utc_now
 from core.policy.grid import hour_floor
 
 WATCHERS, CALENDARS, LISTS, SUBMITTERS = 60, 35, 69, 20
-ARRIVING_S, SETTLING_S = 20.0, 10.0  # what they load when they come is not the lab hour
-RELOADS_S = (20.0, 50.0)  # a person looks at a page so long, then at it or another one
+ARRIVING_S, SETTLING_S = 20.0, 10.0  # loads on arrival are not measured
+RELOADS_S = (20.0, 50.0)  # time for which a person looks at a page before opening it again
 TYPES_S = (2.0, 6.0)
 PAGE_S, CURVE_S = 0.5, 1.0
 PAGES = (
@@ -28,7 +28,7 @@ PAGES = (
 
 
 async def run(house: House, scale: Scale) -> Outcome:
-    """Play it."""
+    """Play the scenario and return its figures."""
     storm = begin(house, scale, utc_now() - timedelta(hours=1))
     share = scale.students / 191
     async with storm.alive():
@@ -69,7 +69,7 @@ async def run(house: House, scale: Scale) -> Outcome:
 
 
 class Visitor:
-    """Somebody with one tab, who opens a page again and again, or submits."""
+    """Person with one tab, who opens a page again and again, or submits jobs."""
 
     def __init__(self, storm: Storm, person: Person, kind: str, job_id: str = "") -> None:
         self._storm, self._person, self._kind, self._job_id = storm, person, kind, job_id
@@ -77,7 +77,7 @@ class Visitor:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Come."""
+        """Open the tab."""
         self._task = asyncio.create_task(self._live())
 
     async def leave(self) -> None:
@@ -136,7 +136,7 @@ def _crowd(storm: Storm, jobs: dict[str, Person], share: float) -> list[Visitor]
 
 
 async def _start_jobs(storm: Storm) -> dict[str, Person]:
-    """Let an assistant run a job on each node, in a lease of theirs; owner by job."""
+    """Let an assistant run a job on each node, in a lease of theirs; map job id -> owner."""
     jobs = {}
     start = hour_floor(utc_now())
     class_of = {n: c for c, one in storm.course.policy.classes.items() for n in one.nodes}
@@ -160,7 +160,7 @@ async def _start_jobs(storm: Storm) -> dict[str, Person]:
 
 
 def job_spec(name: str, node_class: str, *, ranks: int) -> dict[str, object]:
-    """A small GPT for all GPUs of a node."""
+    """Return the spec of a small GPT for all GPUs of a node."""
     spec: dict[str, object] = json.loads(json.dumps(SPEC))
     spec["name"] = f"lab-of-{name}"
     spec["parallelism"] = {"strategy": "ddp" if ranks > 1 else "single"}

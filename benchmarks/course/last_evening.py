@@ -39,7 +39,7 @@ class Held:
 
 
 async def run(house: House, scale: Scale) -> Outcome:
-    """Play it."""
+    """Play the scenario and return its figures."""
     storm = begin(house, scale, utc_now() - timedelta(hours=1))
     share = scale.students / 191
     bookers = storm.course.students[: round(BOOKERS * share)]
@@ -105,14 +105,14 @@ TOLD = "offer until its page knows"
 
 
 class _Wisher:
-    """Somebody who waits for blocks that others have, and takes what is offered."""
+    """Person who waits for blocks that others have, and takes the block that is offered."""
 
     def __init__(self, page: CalendarPage, held: Sequence[Held]) -> None:
         self._page, self._held = page, held
         self.num_accepted = 0
 
     async def wish(self) -> None:
-        """Wait for a block as it is."""
+        """Join the waitlist for exactly the block of another student."""
         one = self._chance.choice(self._held)
         node, start = one.block
         wish = {
@@ -150,7 +150,7 @@ class _Wisher:
 
 
 async def _book_all(storm: Storm, plan: Plan, bookers: Sequence[Person]) -> list[Held]:
-    """Let everybody book one block, calmly, the soonest that is left."""
+    """Let each person book one block in turn, the soonest that is left; return the bookings."""
     held: list[Held] = []
     blocks = {pool: list(found) for pool, found in plan.blocks.items()}
     for number, person in enumerate(bookers):
@@ -187,7 +187,7 @@ async def _swap(page: CalendarPage, held: Held, plan: Plan) -> None:
 
 
 async def _clean_up(staff: CalendarPage, owner: str) -> None:
-    """Look for somebody's leases and remove them."""
+    """Preview a clean-up of a user's leases and apply it."""
     body = {"selector": {"user": owner}, "reason": "The course is over for them."}
     preview = await staff.click("clean-up, preview", "POST", "/v1/admin/cleanups", body)
     if preview.status == 201:
@@ -197,7 +197,10 @@ async def _clean_up(staff: CalendarPage, owner: str) -> None:
 
 
 async def _kill(storm: Storm, staff: CalendarPage, after_s: float) -> tuple[str, str, bool]:
-    """Kill an API; how long it takes until every stream is back and staff are answered again."""
+    """Kill an API; measure the time until every stream is back and staff are answered again.
+
+    Returns the figure, the goal, and True if the goal is met.
+    """
     await asyncio.sleep(after_s)
     watching = [browser for browser in storm.browsers if browser.is_streaming]
     begun = time.perf_counter()
@@ -214,7 +217,7 @@ async def _kill(storm: Storm, staff: CalendarPage, after_s: float) -> tuple[str,
 
 
 async def _streams_back(watching: Sequence[Browser], begun: float) -> tuple[float, int]:
-    """Seconds until all have a stream again, and how many had lost theirs."""
+    """Return the seconds until all browsers have a stream again, and how many had lost theirs."""
     most, back_s = 0, 0.0
     while True:
         lost = sum(not browser.is_streaming for browser in watching)
@@ -228,14 +231,14 @@ async def _streams_back(watching: Sequence[Browser], begun: float) -> tuple[floa
 
 
 async def _answered(staff: CalendarPage, begun: float) -> float:
-    """Seconds until staff have their list."""
+    """Return the seconds until staff have their list."""
     path = "/v1/leases?user=all&limit=200"
     await staff.click("staff's answer after the kill", "GET", path)
     return time.perf_counter() - begun
 
 
 def _errors_but_of_the_kill(errors: Any) -> Fact:
-    """Connections to the killed process break; nothing else may."""
+    """Return the fact about errors, without the connections that the kill broke."""
     others = sum(number for what, number in errors.items() if not what.endswith(": Lost"))
     broken = sum(errors.values()) - others
     return Fact(

@@ -1,7 +1,7 @@
-"""A page's own reads, as dashboard/static/looks.js does them: those that nobody clicked for.
+"""Reads that a page makes by itself, without a click, as dashboard/static/looks.js makes them.
 
-One look at a time, and a rest after it; what rings all pages at once is read at a random moment; a
-server that is busy is left alone for as long as it asks; what a person asks for goes first.
+One look is made at a time, with a rest after it. Changes that ring all pages at once are read at a
+random moment. A busy server is left alone for as long as it asks. A person's clicks go first.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ SPREAD_S = 1.5
 FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 60.0
 
 Read = Callable[[bool], Awaitable[None]]
-"""Reads; the server is told whether it can wait. Raises Busy."""
+"""Function that reads a part; its argument tells the server that the read can wait. Raises Busy."""
 
 
 @dataclass
 class Part:
-    """A part of the page; moments as the loop's time."""
+    """A part of the page; times are those of the event loop."""
 
     read: Read
     rest_s: float
@@ -32,12 +32,12 @@ class Part:
 
     @property
     def ready_at(self) -> float:
-        """When it may be read."""
+        """Time from which it may be read."""
         return max(self.due, self.rested)
 
 
 class Looks:
-    """What one page reads by itself."""
+    """Schedule of the reads that one page makes by itself."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -49,13 +49,16 @@ class Looks:
         self._refusals = 0
 
     def reads(self, name: str, read: Read, *, rest_s: float = REST_S) -> None:
-        """Name a part of the page, and how it is read."""
+        """Add a part of the page, with the function that reads it."""
         self._parts[name] = Part(read, rest_s)
 
     def ring(
         self, *names: str, after_s: float = 0.0, spread_s: float = 0.0, is_asked: bool = False
     ) -> None:
-        """Let parts be read, at a random moment of the spread; somebody waits if they are asked."""
+        """Let parts be read after `after_s` and a random part of `spread_s` seconds.
+
+        With `is_asked` a person waits for them, so the server is not told that they can wait.
+        """
         at = self._now() + after_s + self._browser.chance.random() * spread_s
         for part in map(self._parts.__getitem__, names):
             part.due = min(part.due, at)
@@ -63,7 +66,8 @@ class Looks:
         self._changed.set()
 
     async def asked(self, work: Awaitable[Any]) -> Any:
-        """Do what a person asked for: the look under way is broken off, and made again after it."""
+        """Do the work of a person's click; a look under way is cancelled, and made again after
+        it."""
         self._persons += 1
         if self._looking is not None:
             self._looking.cancel()
@@ -74,7 +78,7 @@ class Looks:
             self._changed.set()
 
     async def live(self) -> None:
-        """Read what is due, until cancelled."""
+        """Read the parts that are due, until cancelled."""
         while True:
             await self._until_ready()
             begun = self._now()

@@ -18,7 +18,7 @@ LOG_LINE = "step {step}: loss {loss:.4f}, 41,233 tokens/s, 388 ms\n"
 
 @dataclass
 class FakeNode:
-    """One node: tells that it runs whatever it is ordered to run."""
+    """One node, which reports that it runs every attempt that it is ordered to run."""
 
     name: str
     gpus: int
@@ -28,7 +28,7 @@ class FakeNode:
     running: dict[tuple[str, int], "FakeAttempt"] = field(default_factory=dict)
 
     async def live(self) -> None:
-        """Send heartbeats, and carry out what they are answered with, until cancelled."""
+        """Send heartbeats, and follow the orders in their answers, until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
@@ -40,7 +40,7 @@ class FakeNode:
             self.line.close()
 
     async def tell(self, kind: str, message: dict[str, object]) -> dict[str, object] | None:
-        """Send one message; None if it was not taken."""
+        """Send one message; return the answer, None if it was not accepted."""
         begun = time.perf_counter()
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         body = json.dumps(message).encode()
@@ -101,7 +101,7 @@ class FakeAttempt:
     begun: float = field(default_factory=time.monotonic)
 
     def observed(self) -> dict[str, object]:
-        """What the heartbeat says of it."""
+        """Return the attempt's entry in the heartbeat."""
         told: dict[str, object] = {"job_id": self.job_id, "epoch": self.epoch, "step": self.step}
         if not self.stop_reason:
             return {**told, "phase": "running" if self.step else "starting"}
@@ -158,7 +158,7 @@ class FakeAttempt:
 
 
 def inventory(name: str, gpus: int) -> dict[str, object]:
-    """What a node of so many GPUs has."""
+    """Return the inventory of a node with `gpus` GPUs."""
     model = "NVIDIA A100-SXM4-40GB" if not name.startswith("P3") else "Tesla V100-SXM2-32GB"
     found = [{"index": at, "name": model, "memory_gib": GPU_GIB} for at in range(gpus)]
     return {

@@ -1,4 +1,4 @@
-"""The opening minute: every calendar is open, and at T0 everybody asks for a verdict and books."""
+"""The opening minute: every calendar is open, and at T0 all students ask for a verdict and book."""
 
 import asyncio
 import statistics
@@ -25,7 +25,7 @@ SEEN_BY_ALL_S = 2.0
 
 
 async def run(house: House, scale: Scale) -> Outcome:
-    """Play it."""
+    """Play the scenario and return its figures."""
     arriving_s = ARRIVING_S * min(1.0, scale.students / 191)
     chromium_s = OPENING_S * scale.chromium
     opens_at = utc_now() + timedelta(seconds=SETUP_S + arriving_s + chromium_s + QUIET_S)
@@ -47,7 +47,7 @@ async def run(house: House, scale: Scale) -> Outcome:
         for task in rush:
             task.cancel()
         await asyncio.gather(*rush, return_exceptions=True)
-        await asyncio.sleep(3)  # what was booked last is seen by then
+        await asyncio.sleep(3)  # the last bookings are seen by then
         seen = _seen(storm, students)
         bookings = [one for student in students for one in student.booked]
         drawn = await tabs.close(students[0].page, bookings) if tabs else []
@@ -100,7 +100,7 @@ async def _rush(student: Student) -> None:
 
 
 async def _grab(student: Student, storm: Storm) -> None:
-    """The same person in six tabs at once: no more than the quota may come of it."""
+    """Book as one person in six tabs at once; no more than the quota may be granted."""
     blocks = [b for b in student.plan.blocks["second"] if student.page.is_free(*b, 2)]
     chosen = storm.chance.sample(blocks, min(AT_ONCE, len(blocks)))
     clicks = [
@@ -112,7 +112,7 @@ async def _grab(student: Student, storm: Storm) -> None:
 
 
 def num_seen_by_all(storm: Storm, students: Sequence[Student]) -> int:
-    """Bookings that every page knows of."""
+    """Return the number of bookings that every page knows of."""
     return sum(
         len(storm.sightings.seen.get(one.block, [])) >= len(students)
         for student in students
@@ -121,7 +121,10 @@ def num_seen_by_all(storm: Storm, students: Sequence[Student]) -> int:
 
 
 def _seen(storm: Storm, students: Sequence[Student]) -> list[float]:
-    """Of each booking, the seconds until the last page had it; as long as the run if one never."""
+    """Return, for each booking, the seconds until the last page had it.
+
+    The duration of the run, if a page never had it.
+    """
     last = []
     for student in students:
         for one in student.booked:
@@ -131,7 +134,7 @@ def _seen(storm: Storm, students: Sequence[Student]) -> list[float]:
 
 
 async def _book_one_more(storm: Storm, student: Student) -> str:
-    """Book once more, as staff, who may always."""
+    """Book once more, as staff, who may always book; return the delays of all pages in words."""
     page = await storm.calendar(storm.course.assistants[0], is_staff=True)
     block = student.plan.choose("second", page, storm.chance)
     if block is None:

@@ -1,4 +1,4 @@
-"""What came out of a scenario, against what was wanted."""
+"""Results of a scenario, compared with its goals."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ HEALTHY_S = 0.5
 
 @dataclass(frozen=True)
 class Fact:
-    """One figure, its goal, and whether it was met; None where there is no goal."""
+    """One figure and its goal; `met` is True if it was reached, None if there is no goal."""
 
     what: str
     value: str
@@ -30,12 +30,12 @@ class Outcome:
     facts: Sequence[Fact]
     records: Records
     cpu: Mapping[str, float]
-    """Per cent of one core, by process."""
+    """Map process name -> CPU use in per cent of one core."""
     memory: Mapping[str, float]
-    """MiB, by process."""
+    """Map process name -> memory (PSS) in MiB."""
 
     def as_markdown(self) -> str:
-        """A section of the page: what was wanted, and all that was measured."""
+        """Return a section of the page: the goals, and all measurements."""
         waits = "\n".join(f"| {what} | {value} |" for what, value in lines(self.records))
         return (
             f"### {self.title}, {self.kind}\n\n{self._facts()}\n\n{self._used()}\n\n"
@@ -58,20 +58,23 @@ class Outcome:
 
 
 def below(what: str, seconds: Sequence[float], goal_s: float, share: float = 0.99) -> Fact:
-    """The share of them that lies below a goal; the figure is median / p99 / max."""
+    """Return a fact that is met if `share` (0 to 1) of the times lie below a goal.
+
+    The figure is median / p99 / max.
+    """
     met = bool(seconds) and percentile(seconds, share) < goal_s
     word = "max" if share == 1.0 else f"p{100 * share:.0f}"
     return Fact(what, f"{spread(seconds)} ms", f"{word} < {1000 * goal_s:,.0f} ms", met)
 
 
 def none_of(what: str, errors: Counter[str]) -> Fact:
-    """Nothing of the kind may have happened."""
+    """Return a fact that is met if no error was counted."""
     number = sum(errors.values())
     return Fact(what, str(number), "0", number == 0)
 
 
 def health_facts(records: Records) -> list[Fact]:
-    """Heartbeats and health checks, in whatever storm."""
+    """Return the facts about heartbeats and health checks, which every scenario has."""
     return [
         below("node's heartbeat", records.of("node's heartbeat"), HEALTHY_S, 1.0),
         below("/readyz", records.of("/readyz"), HEALTHY_S, 1.0),

@@ -1,4 +1,4 @@
-"""What everybody waited for, and what went wrong."""
+"""Records of all waits and errors."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -10,29 +10,29 @@ from benchmarks.ratios import percentile
 
 @dataclass
 class Records:
-    """Seconds by what was waited for, and counts of everything that was no plain answer."""
+    """Waits in seconds, by name, and counts of all answers other than a success."""
 
     waits: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     counts: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
-    """What no honest click should meet: 5xx, time-outs, lost connections."""
+    """Counts of errors that no proper click should cause: 5xx, time-outs, lost connections."""
 
     def wait(self, what: str, seconds: float) -> None:
-        """Somebody waited."""
+        """Record one wait."""
         self.waits[what].append(seconds)
 
     def begin_anew(self) -> dict[str, list[float]]:
-        """Forget the waits so far, and return them; what went wrong is kept."""
+        """Forget the waits so far, and return them; counts and errors are kept."""
         before, self.waits = self.waits, defaultdict(list)
         return before
 
     def of(self, *names: str) -> list[float]:
-        """All waits of these names together."""
+        """Return all waits of these names together."""
         return [seconds for name in names for seconds in self.waits.get(name, [])]
 
 
 def spread(seconds: Sequence[float], unit: str = "ms") -> str:
-    """Median, 99th percentile and maximum."""
+    """Return median, 99th percentile and maximum, in `unit`: ms, or s with two digits."""
     if not seconds:
         return "-"
     times, digits = (1000, 0) if unit == "ms" else (1, 2)
@@ -41,6 +41,6 @@ def spread(seconds: Sequence[float], unit: str = "ms") -> str:
 
 
 def lines(records: Records) -> Iterator[tuple[str, str]]:
-    """Every wait, as rows of a table."""
+    """Yield a row of a table for each name: name with number of waits, and their spread."""
     for what, seconds in sorted(records.waits.items()):
         yield f"{what} ({len(seconds):,})", spread(seconds)

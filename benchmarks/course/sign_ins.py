@@ -19,7 +19,7 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 async def run(house: House, scale: Scale) -> Outcome:
-    """Play it."""
+    """Play the scenario and return its figures."""
     storm = begin(house, scale, utc_now() - timedelta(hours=1))
     async with storm.alive():
         use, begun = Use(house), time.monotonic()
@@ -63,7 +63,10 @@ async def run(house: House, scale: Scale) -> Outcome:
 
 
 async def _sign_in(storm: Storm, person: Person) -> float:
-    """Sign in by the form, wait as long as it says, try again; when they were in."""
+    """Sign in by the form; after a refusal wait as long as it says and try again.
+
+    Returns the time of time.monotonic() at which the person was signed in.
+    """
     browser = storm.browser(Person(person.name, ""))
     begun = time.perf_counter()
     await browser.ask("form", "GET", "/login")

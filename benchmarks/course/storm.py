@@ -1,4 +1,4 @@
-"""What every scenario has: a platform, the course in it, its nodes alive, and who watches."""
+"""Common parts of all scenarios: a platform, the course in it, live nodes, and browsers."""
 
 import asyncio
 import contextlib
@@ -24,20 +24,20 @@ STUDENTS = 191
 
 @dataclass(frozen=True)
 class Scale:
-    """How big and how long; smaller in a test."""
+    """Size and duration of a scenario; smaller in a test."""
 
     students: int = STUDENTS
     nodes: int | None = None
-    """None: all of the course."""
+    """Number of nodes; None: all of the course."""
     seconds: float = 100.0
-    """Of clicking."""
+    """Duration of the clicking."""
     chromium: int = 0
-    """So many real pages in the same storm."""
+    """Number of real Chromium pages in the same storm."""
 
 
 @dataclass
 class Storm:
-    """A course on a platform, and what is noted of it."""
+    """A course on a platform, with the records of its users' waits."""
 
     house: House
     course: Course
@@ -46,7 +46,7 @@ class Storm:
     chance: random.Random = field(default_factory=lambda: random.Random(191))
     sightings: Sightings = field(default_factory=Sightings)
     assets: Assets = field(default_factory=Assets)
-    """Of the calendar."""
+    """Cached files of the calendar; `job_assets` and `list_assets` are those of other pages."""
     job_assets: Assets = field(default_factory=Assets)
     list_assets: Assets = field(default_factory=Assets)
     browsers: list[Browser] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Storm:
         return made
 
     async def calendar(self, person: Person, *, is_staff: bool = False) -> CalendarPage:
-        """Open a calendar."""
+        """Open a calendar in a browser in which this person is signed in."""
         page = CalendarPage(
             self.browser(person),
             is_staff=is_staff,
@@ -76,13 +76,14 @@ class Storm:
         return Student(person, page, plan, page.browser.chance)
 
     def plan(self) -> Plan:
-        """What can be booked from now on."""
+        """Return the blocks that can be booked from now on."""
         names = [node.name for node in self.course.nodes]
         return Plan.of(self.course.policy, names, utc_now())
 
     @asynccontextmanager
     async def alive(self) -> AsyncIterator[None]:
-        """Nodes report, health is asked, what ends is started again; until all tabs are closed."""
+        """Let nodes report, ask for health and restart ended processes; close all tabs at the
+        end."""
         works = [node.live() for node in self.course.nodes]
         works += [gauges.ask_health(self.house, self.records), self.house.keep_running()]
         tasks = [asyncio.create_task(work) for work in works]
@@ -97,7 +98,7 @@ class Storm:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def told_by_database(self) -> tuple[int, int, int]:
-        """Overlaps, students over their quota, leases."""
+        """Return the numbers of overlapping holds, of students over their quota, and of leases."""
         with self.database() as database:
             return (
                 truth.num_overlaps(database),
@@ -107,7 +108,7 @@ class Storm:
 
     @contextlib.contextmanager
     def database(self) -> Iterator[Database]:
-        """The platform's own, to look at."""
+        """Open the platform's own database."""
         database = Database(self.house.database_url)
         try:
             yield database
@@ -116,7 +117,7 @@ class Storm:
 
 
 def begin(house: House, scale: Scale, opens_at: datetime) -> Storm:
-    """Found the course on a platform; nobody has clicked yet."""
+    """Create the course on a platform, before the first click."""
     load_before = os.getloadavg()[0]
     records = Records()
     course = gather(house, records, students=scale.students, nodes=scale.nodes, opens_at=opens_at)
@@ -124,7 +125,7 @@ def begin(house: House, scale: Scale, opens_at: datetime) -> Storm:
 
 
 async def spread_over(seconds: float, count: int, chance: random.Random) -> AsyncIterator[int]:
-    """Let people come at random moments: 0, 1, ... as they do."""
+    """Yield 0 to `count` - 1, each at a random moment within `seconds`."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     for number, at in enumerate(sorted(chance.uniform(0, seconds) for _ in range(count))):

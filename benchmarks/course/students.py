@@ -1,7 +1,7 @@
-"""How a student books: looks at the board, chooses, asks for the verdict, books, tries again.
+"""Simulated student: looks at the calendar, chooses, asks for the verdict, books, tries again.
 
-By the course's plan: one block of three hours on the long node, or one of two hours on a single-GPU
-node and one on another node, all by day. Whoever finds no long block left takes two short ones.
+The course allows one block of three hours on the long node, or one of two hours on a single-GPU
+node and one on another node, all by day. A student who finds no long block takes two short ones.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ class Plan:
     """Every block that could be booked by day, in the order of time."""
 
     blocks: Mapping[str, Sequence[Block]]
-    """By pool."""
+    """Map pool -> blocks, in order of time."""
 
     @classmethod
     def of(cls, policy: Policy, names: Sequence[str], now: datetime) -> "Plan":
-        """All of the windows from now on, on these nodes."""
+        """Return all blocks of the windows from now on, on the nodes with these names."""
         blocks: dict[str, list[Block]] = {pool: [] for pool in HOURS}
         refs = [
             NodeRef(name, name, class_name)
@@ -52,7 +52,7 @@ class Plan:
         return cls(blocks)
 
     def choose(self, pool: str, page: CalendarPage, chance: random.Random) -> Block | None:
-        """A free block as people choose one: soon rather than late; None if none is left."""
+        """Choose a free block as people do, soon rather than late; None if none is left."""
         blocks = self.blocks[pool]
         near = [one for one in blocks if one[1] < blocks[0][1] + NEAR_DAYS * 24 * HOUR]
         for block in chance.choices(near, k=TRIES) if near else []:
@@ -64,17 +64,17 @@ class Plan:
 
 @dataclass
 class Booking:
-    """A block that somebody has got."""
+    """A block that a student has booked."""
 
     block: Block
     lease: str
     answered_at: float
-    """Of time.perf_counter()."""
+    """Time of time.perf_counter() at which the API answered."""
 
 
 @dataclass
 class Student:
-    """One of the course, before their calendar."""
+    """A student of the course with an open calendar."""
 
     person: Person
     page: CalendarPage
@@ -82,10 +82,10 @@ class Student:
     chance: random.Random
     booked: list[Booking] = field(default_factory=list)
     state: str = "waiting"
-    """`waiting`, `trying`, `done`, or `left`: there was nothing to be had."""
+    """State: `waiting`, `trying`, `done`, or `left` if no block was to be had."""
 
     async def book(self) -> None:
-        """Try until everything is booked that the course asks for, or nothing is left."""
+        """Try until all blocks of the quota are booked, or nothing is left."""
         self.state = "trying"
         wants_long = self.chance.random() < LONG_SHARE
         got = await self._take("long") if wants_long else False
@@ -122,12 +122,12 @@ class Student:
 
 
 def asked(block: Block, hours: int) -> dict[str, object]:
-    """The body that asks for a block."""
+    """Return the body of a request for a block."""
     node, start = block
     return {"node": node, "start": start.isoformat(), "hours": hours}
 
 
 def is_final(verdict: dict[str, Any]) -> bool:
-    """Whether no other hour of this kind would be any better."""
+    """Return True if the refusal holds for every other block of this kind too."""
     reasons = [one["code"] for node in verdict.get("nodes", ()) for one in node["reasons"]]
     return any(code in NO_MORE for code in reasons)

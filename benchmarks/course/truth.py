@@ -1,4 +1,4 @@
-"""What the database says afterwards: hours sold twice, quotas broken."""
+"""Checks of the database afterwards: hours sold twice, quotas broken."""
 
 from collections import Counter, defaultdict
 
@@ -17,17 +17,17 @@ OVERLAPS = text(
     "SELECT count(*) FROM occupancy a JOIN occupancy b ON a.node_id = b.node_id AND a.id < b.id "
     "WHERE a.live AND b.live AND a.hold_start < b.hold_end AND b.hold_start < a.hold_end"
 )
-ALLOWED = (Counter(long=1), Counter(single=1, second=1))  # by day, of one student
+ALLOWED = (Counter(long=1), Counter(single=1, second=1))  # blocks by day of one student
 
 
 def num_overlaps(database: Database) -> int:
-    """Pairs of live holds of one node that overlap."""
+    """Return the number of pairs of live holds of one node that overlap."""
     with database.read() as session:
         return int(session.scalar(OVERLAPS) or 0)
 
 
 def num_over_quota(database: Database, policy: Policy) -> int:
-    """Students who hold more by day than the course's quota `main` allows."""
+    """Return the number of students who hold more by day than the quota `main` allows."""
     held: dict[str, Counter[str]] = defaultdict(Counter)
     query = (
         select(Lease.user_id, Lease.hold_start, Lease.hold_end)
@@ -46,6 +46,6 @@ def num_over_quota(database: Database, policy: Policy) -> int:
 
 
 def num_leases(database: Database) -> int:
-    """Leases that hold now or later."""
+    """Return the number of leases that hold now or later."""
     with database.read() as session:
         return len(session.scalars(select(Lease.id).where(Lease.state.in_(LIVE_LEASE))).all())

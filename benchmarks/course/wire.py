@@ -1,6 +1,6 @@
-"""Just enough HTTP/1.1 to play 191 browsers in one process that leaves the cores to the platform.
+"""Minimal HTTP/1.1 client: plays 191 browsers in one process, to leave the cores to the platform.
 
-Bytes are parsed by httptools, in C. Nothing is redirected, compressed or verified.
+Bytes are parsed by httptools, in C. Redirects, compression and TLS are not supported.
 """
 
 import asyncio
@@ -22,27 +22,27 @@ class Lost(Exception):
 
 @dataclass
 class Answer:
-    """What came back."""
+    """Answer of the server."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
-    """By name in small letters."""
+    """Headers by name in lower case."""
     body: bytes = b""
 
     def json(self) -> Any:
-        """The body as a document."""
+        """Return the body, parsed as JSON."""
         return json.loads(self.body)
 
 
 class Connection(asyncio.Protocol):
-    """One connection, one exchange at a time."""
+    """A connection with one exchange at a time."""
 
     def __init__(self) -> None:
         self.is_open = False
         self.is_fresh = True
-        """Nothing was asked over it before."""
+        """True if no request was sent over it before."""
         self.is_answering = False
-        """Some of the answer has come."""
+        """True if a part of the answer has come."""
         self._transport: asyncio.Transport | None = None
         self._done: asyncio.Future[Answer] | None = None
         self._heard: Callable[[bytes], None] | None = None
@@ -51,9 +51,10 @@ class Connection(asyncio.Protocol):
     async def exchange(
         self, request: bytes, *, heard: Callable[[bytes], None] | None = None
     ) -> Answer:
-        """Ask, and wait for the whole answer; raises Lost.
+        """Send a request and wait for the whole answer; raises Lost.
 
-        `heard` gets the pieces of a body that goes on, which may last as long as it likes.
+        `heard`, if given, gets the pieces of a stream's body, and there is no time limit; without
+        it TimeoutError is raised after EXCHANGE_S.
         """
         assert self._transport is not None
         self._begin()
@@ -72,24 +73,24 @@ class Connection(asyncio.Protocol):
             self.is_fresh = False
 
     def close(self) -> None:
-        """Drop it."""
+        """Abort the connection."""
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Part of asyncio.Protocol."""
+        """Keep the transport. Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by name
         self.is_open = True
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Part of asyncio.Protocol."""
+        """Fail the waiting exchange with Lost. Called by asyncio."""
         self.is_open = False
         if self._done is not None and not self._done.done():
             self._done.set_exception(Lost(str(error or "closed")))
 
     def data_received(self, data: bytes) -> None:
-        """Part of asyncio.Protocol."""
+        """Parse a part of the answer. Called by asyncio."""
         self.is_answering = True
         try:
             self._parser.feed_data(data)
@@ -98,18 +99,18 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Part of httptools' protocol, like those below."""
+        """Keep a header. Called by httptools, like the methods below."""
         self._answer.headers[name.decode().lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
+        """Take a piece of the body."""
         if self._heard is not None and self._parser.get_status_code() == 200:
             self._heard(body)
         else:
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """The answer is whole."""
+        """Return the complete answer to the waiting exchange."""
         self._answer.status = self._parser.get_status_code()
         self._answer.body = b"".join(self._pieces)
         if not self._parser.should_keep_alive():
@@ -124,7 +125,7 @@ class Connection(asyncio.Protocol):
 
 
 class Line:
-    """The connections of one browser, or of one node; what finds none free waits in line."""
+    """Connections of one browser, or of one node; requests that find none free wait in line."""
 
     def __init__(self, host: str, port: int, headers: Mapping[str, str]) -> None:
         self._host, self._port = host, port
@@ -147,7 +148,10 @@ class Line:
         headers: Mapping[str, str] | None = None,
         heard: Callable[[bytes], None] | None = None,
     ) -> Answer:
-        """The answer. Raises Lost or TimeoutError."""
+        """Send a request over a free connection; return the answer. Raises Lost or TimeoutError.
+
+        A request is sent again if the server had closed a used connection before it answered.
+        """
         request = self._written(method, path, body, headers or {})
         await self._take()
         try:

@@ -1,9 +1,10 @@
-"""Leases whose node has failed: they go on on a free node of its class, or are refunded.
+"""Leases whose node has failed: each moves to a free node of the same class, or is refunded.
 
 A booked lease that cannot begin moves after two minutes if there is such a node. After the minutes
-that the policy names (15) a lease is refunded whole, and its owner is served first on the waitlist;
-it is not taken away: if its node comes back, what is left of it can be used. An active one whose
-node is silent moves then, if it can, and the silent node stays held: what ran there may still run.
+that the policy names (15) a lease is refunded in full, and its owner is served first on the
+waitlist; the lease is kept: if its node comes back, the rest of its hours can be used. An active
+lease whose node is silent moves after the same minutes, if a node is free, and the silent node
+stays held, because the lease's jobs may still run on it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,12 +27,12 @@ from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
 
 ACTOR = "scheduler"
 MOVE_AFTER = timedelta(minutes=2)  # a node that is still being cleared needs seconds
-LEAST_LEFT = timedelta(minutes=10)  # less is not worth a move
+LEAST_LEFT = timedelta(minutes=10)  # a lease with less time left is not worth a move
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """A lease that cannot be used, for how long, and why."""
+    """A lease that its owner cannot use, with the time lost so far and the reason."""
 
     lease: LeaseSeen
     unusable: timedelta
@@ -40,7 +41,7 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Move:
-    """To another node, for what is left of its hours."""
+    """Move of a lease to another node, for the rest of its hours."""
 
     trouble: Trouble
     to: NodeSeen
@@ -48,7 +49,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Refund:
-    """It counts no longer."""
+    """Refund of a lease: it no longer counts against its owner's quotas."""
 
     trouble: Trouble
 
@@ -57,7 +58,7 @@ Rescue = Move | Refund
 
 
 def troubles(world: Snapshot) -> Iterator[Trouble]:
-    """Every lease that its owner cannot use because of its node."""
+    """Yield every lease that its owner cannot use because of its node; walk-ins are left out."""
     for lease in sorted(world.leases.values(), key=lambda one: (one.hold_start, one.id)):
         node = world.nodes[lease.node_id]
         if lease.kind is LeaseKind.WALK_IN or world.now >= lease.hold_end:
@@ -76,8 +77,11 @@ def troubles(world: Snapshot) -> Iterator[Trouble]:
 
 
 def due(world: Snapshot, patience: Mapping[str, timedelta]) -> Iterator[Rescue]:
-    """What is to be done now. `patience` is how long each troubled lease must have been unusable
-    before it is refunded; those without are never refunded."""
+    """Yield the moves and refunds that are due now.
+
+    `patience` maps lease id -> time for which the lease must have been unusable before it is
+    refunded, or moved if it is active; a lease without an entry is never refunded.
+    """
     given: set[str] = set()
     for trouble in troubles(world):
         lease = trouble.lease
@@ -95,7 +99,7 @@ def due(world: Snapshot, patience: Mapping[str, timedelta]) -> Iterator[Rescue]:
 
 
 def patience(session: Session, world: Snapshot) -> dict[str, timedelta]:
-    """Of every troubled lease that its policy would refund."""
+    """Map lease id -> time until the refund, for each unusable lease that its policy refunds."""
     found = {}
     for trouble in troubles(world):
         lease = session.get_one(Lease, trouble.lease.id)
@@ -107,7 +111,10 @@ def patience(session: Session, world: Snapshot) -> dict[str, timedelta]:
 
 
 def carry_out(session: Session, rescue: Rescue, now: datetime) -> None:
-    """Write one down, if the lease is still as it was seen. Raises HourTaken, with nothing."""
+    """Write one move or refund, if the lease is still as it was seen.
+
+    Raises HourTaken, with nothing written, if the other node is taken.
+    """
     seen = rescue.trouble.lease
     lease = session.get_one(Lease, seen.id)
     nodes = {lease.node_id, rescue.to.id} if isinstance(rescue, Move) else {lease.node_id}
@@ -122,7 +129,7 @@ def carry_out(session: Session, rescue: Rescue, now: datetime) -> None:
 
 
 def let_go(session: Session, world: Snapshot) -> int:
-    """Free what leases that moved have left behind, where the node is heard and clean again."""
+    """Free the nodes that moved leases still hold, if heard and clean again; return how many."""
     freed = 0
     for hold in world.holds:
         node = world.nodes[hold.node_id]
@@ -145,7 +152,7 @@ def let_go(session: Session, world: Snapshot) -> int:
 
 
 def _spares(world: Snapshot, lease: LeaseSeen, given: set[str]) -> Iterator[NodeSeen]:
-    """Nodes of the same class that are free until the lease ends, by name."""
+    """Yield the nodes of the lease's class that are free until it ends, sorted by name."""
     class_name = world.nodes[lease.node_id].class_name
     start = max(world.now, lease.hold_start)
     held = {

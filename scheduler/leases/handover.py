@@ -1,9 +1,9 @@
-"""The life of leases: who gets a node next, and only after the one before has left it clean.
+"""Life cycle of leases: a node is handed to the next lease only after it was left clean.
 
-`due` decides, purely, from a snapshot; `carry_out` writes one move in one transaction that looks
+`due` decides, purely, from a snapshot; `carry_out` writes one move in one transaction that checks
 again. A move that has become wrong meanwhile changes nothing and is decided anew in the next cycle.
-What happens at a certain time follows from an appointment of the lease, which is claimed before and
-kept with the move; what happens when a node is clean follows from the node.
+A move at a certain time follows from an appointment of the lease, which is claimed before the move
+and kept with it; a move that waits for a clean node follows from the node.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from scheduler.queue.sentences import unavailable
 from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
 
 ACTOR = "scheduler"
-RUNS = (JobState.STARTING, JobState.RUNNING)  # and has not been asked to stop
+RUNS = (JobState.STARTING, JobState.RUNNING)  # running, and not asked to stop yet
 DIRTY_AFTER = timedelta(seconds=15)  # five heartbeats after the hold: a late one is not dirt
 
 
@@ -46,18 +46,18 @@ class Begin:
 
 @dataclass(frozen=True)
 class GoOn:
-    """active -> ended, and its owner's lease that touches it booked -> active: nothing is stopped
+    """active -> ended, and its owner's next back-to-back lease booked -> active: no job is stopped
     between them."""
 
     lease: LeaseSeen
     following: LeaseSeen
     appointment: Due
-    """The beginning of the one that follows."""
+    """The appointment for the beginning of the following lease."""
 
 
 @dataclass(frozen=True)
 class NotYet:
-    """The hold has begun, but the node can't be handed over: say why."""
+    """Delay of a lease: its hold has begun, but the node can't be handed over; say why."""
 
     lease: LeaseSeen
     why: str
@@ -65,7 +65,7 @@ class NotYet:
 
 @dataclass(frozen=True)
 class NeverBegan:
-    """booked -> cancelled: its whole hold is over and the node was never ready."""
+    """booked -> cancelled: the whole hold is over and the node was never ready."""
 
     lease: LeaseSeen
 
@@ -81,7 +81,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Notify:
-    """Its owner is told that it ends soon."""
+    """Notice to the owner that the lease ends soon."""
 
     lease: LeaseSeen
     appointment: Due
@@ -89,7 +89,7 @@ class Notify:
 
 @dataclass(frozen=True)
 class Warn:
-    """Nothing runs in it: its owner is told when it will be taken back."""
+    """Notice to the owner of an unused lease with the time at which it will be taken back."""
 
     lease: LeaseSeen
     reclaim_at: datetime
@@ -98,18 +98,18 @@ class Warn:
 
 @dataclass(frozen=True)
 class Reclaim:
-    """active -> ending: nobody has come, so its hours are for others. Or active -> ended, and its
-    guest has them at once."""
+    """active -> ending: a no-show, so the hours are released to others. Or active -> ended, and the
+    guest in the lease gets the hours at once."""
 
     lease: LeaseSeen
     appointment: Due
     wanted_from: datetime | None = None
-    """When the first block begins that the waitlist could offer of its hours."""
+    """Start of the first block of its hours that the waitlist could offer; None: nobody waits."""
 
 
 @dataclass(frozen=True)
 class Dismiss:
-    """There is no need for what was planned, such as a warning: a job has run."""
+    """Dropping of an appointment that is no longer needed, such as a warning: a job has run."""
 
     lease: LeaseSeen
     appointment: Due
@@ -117,21 +117,21 @@ class Dismiss:
 
 @dataclass(frozen=True)
 class Recall:
-    """Its owner has come: the jobs of others in it save, stop and go back to the queue."""
+    """Stop of the guests in a lease whose owner has come: they save and go back to the queue."""
 
     lease: LeaseSeen
 
 
 @dataclass(frozen=True)
 class End:
-    """active or ending -> ended: the node is verified clean, what is left of the hold is free."""
+    """active or ending -> ended: the node is verified clean, and the rest of the hold is freed."""
 
     lease: LeaseSeen
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """ending -> ended, and the node is dirty: the hold is over, and something may be left on it."""
+    """ending -> ended, and the node -> dirty: the hold is over, and processes may be left on it."""
 
     lease: LeaseSeen
 
@@ -145,7 +145,7 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class Drained:
-    """draining -> maintenance: nothing runs on the node and nobody holds it."""
+    """draining -> maintenance: nothing runs on the node and no lease is active or ending on it."""
 
     node: NodeSeen
 
@@ -155,7 +155,10 @@ Move = Planned | Stop | Recall | NotYet | NeverBegan | End | GiveUp | Cleaned | 
 
 
 def due(world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
-    """The moves that are due, ends first. No node is called dirty without `verdicts`."""
+    """Yield the moves that are due, ends before beginnings.
+
+    Without `verdicts` no node is called dirty, and no lease is warned about or taken back.
+    """
     order = sorted(world.leases.values(), key=lambda lease: (lease.hold_start, lease.id))
     gone_on = set()
     for lease in order:
@@ -176,18 +179,18 @@ def due(world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
 
 
 def name_of(move: Move) -> str:
-    """Such as `End lease_01m7z...`, for the log."""
+    """Return a move's name for the log, such as `End lease_01m7z...`."""
     subject = move.node.name if isinstance(move, Cleaned | Drained) else move.lease.id
     return f"{type(move).__name__} {subject}"
 
 
 def appointment_of(move: Move) -> Due | None:
-    """What has to be claimed before the move and is kept with it, if anything."""
+    """Return the appointment that must be claimed before the move and is kept with it, or None."""
     return move.appointment if isinstance(move, Planned | Stop) else None
 
 
 def carry_out(session: Session, move: Move, now: datetime, holder: str) -> list[str]:
-    """Write one move, if it is still right; the ids of the jobs that it concerned."""
+    """Write one move, if it is still right; return the ids of the jobs that it concerned."""
     appointment = appointment_of(move)
     if isinstance(move, Begin) and not _may_begin(session, move.lease):
         appointments.put_back(session, move.appointment)
@@ -195,7 +198,7 @@ def carry_out(session: Session, move: Move, now: datetime, holder: str) -> list[
     if isinstance(move, Planned | Stop) and appointment is not None:
         _lock(session, move)
         if not appointments.keep(session, appointment, holder=holder, now=now):
-            return []  # the lease has changed, or somebody else has done it
+            return []  # the lease has changed, or another process has done it
     match move:
         case Begin(seen):
             _begin(session, seen, now)
@@ -237,7 +240,10 @@ def carry_out(session: Session, move: Move, now: datetime, holder: str) -> list[
 
 
 def _lock(session: Session, move: Planned | Stop) -> None:
-    """People, nodes, then leases, and only then appointments: as owners do who change a lease."""
+    """Lock users, nodes and leases of a move, in this order; appointments are locked afterwards.
+
+    The API locks in the same order when an owner changes a lease.
+    """
     if isinstance(move, Reclaim):
         succession.lock(session, _lease(session, move.lease))
     if isinstance(move, GoOn):
@@ -274,8 +280,11 @@ def _active(lease: LeaseSeen, world: Snapshot, *, verdicts: bool) -> Iterator[Mo
 
 
 def _can_go_on(lease: LeaseSeen, world: Snapshot) -> bool:
-    """Whether its owner's next lease takes the node over as it is: what runs there goes on, and
-    what has run has left nothing that somebody would have to clear away first."""
+    """Return True if the owner's next lease can take the node over as it is.
+
+    That is the case if jobs run in the lease, which then go on, or if jobs that ran there have left
+    nothing to be cleared away.
+    """
     if not world.heard_since_exit(lease):
         return False
     return bool(world.attempts_in(lease.id)) or world.tidy(lease)
@@ -291,7 +300,10 @@ def _ending(lease: LeaseSeen, world: Snapshot, *, verdicts: bool) -> Iterator[Mo
 
 
 def _unused(lease: LeaseSeen, due: Due, world: Snapshot) -> Iterator[Move]:
-    """What is due if nothing has run since the start; hours without a node do not count."""
+    """Yield the move for a warning or reclaim that is due; Dismiss if a job of the owner has run.
+
+    Time in which the node could not be used does not count as unused.
+    """
     if world.has_run_in(lease.id):
         yield Dismiss(lease, due)
         return
@@ -405,7 +417,10 @@ def _warn(session: Session, seen: LeaseSeen, reclaim_at: datetime, now: datetime
 def _reclaim(
     session: Session, seen: LeaseSeen, wanted_from: datetime | None, now: datetime
 ) -> list[str]:
-    """The ids of the jobs that go on in it; what else runs there is asked to stop when it ends."""
+    """Take a lease back, notify its owner and let its guest go on if possible.
+
+    Returns the ids of the jobs that go on; other jobs in it are asked to stop in a later move.
+    """
     lease = _lease(session, seen)
     until = lease.hold_end
     node = session.get_one(Node, lease.node_id)

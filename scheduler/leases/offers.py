@@ -1,8 +1,9 @@
-"""Offers of free blocks to the waitlist: made to the next in line, ended when nobody takes them.
+"""Offers of free blocks to the waitlist: made to the next in line, ended when not accepted in time.
 
-A wish is looked at when it is new, when hours that it could use have become free, when its owner
-may have more than before, and once an hour for the rules that go by time. A round judges so many
-blocks and no more; who is not reached is next in the round after it, in the order of the line.
+A wish is judged when it is new, when hours that it could use have become free, when its owner may
+have more than before, and once an hour because some rules depend on the time. A round judges a
+limited number of blocks; wishes that it does not reach come first in the next round, in the order
+of the line.
 """
 
 from collections import defaultdict
@@ -30,23 +31,23 @@ from core.tables.leases import Lease, Occupancy, Offer, Wait
 from core.tables.nodes import Node
 from core.tables.people import Grant, Membership
 
-ROUND = 3000  # blocks that are judged in one round: some 0.3 s
-SHARE = 600  # of them for one wish, so that a few with many starts do not hold the others up
+ROUND = 3000  # blocks judged in one round: some 0.3 s
+SHARE = 600  # blocks of one wish, so that a few wishes with many starts do not delay the others
 Span = tuple[datetime, datetime]
 
 log = structlog.get_logger()
 
 
 class Leader(Protocol):
-    """Who may write."""
+    """Holder of the right to write."""
 
     def write(self) -> AbstractContextManager[Session]:
-        """A transaction that only the leader can begin."""
+        """Return a write transaction that only the leader can begin."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A node that takes bookings, and its hours to come that somebody holds."""
+    """A node that takes bookings: its class, and its held spans of time that are not over."""
 
     class_name: str
     held: frozenset[Span]
@@ -54,17 +55,17 @@ class Place:
 
 @dataclass
 class Line:
-    """What one scheduler remembers between its rounds. A new one looks at every wish anew."""
+    """Memory of one scheduler between its rounds. A new scheduler judges every wish again."""
 
     places: dict[str, Place] = field(default_factory=dict)
     policies: Sequence[Policy] = ()
     looked_at: dict[str, Hashable] = field(default_factory=dict)
-    """By wish what it was judged by, apart from free hours."""
+    """Map wish id -> facts that the last judgement depended on, apart from free hours."""
     due: dict[str, Unfinished | None] = field(default_factory=dict)
-    """Wishes to look at, the next first, and from where on."""
+    """Map wish id -> where to resume (None: at its first start), for wishes to judge, in order."""
 
     def note(self, session: Session, now: datetime) -> None:
-        """Find out which wishes have become due since the last round."""
+        """Add the wishes that have become due since the last round to `due`."""
         waits = waitlist.in_line(session)
         places, policies = _places(session, now), active_policies(session)
         freed = {node_id: _freed(self.places.get(node_id), places[node_id]) for node_id in places}
@@ -76,7 +77,7 @@ class Line:
         for wait in waits:
             is_news = self.looked_at.get(wait.id) != judged_by[wait.id]
             if is_news or _can_use(wait, freed, places):
-                self.due[wait.id] = None  # from its first start on, in the place that it has
+                self.due[wait.id] = None  # from its first start on; it keeps its place in `due`
         self.places, self.policies, self.looked_at = places, policies, dict(judged_by)
 
 
@@ -89,9 +90,10 @@ def serve(
     *,
     verdicts: bool = True,
 ) -> int:
-    """End overdue offers and make new ones, as far as the budget goes; how many changes.
+    """End overdue offers and make new ones, within the budget; return the number of changes.
 
-    Without `verdicts` the platform was not there, or is not heard: then what is open begins anew.
+    Pass `verdicts` as False if the platform was down or its nodes are not heard: then no offer
+    expires, and the time of each open offer begins anew.
     """
     with database.read() as session:
         if not waitlist.anything_to_do(session):
@@ -115,7 +117,10 @@ def serve(
 
 
 def _offer(database: Database, leader: Leader, now: datetime, line: Line, budget: Budget) -> int:
-    """Offer what is found for the wishes that are due, each found after the one before was held."""
+    """Search blocks for the due wishes and offer them; return the number of offers made.
+
+    Each search starts after the block of the offer before it is held.
+    """
     made = 0
     for wait_id in list(line.due):
         if budget.left <= 0:
@@ -128,7 +133,7 @@ def _offer(database: Database, leader: Leader, now: datetime, line: Line, budget
             found = waitlist.find(session, wait, now=now, budget=share, begin_at=begin_at)
         budget.spend(before - share.left)
         if isinstance(found, Unfinished):
-            line.due[wait_id] = found  # behind those that wait for their turn
+            line.due[wait_id] = found  # to the end of the line of due wishes
         elif found is not None:
             made += _hold(leader, wait_id, found, now, line)
     return made
@@ -161,7 +166,8 @@ def _places(session: Session, now: datetime) -> dict[str, Place]:
 
 
 def _freed(before: Place | None, now: Place) -> Sequence[Span]:
-    """The hours of a node that somebody had and no longer has as they were."""
+    """Return the spans of a node that were held before and are not held unchanged now; all of time
+    for a node that is new."""
     return [EVER] if before is None else sorted(before.held - now.held)
 
 
@@ -176,8 +182,11 @@ def _can_use(wait: Wait, freed: dict[str, Sequence[Span]], places: dict[str, Pla
 
 
 def _what_people_have(session: Session, user_ids: set[str]) -> dict[str, Hashable]:
-    """By person a number of everything that decides how much they may take: it changes when a lease
-    of theirs ends or is refunded, an offer passes, an exception or a lab is theirs."""
+    """Map user id -> counts of all that limits how much the user may take.
+
+    The counts change when a lease of the user ends or is refunded, when an offer closes, or when
+    the user gets an exception or joins a lab.
+    """
     found: dict[str, list[Hashable]] = {user_id: [] for user_id in user_ids}
     live = case((Lease.state.in_(LIVE_LEASE), 1), else_=0)
     counting = case((Lease.counts, 1), else_=0)

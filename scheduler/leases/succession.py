@@ -1,8 +1,8 @@
-"""Who goes on where nobody came: the guest in a lease that is taken back, in a walk-in of its own.
+"""Succession: the guest in a lease that is taken back goes on, in a walk-in lease of its own.
 
-What runs in the lease then is not stopped if it could walk in there: nobody on the waitlist wants
-the hours, and the policy allows it. It has them no longer than the lease would have had them, so
-that no start that was promised to anybody moves. From then on it is a walk-in like any other.
+The guest's jobs are not stopped if they could walk in there: nobody on the waitlist wants the
+hours, and the policy allows it. The walk-in ends no later than the lease would have ended, so no
+promised start moves. From then on it is a walk-in like any other.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from scheduler.leases import walk_ins
 
 
 def lock(session: Session, lease: Lease) -> None:
-    """Whoever might go on in a lease, and its node; lock the lease itself after them."""
+    """Lock the possible successors in a lease and its node; lock the lease itself afterwards."""
     for user_id in sorted({job.user_id for job, _ in _live(session, lease)}):
         walk_ins.lock_owner(session, user_id)
     leases.lock_nodes(session, [lease.node_id])
@@ -40,11 +40,11 @@ def go_on(
     now: datetime,
     actor: str,
 ) -> list[str]:
-    """Give the hours of a lease that has just been released to its guest; the ids of the jobs that
-    go on, none if they have to stop.
+    """Give the hours of a lease that has just been released to its guest.
 
-    `until` is when the lease would have ended, `wanted_from` when the first block begins that the
-    waitlist could offer of its hours. Call it with all of `lock` and the lease locked.
+    `until` is the former end of the lease; `wanted_from` is the start of the first block of its
+    hours that the waitlist could offer. Call it with the locks of `lock` and the lease's own lock
+    held. Returns the ids of the jobs that go on; empty if they have to stop.
     """
     live = _live(session, lease)
     node = session.get_one(Node, lease.node_id)
@@ -85,7 +85,10 @@ def _succeed(
     now: datetime,
     actor: str,
 ) -> Lease:
-    """The lease ends, and a walk-in has what ran in it; all of it or Refused and nothing."""
+    """End the lease and pass its live attempts on to a new walk-in, in one savepoint.
+
+    Raises walk_ins.Refused, with nothing changed, if the policy does not allow the walk-in.
+    """
     with session.begin_nested():
         message = f"Ended at {clock(now, now)}; what ran there as a guest goes on."
         leases.end(session, lease, at=now, now=now, message=message, actor=actor)
@@ -108,7 +111,7 @@ def _succeed(
 
 
 def _live(session: Session, lease: Lease) -> Sequence[tuple[Job, Attempt]]:
-    """The jobs in a lease on its node, with their attempts."""
+    """Return the jobs that run in a lease on its node, with their attempts."""
     rows = session.execute(
         select(Job, Attempt)
         .join(Attempt, Attempt.job_id == Job.id)

@@ -1,7 +1,7 @@
-"""Whether the policy lets a job walk in: asked in the transaction that takes the node.
+"""Policy check for walk-ins, made in the transaction that takes the node.
 
-A refusal is remembered for half a minute, so that a job that may not start is not tried, and the
-database not locked, once a second. Where no policy is applied, walk-ins are free.
+A refusal is remembered for half a minute, so that a refused job does not lock the database once a
+second. Without an active policy every walk-in is allowed.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,16 +30,16 @@ class Refused(Exception):
 
 @dataclass
 class Refusals:
-    """What jobs were told, and until when they are not tried again."""
+    """Recent refusals by job id, each with the time until which the job is not tried again."""
 
     _told: dict[str, tuple[datetime, Reason]] = field(default_factory=dict)
 
     def remember(self, job_id: str, reason: Reason, now: datetime) -> None:
-        """Do not try this job again for a while."""
+        """Record a refusal, so that this job is not tried again for ASK_AGAIN."""
         self._told[job_id] = (now + ASK_AGAIN, reason)
 
     def of(self, job_id: str, now: datetime) -> Reason | None:
-        """Why it is not tried now; None if it is."""
+        """Return the reason why a job is not tried now; None if it may be tried."""
         until, reason = self._told.get(job_id, (now, None))
         if now < until:
             return reason
@@ -48,7 +48,10 @@ class Refusals:
 
 
 def lock_owner(session: Session, user_id: str) -> None:
-    """Before the job and its nodes: nobody else takes hours for this person meanwhile."""
+    """Lock a user, if any policy is active, so that no other transaction takes hours for them.
+
+    Call it before the job and its nodes are locked.
+    """
     if active_policies(session):
         lock_user(session, user_id)
 
@@ -62,8 +65,11 @@ def granted(
     now: datetime,
     replaces: Collection[str] = (),
 ) -> list[Terms]:
-    """The terms of walk-ins on all of `nodes` from now to `end`, if the leases of `replaces` were
-    over. Raises Refused."""
+    """Return the terms of walk-ins from now to `end`, one for each of `nodes`.
+
+    The leases with ids in `replaces` are judged as if they were over. Raises Refused if the policy
+    does not allow a walk-in on one of the nodes.
+    """
     if not active_policies(session):
         return [PLAIN] * len(nodes)
     judge = Judge(session, user_id, now=now, lock=True)

@@ -1,4 +1,4 @@
-"""Tells the owners of agendas, once, what `core.agendas.news` finds."""
+"""Notices to the owners of agendas: each finding of `core.agendas.news` is sent once."""
 
 from datetime import datetime, timedelta
 
@@ -19,19 +19,22 @@ from core.tables.notices import Notice
 from scheduler.leases.offers import Leader
 
 KINDS = (NoticeKind.AGENDA_LATE, NoticeKind.AGENDA_CUT)
-LOOKED_BACK = timedelta(days=1)  # for what was cut while no scheduler was there
+LOOKED_BACK = timedelta(days=1)  # to find jobs that were cut while no scheduler ran
 
 log = structlog.get_logger()
 
 
 def serve(database: Database, leader: Leader, now: datetime) -> int:
-    """Tell what has not been told; how much that was. What was told, the notices themselves say."""
+    """Send the notices about agendas that have not been sent yet; return their number.
+
+    The stored notices are the record of the findings that have been sent.
+    """
     with database.read() as session:
         due = [found for found in _under_way(session, now) if _untold(session, found)]
     told = 0
     for found in due:
         with leader.write() as session:
-            for one in _untold(session, found):  # another scheduler may have told it meanwhile
+            for one in _untold(session, found):  # another scheduler may have sent it meanwhile
                 _tell(session, found, one, now)
                 log.info("agenda_told", agenda=found.agenda.id, kind=one.kind, about=one.about)
                 told += 1
@@ -39,7 +42,8 @@ def serve(database: Database, leader: Leader, now: datetime) -> int:
 
 
 def _under_way(session: Session, now: datetime) -> list[Found]:
-    """The agendas whose lease has begun, as they stand: with jobs left, or one that was cut."""
+    """Return the agendas whose lease has begun and that have unfinished jobs, or a job that failed
+    at its time limit and a lease that did not end more than LOOKED_BACK ago."""
     left = Job.state.in_((*WAITING_JOB, *LIVE_JOB))
     cut = (Job.state == JobState.FAILED) & (Job.reason_code == Outcome.TIME_LIMIT)
     ids = select(AgendaJob.agenda_id).join(Job, Job.id == AgendaJob.job_id)

@@ -1,6 +1,7 @@
-"""Ends an exchange over a socket after so many seconds in all.
+"""Total time limit, in seconds, for an exchange over a socket.
 
-A socket's own timeout begins anew with every byte: who sends one now and then is never late by it.
+A socket's own timeout starts again with every byte, so a peer that sends one byte now and then
+never exceeds it.
 """
 
 import socket
@@ -8,17 +9,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-AGAIN_EVERY_S = 0.2  # for a socket that is there only after the time is over
+AGAIN_EVERY_S = 0.2  # for a socket that is opened only after the time is over
 
 
 @contextmanager
 def shut_down_after(
     seconds: float, connection: Callable[[], socket.socket | None]
 ) -> Iterator[threading.Event]:
-    """Shut the socket that `connection` gives down once the time is over.
+    """Shut down the socket that `connection` returns after `seconds`.
 
-    Whoever waits for the socket then gets an error, or reads its end. The event is set when the
-    time is over.
+    A thread that waits for the socket then gets an error, or reads its end. Yields an event that is
+    set when the time is over.
     """
     done, over = threading.Event(), threading.Event()
 
@@ -29,7 +30,7 @@ def shut_down_after(
         while True:
             if (open_socket := connection()) is not None:
                 with suppress(OSError):  # closed meanwhile
-                    # Not SSLSocket's own: that takes the TLS away from under a thread that reads.
+                    # Not SSLSocket's own: it removes the TLS layer while another thread reads.
                     socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
             if done.wait(AGAIN_EVERY_S):
                 return

@@ -1,4 +1,7 @@
-"""Doorbells after the commit: nodes look for orders, streams for news. All may get lost."""
+"""Doorbells rung after the commit: nodes fetch orders, live streams fetch news.
+
+Any of them may be lost.
+"""
 
 import time
 from collections.abc import Callable, Iterable
@@ -12,24 +15,24 @@ from scheduler.snapshot import Snapshot
 AGAIN_S = 5.0  # between two rings for an attempt that its node has not taken up
 SLOW_S = 0.2  # a ring that takes longer means that the broker hangs: no more for a while
 QUIET_S = 10.0
-MANY = 100  # of more jobs no viewer is woken: they look by themselves once a second
+MANY = 100  # with more jobs no viewer is woken: they look by themselves once a second
 
 
 class Bell(Protocol):
-    """What `core.wire.doorbell.Doorbell` can do for a scheduler."""
+    """Methods of `core.wire.doorbell.Doorbell` that a scheduler uses."""
 
     def ring_node(self, node_name: str) -> None:
-        """There may be new orders."""
+        """Tell a node that there may be new orders for it."""
 
     def ring_live(self, job_id: str, news: dict[str, object]) -> None:
-        """There is news of a job."""
+        """Send news of a job to its live streams."""
 
     def ring_topic(self, topic: Topic) -> None:
-        """It may read differently."""
+        """Tell the streams that the rows of a topic may have changed."""
 
 
 class Dispatcher:
-    """Rings, and rings again for what was not taken up."""
+    """Ringer of doorbells; rings again for attempts that their nodes have not taken up."""
 
     def __init__(self, bell: Bell, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._bell = bell
@@ -38,7 +41,7 @@ class Dispatcher:
         self._quiet_until = 0.0
 
     def ring_nodes(self, names: Iterable[str]) -> None:
-        """New orders wait for these nodes."""
+        """Tell these nodes that new orders wait for them."""
         for name in sorted(set(names)):
             self._rung_at[name] = self._monotonic()
             self._ring(partial(self._bell.ring_node, name))
@@ -57,13 +60,13 @@ class Dispatcher:
         self._rung_at = {name: at for name, at in self._rung_at.items() if name in late}
 
     def tell_viewers(self, job_ids: Iterable[str]) -> None:
-        """Wake the live streams of these jobs."""
+        """Wake the live streams of these jobs; of none if there are more than `MANY`."""
         wanted = sorted(set(job_ids))
         for job_id in wanted if len(wanted) <= MANY else []:
             self._ring(partial(self._bell.ring_live, job_id, {"kind": "job"}))
 
     def tell_everybody(self, topics: Iterable[Topic]) -> None:
-        """Wake the streams that show these to all."""
+        """Wake all streams that show these topics."""
         for topic in topics:
             self._ring(partial(self._bell.ring_topic, topic))
 

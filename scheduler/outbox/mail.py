@@ -1,4 +1,4 @@
-"""Sends one mail by SMTP."""
+"""Delivery of one mail by SMTP."""
 
 import smtplib
 import ssl
@@ -15,7 +15,7 @@ WITHIN_S = 20.0  # in all: a letter is small, and a greeting may be slow
 
 
 class NotSent(Exception):
-    """It has not left; the message says why, for the person who waits for it."""
+    """A notice was not delivered; the message says why, for the person whom it is for."""
 
 
 def send_mail(
@@ -26,7 +26,10 @@ def send_mail(
     message_id: str,
     within_s: float = WITHIN_S,
 ) -> None:
-    """Hand a letter to the mail server. Raises NotSent. `message_id` is the same on every try."""
+    """Hand a letter to the mail server within `within_s` seconds in all. Raises NotSent.
+
+    `message_id` is the same on every attempt to send a letter.
+    """
     message = EmailMessage()
     message["From"] = settings.mail_from
     message["To"] = to
@@ -35,7 +38,7 @@ def send_mail(
     message["Message-ID"] = f"<{message_id}@{settings.mail_from.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"  # no answer from an out-of-office robot
     message.set_content(letter.text)
-    # One step's timeout is for a connection that is not there yet, and for the start of TLS.
+    # A single step's timeout covers connecting and the start of TLS, without a socket to shut down.
     server = _server(settings, timeout_s=within_s + 1)
     try:
         with closing(server), shut_down_after(within_s, lambda: server.sock) as over:
@@ -58,13 +61,15 @@ def send_mail(
 
 
 def _server(settings: SchedulerSettings, *, timeout_s: float) -> smtplib.SMTP:
-    """Not connected yet: a deadline has to know it before it waits for a greeting."""
+    """Return a client that is not connected yet: the deadline must know it before it waits for the
+    server's greeting."""
     server = (
         smtplib.SMTP_SSL(timeout=timeout_s, context=ssl.create_default_context())
         if settings.smtp_security == "tls"
         else smtplib.SMTP(timeout=timeout_s)
     )
-    # Its constructor keeps the name, which the certificate must have, only if it connects at once.
+    # The constructor keeps the host name, which TLS checks the certificate against, only if it
+    # connects at once.
     server._host = settings.smtp_host  # type: ignore[attr-defined]
     return server
 

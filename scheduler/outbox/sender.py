@@ -1,4 +1,7 @@
-"""Sends notices, in a thread of every scheduler: claims, not leadership, tell senders apart."""
+"""Delivery of notices, in a thread of every scheduler process.
+
+Followers send too: a claim on each notice, not leadership, keeps two from sending the same one.
+"""
 
 import threading
 from collections import Counter
@@ -22,14 +25,14 @@ from scheduler.outbox.mail import NotSent, send_mail
 from scheduler.outbox.webhooks import post
 
 EVERY_S = 2.0
-# How many are sent at a time, each way for itself: a mail server that hangs holds up no webhook.
+# Parcels sent at a time, counted per channel: a mail server that hangs delays no webhook.
 LANES = {(Channel.MAIL, Channel.DIGEST): 4, (Channel.WEBHOOK,): 8}
 
 log = structlog.get_logger()
 
 
 class Sender:
-    """Looks every few seconds whether something is due, and sends it, several at a time."""
+    """Thread that looks every few seconds for due notices and sends several at a time."""
 
     def __init__(self, database: Database, settings: SchedulerSettings) -> None:
         self._database = database
@@ -43,13 +46,13 @@ class Sender:
         self._thread.start()
 
     def close(self) -> None:
-        """Finish what is in hand, then end."""
+        """Finish the parcels in hand, then end; wait 30 seconds at most."""
         self._closed.set()
         self._thread.join(timeout=30)
         self._threads.shutdown(wait=False)
 
     def look(self) -> int:
-        """Send until nothing more is due or in hand; how many parcels were tried."""
+        """Send until nothing more is due or in hand; return the number of parcels tried."""
         in_hand: dict[Future[str], Parcel] = {}
         tried = 0
         while True:
@@ -64,7 +67,7 @@ class Sender:
             tried += len(over)
 
     def _take(self, in_hand: Mapping[Channel, int]) -> list[Parcel]:
-        """What is due, as far as there is room in its lane; nothing while read-only."""
+        """Claim due parcels for which their lane has room; none while the platform is read-only."""
         with self._database.read() as session:
             if not deliveries.is_anything_due(session, utc_now()):
                 return []
@@ -81,7 +84,7 @@ class Sender:
         return parcels
 
     def _deliver(self, parcel: Parcel) -> str:
-        """Why it has not left; empty if it has."""
+        """Send a parcel; return the reason why it was not delivered, empty if it was."""
         try:
             self._send(parcel)
         except NotSent as refused:

@@ -1,4 +1,4 @@
-"""Posts one signed notice to a webhook."""
+"""Delivery of one signed notice to a webhook."""
 
 import hashlib
 import hmac
@@ -27,7 +27,7 @@ def post(
     now: datetime,
     within_s: float = WITHIN_S,
 ) -> None:
-    """Deliver a notice. Raises NotSent for anything but a 2xx in time.
+    """Deliver a notice. Raises NotSent for anything but a 2xx status within `within_s` seconds.
 
     Redirects are not followed.
     """
@@ -60,7 +60,7 @@ def post(
 
 
 def body_of(notice: Notice) -> bytes:
-    """What is posted."""
+    """Return the body of the request: the notice as JSON."""
     document = {
         "id": notice.id,
         "kind": notice.kind,
@@ -74,7 +74,10 @@ def body_of(notice: Notice) -> bytes:
 
 
 def signature(secret: str, timestamp: int, content: bytes) -> str:
-    """Hex HMAC-SHA256 of `<timestamp>.<body>`: a receiver checks it, and that the time is near."""
+    """Return the hex HMAC-SHA256 of `<timestamp>.<body>`.
+
+    A receiver checks it, and that the timestamp (Unix seconds) is recent.
+    """
     signed = f"{timestamp}.".encode() + content
     return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
@@ -91,9 +94,9 @@ def _headers(target: Target, notice: Notice, secret: str, now: datetime) -> dict
 
 
 def _connect(connection: http.client.HTTPConnection, target: Target, address: str) -> None:
-    """To this very address, with the certificate of the target's name."""
+    """Connect to exactly this address; over TLS the certificate must be for the target's host."""
     connection.sock = socket.create_connection((address, target.port), timeout=connection.timeout)
-    connection.sock.settimeout(None)  # from here on the deadline holds, of all steps together
+    connection.sock.settimeout(None)  # from here on the total deadline holds
     if target.is_https:
         connection.sock = ssl.create_default_context().wrap_socket(
             connection.sock, server_hostname=target.host, do_handshake_on_connect=False

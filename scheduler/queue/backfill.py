@@ -1,16 +1,16 @@
-"""Who of the waiting jobs starts now, and who gets a reservation. Pure.
+"""Starts and reservations of the waiting jobs: backfilling. Pure.
 
-One walk over the jobs in order of priority. A job that can start on nodes that nobody before it
-needs starts. Of those that can't, the first R get a *reservation*: the earliest time at which all
-their nodes are free together, around the leases. Whoever comes later may pass only where it delays
-none of these: so a wide job is never starved, and backfilling never moves a reservation.
+One walk over the jobs in order of priority. A job that can start on nodes that no job before it
+needs starts. Of the others, the first R get a *reservation*: the earliest time at which all their
+nodes are free together, around the leases. A later job may pass only if it delays none of these: so
+a wide job is never starved, and backfilling never moves a reservation.
 
 R = 1 is EASY, R = all is conservative backfilling, and without passing it is first come, first
 served. (Lifka 1995; Mu'alem and Feitelson 2001.)
 
-A lease is a reservation that never moves. A job that saves checkpoints may start in front of one
-that it will not have ended by, if the gap is worth it (*soft fit*): it is stopped with a checkpoint
-in time and goes on later.
+A lease is a reservation that never moves. A job that saves checkpoints may start in front of a
+lease even if it will not end before that lease begins, provided the gap is long enough (*soft
+fit*): it is stopped with a checkpoint in time and goes on later.
 """
 
 import math
@@ -20,25 +20,25 @@ from typing import NamedTuple
 
 from scheduler.queue.masks import Lane, Room, lowest
 
-STEP_S = 900.0  # of a forecast
+STEP_S = 900.0  # step of a forecast
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How the queue is served."""
+    """Rules by which the queue is served."""
 
     reservations: int | None = 10
-    """The first so many waiting jobs get one; None: all."""
+    """Number of waiting jobs that get a reservation, the first ones; None: all."""
     passing: bool = True
-    """Whether anybody may start before one that waits and came earlier."""
+    """True if a job may start before one that waits and comes earlier in the order."""
     soft_fit: bool = True
-    """Whether a job that saves checkpoints may start in front of a lease that it must give way."""
+    """True if a job that saves checkpoints may start before a lease that will stop it."""
     least_gap_s: float = 1800.0
-    """The shortest gap for that: a start and a checkpoint should not be a third of it."""
+    """Shortest gap for a soft fit: a start and a checkpoint should not take a third of it."""
 
 
 SoftNodes = Mapping[float, int]
-"""By the shortest gap in seconds the nodes, a mask, on which a job may be cut in so long a gap."""
+"""Map shortest gap, in seconds -> mask of the nodes on which a job may be cut in such a gap."""
 ALL_NODES = -1
 
 FIRST_COME = Rules(reservations=1, passing=False, soft_fit=False)
@@ -47,31 +47,31 @@ CONSERVATIVE = Rules(reservations=None, soft_fit=False)
 
 
 class Want(NamedTuple):
-    """What a waiting job needs."""
+    """Nodes and time that a waiting job needs."""
 
     id: str
     num_nodes: int
     seconds: float
-    """With the time in which its nodes are cleaned afterwards."""
+    """Wall time plus the time in which its nodes are cleaned afterwards."""
     classes: Sequence[str]
-    """That it fits, best first."""
+    """Names of the node classes that it fits, best first."""
     may_be_cut: bool = False
-    """It saves checkpoints, and may be stopped before it has ended."""
+    """True if it saves checkpoints and may be stopped before it has ended."""
 
 
 class Start(NamedTuple):
-    """It starts now."""
+    """A start now on the nodes of a mask."""
 
     class_name: str
     nodes: int
     end: float
-    """When its nodes are free again at the latest."""
+    """Latest time, in seconds, at which its nodes are free again."""
     is_cut: bool = False
-    """It will be stopped then, before its wall time is over."""
+    """True if it will be stopped at `end`, before its wall time is over."""
 
 
 class Reservation(NamedTuple):
-    """It starts then, or earlier."""
+    """Latest start of a job on the nodes of a mask, and its end, in seconds."""
 
     class_name: str
     nodes: int
@@ -80,13 +80,17 @@ class Reservation(NamedTuple):
 
 
 class Backfill:
-    """One walk over the waiting jobs. Every answer changes what is free for those that follow."""
+    """One walk over the waiting jobs. Every start and reservation takes nodes from later jobs."""
 
     def __init__(
         self, lanes: Mapping[str, Lane], rules: Rules, soft: Mapping[str, SoftNodes] | None = None
     ) -> None:
-        """The lanes say when nodes are free of running jobs and leases; they are changed. `soft`
-        says by class where jobs may be cut; None: on every node, as the rules say."""
+        """Begin a walk.
+
+        `lanes` are the times at which nodes are free of running jobs and leases; they are changed.
+        `soft` gives by class the nodes on which jobs may be cut; None: all nodes, in gaps of
+        `rules.least_gap_s`.
+        """
         self.lanes = lanes
         everywhere = {rules.least_gap_s: ALL_NODES}
         self._soft = dict.fromkeys(lanes, everywhere) if soft is None else soft
@@ -95,12 +99,14 @@ class Backfill:
         self._left = math.inf if rules.reservations is None else rules.reservations
         self._someone_waits = False
         self._too_long: dict[tuple[str, int], float] = {}
-        """By class and number of nodes the shortest job that could not start: free time only
-        shrinks during the walk, so that longer ones need no look."""
+        """Map (class, number of nodes) -> shortest time, in seconds, that could not start.
+
+        Free time only shrinks during the walk, so longer jobs need not be tried.
+        """
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody else can start or get a reservation."""
+        """True if no other job can start or get a reservation."""
         if self._left >= 1:
             return False
         none_passes = self._someone_waits and not self._rules.passing
@@ -108,15 +114,16 @@ class Backfill:
 
     @property
     def has_reservations(self) -> bool:
-        """Whether the next that waits gets one."""
+        """True if the next waiting job may get a reservation."""
         return self._left >= 1
 
     def place(self, want: Want) -> Start | Reservation | None:
-        """What becomes of the next job; None: it waits without a reservation, or fits nowhere."""
+        """Start the next job or reserve nodes for it; None if it gets no reservation or fits
+        nowhere."""
         return self.start(want) or self.reserve(want)
 
     def start(self, want: Want) -> Start | None:
-        """Start the next job now, if that delays nobody before it. If not, it waits."""
+        """Start the next job now if that delays no earlier one; return None if it has to wait."""
         start = None
         if self._rules.passing or not self._someone_waits:
             start = self._start(want)
@@ -127,12 +134,15 @@ class Backfill:
         return start
 
     def could_be_cut(self, want: Want) -> bool:
-        """Whether it could start now, if it might be stopped for a lease."""
+        """Return True if the job could start now if it were allowed to be stopped for a lease."""
         return self._rules.soft_fit and self._start_cut(want) is not None
 
     def gap_now(self, want: Want) -> tuple[str, int] | None:
-        """Class and nodes of the longest gap in front of a lease that there is now, wherever jobs
-        may be cut; None if there is none."""
+        """Return class and node mask of the longest present gap in front of a lease.
+
+        All nodes count, also those on which jobs may not be cut. None if there is no gap or soft
+        fit is off.
+        """
         if not self._rules.soft_fit:
             return None
         found = ((name, self._gap(name, want.num_nodes, ALL_NODES)) for name in want.classes)
@@ -140,9 +150,9 @@ class Backfill:
         return max(rooms)[1:] if rooms else None
 
     def reserve(self, want: Want) -> Reservation | None:
-        """Keep the earliest time for the job that could not start, if there are reservations left.
+        """Reserve the earliest time for a job that could not start.
 
-        None also if its nodes are never free together.
+        Returns None if no reservations are left, or if its nodes are never free together.
         """
         if self._left < 1:
             return None
@@ -167,7 +177,7 @@ class Backfill:
         return self._start_cut(want) if self._rules.soft_fit and want.may_be_cut else None
 
     def _start_cut(self, want: Want) -> Start | None:
-        """In the longest gap there is now, if it is worth a start."""
+        """Return a start in the longest present gap that is as long as its nodes require."""
         best: Start | None = None
         for name in want.classes:
             for least_s, nodes in self._soft.get(name, {}).items():
@@ -180,7 +190,8 @@ class Backfill:
         return best
 
     def _gap(self, name: str, num_nodes: int, among: int) -> Room | None:
-        """How long so many nodes of a class are free from now on, if a lease is what ends it."""
+        """Return the longest room from now on with `num_nodes` of the nodes `among`; None if there
+        is none, or if not a lease but a job or a reservation ends it."""
         lane = self.lanes.get(name)
         room = lane.room_now(num_nodes, among=among) if lane else None
         if room is None:
@@ -190,9 +201,9 @@ class Backfill:
 
 
 def earliest(lanes: Mapping[str, Lane], want: Want) -> Reservation | None:
-    """The earliest time at which a job's nodes are free together for so long; None if never.
+    """Return the earliest time at which a job's nodes are free together for as long as it needs.
 
-    Of equally early ones that of the first class.
+    Of equally early times, the one in the class named first. None if there is none.
     """
     best: tuple[str, Room] | None = None
     for name in want.classes:
@@ -207,19 +218,19 @@ def earliest(lanes: Mapping[str, Lane], want: Want) -> Reservation | None:
 
 
 class Forecast:
-    """When those without a reservation will start at the latest, if all are served in order.
+    """Latest starts of the jobs without a reservation, if all are served in order.
 
-    In even steps, which is later than the truth by a step at most for each that goes before.
+    Calculated in even steps, so a start is too late by at most one step for each earlier job.
     """
 
     def __init__(self, lanes: Mapping[str, Lane]) -> None:
-        """`lanes` as a finished walk has left them."""
+        """Begin a forecast from `lanes` as a finished walk has left them."""
         self._lanes = {name: lane.coarse(STEP_S) for name, lane in lanes.items()}
         self._from: dict[tuple[str, int, float], float] = {}
-        """What was found for equal jobs: the next one is no earlier."""
+        """Last start found for equal jobs: the next one starts no earlier."""
 
     def place(self, want: Want) -> Reservation | None:
-        """The next job's time; None if its nodes are never free together."""
+        """Return the next job's forecast; None if its nodes are never free together."""
         seconds = math.ceil(want.seconds / STEP_S) * STEP_S
         best: tuple[str, Room] | None = None
         for name in want.classes:
@@ -240,7 +251,7 @@ class Forecast:
         name, room = best
         lane = self._lanes[name]
         nodes = lowest(room.nodes, want.num_nodes)
-        # Starts are on a step but the first, which is now.
+        # All starts but the first, which is now, lie on a step.
         end = room.end - room.end % STEP_S + (STEP_S if room.end % STEP_S else 0)
         lane.take(nodes, room.start, end)
         return Reservation(name, nodes, room.start, end)

@@ -1,16 +1,18 @@
-"""What labs lend each other in the queue, and how they get it back. Pure.
+"""Lending between labs in the queue, and preemption to give nodes back. Pure.
 
-A policy may promise labs shares: so many slots (GPUs) of the nodes that it names. What a lab does
-not use others may: their jobs *borrow* it. Waiting jobs that their lab's share has room for come
-before all others, and where nothing is free for one, borrowed jobs give way: the fewest that free
-enough nodes, of those the youngest, whole, and saved first. Never one in a booked lease, nor one
-that has not run as long as the policy grants.
+A policy may promise labs shares: a number of slots (GPUs) of the nodes that it names. Jobs of other
+labs may *borrow* the part of a share that its lab does not use. Waiting jobs for which their lab's
+share has room come before all others, and if nothing is free for one, borrowing jobs give way: the
+fewest that free enough nodes, of those the youngest. Each is stopped as a whole, and saved first.
+A job in a booked lease is never stopped, nor one that has not yet run as long as the policy grants.
 
-It can't go in a circle: who gets nodes back is within the share from then on, so that nobody may
-preempt it, and who had to leave is beyond its own as long as its lab's other jobs run.
+Preemption can't go in a circle: a job that gets nodes back is within its lab's share from then on,
+so no job may preempt it, and a job that had to leave is beyond its lab's share as long as the lab's
+other jobs run.
 
 A claim that saves checkpoints is soft-fitted like any job, also on nodes that others have to leave
-for it: else a lab of long jobs would never get back what it has lent where people book every day.
+for it. Otherwise a lab of long jobs would never get back the nodes that it has lent if people book
+leases every day.
 """
 
 import math
@@ -28,61 +30,62 @@ from scheduler.queue.masks import lowest
 from scheduler.queue.timeline import CLEANING_S, Timeline
 from scheduler.snapshot import AttemptSeen, LeaseSeen, NodeSeen, Snapshot, Waiting
 
-LEAVING_S = 300.0  # to save and stop, at most: a lease sooner after the wall time is too near
+LEAVING_S = 300.0  # most time to save and stop; a lease may begin no sooner after the wall time
 Cost = tuple[int, int, float]
-"""Jobs that are stopped, nodes that they free, seconds that they have run."""
+"""Number of jobs stopped, number of nodes freed, seconds that the jobs have run."""
 
 
 class Group(NamedTuple):
-    """Jobs that share nodes, so that only together do they free them. Mostly it is one job."""
+    """Jobs that share nodes and free them only together. Mostly it is one job."""
 
     jobs: tuple[str, ...]
     nodes: int
-    """A mask of the nodes that they would free."""
+    """Mask of the nodes that they would free."""
     ran_s: float
-    """How long they have run, together."""
+    """Sum of the times that they have run, in seconds."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A waiting job that its lab's share has room for."""
+    """Right of a waiting job to nodes for which its lab's share has room."""
 
     policy: Policy
     lab: str
     classes: tuple[str, ...]
-    """On which it would fit into the share, smallest first."""
+    """Names of the classes on which it would fit into the share, smallest first."""
 
 
 @dataclass(frozen=True)
 class Clearing:
-    """It starts on these nodes as soon as others have left them."""
+    """Nodes on which a job starts as soon as other jobs have left them."""
 
     lab: str
-    """Whose share it is."""
+    """Name of the lab whose share the nodes are taken back for."""
     nodes: tuple[NodeSeen, ...]
     victims: tuple[AttemptSeen, ...]
-    """Borrowed jobs that are to be stopped for it now, on each of their nodes."""
+    """Attempts of borrowing jobs that must be stopped for it now, one for each of their nodes."""
     leaving: tuple[str, ...]
-    """Ids of all jobs that are, or will be, on their way out."""
+    """Ids of all jobs on these nodes and all victims: they leave, or will be asked to."""
     cut_at: float | None = None
-    """When a lease takes the nodes before its wall time is over: it is saved, and goes on later."""
+    """Time at which a lease takes the nodes before the job's wall time is over, if one does: the
+    job is saved then, and goes on later."""
 
 
 class _Choice(NamedTuple):
-    """Nodes that a claim could have if these jobs left."""
+    """Nodes that a claim could have if the jobs of `groups` left."""
 
     class_name: str
     nodes: int
     groups: tuple[Group, ...]
     freed: int
-    """How many nodes they have to leave."""
+    """Number of nodes that the groups have to free."""
     end: float
-    """Until when it has them."""
+    """Time until which the claim has the nodes."""
 
 
 @dataclass
 class _Company:
-    """Walk-ins that share jobs, and what runs in them."""
+    """Walk-in leases that share jobs, with the attempts in them."""
 
     user_id: str
     node_ids: list[str] = field(default_factory=list)
@@ -94,9 +97,10 @@ class _Company:
 
 
 def fewest(groups: Iterable[Group], needed: int) -> tuple[Group, ...] | None:
-    """Of all choices that free so many nodes the one of the fewest jobs; None if there is none.
+    """Return the choice of groups with the fewest jobs that frees `needed` nodes; None if none
+    does.
 
-    Of equals the one that frees the fewest nodes, then that of the jobs that have run least.
+    Of equal choices the one that frees the fewest nodes, then the one whose jobs have run least.
     """
     best: list[tuple[Cost, tuple[Group, ...]] | None] = [None] * (needed + 1)
     best[0] = (0, 0, 0.0), ()
@@ -117,12 +121,15 @@ def fewest(groups: Iterable[Group], needed: int) -> tuple[Group, ...] | None:
 
 
 class Lending:
-    """Who has what of whose share, while a cycle gives nodes out."""
+    """Use of the labs' shares, and claims on them, while a cycle gives nodes out."""
 
     def __init__(
         self, world: Snapshot, timeline: Timeline, soft: Mapping[str, SoftNodes] | None = None
     ) -> None:
-        """`soft` says by class where jobs may be cut, and in how long a gap; None: nowhere."""
+        """Read the use of the shares from `world`.
+
+        `soft` gives by class the nodes on which jobs may be cut, and the shortest gap; None: none.
+        """
         self._world, self._timeline, self._soft = world, timeline, soft or {}
         policies = {policy.id: policy for policy in world.policies.values()}
         self._policies = [policy for policy in policies.values() if policy.scheduling.shares]
@@ -132,21 +139,21 @@ class Lending:
             for number, node in enumerate(nodes)
         }
         self._used: Counter[tuple[str, str | None]] = Counter()
-        """Slots, by policy and lab."""
+        """Slots in use, by policy and lab."""
         self._leaving: dict[tuple[str, str], int] = {}
-        """By policy and class the nodes that are being left."""
+        """Map (policy, class) -> mask of the nodes that jobs are leaving."""
         self._borrowed: dict[tuple[str, str], list[Group]] = {}
-        """By policy and class what may be stopped."""
+        """Map (policy, class) -> groups of borrowing jobs that may be stopped."""
         self._promised: Counter[str] = Counter()
-        """By class the nodes, a mask, that a claim has got in this cycle."""
+        """Map class -> mask of the nodes that claims have got in this cycle."""
         if self._policies:
             self._look()
 
     def claims(self, queue: Sequence[Waiting]) -> Mapping[str, Claim]:
-        """The jobs of a queue, in its order, that their labs' shares have room for, by id.
+        """Map job id -> claim, for the jobs of a queue for which their labs' shares have room.
 
-        One that would fit if others of its lab were over keeps its lab's later ones back: else the
-        small ones would always come before it.
+        The queue's order is kept. A job that would fit if other jobs of its lab had ended holds
+        back its lab's later ones: otherwise small jobs would always come before it.
         """
         found: dict[str, Claim] = {}
         taken = self._used.copy()
@@ -168,14 +175,16 @@ class Lending:
         return found
 
     def lends_to(self, node_ids: Iterable[str]) -> bool:
-        """Whether who has these nodes beyond the own share must give them back if asked."""
+        """Return True if a policy of one of these nodes promises shares, so that a job beyond its
+        lab's share may have to give them back."""
         return any(self._world.scheduling_of(node_id).shares for node_id in node_ids)
 
     def clear(self, job: Waiting, claim: Claim) -> Clearing | None:
-        """The nodes that it gets because others leave them; None if too few can be freed.
+        """Return the nodes that a claim gets because other jobs leave them; None if too few can be
+        freed.
 
-        For its whole wall time; if there are none, then in the longest gap in front of a lease
-        that is worth it, as far as it may be cut.
+        The nodes are free for its whole wall time; if none are, and the job may be cut, in the
+        longest gap in front of a lease that is long enough for a start.
         """
         end = self._timeline.now + job.wall_left_s + CLEANING_S
         whole = (self._choose(job, claim, name, end, spare_s=LEAVING_S) for name in claim.classes)
@@ -185,7 +194,10 @@ class Lending:
         return self._promise(job, claim, best, is_cut=best.end != end) if best else None
 
     def _choose_gap(self, job: Waiting, claim: Claim, end: float) -> _Choice | None:
-        """In front of which lease it is cut: where it has longest, then where fewest leave."""
+        """Pick the gap in front of a lease: the longest, then the one with the fewest preemptions.
+
+        Gaps are cut to `end`, the end of the job's wall time.
+        """
         found = []
         for class_name in claim.classes:
             for least_s, nodes in self._soft.get(class_name, {}).items():
@@ -209,8 +221,8 @@ class Lending:
         among: int = -1,
         spare_s: float = 0.0,
     ) -> _Choice | None:
-        """Who leaves, so that it has nodes of a class (of those `among`, a mask) until `end`, and
-        for so long after it."""
+        """Choose the jobs that leave, so that a claim has nodes of a class (of the mask `among`)
+        until `end`; no lease takes them until `spare_s` later. None if too few can be freed."""
         key, until = (claim.policy.id, class_name), end + spare_s
         free = self._timeline.lanes[class_name].free(self._timeline.now, until)
         open_to_it = self._timeline.clearable(class_name, until) & ~self._promised[class_name]
@@ -229,7 +241,7 @@ class Lending:
         return _Choice(class_name, nodes, chosen, needed, end)
 
     def _promise(self, job: Waiting, claim: Claim, choice: _Choice, *, is_cut: bool) -> Clearing:
-        """Let nobody else have the nodes in this cycle."""
+        """Take the chosen nodes from all later jobs of this cycle; return the clearing."""
         class_name, nodes = choice.class_name, choice.nodes
         key = claim.policy.id, class_name
         stopped = {job_id for group in choice.groups for job_id in group.jobs}
@@ -256,7 +268,7 @@ class Lending:
         )
 
     def _sizes(self, job: Waiting, policy: Policy) -> list[tuple[str, int]]:
-        """By class, smallest first, the slots that it would take of the policy's nodes."""
+        """Return (class, slots) that a job would take of the policy's nodes, smallest first."""
         found = []
         for class_name in job.classes:
             nodes = self._timeline.nodes.get(class_name, ())
@@ -266,7 +278,7 @@ class Lending:
         return found
 
     def _look(self) -> None:
-        """What every lab has, the oldest jobs first: those beyond its share borrow."""
+        """Add up the slots of every lab, oldest jobs first: jobs beyond its share borrow."""
         own: Counter[tuple[str, str | None]] = Counter()
         for company in sorted(self._companies(), key=_begun):
             lab = self._world.labs.get(company.user_id)
@@ -291,7 +303,7 @@ class Lending:
                     self._note_borrowed(company, policy)
 
     def _companies(self) -> list[_Company]:
-        """All walk-ins, those together that have a job in common."""
+        """Return all walk-ins; those with a job in common form one company."""
         in_lease: dict[str, list[AttemptSeen]] = {}
         parts: dict[str, list[AttemptSeen]] = {}
         for attempt in self._world.attempts:
@@ -324,7 +336,7 @@ class Lending:
                 self._leaving[key] = self._leaving.get(key, 0) | bit
 
     def _note_borrowed(self, company: _Company, policy: Policy) -> None:
-        """If it may be stopped now."""
+        """Add a company's jobs to those that may be stopped, if the policy lets them be now."""
         rules, now = policy.scheduling, self._world.now
         places = [self._place.get(node_id) for node_id in company.node_ids]
         least = timedelta(minutes=rules.min_run_min)
@@ -363,6 +375,6 @@ def _cost(choice: _Choice) -> tuple[int, int]:
 
 
 def _begun(company: _Company) -> tuple[float, str]:
-    """The oldest first; those in which nothing runs any more do not matter."""
+    """Return a sort key: oldest first; companies in which nothing runs any more come last."""
     starts = [attempt.assigned_at.timestamp() for attempt in company.attempts]
     return min(starts, default=math.inf), min(company.node_ids)

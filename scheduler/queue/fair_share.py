@@ -1,9 +1,9 @@
-"""What everybody has used lately, as a multiple of their fair share.
+"""Recent use of every person, as a multiple of their fair share.
 
-Used are the hours of a node's slots in leases, booked or walked in: so a job is charged by the
-lease it runs in, and a lease costs the same whether something ran in it. What was used a week ago
-counts half. A lab's fair share of all slots is its weight; a person's is an equal part of the
-lab's. Who is in no lab is a lab of weight 1.
+Use is the slot hours of a node in leases, booked or walk-in: a job is charged by the lease that it
+runs in, and a lease costs the same whether or not a job ran in it. Use a week ago counts half. A
+lab's fair share of all slots is proportional to its weight; a person's is an equal part of the
+lab's. A person in no lab counts as a lab of weight 1.
 """
 
 import math
@@ -23,13 +23,13 @@ from strategies.hardware import Hardware
 
 HALF_LIFE = timedelta(days=7)
 HORIZON = 6 * HALF_LIFE  # older use counts less than a sixtieth
-KEPT_FOR = timedelta(minutes=5)  # reading six weeks of leases is not for every second
+KEPT_FOR = timedelta(minutes=5)  # six weeks of leases are too many to read every second
 MEAN_LIFE_H = HALF_LIFE.total_seconds() / 3600 / math.log(2)
 
 
 @dataclass(frozen=True)
 class Account:
-    """What a person, as a member of a lab, has used: slot hours, decayed."""
+    """Use by a person as a member of one lab: slot hours, decayed."""
 
     user_id: str
     lab_id: str | None
@@ -37,7 +37,8 @@ class Account:
 
 
 def decayed_h(start: datetime, end: datetime, now: datetime) -> float:
-    """The hours from `start` to `end`, those of a week ago counted half; none that are to come."""
+    """Return the decayed hours from `start` to `end`: an hour a week ago counts half, a future hour
+    nothing."""
     end = min(end, now)
     if end <= start:
         return 0.0
@@ -48,10 +49,10 @@ def decayed_h(start: datetime, end: datetime, now: datetime) -> float:
 def standings(
     accounts: list[Account], *, slots: float, lab_weights: Mapping[str, float]
 ) -> dict[str, Standing]:
-    """How each person stands, by user id. `slots` is the size of the cluster.
+    """Map user id -> standing. `slots` is the number of slots of the whole cluster.
 
-    The whole cluster, used all the time, comes to `slots` times the mean life. Somebody in several
-    labs stands as in the one that has used the least of its share.
+    The whole cluster, used all the time, amounts to `slots` * MEAN_LIFE_H decayed hours. For a
+    person in several labs the standing with the least usage counts.
     """
     used: dict[str, float] = {}
     people: dict[str, int] = {}
@@ -76,13 +77,13 @@ def standings(
 
 @dataclass
 class FairShare:
-    """The standings of this process, read anew every few minutes."""
+    """Cache of the standings in this process, read again after KEPT_FOR."""
 
     _read_at: datetime | None = None
     _standings: dict[str, Standing] = field(default_factory=dict)
 
     def standings(self, session: Session, now: datetime) -> Mapping[str, Standing]:
-        """How each person stands who is in a lab or has used anything, by user id."""
+        """Map user id -> standing, for each person who is in a lab or has used anything."""
         if self._read_at is None or not timedelta() <= now - self._read_at < KEPT_FOR:
             self._standings = read_standings(session, now)
             self._read_at = now
@@ -90,7 +91,7 @@ class FairShare:
 
 
 def read_standings(session: Session, now: datetime) -> dict[str, Standing]:
-    """The standings by the leases of the last weeks and the labs as they are."""
+    """Map user id -> standing, from the leases since `now` - HORIZON and the labs of today."""
     hardware = {
         name: float(Hardware.model_validate(document).slots)
         for name, document in session.execute(select(NodeClass.name, NodeClass.hardware))

@@ -1,4 +1,4 @@
-"""Which node classes a job fits. Specs never change, so each is planned once per class and kept."""
+"""Node classes that a job fits. Specs never change, so each is planned once per class and kept."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ CHUNK = 500  # ids in one query: SQLite's limit is 32,766 variables, PostgreSQL'
 
 @dataclass(frozen=True)
 class Need:
-    """What a job asks for, as told to a person when nothing here can give it."""
+    """Resources that a job asks for, as told to its owner when no node here has them."""
 
     node_class: str | None
     ranks: int
     needed_gib: float
-    """Per rank."""
+    """Estimated memory per rank, in GiB; 0 for scripts, which have no estimate."""
     device: str
     nodes: int = 1
     checkpointable: bool = True
-    """It can be stopped with a checkpoint and go on later."""
+    """True if the job can be stopped with a checkpoint and go on later."""
     leases: tuple[str, ...] = ()
-    """Named by the job."""
+    """Ids of the leases that the job names."""
     readable: bool = True
 
 
@@ -44,7 +44,7 @@ UNREADABLE = Need(node_class=None, ranks=0, needed_gib=0.0, device="", readable=
 
 
 class Fitting:
-    """What is known about the waiting jobs of this process."""
+    """Cache, in this process, of the needs and fitting node classes of the waiting jobs."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Known] = {}
@@ -53,7 +53,10 @@ class Fitting:
         self._order: list[str] = []
 
     def offer(self, hardware: Mapping[str, tuple[int, Hardware]]) -> None:
-        """The classes that have nodes now, with their versions. A change is planned anew."""
+        """Set the classes that have nodes now: name -> (version, hardware).
+
+        After a change all known jobs are planned again.
+        """
         if hardware == self._hardware:
             return
         self._hardware = dict(hardware)
@@ -67,7 +70,7 @@ class Fitting:
         }
 
     def learn(self, session: Session, job_ids: Sequence[str]) -> None:
-        """Read what is new among these jobs, waiting ones mostly, and forget all others."""
+        """Read and plan the new jobs among these (mostly waiting ones), and forget all others."""
         waiting = set(job_ids)
         self._jobs = {job_id: known for job_id, known in self._jobs.items() if job_id in waiting}
         self._others = {job_id: of for job_id, of in self._others.items() if job_id in waiting}
@@ -79,17 +82,20 @@ class Fitting:
                 self._jobs[row.id] = _Known(need, spec, self._fitting_classes(need, spec))
 
     def classes_for(self, job_id: str) -> tuple[str, ...]:
-        """Names of the classes the job fits, smallest first."""
+        """Return the names of the classes that the job fits, smallest first."""
         return self._jobs[job_id].classes
 
     def other_classes(self, job_id: str) -> tuple[str, ...]:
-        """Names of the classes that it would fit if it did not name one, smallest first."""
-        if job_id not in self._others:  # planned once: this is asked in every cycle
+        """Return the names of the classes other than the one it names that the job would fit.
+
+        Smallest first; empty if the job names no class.
+        """
+        if job_id not in self._others:  # planned once: every cycle asks for it
             self._others[job_id] = self._fitting_others(self._jobs[job_id])
         return self._others[job_id]
 
     def need_of(self, job_id: str) -> Need:
-        """What the job asks for."""
+        """Return the resources that the job asks for."""
         return self._jobs[job_id].need
 
     def _fitting_classes(self, need: Need, spec: AnyJobSpec | None) -> tuple[str, ...]:
@@ -126,7 +132,7 @@ class Fitting:
 
 def _read(spec_document: Document, plan_document: Document) -> tuple[Need, AnyJobSpec | None]:
     spec, planned = stored_spec(spec_document), stored_plan(plan_document)
-    if spec is None or planned is None:  # of an older or newer version: its owner is told
+    if spec is None or planned is None:  # written by another version: its owner is told
         return UNREADABLE, None
     saves = spec.resources.checkpointable
     need = Need(

@@ -1,9 +1,10 @@
-"""Which leases take guests: jobs of others, while the owner has not come. Pure.
+"""Leases that take guests: jobs of other people, while the owner has not come. Pure.
 
-A guest runs in the owner's lease, on nodes that nothing of theirs has run on since the lease began.
-It can be stopped with a checkpoint, and is as soon as a job of the owner names the lease
-(`handover.Recall`), and at its end like everything that runs in it. When the lease is taken back it
-goes on if it may (`succession`). The guests in one lease are one person's, like all on one node.
+A guest runs in the owner's lease, on a node on which no job of the owner has run since the lease
+began. It saves checkpoints and is stopped as soon as a job of the owner names the lease
+(`handover.Recall`), and at the lease's end like every job in it. When the lease is taken back, the
+guest goes on if the rules of `succession` allow it. All guests in one lease belong to one person,
+like all jobs on one node.
 """
 
 from collections.abc import Sequence
@@ -14,17 +15,17 @@ from core.states import LeaseState
 from core.tables.kinds import LeaseKind
 from scheduler.snapshot import LeaseSeen, Snapshot
 
-RECALLED_WITHIN = timedelta(seconds=90)  # 60 to save in, 30 from SIGTERM to SIGKILL
+RECALLED_WITHIN = timedelta(seconds=90)  # 60 s to save, 30 s from SIGTERM to SIGKILL
 
 
 def open_to_guests(world: Snapshot) -> Sequence[LeaseSeen]:
-    """Those that take one now, as the policies of their nodes say; the one that ends last first."""
+    """Return the leases that take a guest now by their nodes' policies, latest end first."""
     found = [lease for lease in world.leases.values() if _takes_guests(lease, world)]
     return sorted(found, key=lambda lease: (-lease.usable_end.timestamp(), lease.id))
 
 
 def persons(world: Snapshot) -> dict[str, str]:
-    """Whose guests are in a lease, by its id."""
+    """Map lease id -> id of the user whose jobs are guests in the lease."""
     return {one.lease_id: one.user_id for one in world.attempts if one.guest}
 
 

@@ -1,8 +1,8 @@
-"""When which nodes of a class are free: bit masks between the moments of change. Pure.
+"""Free nodes of a class over time, as bit masks between the moments of change. Pure.
 
 Bit n of a mask stands for node n. Leases begin and end on full hours, so most moments are hours;
-running and planned jobs add their own ends. The nodes that are free for the whole of a time are the
-AND of its masks, and `bit_count` says whether they are enough for a gang.
+running and planned jobs add their own ends. The nodes that are free during a whole interval are the
+AND of its masks, and `bit_count` tells if they are enough for a gang.
 """
 
 import math
@@ -12,32 +12,33 @@ from typing import NamedTuple
 
 
 class Room(NamedTuple):
-    """Nodes that are free together from `start` until `end` at least, in seconds."""
+    """Nodes that are free together from `start` until at least `end`, in seconds."""
 
     start: float
     end: float
     nodes: int
-    """A mask: all that are free all the time, more than asked for perhaps."""
+    """Mask of all nodes that are free all the time; may be more than were asked for."""
 
 
 class Lane:
-    """The free nodes of one class from a moment on. Times are in seconds since any one origin."""
+    """Free nodes of one class from a moment on. Times are in seconds since a common origin."""
 
     def __init__(self, nodes: int, now: float) -> None:
-        """`nodes` is a mask: all of them are free from `now` on, for ever."""
+        """Create a lane in which all nodes of the mask `nodes` are free from `now` on, for ever."""
         self.times = [now]
         self.masks = [nodes]
 
     def copy(self) -> "Lane":
-        """Another lane with the same future."""
+        """Return an independent copy of the lane."""
         other = Lane(0, 0.0)
         other.times, other.masks = self.times.copy(), self.masks.copy()
         return other
 
     def coarse(self, step: float) -> "Lane":
-        """The same future in even steps; a node that is taken for a part of one is not free in it.
+        """Return a copy in even steps of `step` seconds; a node is free in a step only if it is
+        free in the whole of it.
 
-        Without this every planned job adds a moment, and a plan of thousands of them takes 25 s
+        Otherwise every planned job adds a moment, and a plan of thousands of them takes 25 s
         instead of 0.3 s (10,000 jobs on 1,000 nodes over 14 days).
         """
         first = self.now - self.now % step + step
@@ -51,36 +52,36 @@ class Lane:
 
     @property
     def now(self) -> float:
-        """Where it begins."""
+        """Beginning of the lane, in seconds."""
         return self.times[0]
 
     def pass_to(self, now: float) -> None:
-        """Forget what is before `now`."""
+        """Forget all masks that end before `now`, and let the lane begin there."""
         past = bisect_right(self.times, now) - 1
         if past > 0:
             del self.times[:past], self.masks[:past]
         self.times[0] = max(self.times[0], now)
 
     def take(self, nodes: int, start: float, end: float) -> None:
-        """The nodes are not free in [start, end)."""
+        """Mark the nodes as taken in [start, end)."""
         start = max(start, self.now)
         if end > start:
             first, last = self._cut(start), self._cut(end)
             self.masks[first:last] = [mask & ~nodes for mask in self.masks[first:last]]
 
     def give(self, nodes: int, start: float, end: float) -> None:
-        """The nodes are free in [start, end) after all."""
+        """Mark the nodes as free in [start, end)."""
         start = max(start, self.now)
         if end > start:
             first, last = self._cut(start), self._cut(end)
             self.masks[first:last] = [mask | nodes for mask in self.masks[first:last]]
 
     def at(self, moment: float) -> int:
-        """The nodes that are free at a moment."""
+        """Return the mask of the nodes that are free at a moment."""
         return self.masks[max(0, bisect_right(self.times, moment) - 1)]
 
     def free(self, start: float, end: float) -> int:
-        """The nodes that are free in all of [start, end)."""
+        """Return the mask of the nodes that are free in all of [start, end)."""
         first = max(0, bisect_right(self.times, start) - 1)
         nodes = self.masks[first]
         for mask in self.masks[first + 1 : bisect_left(self.times, end)]:
@@ -90,7 +91,8 @@ class Lane:
     def earliest(
         self, num_nodes: int, seconds: float, *, not_before: float = -math.inf
     ) -> Room | None:
-        """The first time at which so many nodes are free together for so long; None if never."""
+        """Return the first room with `num_nodes` nodes free together for `seconds`; None if there
+        is none."""
         times, masks = self.times, self.masks
         first = max(0, bisect_right(times, not_before) - 1)
         last = len(times) - 1
@@ -117,8 +119,8 @@ class Lane:
         return None
 
     def room_now(self, num_nodes: int, *, among: int = -1) -> Room | None:
-        """The longest time from now on in which so many of the nodes `among` (a mask; default: all)
-        are free together; None if none."""
+        """Return the longest room from now on with `num_nodes` of the nodes `among` (a mask;
+        default: all) free together; None if so many are not free now."""
         nodes = self.masks[0] & among
         if nodes.bit_count() < num_nodes:
             return None
@@ -129,18 +131,23 @@ class Lane:
         return Room(self.now, math.inf, nodes)
 
     def snuggest(self, room: Room, num_nodes: int) -> int:
-        """Of the nodes of `room` those that are taken soonest after it: least is cut to pieces."""
+        """Return `num_nodes` nodes of `room`, those that are taken soonest after it.
+
+        This leaves the longest free times whole.
+        """
         after = self.masks[bisect_left(self.times, room.end) :]
         return pick(room.nodes, num_nodes, after)
 
     def last_freed(self, room: Room, num_nodes: int) -> int:
-        """Of the nodes of `room` those that are free only just before it: who comes in between
-        keeps those that are free now."""
+        """Return `num_nodes` nodes of `room`, those that become free latest before it.
+
+        This keeps the nodes that are free now for jobs that start in between.
+        """
         before = self.masks[: bisect_left(self.times, room.start)]
         return pick(room.nodes, num_nodes, reversed(before))
 
     def _cut(self, moment: float) -> int:
-        """The index of the mask that begins at `moment`."""
+        """Return the index of the mask that begins at `moment`, after splitting one if needed."""
         index = bisect_left(self.times, moment)
         if index == len(self.times) or self.times[index] != moment:
             self.times.insert(index, moment)
@@ -149,9 +156,9 @@ class Lane:
 
 
 def pick(nodes: int, count: int, masks: Iterable[int]) -> int:
-    """So many of `nodes`: first those that are missing in the first mask, then in the next ...
+    """Return `count` of `nodes`: first those missing in the first mask, then in the next, ...
 
-    Among equals those with the lowest bits.
+    Of equal ones those with the lowest bits.
     """
     chosen = 0
     for mask in masks:
@@ -166,7 +173,7 @@ def pick(nodes: int, count: int, masks: Iterable[int]) -> int:
 
 
 def lowest(nodes: int, count: int) -> int:
-    """The `count` lowest bits of `nodes`, or all if there are fewer."""
+    """Return the `count` lowest set bits of `nodes`, or all if there are fewer."""
     chosen = 0
     while nodes and count > 0:
         bit = nodes & -nodes
@@ -177,7 +184,7 @@ def lowest(nodes: int, count: int) -> int:
 
 
 def bits(nodes: int) -> list[int]:
-    """The numbers of the set bits, ascending."""
+    """Return the numbers of the set bits, ascending."""
     found = []
     while nodes:
         bit = nodes & -nodes

@@ -1,8 +1,8 @@
-"""Who is next. Pure.
+"""Priority order of the waiting jobs. Pure.
 
-Every waiting job has points, in hours: as many as it has waited, and some more for a person and a
-lab that have used little lately, for a lab of weight, and for a short job. So everybody's turn
-comes: points grow without end while one waits, and what is added to them is bounded.
+Every waiting job has points, in hours: its hours of waiting, plus a bonus for a person and a lab
+with little recent use, for the lab's weight, and for a short job. Points grow without limit while a
+job waits and every bonus is bounded, so no job waits for ever.
 """
 
 import math
@@ -17,24 +17,24 @@ SHORT_S = 3600  # wall time up to which a job counts as short
 
 @dataclass(frozen=True)
 class Weights:
-    """What counts as how many hours of waiting."""
+    """Bonuses, as hours of waiting."""
 
     fair_share_h: float = 4.0
-    """For somebody who has used nothing; half of it for one who has used the fair share."""
+    """Bonus of a person without recent use; half of it for one who has used the fair share."""
     lab_h: float = 1.0
-    """For the lab of the most weight."""
+    """Bonus of a job in the heaviest lab; of other labs in proportion to their weight."""
     short_h: float = 1.0
-    """For a wall time of an hour or less."""
+    """Bonus of a job with a wall time of `SHORT_S` or less."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a person stands."""
+    """Recent use and lab weight of a person."""
 
     usage: float = 0.0
-    """What person and lab have used lately, as a multiple of their fair share."""
+    """Recent use as a multiple of the fair share, the mean of the person's and the lab's."""
     lab_weight: float = 1.0
-    """Of the person's lab, as a share of the heaviest lab's."""
+    """Weight of the person's lab divided by that of the heaviest lab."""
 
 
 NEWCOMER = Standing()
@@ -44,7 +44,7 @@ DEFAULT_WEIGHTS = Weights()
 def points(
     waited_s: float, wall_time_s: float, standing: Standing, weights: Weights = DEFAULT_WEIGHTS
 ) -> float:
-    """How far up the line a job is, in hours."""
+    """Return a job's points, in hours; the job with the most is served first."""
     return (
         waited_s / 3600
         + weights.fair_share_h * math.exp2(-standing.usage)
@@ -56,9 +56,10 @@ def points(
 def next_first(
     waiting: Iterable[Waiting], now: datetime, standings: Mapping[str, Standing]
 ) -> list[Waiting]:
-    """Most points first; of equals who came first. Who is queued again keeps the age it had.
+    """Return the waiting jobs sorted by points, most first; equal ones by the time of queueing.
 
-    `standings` by user id; who is missing there has used nothing.
+    A job that is queued again keeps its age. `standings` maps user id -> standing; a user who is
+    missing there has used nothing.
     """
 
     def key(job: Waiting) -> tuple[float, datetime, str]:

@@ -1,4 +1,4 @@
-"""What becomes of every waiting job now: where it starts, or when it will. Pure."""
+"""Decision for every waiting job: the nodes it starts on now, or its forecast start. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,8 +23,8 @@ from scheduler.queue.timeline import (
 )
 from scheduler.snapshot import AttemptSeen, LeaseSeen, Snapshot, Waiting
 
-WORTH_A_CHANGE = timedelta(minutes=10)  # a start that is sooner by less is not told
-LEAST_USE = timedelta(seconds=60)  # less of a lease is not worth the start of a training
+WORTH_A_CHANGE = timedelta(minutes=10)  # an advice that gains less is not given
+LEAST_USE = timedelta(seconds=60)  # a lease with less time left is not worth a start
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class WalkIn:
 
     node_ids: tuple[str, ...]
     slots: tuple[int, ...]
-    """The same on each."""
+    """Indices of the job's slots, the same on each node."""
     hold_end: datetime
     is_cut: bool = False
-    """The hold ends before its wall time: it saves a checkpoint then and goes on later."""
+    """True if the hold ends before the wall time: the job is saved then and goes on later."""
     is_borrowed: bool = False
-    """Its lab's share has no room for it, so it may have to give the nodes back."""
+    """True if its lab's share has no room for it, so it may have to give the nodes back."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class InLease:
     """Start now in the active leases that the job names, or in walk-ins of its owner."""
 
     leases: tuple[LeaseSeen, ...]
-    """One for each node, mostly one."""
+    """One lease for each node, mostly one."""
     slots: tuple[tuple[int, ...], ...]
-    """What is free there, lease by lease."""
+    """Indices of the free slots that the job gets, lease by lease."""
     is_guest: bool = False
-    """The leases are other people's, who have not come: it leaves when they do."""
+    """True if the leases belong to other people, who have not come: it leaves when they do."""
 
 
 @dataclass(frozen=True)
 class Sooner:
-    """A change of the spec with which it would start earlier."""
+    """A change of the spec with which the job would start earlier, at `start`."""
 
     change: str
     start: datetime
@@ -63,21 +63,23 @@ class Sooner:
 
 @dataclass(frozen=True)
 class Later:
-    """It can start in this slot at the latest; None if on no node that can be used now."""
+    """Latest slot in which a job can start; None if it fits no node that can be used now."""
 
     slot: Slot | None
     room_now_s: float = 0.0
-    """The longest wall time with which it could start at once, in seconds."""
+    """Longest wall time with which it could start at once, in seconds."""
     sooner: tuple[Sooner, ...] = ()
-    """Of the first of the line."""
+    """Changes with which it would start earlier; only for jobs that may get a reservation."""
     gap_from_min: int | None = None
-    """It saves checkpoints and there is a gap in front of a lease, but here it would have to be so
-    long; 0: jobs are not cut here."""
+    """Shortest gap, in minutes, in which its nodes' policies let a job be cut; 0: none does.
+
+    Given if the job saves checkpoints and there is a gap in front of a lease; else None.
+    """
 
 
 @dataclass(frozen=True)
 class AfterLease:
-    """It waits for the lease it names, or in it for another job."""
+    """Wait for a lease that the job names, or for the job `ahead` in that lease."""
 
     lease: LeaseSeen
     ahead: AttemptSeen | None
@@ -86,7 +88,7 @@ class AfterLease:
 
 @dataclass(frozen=True)
 class NotItsTurn:
-    """Jobs before it in its agenda have not ended, or not started where they may run together."""
+    """Wait for jobs before it in its agenda to end, or to start if they may run side by side."""
 
     turn: Turn
     predicted_start: datetime | None
@@ -94,21 +96,21 @@ class NotItsTurn:
 
 @dataclass(frozen=True)
 class Postponed:
-    """It must not start before its back-off is over."""
+    """Wait until the job's back-off is over."""
 
     until: datetime
 
 
 @dataclass(frozen=True)
 class Saving:
-    """Its last attempt's checkpoints are still on their way from this node to the store."""
+    """Wait until the last attempt's checkpoints have been copied from this node to the store."""
 
     node_id: str
 
 
 @dataclass(frozen=True)
 class Disabled:
-    """Its owner's account is disabled."""
+    """Wait because the owner's account is disabled."""
 
 
 Decision = (
@@ -119,7 +121,7 @@ Decision = (
 def decide(
     order: Sequence[Waiting], world: Snapshot, *, rules: Rules, grace_s: int
 ) -> list[tuple[Waiting, Decision]]:
-    """What becomes of each waiting job, in the order in which they are served."""
+    """Return each waiting job with its decision, in the order in which they are served."""
     timeline = build_timeline(world, grace_s)
     soft = soft_nodes(world, timeline)
     walk = Backfill(timeline.lanes, rules, soft)
@@ -163,7 +165,7 @@ def decide(
 
 
 def leases_of(job: Waiting, world: Snapshot) -> tuple[LeaseSeen, ...]:
-    """The leases the job is to run in; none if it names none, or if one of them is over."""
+    """Return the leases that a job has to run in; empty if it names none or one of them is over."""
     found = tuple(world.leases[each] for each in job.lease_ids if each in world.leases)
     still = (LeaseState.BOOKED, LeaseState.ACTIVE)
     if len(found) != len(job.lease_ids) or any(lease.state not in still for lease in found):
@@ -172,7 +174,7 @@ def leases_of(job: Waiting, world: Snapshot) -> tuple[LeaseSeen, ...]:
 
 
 def _asks_the_queue(job: Waiting, world: Snapshot) -> bool:
-    """Whether it wants to walk in now."""
+    """Return True if the job could walk in now: nothing but free nodes is missing."""
     postponed = job.not_before is not None and job.not_before > world.now
     not_yet = job.turn is not None and bool(job.turn.ahead)
     held_up = job.owner_disabled or postponed or job.saving_on is not None or not_yet
@@ -180,7 +182,7 @@ def _asks_the_queue(job: Waiting, world: Snapshot) -> bool:
 
 
 def _outside_the_queue(job: Waiting, world: Snapshot, free: FreeSlots) -> Decision | None:
-    """The decision for a job that asks nothing of the queue now."""
+    """Return the decision for a job that asks nothing of the queue now; None if it does."""
     if job.owner_disabled:
         return Disabled()
     if job.not_before is not None and job.not_before > world.now:
@@ -194,18 +196,18 @@ def _outside_the_queue(job: Waiting, world: Snapshot, free: FreeSlots) -> Decisi
 
 
 def want_of(job: Waiting) -> Want:
-    """What a job needs of the queue."""
+    """Return the nodes and time that a job needs, in the terms of the queue."""
     return Want(job.id, job.num_nodes, job.wall_left_s + CLEANING_S, job.classes, job.may_be_cut)
 
 
 def _start(job: Waiting, walk: Backfill, timeline: Timeline, grace_s: int) -> WalkIn | None:
-    """It starts, if that delays nobody before it."""
+    """Return a walk-in if the job fits without delaying earlier jobs; else None."""
     start = walk.start(want_of(job))
     return _walk_in(job, start, timeline, grace_s) if start is not None else None
 
 
 def _later(job: Waiting, walk: Backfill, world: Snapshot, timeline: Timeline) -> Later:
-    """It waits, perhaps with a reservation."""
+    """Return the wait of a job that can't start, with its slot if it gets a reservation."""
     want = want_of(job)
     room_now_s = wall_room_s(timeline, job.classes, job.num_nodes)
     gap_from_min = _gap_from_min(job, walk, world, timeline)
@@ -222,7 +224,8 @@ def _later(job: Waiting, walk: Backfill, world: Snapshot, timeline: Timeline) ->
 
 
 def _gap_from_min(job: Waiting, walk: Backfill, world: Snapshot, timeline: Timeline) -> int | None:
-    """How long the gap that there is would have to be for the job to be cut at its end."""
+    """Return the shortest gap, in minutes, in which the job may be cut on the nodes of the longest
+    present gap; 0 if it may not be cut there, None if there is no gap or it saves nothing."""
     gap = walk.gap_now(want_of(job)) if job.may_be_cut else None
     if gap is None:
         return None
@@ -232,7 +235,7 @@ def _gap_from_min(job: Waiting, walk: Backfill, world: Snapshot, timeline: Timel
 
 
 def _variants(job: Waiting, walk: Backfill) -> Iterator[Sooner]:
-    """When it would start with fewer nodes, half the wall time, on other classes, or cut."""
+    """Yield the starts with fewer nodes, with half the wall time, on other classes, or if cut."""
     want = want_of(job)
     changes: list[tuple[str, Want]] = []
     if job.num_nodes > 1:
@@ -267,7 +270,7 @@ def _walk_in(job: Waiting, start: Start, timeline: Timeline, grace_s: int) -> Wa
 
 
 def cut_hold_end(end: float, grace_s: int) -> datetime:
-    """The end of the hold of a job that a lease takes its nodes from at `end` on the timeline."""
+    """Return the hold's end for a job that is cut, its nodes being taken at `end` (seconds)."""
     return datetime.fromtimestamp(end - CLEANING_S + grace_s, UTC)
 
 
@@ -284,7 +287,7 @@ def _forecast(job: Waiting, forecast: Forecast, timeline: Timeline) -> Slot | No
 def _place_in_leases(
     job: Waiting, leases: tuple[LeaseSeen, ...], world: Snapshot, free: FreeSlots
 ) -> InLease | AfterLease:
-    """In all of the leases at once, beside what else runs in them, or after one of them."""
+    """Start in all of the leases at once, beside other jobs in them, or wait for one of them."""
     booked = [lease for lease in leases if lease.state is LeaseState.BOOKED]
     if booked:
         last = max(booked, key=lambda lease: lease.hold_start)
@@ -310,7 +313,10 @@ def _place_in_leases(
 
 
 def _turn_at(turn: Turn, leases: tuple[LeaseSeen, ...], world: Snapshot) -> datetime | None:
-    """When the jobs before it have ended at the latest; None if that is not in its lease."""
+    """Return the latest time at which the jobs before it in its agenda have ended.
+
+    None if it names no lease, or if that time is after its lease.
+    """
     if not leases:
         return None
     running = [one.ends_at + HANDOVER for one in world.attempts if one.job_id in turn.ahead]
@@ -322,7 +328,7 @@ def _turn_at(turn: Turn, leases: tuple[LeaseSeen, ...], world: Snapshot) -> date
 def _beside_own_jobs(
     job: Waiting, world: Snapshot, free: FreeSlots, timeline: Timeline
 ) -> InLease | None:
-    """On nodes that its owner has walked in on and does not use up, if that delays nobody."""
+    """Place the job beside its owner's running walk-ins if that delays no reservation."""
     until = world.now + timedelta(seconds=job.wall_left_s)
     for class_name in job.classes:
         found = []
@@ -355,9 +361,9 @@ def _as_guest(
     idle: Sequence[LeaseSeen],
     guests: Mapping[str, str],
 ) -> InLease | None:
-    """On nodes of people who have not come to their leases, if it can be stopped when they do.
+    """Place the job in leases whose owners have not come, if it can be stopped when they do.
 
-    `guests` says whose guests are in a lease already.
+    `guests` maps lease id -> user whose guests are in it already.
     """
     if not job.may_be_cut:
         return None

@@ -1,7 +1,7 @@
-"""Why a job waits, in words: the fact, its cause with numbers, the way out. Pure.
+"""Sentences that tell an owner why a job waits: fact, cause with numbers, remedy. Pure.
 
-Moments are rounded up, to the minute while they are near: a sentence that changed with every second
-would be written, sent and read again for nothing.
+Times are rounded up, to the minute while they are near: a sentence that changed every second would
+be written, sent and read again for nothing.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from scheduler.queue.timeline import Blocker, Slot
 from scheduler.snapshot import NodeSeen, Snapshot, Waiting
 
 QUEUED_AGAIN = "Queued again. "
-NAMED = 3  # nodes told one by one; of more only the number
+NAMED = 3  # nodes listed by name; of more only the number is given
 IN_WORDS = {
     NodeState.PENDING: "has not been approved yet",
     NodeState.DRAINING: "is being drained",
@@ -37,11 +37,11 @@ IN_WORDS = {
     NodeState.QUARANTINED: "is in quarantine",
     NodeState.RETIRED: "is retired",
 }
-COARSENESS = ((HOUR, 1), (6 * HOUR, 5), (48 * HOUR, 15))  # wait up to -> told to so many minutes
+COARSENESS = ((HOUR, 1), (6 * HOUR, 5), (48 * HOUR, 15))  # wait up to -> rounded to these minutes
 
 
 class Reason(NamedTuple):
-    """What the owner is told."""
+    """Reason for which a job waits, as its owner is told it."""
 
     code: str
     message: str
@@ -49,7 +49,7 @@ class Reason(NamedTuple):
 
 
 def reason_for(job: Waiting, decision: Decision, world: Snapshot, need: Need) -> Reason:
-    """The sentence for a job that does not start now."""
+    """Return the reason, with its sentence, for a job that does not start now."""
     match decision:
         case Disabled():
             return Reason(
@@ -83,7 +83,7 @@ def reason_for(job: Waiting, decision: Decision, world: Snapshot, need: Need) ->
 
 
 def rounded_up(moment: datetime, now: datetime) -> datetime:
-    """`moment` in full minutes; in coarser steps the further away it is."""
+    """Return `moment` rounded up to a full minute, or to coarser steps if it is further away."""
     wait = moment - now
     minutes = next((step for limit, step in COARSENESS if wait <= limit), 60)
     step = timedelta(minutes=minutes)
@@ -92,7 +92,7 @@ def rounded_up(moment: datetime, now: datetime) -> datetime:
 
 
 def node_names(nodes: Sequence[NodeSeen]) -> str:
-    """`north-01`, `north-01 and north-02`, `4 nodes from north-01`."""
+    """Return `north-01`, `north-01 and north-02`, or `4 nodes from north-01`."""
     if len(nodes) > NAMED:
         return f"{len(nodes)} nodes from {nodes[0].name}"
     *others, last = [node.name for node in nodes]
@@ -100,7 +100,7 @@ def node_names(nodes: Sequence[NodeSeen]) -> str:
 
 
 def unavailable(node: NodeSeen, now: datetime) -> str:
-    """Why a node gets no work: `is being drained (new disk)`."""
+    """Return the reason why a node gets no work, such as `is being drained (new disk)`."""
     if node.state is not NodeState.READY:
         why = f" ({node.reason.rstrip('.')})" if node.reason else ""
         return f"{IN_WORDS[node.state]}{why}"
@@ -120,7 +120,7 @@ def _postponed(job: Waiting, until: datetime, now: datetime) -> Reason:
         f"Tries again at {until.astimezone(UTC):%H:%M:%S} UTC, after failure {job.failures} of at "
         f"most {MAX_INFRASTRUCTURE_FAILURES} that are retried."
     )
-    # The cause is still there to be read, unless its owner has moved the job meanwhile.
+    # The stored reason is still the cause, unless the owner has moved the job meanwhile.
     cause = f" {message.removeprefix(QUEUED_AGAIN)}" if code in INFRASTRUCTURE else ""
     return Reason("back_off", again + cause, start)
 
@@ -236,7 +236,7 @@ def _later(
 
 
 def _called(job_ids: Sequence[str], reader: Waiting, world: Snapshot) -> str:
-    """Jobs in words for the owner of another: their own by name, other people's by number."""
+    """Return jobs in words for `reader`'s owner: own ones by name, other people's by number."""
     seen = [world.jobs.get(job_id) for job_id in job_ids]
     own = [one.name for one in seen if one is not None and one.user_id == reader.user_id]
     others = len(seen) - len(own)
@@ -246,7 +246,7 @@ def _called(job_ids: Sequence[str], reader: Waiting, world: Snapshot) -> str:
 
 
 def _soft_fit(gap_from_min: int | None) -> str:
-    """Why a job that saves checkpoints does not start in front of a lease."""
+    """Return the reason why a job that saves checkpoints does not start in front of a lease."""
     if gap_from_min is None:
         return ""
     if not gap_from_min:
@@ -258,7 +258,7 @@ def _soft_fit(gap_from_min: int | None) -> str:
 
 
 def _advice(sooner: Sequence[Sooner], now: datetime) -> str:
-    """What its owner could change: ` Sooner: resources.nodes: 1 (now).`"""
+    """Return changes with which the job starts earlier: ` Sooner with resources.nodes: 1 (now).`"""
     told = [
         f"{each.change} ({'now' if each.start <= now else clock(rounded_up(each.start, now), now)})"
         for each in sooner

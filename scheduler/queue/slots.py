@@ -1,4 +1,4 @@
-"""Which slots (GPUs, or CPU slots) of leased nodes are free while a cycle gives them out. Pure."""
+"""Free slots (GPUs, or CPU slots) of nodes while a cycle assigns them. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from scheduler.snapshot import LeaseSeen, Snapshot
 
 
 class FreeSlots:
-    """Per node the indices that no live attempt has; jobs that start take theirs out."""
+    """Slot indices per node that no live attempt has; jobs that start take theirs out."""
 
     def __init__(self, world: Snapshot) -> None:
         self._free = {
@@ -24,14 +24,14 @@ class FreeSlots:
                 self._walk_ins.setdefault(lease.user_id, []).append(lease)
 
     def walk_ins_of(self, user_id: str) -> Sequence[LeaseSeen]:
-        """The walk-ins that a person has now, the oldest first."""
+        """Return a person's active walk-ins, oldest first."""
         return self._walk_ins.get(user_id, ())
 
     def lowest(self, node_id: str, count: int) -> tuple[int, ...] | None:
-        """The `count` free slots with the lowest indices; None where there are fewer."""
+        """Return the `count` free slots with the lowest indices; None if fewer are free."""
         free = sorted(self._free.get(node_id, ()))
         return tuple(free[:count]) if len(free) >= count else None
 
     def take(self, node_id: str, slots: Sequence[int]) -> None:
-        """They are given to a job that starts now."""
+        """Remove slots of a node that a job which starts now has been given."""
         self._free[node_id].difference_update(slots)

@@ -1,7 +1,7 @@
-"""The nodes' time from now on, as lanes of free nodes, and who stands before whom. Pure.
+"""Free time of the nodes from now on, as lanes, with the blocker before each start. Pure.
 
-What holds a node: the job that runs on it, with its whole wall time; the lease that it is in; later
-leases. A job that walks in holds its nodes to a full hour, and that hour must not be past the next
+A node is held by the job that runs on it, for its whole wall time; by the lease that it is in; and
+by later leases. A walk-in job holds its nodes to a full hour, which must not be past the next
 booked one, so a lease takes its node from the full hour (UTC) at its start less the grace.
 """
 
@@ -24,54 +24,58 @@ HOUR_S = 3600.0
 
 
 class Blocker(NamedTuple):
-    """What has a node until a moment."""
+    """Job, lease or cleaning that occupies a node until a moment."""
 
     job_id: str | None = None
     lease_id: str | None = None
     waiting: bool = False
     """True if the job has not started itself."""
     cleaning: bool = False
-    """Nobody has it, but it has not said yet that it is clean."""
+    """True if nobody has the node, but it has not reported yet that it is clean."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where and when a job can start."""
+    """Start time and nodes at which a job can start."""
 
     start: datetime
     nodes: tuple[NodeSeen, ...]
     after: Blocker | None = None
-    """What must end before; None for what is free now."""
+    """Blocker that must end before; None if the nodes are free now."""
 
 
 class Timeline:
-    """When every node that may be given work is free."""
+    """Free times of every node that may be given work."""
 
     def __init__(self, now: float, nodes: Mapping[str, Sequence[NodeSeen]]) -> None:
-        """`nodes` by class; bit n of a class's masks is the n-th of them."""
+        """Create a timeline in which all nodes are free; `nodes` maps class name -> nodes.
+
+        Bit n of a class's masks stands for its n-th node.
+        """
         self.now = now
         self.nodes = nodes
         self.lanes = {name: Lane((1 << len(of)) - 1, now) for name, of in nodes.items()}
         self._present: dict[str, list[tuple[float, float]]] = {
             name: [(now, math.inf)] * len(of) for name, of in nodes.items()
         }
-        """When what is on each node now leaves it, and when the next lease takes it."""
+        """Times per node, by class, at which its occupant leaves and its next lease begins."""
         self._until: dict[str, list[dict[float, Blocker]]] = {
             name: [{} for _ in of] for name, of in nodes.items()
         }
 
     def block(self, class_name: str, number: int, end: float, by: Blocker) -> None:
-        """Remember what has a node until `end`."""
+        """Record the blocker that has a node until `end`."""
         self._until[class_name][number][end] = by
 
     def occupied(self, class_name: str, number: int, until: float, next_start: float) -> None:
-        """Remember when what is on a node now leaves it, and when the next lease takes it."""
+        """Record the time at which a node's present occupant leaves, and its next lease begins."""
         self._present[class_name][number] = (until, next_start)
 
     def clearable(self, class_name: str, end: float) -> int:
-        """The nodes, a mask, that would be free until `end` if what is on them now left."""
+        """Return the mask of the nodes that would be free until `end` without the occupants that
+        they have now."""
         lane, found = self.lanes[class_name], 0
-        free_from: dict[float, int] = {}  # many are left at one time: now
+        free_from: dict[float, int] = {}  # for many nodes it is the same: now
         for number, (until, next_start) in enumerate(self._present[class_name]):
             if until not in free_from:
                 free_from[until] = lane.free(until, end) if until < end else -1
@@ -80,25 +84,26 @@ class Timeline:
         return found
 
     def gap_ends(self, class_name: str) -> list[float]:
-        """When the next leases take nodes of a class, the last first."""
+        """Return the times at which the next leases take nodes of a class, latest first."""
         starts = {next_start for _, next_start in self._present[class_name]}
         return sorted(starts - {math.inf}, reverse=True)
 
     def planned(self, class_name: str, nodes: int, end: float, job_id: str) -> None:
-        """Remember for which waiting job these nodes are kept until `end`."""
+        """Record that these nodes are kept until `end` for a waiting job."""
         by = Blocker(job_id=job_id, waiting=True)
         for number in bits(nodes):
             self._until[class_name][number][end] = by
 
     def is_unpromised(self, node: NodeSeen, start: datetime, end: datetime) -> bool:
-        """Whether nobody has been given the node in the time between, with its cleaning."""
+        """Return True if the node is free from `start` to `end`, each plus the cleaning time, or
+        if `end` is not after `start`."""
         free = self.lanes[node.class_name].free(
             start.timestamp() + CLEANING_S, end.timestamp() + CLEANING_S
         )
         return end <= start or bool(free & self._bit_of(node))
 
     def lasts(self, node: NodeSeen, until: datetime, job_id: str) -> None:
-        """What is on the node now lasts longer: another job of its user has joined it."""
+        """Extend the occupation of a node to `until` plus cleaning, for a job that joins it."""
         end = until.timestamp() + CLEANING_S
         self.lanes[node.class_name].take(self._bit_of(node), -math.inf, end)
         self.planned(node.class_name, self._bit_of(node), end, job_id)
@@ -107,14 +112,14 @@ class Timeline:
         return 1 << [each.id for each in self.nodes[node.class_name]].index(node.id)
 
     def slot(self, class_name: str, nodes: int, start: float) -> Slot:
-        """This time on these nodes, and what has the last of them until then."""
+        """Return a slot at `start` on the nodes of a mask, with its last blocker before then."""
         numbers = bits(nodes)
         after = self._last_before(class_name, numbers, start)
         seen = tuple(self.nodes[class_name][number] for number in numbers)
         return Slot(datetime.fromtimestamp(start, UTC), seen, after)
 
     def _last_before(self, class_name: str, numbers: Sequence[int], start: float) -> Blocker | None:
-        """What is the last to leave these nodes before `start`."""
+        """Return the blocker that leaves these nodes last, at or before `start`."""
         until = [self._until[class_name][number] for number in numbers]
         exact = next((ends[start] for ends in until if start in ends), None)
         if exact is not None or start <= self.now:
@@ -123,12 +128,12 @@ class Timeline:
         return max(past, default=(0.0, None), key=itemgetter(0))[1]
 
     def node_ids(self, class_name: str, nodes: int) -> tuple[str, ...]:
-        """The ids of the nodes in a mask."""
+        """Return the ids of the nodes in a mask."""
         return tuple(self.nodes[class_name][number].id for number in bits(nodes))
 
 
 def build_timeline(world: Snapshot, grace_s: float) -> Timeline:
-    """The time of every node that is ready and heard, from now on."""
+    """Return the timeline, from now on, of every node that is ready and heard."""
     holds: dict[str, list[Hold]] = {
         node_id: list(group) for node_id, group in groupby(world.holds, key=lambda h: h.node_id)
     }
@@ -162,13 +167,13 @@ def build_timeline(world: Snapshot, grace_s: float) -> Timeline:
 def _first_free(
     world: Snapshot, node: NodeSeen, holds: Sequence[Hold], running: Sequence[AttemptSeen]
 ) -> tuple[float, Blocker | None, Sequence[Hold]]:
-    """When a node is free for the first time, what has it until then, and what comes later."""
+    """Return the first time at which a node is free, its blocker until then, and later holds."""
     now = world.now.timestamp()
     current = holds[0] if holds and holds[0].start <= world.now else None
     later = holds[1:] if current else holds
     busy_until = max((attempt.ends_at.timestamp() for attempt in running), default=0.0)
     if current is None:
-        if running:  # left over from a lease that is over
+        if running:  # an attempt outlives its lease
             return max(busy_until, now) + CLEANING_S, Blocker(job_id=running[0].job_id), later
         if not node.clean:
             return now + CLEANING_S, Blocker(cleaning=True), later
@@ -184,7 +189,10 @@ def _first_free(
 
 
 def _booked(holds: Sequence[Hold], grace_s: float) -> Iterator[tuple[float, float, Blocker]]:
-    """What later holds take of a node. Who comes before cleans up within their grace."""
+    """Yield (start, end, blocker) for later holds of a node.
+
+    A job before such a hold is cleaned up within the grace of its own lease.
+    """
     for hold in holds:
         start = hold.start.timestamp()
         start -= start % HOUR_S + grace_s - CLEANING_S
@@ -192,7 +200,8 @@ def _booked(holds: Sequence[Hold], grace_s: float) -> Iterator[tuple[float, floa
 
 
 def soft_nodes(world: Snapshot, timeline: Timeline) -> dict[str, SoftNodes]:
-    """Where jobs may be cut, and in how long a gap, as the nodes' policies say."""
+    """Map class name -> nodes on which jobs may be cut, by the shortest gap that their policies
+    allow."""
     found: dict[str, SoftNodes] = {}
     for class_name, nodes in timeline.nodes.items():
         by_gap: dict[float, int] = {}
@@ -207,6 +216,9 @@ def soft_nodes(world: Snapshot, timeline: Timeline) -> dict[str, SoftNodes]:
 
 
 def wall_room_s(timeline: Timeline, classes: Sequence[str], num_nodes: int) -> float:
-    """The longest wall time, in seconds, with which a job could start at once; 0 if none."""
+    """Return the longest wall time, in seconds, with which a job could start at once.
+
+    0 if no lane has `num_nodes` free nodes now, or if nothing limits their free time.
+    """
     rooms = [timeline.lanes[name].room_now(num_nodes) for name in classes if name in timeline.lanes]
     return max((r.end - r.start - CLEANING_S for r in rooms if r and r.end < math.inf), default=0.0)

@@ -1,4 +1,4 @@
-"""Jobs of agendas: whose turn it is, and those that are not to run after all."""
+"""Jobs of agendas: their turns, and the cancelling of jobs after an earlier one has failed."""
 
 from datetime import datetime
 from itertools import groupby
@@ -15,7 +15,7 @@ from core.transitions import advance
 
 
 def read_turns(session: Session) -> dict[str, Turn]:
-    """The turn of each queued job that is in an agenda, by its id."""
+    """Map job id -> turn, for each queued job that is in an agenda."""
     with_waiting = (
         select(AgendaJob.agenda_id)
         .join(Job, Job.id == AgendaJob.job_id)
@@ -63,7 +63,7 @@ def read_turns(session: Session) -> dict[str, Turn]:
 def call_off(
     session: Session, job_id: str, turn: Turn, *, epoch: int, now: datetime, actor: str
 ) -> bool:
-    """Cancel a job because another of its agenda has failed; False if it no longer waits."""
+    """Cancel a job because another of its agenda has failed; return False if it no longer waits."""
     row = session.get_one(Job, job_id)
     lock(session, row)
     return (
