@@ -13,18 +13,21 @@ from typing import Any
 
 from pydantic import BaseModel
 
+OURS = ("api", "core", "strategies")
+
 
 def add_field_docs(schemas: Mapping[str, dict[str, Any]]) -> None:
     """Give the properties of `schemas`, by name of their class, the descriptions they lack."""
-    models = {model.__name__: model for model in _models(BaseModel)}
+    models = sorted(_models(BaseModel), key=lambda model: model.__module__)
     for name, schema in schemas.items():
-        model = models.get(name.removesuffix("-Input").removesuffix("-Output"))
-        if model is None:
-            continue
-        docs = field_docs(model)
-        for field, found in schema.get("properties", {}).items():
-            if field in docs:
-                found.setdefault("description", docs[field])
+        properties = schema.get("properties", {})
+        plain_name = name.removesuffix("-Input").removesuffix("-Output")
+        for model in models:
+            if model.__name__ == plain_name and properties.keys() <= _fields_of(model):
+                docs = field_docs(model)
+                for field in properties.keys() & docs.keys():
+                    properties[field].setdefault("description", docs[field])
+                break
 
 
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
@@ -37,9 +40,15 @@ def field_docs(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield our own models; other code of the process may have some of the same name."""
     for model in base.__subclasses__():
-        yield model
+        if model.__module__.split(".")[0] in OURS:
+            yield model
         yield from _models(model)
+
+
+def _fields_of(model: type[BaseModel]) -> set[str]:
+    return {*model.model_fields, *model.model_computed_fields}
 
 
 @cache

@@ -31,7 +31,7 @@ class AccuracyRow(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy(View):
-    """How near plans were to what runs then needed."""
+    """Accuracy of plans: planned memory against the memory that runs then needed."""
 
     rows: tuple[AccuracyRow, ...]
 
@@ -56,7 +56,8 @@ class Advice(View):
 
 @dataclass(frozen=True, kw_only=True)
 class AffectedLease(View):
-    """A lease to come that new rules would have refused, or that a smaller window leaves out."""
+    """A future lease that a change affects: new rules would have refused it, a smaller window
+    leaves it out, or new time zone data has moved its clock time."""
 
     id: str
     user: str
@@ -69,105 +70,109 @@ class AffectedLease(View):
 
 @dataclass(frozen=True, kw_only=True)
 class AgendaJob(View):
-    """A job of an agenda against the lease. The wall time is its budget."""
+    """One job of an agenda, with its times in the lease. The wall time is its budget."""
 
     position: int
-    """From 1."""
+    """Position in the agenda, counted from 1."""
     job: str | None
-    """Its id, once submitted."""
+    """Id of the job; null until the agenda is submitted."""
     name: str
     nodes: int
     slots: int
-    """On each of them."""
+    """Slots on each node."""
     wall_time_s: int
     expected_s: float | None
-    """By its plan; null where the speed of the hardware is not known."""
+    """Duration in seconds that its plan expects; null if the speed of the hardware is not known."""
     standing: str
-    """`cut`: its wall time was used up, so it was saved and ended."""
+    """State within the agenda. `cut`: the wall time was used up, so the job was saved and ended."""
     reason: str
     step: int
     steps: int
     planned_start: datetime
     planned_end: datetime
-    """Where every job before it uses its whole wall time."""
+    """Planned end, if this job and every job before it use their whole wall time."""
     start: datetime | None
-    """When it began; else when it will, at the latest. Null where it is not to run."""
+    """Real start; before it, the latest expected one. Null if the job will not run."""
     end: datetime | None
-    """When it ended; else when it will, at the latest."""
+    """Real end; before it, the latest expected one. Null if the job will not run."""
     likely_end: datetime | None
-    """At the speed that it has, or that its plan expects; null where that is not known."""
+    """Expected end at the measured speed, or at the planned one; null if neither is known."""
     late_s: int
-    """Behind what was planned; less than a minute is 0."""
+    """Delay behind the planned end, in seconds; a delay of less than a minute is 0."""
     fits: bool
-    """It ends before the jobs of the lease are stopped, even at the latest."""
+    """True if the job, even at the latest, ends before jobs of the lease are stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agenda(View):
-    """An agenda as it stands now."""
+    """An agenda in its present state."""
 
     name: str
     lease: str | None
-    """Null: a block that is not booked, here from the next full hour on."""
+    """Id of the lease; null for a block that is not booked, which begins at the next full hour
+    here."""
     leases: tuple[str, ...]
-    """It and those that were booked together with it: one for each node."""
+    """Ids of the lease and of those booked together with it: one for each node."""
     node_class: str
     nodes: int
     slots: int
-    """Of each node."""
+    """Slots of each node."""
     side_by_side: bool
     on_failure: str
     rules: str
-    """How it is run, in a sentence."""
+    """Rules by which the agenda runs, in a sentence."""
     begins: datetime
     usable_end: datetime
-    """When jobs in the lease are stopped."""
+    """Moment at which jobs in the lease are stopped."""
     fits: bool
-    """Whether every job ends in time, even if all use up their wall times."""
+    """True if every job ends in time, even if all use up their wall times."""
     spare_s: int
-    """What is left of the lease then; negative: it is over by so much."""
+    """Seconds of the lease that are left after the latest end; negative if the jobs take longer
+    than it."""
     likely_spare_s: int | None
     first_cut: int | None
-    """Position of the first job that would not end in time."""
+    """Position of the first job that would not end in time; null if all fit."""
     summary: str
     jobs: tuple[AgendaJob, ...]
     id: str
     user: str
-    """Name of its owner."""
+    """Name of the agenda's owner."""
     node: str
-    """Of its lease; of several the node of the one that was named."""
+    """Name of the lease's node; of several leases, the node of the one that was named."""
     is_final: bool
-    """Whether all of its jobs have ended."""
+    """True once all jobs of the agenda have ended."""
     created_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgendaPlan(View):
-    """Whether the jobs fit into a lease, or into a block of hours."""
+    """Timetable of an agenda in a lease or a block of hours, and whether all jobs fit."""
 
     name: str
     lease: str | None
-    """Null: a block that is not booked, here from the next full hour on."""
+    """Id of the lease; null for a block that is not booked, which begins at the next full hour
+    here."""
     leases: tuple[str, ...]
-    """It and those that were booked together with it: one for each node."""
+    """Ids of the lease and of those booked together with it: one for each node."""
     node_class: str
     nodes: int
     slots: int
-    """Of each node."""
+    """Slots of each node."""
     side_by_side: bool
     on_failure: str
     rules: str
-    """How it is run, in a sentence."""
+    """Rules by which the agenda runs, in a sentence."""
     begins: datetime
     usable_end: datetime
-    """When jobs in the lease are stopped."""
+    """Moment at which jobs in the lease are stopped."""
     fits: bool
-    """Whether every job ends in time, even if all use up their wall times."""
+    """True if every job ends in time, even if all use up their wall times."""
     spare_s: int
-    """What is left of the lease then; negative: it is over by so much."""
+    """Seconds of the lease that are left after the latest end; negative if the jobs take longer
+    than it."""
     likely_spare_s: int | None
     first_cut: int | None
-    """Position of the first job that would not end in time."""
+    """Position of the first job that would not end in time; null if all fit."""
     summary: str
     jobs: tuple[AgendaJob, ...]
 
@@ -186,35 +191,35 @@ class Artifact(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Place(View):
-    """An attempt on one of its nodes."""
+    """One node of an attempt."""
 
     node: str
-    """Name."""
+    """Name of the node."""
     lease: str
     slots: tuple[int, ...]
-    """Indices of the GPUs, or CPU slots, that it has there, one for each rank."""
+    """Indices of the GPUs, or CPU slots, that the attempt has on this node, one for each rank."""
     ranks: tuple[int, ...]
     reason: str
-    """How it ended there, as this node tells it; empty before."""
+    """Reason of the attempt's end on this node, as the node reports it; empty until then."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightCheck(View):
-    """One collective, once, between all ranks."""
+    """One collective operation, run once between all ranks."""
 
     check: str
-    """Such as `all_reduce (sum, float32, 16 KiB)`."""
+    """Name of the check, such as `all_reduce (sum, float32, 16 KiB)`."""
     right: bool
     ms: float
     bus_gb_per_s: float
     """10^9 bytes per second over the busiest link."""
     slowest_rank: int
-    """Which the others waited for."""
+    """The rank that the others waited for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preflight(View):
-    """How the ranks proved themselves to each other before the first step."""
+    """Preflight: checks of communication between the ranks before the first step."""
 
     seconds: float
     device: str
@@ -223,7 +228,7 @@ class Preflight(View):
     ranks: int
     checks: tuple[PreflightCheck, ...]
     findings: tuple[str, ...]
-    """A sentence for whatever was wrong, worst first."""
+    """One sentence for each thing that was wrong, worst first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +238,7 @@ class Attempt(View):
     id: str
     epoch: int
     node: str
-    """Of several nodes the first, where rank 0 runs."""
+    """Name of the node; of several nodes the first, where rank 0 runs."""
     lease: str
     nodes: tuple[Place, ...]
     state: str
@@ -246,8 +251,8 @@ class Attempt(View):
     last_lines: tuple[str, ...]
     resumed_from_step: int | None
     preflight: Preflight | None
-    """None: it did none. One rank has no others, and what ranks of a node proved holds for an
-    hour."""
+    """Report of the preflight; null if the attempt ran none. A single rank needs none, and what the
+    ranks of a node have proved is valid for an hour."""
     assigned_at: datetime
     started_at: datetime | None
     first_step_at: datetime | None
@@ -256,7 +261,7 @@ class Attempt(View):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditEntry(View):
-    """Who did what; `kind` is the action, such as `node.drain`."""
+    """One entry of the audit log: who did what. `kind` is the action, such as `node.drain`."""
 
     id: int
     at: datetime
@@ -270,9 +275,9 @@ class AuditEntry(View):
     subject: str
     details: dict[str, Any]
     actor_name: str | None
-    """What the person or node is called now; null for a process."""
+    """Present name of the person or node that acted; null for a process."""
     subject_name: str | None
-    """The same of what it was about."""
+    """Present name of the entry's subject."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,35 +289,36 @@ class Taken(View):
     """`leased`, `yours`, `offered`, `maintenance`, `down`, or the node's state; with `block_hours`
     or `any_length` the code of the first rule that a block from this hour on would break."""
     message: str = ""
-    """What that rule says."""
+    """Message of that rule; empty if no rule is the cause."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FreeHour(View):
-    """One hour of a node class."""
+    """One hour, with the nodes that are free in it and those that are not."""
 
     start: datetime
     free: int
     nodes: tuple[str, ...]
-    """Names of the free ones."""
+    """Names of the free nodes."""
     taken: tuple[Taken, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths(View):
-    """How long a block on a node may be for you, in hours, at one time of day or another."""
+    """Lengths in hours that the rules allow you for a block on a node, at one time of day or
+    another."""
 
     node: str
     hours: tuple[int, ...]
-    """Ascending."""
+    """Allowed lengths in hours, ascending."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Availability(View):
-    """Which nodes of a class are free, hour by hour."""
+    """Free nodes of a class, hour by hour."""
 
     node_class: str | None
-    """None: of every class."""
+    """Name of the class; null: all classes."""
     nodes: int
     hours: tuple[FreeHour, ...]
     lengths: tuple[Lengths, ...]
@@ -320,31 +326,31 @@ class Availability(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Span(View):
-    """A band or a window, whole."""
+    """A band or a window, not cut to the requested hours."""
 
     name: str
-    """Of a band; of a window its pools."""
+    """Name of the band; for a window, its pools."""
     starts_at: datetime
     ends_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bands(View):
-    """How one policy divides hours on nodes that it treats alike for you."""
+    """Bands and windows of one policy, on the nodes that it treats alike for you."""
 
     policy: str
     version: int
     zone: str
     nodes: tuple[str, ...]
     bands: tuple[Span, ...]
-    """Of the day, such as the night."""
+    """Bands of the day, such as the night."""
     windows: tuple[Span, ...] | None
-    """Outside of these no lease may lie; null: anywhere."""
+    """Windows; no lease may lie outside of them. Null: leases may lie at any time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Charge(View):
-    """What a lease takes from which quota; `quota` is null if it is charged to none."""
+    """Hours that a lease takes from a quota; `quota` is null if no quota is charged."""
 
     quota: str | None
     hours: int
@@ -352,7 +358,7 @@ class Charge(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Left(View):
-    """What a quota still allows."""
+    """Remainder of a quota."""
 
     quota: str
     alternative: str
@@ -362,7 +368,7 @@ class Left(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Reason(View):
-    """A rule that a block breaks, or something to know of, with its numbers."""
+    """A rule that a block breaks, or a warning about it, with the numbers of the case."""
 
     code: str
     param: str
@@ -372,7 +378,7 @@ class Reason(View):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeVerdict(View):
-    """What the policy says to a block on one node."""
+    """Verdict of the policy on a block on one node."""
 
     node: str
     node_class: str
@@ -384,24 +390,27 @@ class NodeVerdict(View):
     charge: Charge
     left: tuple[Left, ...]
     next_starts: tuple[datetime, ...]
-    """The nearest starts of a block as long, on this node, that would be accepted."""
+    """The nearest starts on this node at which a block of the same length would be accepted."""
     policy: str
     policy_version: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockVerdict(View):
-    """Whether a block would be booked now, and where. Asking changes nothing."""
+    """Verdict on a block: the nodes that would be booked now, or the reasons why none would be.
+    Asking changes nothing."""
 
     ok: bool
     can_wait: bool
-    """It is refused, but the waitlist may give it: others have the hours, or time will tell."""
+    """True if the block is refused, but the waitlist may still provide it: others have the hours,
+    or the reason will pass with time."""
     chosen: tuple[str, ...]
     """Names of the nodes that would be booked; empty if refused."""
     hold_start: datetime
     hold_end: datetime
     nodes: tuple[NodeVerdict, ...]
-    """Those chosen first; of a refused block the nearest to being accepted first."""
+    """Verdicts by node: the chosen ones first, then the refused ones, nearest to acceptance
+    first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -601,9 +610,10 @@ class ClassPlan(View):
     plan: Plan
     ready_nodes: int
     seats: tuple[Seat, ...]
-    """Where each rank sits; empty where there are more than can be drawn."""
+    """Coordinates, node and slot of each rank; empty if the ranks are too many to draw."""
     timeline: tuple[TimeSlot, ...]
-    """What a pipeline's ranks do in a step; empty where there is no pipeline."""
+    """Passes of one step of a pipeline; empty if there is no pipeline or the step is too long to
+    draw."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -617,7 +627,7 @@ class CleanupRow(View):
     hold_end: datetime
     hours: int
     state: str
-    """Now."""
+    """State of the lease now."""
     code: str
     rule: str
     message: str
@@ -629,18 +639,18 @@ class CleanupRow(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Selector(View):
-    """What to look for; without `wrong`, everything that the other fields name."""
+    """Leases to look for; without `wrong`, all leases that the other fields name."""
 
     include_active: bool = False
-    """Active ones too: their node is quarantined before they are ended."""
+    """Include active leases. The node of each is quarantined before the lease is ended."""
     lab: str | None = None
     node: str | None = None
     starts_before: datetime | None = None
     starts_from: datetime | None = None
-    """Only leases that start at that moment or later."""
+    """Earliest start: only leases that start at that moment or later."""
     tag: str | None = None
     user: str | None = None
-    """Name or id, as for the next two."""
+    """Name or id of the owner; `lab` and `node` are given by name or id as well."""
     wrong: tuple[str, ...] = ()
 
 
@@ -660,14 +670,14 @@ class Cleanup(View):
     undone_at: datetime | None
     undo_until: datetime | None
     removed: int
-    """Leases that are removed, or would be."""
+    """Number of leases that are removed, or would be."""
     spared: int
     skipped: int
     freed_node_hours: int
     freed_gpu_hours: int
     refunded_hours: int
     owners: int
-    """People who are told, with one notice each."""
+    """Number of people who get a notice, one each."""
     rows: tuple[CleanupRow, ...]
 
 
@@ -679,9 +689,10 @@ class ClientRelease(View):
     filename: str
     url: str
     sha256: str
-    """Of the wheel; the address in `command` ends with it, so that pip checks what it downloads."""
+    """SHA-256 of the wheel. The address in `command` ends with it, so that pip checks its
+    download."""
     command: str
-    """Installs or updates the command line and the Python package."""
+    """Shell command that installs or updates the command line and the Python package."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -689,11 +700,11 @@ class Code(View):
     """An archive of code that you have uploaded."""
 
     sha256: str
-    """What a job's `script.code` names."""
+    """SHA-256 of the archive, by which a job's `script.code` names it."""
     size: int
     unpacked_size: int
     paths: tuple[str, ...]
-    """Of its files."""
+    """Paths of the files in the archive."""
     created_at: datetime
 
 
@@ -705,7 +716,7 @@ class CodeLine(View):
     size: int
     files: int
     jobs: tuple[str, ...]
-    """Ids of the jobs that have not ended and need it."""
+    """Ids of the jobs that need the archive and have not ended."""
     created_at: datetime
 
 
@@ -734,9 +745,9 @@ class Comparison(View):
     job: str
     other: str
     verdict: str
-    """`exempt`: one of them promises nothing."""
+    """Verdict on the two curves; `exempt`: one of the jobs promises nothing."""
     result_class: str
-    """The weaker of their promises."""
+    """The weaker of the two jobs' promises."""
     steps: int
     loss: Difference
     grad_norm: Difference | None
@@ -744,21 +755,21 @@ class Comparison(View):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetImages(View):
-    """What a dataset of images holds, as a job must say it."""
+    """Contents of a dataset of images, in the terms that a job's spec must use."""
 
     count: int
-    """To train on, those that `data.held_out` keeps back among them."""
+    """Number of training images, including those that `data.held_out` keeps back."""
     tests: int
-    """That came as a part for tests."""
+    """Number of images in the dataset's own test part."""
     image_shape: tuple[int, ...]
-    """Height, width, channels."""
+    """Height, width and channels."""
     classes: int
     """The largest label + 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(View):
-    """A text, or images, that jobs can train on. Built-in ones belong to nobody."""
+    """A text, or images, that jobs can train on. Built-in datasets have no owner."""
 
     id: str
     name: str
@@ -768,14 +779,14 @@ class Dataset(View):
     lines: int | None
     characters: int | None
     images: DatasetImages | None
-    """None of a text."""
+    """Images of the dataset; null for a text."""
     warnings: tuple[str, ...]
     created_at: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetPreview(View):
-    """The beginning of a text, or what images there are."""
+    """The beginning of a text, or a description of the images."""
 
     text: str
     is_all: bool
@@ -783,7 +794,7 @@ class DatasetPreview(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Displaced(View):
-    """A lease that stands in the way, and what becomes of it."""
+    """A lease that stands in the way of a maintenance, and its fate."""
 
     lease: str
     user: str
@@ -791,15 +802,15 @@ class Displaced(View):
     hold_start: datetime
     hold_end: datetime
     act: str
-    """`move` or `refund`, or `keep` for one that can't be displaced."""
+    """Fate of the lease: `move`, `refund`, or `keep` if it cannot be displaced."""
     to_node: str | None
     result: str
-    """Empty in a plan; afterwards what was done."""
+    """Sentence that says what was done; empty in a plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Enrolment(View):
-    """The single-use token for a node and the command to run there."""
+    """The single-use token of a node and the command to run there."""
 
     token: str = field(repr=False)
     command: str
@@ -808,7 +819,7 @@ class Enrolment(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Event(View):
-    """Something that happened to a job, node or lease."""
+    """One event in the history of a job, node or lease."""
 
     id: int
     at: datetime
@@ -828,7 +839,7 @@ class Feed(View):
     id: str
     node: str | None
     url: str | None
-    """Shown once."""
+    """Secret address of the feed. It is shown only once."""
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
@@ -836,36 +847,37 @@ class Feed(View):
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastDay(View):
-    """A day, or what is left of it, before a window closes."""
+    """A day, or the rest of it, before a window closes."""
 
     start: datetime
     free_hours: float
     """Node-hours that nobody has booked."""
     wanted_hours: float
-    """Of these, what would be booked."""
+    """Part of `free_hours` that would be booked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast(View):
-    """How full the days become if what is left of all quotas is spent evenly until the close."""
+    """Forecast of how full the days become if the rest of all quotas is spent evenly until the
+    window closes."""
 
     policy: str
     zone: str
     nodes: tuple[str, ...]
     closes_at: datetime
     people: int
-    """Who may book and are no staff."""
+    """Number of people who may book, staff not counted."""
     unspent_hours: float
     free_hours: float
     unmet_hours: float
-    """Of the unspent ones, those that would find no room."""
+    """Part of `unspent_hours` that would find no room."""
     days: tuple[ForecastDay, ...]
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grant(View):
-    """An exception, as everybody may see it."""
+    """An exception to a booking rule, visible to everybody."""
 
     id: str
     user: str
@@ -896,36 +908,36 @@ class Hardware(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Health(View):
-    """An answer for machines."""
+    """Health of the API, for machines."""
 
     status: str
     version: str
-    """Of the platform."""
+    """Version of the platform."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportRow(View):
-    """What one line of a list of people means."""
+    """Effect of one line of a list of people: the person is added, changed or the same."""
 
     line: int
     name: str
     action: str
     changes: tuple[str, ...]
-    """Names of what is new of a person who was there already."""
+    """Changes to a person who exists already: `email`, `zone`, `lab`, or names of attributes."""
     password_link: str | None
-    """With which a new person sets a password; shown this once."""
+    """Link with which a new person sets a password; shown only in this answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Import(View):
-    """What a list of people has done, or would do."""
+    """Changes made by a list of people; with `dry_run`, the changes that it would make."""
 
     dry_run: bool
     added: int
     changed: int
     same: int
     labs: tuple[str, ...]
-    """Names of labs that are made for it."""
+    """Names of the labs that the list adds."""
     rows: tuple[ImportRow, ...]
 
 
@@ -946,21 +958,24 @@ class Lease(View):
     job: str | None
     """The first of `jobs`."""
     jobs: tuple[str, ...]
-    """What runs in it now, beside each other."""
+    """Ids of the owner's jobs that run in the lease now, side by side; the first assigned comes
+    first."""
     together: str | None
-    """The first of the leases that were booked with it."""
+    """Id of the first of the leases that were booked together with it; null if it was booked
+    alone."""
     counts: bool
-    """Against quotas; false once it is refunded."""
+    """True while the lease counts against quotas; false once it is refunded."""
     charged_hours: int
-    """That it counts for now. Of what was given back too late only those that nobody else has."""
+    """Hours that count against quotas now. Of hours returned too late, only those that nobody else
+    has."""
     settled_as: str
-    """Why it counts or does not, once it is over: `late_cancel`, `node_fault`, ..."""
+    """Reason why an ended lease counts or does not: `late_cancel`, `node_fault`, ..."""
     charge: Charge | None
     policy: str | None
     policy_version: int | None
     protected: bool
     unusable_s: int
-    """How long its node could not be used in it."""
+    """Seconds of the lease in which its node could not be used."""
     created_at: datetime
 
 
@@ -975,18 +990,18 @@ class RunningJob(View):
 
 @dataclass(frozen=True, kw_only=True)
 class InTheWay(View):
-    """What runs on a node and what is booked on it."""
+    """Jobs that run on a node, and leases on it, all in the way of taking the node out."""
 
     node: str
     state: str
     jobs: tuple[RunningJob, ...]
     leases: tuple[Lease, ...]
-    """Booked, active and ending ones, by their start."""
+    """Booked, active and ending leases, sorted by start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Invite(View):
-    """An invitation; its secret is only in the answer that made it."""
+    """An invitation. Its secret is only in the answer to the request that made it."""
 
     id: str
     lab: str | None
@@ -1030,44 +1045,46 @@ class Job(View):
     id: str
     name: str
     user: str
-    """Name of its owner."""
+    """Name of the job's owner."""
     state: str
     desired: str
     reason_code: str
     reason: str
     predicted_start: datetime | None
     spec: dict[str, Any]
-    """As it is stored where this version of the platform can't read it; `reason` says so then."""
+    """The spec; as a stored document if this version of the platform cannot read it (`reason` says
+    so)."""
     plan: Plan
     lease: str | None
-    """The booked lease that its owner named."""
+    """The booked lease that the job's owner named."""
     cloned_from: str | None
     study: str | None
-    """The study that it belongs to."""
+    """The study that the job belongs to."""
     agenda: str | None
-    """The agenda that it belongs to."""
+    """The agenda that the job belongs to."""
     epoch: int
     node: str | None
-    """Name of the node it is on; of several the first, where rank 0 runs."""
+    """Name of the node that the job is on; of several nodes the first, where rank 0 runs."""
     nodes: tuple[Place, ...]
-    """All of them, while it is on any."""
+    """All nodes that the job is on; empty while it is on none."""
     steps: int
-    """0: of a script, which does not say how many it makes."""
+    """Number of training steps; 0 for a script, whose number of steps is not known."""
     step: int
     loss: float | None
     tokens_per_s: float | None
     stops_at: datetime | None
-    """When its present attempt is stopped at the latest."""
+    """Latest moment at which the present attempt is stopped."""
     wall_time_s: int
     used_s: int
     certificate: Certificate | None
-    """Of its first steps against one rank, if the spec asks for it and they are done."""
+    """Comparison of the first steps with one rank; null unless the spec asks for it and they are
+    done."""
     result: Result | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     is_final: bool
-    """Whether it has ended for good."""
+    """True once the job has ended for good."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1075,9 +1092,10 @@ class JobLayout(View):
     """Ranks on their nodes, and the passes of a pipeline."""
 
     seats: tuple[Seat, ...]
-    """Empty where there are more than can be drawn."""
+    """Coordinates, node and slot of each rank; empty if the ranks are too many to draw."""
     timeline: tuple[TimeSlot, ...]
-    """Empty where there is no pipeline, or one too long to draw."""
+    """Passes of one step of a pipeline; empty if there is no pipeline or the step is too long to
+    draw."""
     nodes: tuple[str, ...]
     """Names of the nodes of the newest attempt, as far as they are known."""
 
@@ -1089,13 +1107,13 @@ class Lab(View):
     id: str
     name: str
     weight: float
-    """Its share of the nodes, relative to the other labs'."""
+    """Share of the nodes, relative to the weights of the other labs."""
     groups: tuple[str, ...]
-    """Further names under which booking rules find its members."""
+    """Further names under which booking rules find the lab's members."""
     members: tuple[str, ...]
-    """Names."""
+    """Names of the members."""
     leads: tuple[str, ...]
-    """Those of them who lead it."""
+    """Names of the members who lead the lab."""
     created_at: datetime
 
 
@@ -1114,7 +1132,8 @@ class LogLine(View):
 
     epoch: int
     rank: int
-    """-1 is the launcher."""
+    """Rank that wrote the line; -1 is the launcher, -2 the launcher of the second node, and so
+    on."""
     stream: str
     line: int
     text: str
@@ -1122,7 +1141,7 @@ class LogLine(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Logs(View):
-    """Lines, oldest first. `cursor` is where the next call goes on."""
+    """Lines, oldest first. `cursor` is the position from which the next call continues."""
 
     lines: tuple[LogLine, ...]
     cursor: str
@@ -1132,7 +1151,7 @@ class Logs(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Occurrence(View):
-    """One time of a maintenance on one node."""
+    """One occurrence of a maintenance on one node."""
 
     node: str
     start: datetime
@@ -1153,7 +1172,7 @@ class Maintenance(View):
     occurrences: tuple[Occurrence, ...]
     displaced: tuple[Displaced, ...]
     plan: str
-    """Hash of what is displaced: repeat the request with it to do so."""
+    """Hash of the displaced leases. Repeat the request with it to displace them."""
     created_at: datetime | None
     cancelled_at: datetime | None
 
@@ -1168,14 +1187,14 @@ class User(View):
     zone: str
     email: str | None
     attributes: dict[str, str]
-    """Texts that booking rules may ask for, such as the cohort."""
+    """Texts that booking rules may ask for, such as the cohort, by attribute name."""
     disabled: bool
     created_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class Me(View):
-    """Who is asking."""
+    """The signed-in person, with labs, jobs and lease."""
 
     user: User
     labs: tuple[str, ...]
@@ -1235,7 +1254,7 @@ class Series(View):
     steps: tuple[int, ...]
     values: tuple[float | None, ...]
     points: int
-    """How many were recorded."""
+    """Number of recorded points."""
     max: tuple[float | None, ...] = ()
     min: tuple[float | None, ...] = ()
 
@@ -1246,7 +1265,7 @@ class Metrics(View):
 
     job: str
     keys: tuple[str, ...]
-    """All keys that exist, also those not asked for."""
+    """All keys that exist, including those that were not requested."""
     series: tuple[Series, ...]
 
 
@@ -1266,34 +1285,34 @@ class Model(View):
     id: str
     name: str
     architecture: str
-    """As its config.json names it."""
+    """Architecture as named in the model's config.json."""
     parameters: int
     size: int
     files: tuple[ModelFile, ...]
     has_tokenizer: bool
     model: dict[str, Any]
-    """The `model` part of a spec that starts from it."""
+    """The `model` part of a spec that starts from this model."""
     vocabulary_size: int
-    """What `data.vocabulary_size` must be."""
+    """Required value of `data.vocabulary_size`."""
     longest_sequence: int | None
-    """What `data.sequence_length` may be at most; null: nothing is known against any."""
+    """Largest allowed `data.sequence_length`; null if no limit is known."""
     created_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class Move(View):
-    """What a move has changed."""
+    """Result of a move from one lab to another."""
 
     user: User
     from_lab: str
     to_lab: str
     leases: tuple[str, ...]
-    """Ids of the leases to come, which follow; what was used stays with the old lab."""
+    """Ids of the booked leases, which move along; past and active ones stay with the old lab."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewInvite(View):
-    """A fresh invitation, with its link: it is shown this once."""
+    """A new invitation with its link, which is shown only in this answer."""
 
     id: str
     lab: str | None
@@ -1310,7 +1329,7 @@ class NewInvite(View):
 
 @dataclass(frozen=True, kw_only=True)
 class NewToken(View):
-    """A fresh token, with its secret: it is shown this once."""
+    """A new token with its secret, which is shown only in this answer."""
 
     id: str
     name: str
@@ -1325,7 +1344,7 @@ class NewToken(View):
 
 @dataclass(frozen=True, kw_only=True)
 class NewWebhook(View):
-    """A webhook, with the secret that signs what is posted: it is shown this once."""
+    """A webhook with the secret that signs its posts, which is shown only in this answer."""
 
     url: str
     secret: str = field(repr=False)
@@ -1333,7 +1352,7 @@ class NewWebhook(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Telemetry(View):
-    """Use of the node at one moment. Per cent are 0 to 100."""
+    """Load of the node at one moment. Percentages are 0 to 100."""
 
     cpu_pct: float
     memory_used_gib: float
@@ -1344,7 +1363,7 @@ class Telemetry(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Node(View):
-    """A node. Its inventory and use are for everybody; its address is not shown."""
+    """A node. Everybody sees its inventory and use; its address is not shown."""
 
     id: str
     name: str
@@ -1358,50 +1377,51 @@ class Node(View):
     last_seen_at: datetime | None
     unreachable_since: datetime | None
     user: str | None
-    """Who holds it now."""
+    """Name of the user who holds the node now."""
     job: str | None
     """The first of `jobs`."""
     jobs: tuple[str, ...]
-    """What runs on it now."""
+    """Ids of the jobs that run on the node now."""
     free_at: datetime | None
-    """None if it is free now."""
+    """End of the holds that follow each other on the node without a break; null if it is free
+    now."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notice(View):
-    """Something a person was told, and what became of it on its way."""
+    """A notice to a person, and the state of its delivery."""
 
     id: int
     kind: str
     title: str
     message: str
     subject: str
-    """Id of what it is about."""
+    """Id of the object that the notice is about."""
     channel: str | None
-    """None until a way is chosen for it."""
+    """Channel by which the notice is sent; null until one is chosen."""
     state: str
     attempts: int
     next_attempt_at: datetime | None
-    """Of what waits: when it is tried, or tried again."""
+    """Time of the first or next attempt to send a waiting notice; otherwise null."""
     error: str
-    """Why it has not left."""
+    """Reason that the notice has not left; empty if there is none."""
     created_at: datetime
     sent_at: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoticeChoices(View):
-    """How a person wants to be told."""
+    """Channels that a person has chosen for notices, and their addresses."""
 
     every: str
-    """Of each kind that is not named."""
+    """Channel of every kind that `kinds` does not name."""
     kinds: dict[str, str]
     known_kinds: tuple[str, ...]
     email: str | None
     webhook: str | None
-    """Where signed notices are posted."""
+    """URL to which signed notices are posted; null if there is none."""
     digest_at: str
-    """When the day's digest leaves, on the clock of `zone`."""
+    """Time of day at which the digest leaves, as `HH:MM` on the clock of `zone`."""
     zone: str
 
 
@@ -1423,29 +1443,30 @@ class Oidc(View):
     """The provider with which people sign in here."""
 
     name: str | None
-    """As the sign-in page calls it; none if there is none."""
+    """Name of the provider on the sign-in page; null if there is no provider."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OidcStart(View):
-    """Where to send the browser."""
+    """Address of the provider to which the browser is to be sent."""
 
     url: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanAnswer(View):
-    """The plan on every class it was asked for; `chosen` is where the job would go."""
+    """The plan on every node class that the job may run on; `chosen` is the class where it would
+    go."""
 
     plans: tuple[ClassPlan, ...]
     chosen: str | None
     predicted_start: datetime | None
     predicted_finish: datetime | None
-    """Where start and speed are known, whether or not that is after the end of the lease."""
+    """Predicted finish; may be later than the lease's end. Null if start or speed is not known."""
     lease_end: datetime | None
-    """When jobs in the lease that the spec names are stopped."""
+    """Moment at which jobs in the lease that the spec names are stopped."""
     reason: str
-    """In a sentence: where and when it would start, or why it can't."""
+    """Explanation in words: where and when the job would start, or why it cannot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1463,25 +1484,25 @@ class Policy(View):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyPlan(View):
-    """What applying a document does, or has done."""
+    """Effects of applying a policy document: planned, or done if `applied`."""
 
     id: str
     version: int
     replaces: int | None
-    """The version that is active now, or was until now."""
+    """The version that is active now, or was until this one was applied; null if there was none."""
     applied: bool
     changes: tuple[str, ...]
     advice: tuple[str, ...]
     in_flight: str
     refused: tuple[AffectedLease, ...]
-    """Leases to come that these rules would have refused, the first hundred."""
+    """Future leases that these rules would have refused; at most the first hundred."""
     num_refused: int
     num_cancelled: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window(View):
-    """When leases may lie on the nodes of some pools."""
+    """A window: a time in which leases may lie on the nodes of some pools."""
 
     id: str
     policy: str
@@ -1489,9 +1510,9 @@ class Window(View):
     starts_at: datetime
     ends_at: datetime
     opens_at: datetime | None
-    """From when on it may be booked; null: at once."""
+    """Moment from which hours in the window may be booked; null: at once."""
     from_document: bool
-    """False: staff added it, or have changed it."""
+    """True if the policy's document brought the window; false if staff added or changed it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1511,19 +1532,19 @@ class PolicyText(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Quota(View):
-    """What a policy leaves to somebody on some nodes."""
+    """Remaining allowance of a person under one policy, on some nodes."""
 
     policy: str
     version: int
     nodes: tuple[str, ...]
     window_end: datetime | None
-    """When its window closes; None: it has none."""
+    """Closing time of the policy's window; null if it has none."""
     left: tuple[Left, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quotas(View):
-    """What is left to a person, as it stands now."""
+    """Remaining quotas of a person, as of now."""
 
     user: str
     quotas: tuple[Quota, ...]
@@ -1531,7 +1552,7 @@ class Quotas(View):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOnly(View):
-    """Whether the platform is read-only."""
+    """State of the platform: read-only or not, with the reason and the latest end."""
 
     read_only: bool
     reason: str
@@ -1540,7 +1561,7 @@ class ReadOnly(View):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportJob(View):
-    """One job, whole."""
+    """One job with everything that is recorded about it."""
 
     job: Job
     attempts: tuple[Attempt, ...]
@@ -1548,18 +1569,18 @@ class ReportJob(View):
     checkpoints: tuple[Checkpoint, ...]
     artifacts: tuple[Artifact, ...]
     curves: tuple[Series, ...]
-    """Of rank 0, at most 300 points each."""
+    """Metrics of rank 0, at most 300 points each."""
     gpu_hours: float
-    """Ranks times hours, over all attempts."""
+    """Hours multiplied by ranks, summed over all attempts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportContent(View):
-    """Who, when, and what became of it."""
+    """Content of a report: author, time, lease, and jobs with their results."""
 
     title: str
     platform: str
-    """Address of the platform that wrote it."""
+    """Address of the platform that wrote the report."""
     made_by: str
     made_at: datetime
     lease: Lease | None
@@ -1587,14 +1608,14 @@ class ReportLine(View):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportVerdict(View):
-    """What became of a report since it left."""
+    """Answer to the check of a report: whether it was changed since this platform wrote it."""
 
     intact: bool
-    """The content has the hash that stands beside it."""
+    """True if the content has the hash that stands beside it."""
     known: bool
-    """This platform wrote exactly this content."""
+    """True if this platform wrote exactly this content."""
     sha256: str
-    """Of the content that was sent."""
+    """Hash of the content that was sent."""
     made_by: str | None
     made_at: datetime | None
     message: str
@@ -1602,7 +1623,7 @@ class ReportVerdict(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Secret(View):
-    """A secret: that it is there, not what it is."""
+    """A secret without its value."""
 
     name: str
     created_at: datetime
@@ -1611,23 +1632,23 @@ class Secret(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Session(View):
-    """Where one is signed in."""
+    """A session: one browser or program in which a person is signed in."""
 
     id: str
     name: str
-    """What signed in, and from which address: `Firefox on Linux, 10.0.0.7`."""
+    """Device that signed in, and its address: `Firefox on Linux, 10.0.0.7`."""
     is_this_one: bool
-    """Whether it is the one that asks."""
+    """True for the session that sends this request."""
     created_at: datetime
     expires_at: datetime | None
-    """If it is not used until then."""
+    """End of the session if it is not used until then."""
     last_used_at: datetime | None
-    """To ten minutes."""
+    """Time of the last use, exact to ten minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StorageHolder(View):
-    """You, or a lab of yours, and the bytes that are kept and may be."""
+    """Bytes used by you or a lab of yours, and the most that are allowed."""
 
     name: str
     used: int
@@ -1636,16 +1657,17 @@ class StorageHolder(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Storage(View):
-    """What is kept for you."""
+    """Storage of one person."""
 
     used: int
     """Bytes of your checkpoints, artifacts, datasets, models and code."""
     by_kind: dict[str, int]
     limits: tuple[StorageHolder, ...]
-    """Empty where bytes are not limited."""
+    """Limits on your bytes and those of your labs; empty if there are none."""
     warnings: tuple[str, ...]
     keep_days: dict[str, int]
-    """After the end of a job: logs, metrics, checkpoints, artifacts, code; 0 is for ever."""
+    """Days for which logs, metrics, checkpoints, artifacts and code are kept after the end of a
+    job; 0 means for ever."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1654,7 +1676,7 @@ class StudyJob(View):
 
     job: str
     label: str
-    """What sets it apart: `2 ranks`, `GPipe`."""
+    """Difference from the other jobs: `2 ranks`, `GPipe`."""
     ranks: int
     state: str
     reason: str
@@ -1664,41 +1686,41 @@ class StudyJob(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Study(View):
-    """Jobs that were submitted together. The first is what the others are compared with."""
+    """Jobs that were submitted together. The others are compared with the first."""
 
     id: str
     name: str
     user: str
-    """Name of its owner."""
+    """Name of the study's owner."""
     kind: str
     jobs: tuple[StudyJob, ...]
     is_final: bool
-    """Whether all of them have ended."""
+    """True once all jobs of the study have ended."""
     created_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyReport(View):
-    """A study and what it found so far."""
+    """A study and its findings so far."""
 
     id: str
     name: str
     user: str
-    """Name of its owner."""
+    """Name of the study's owner."""
     kind: str
     jobs: tuple[StudyJob, ...]
     is_final: bool
-    """Whether all of them have ended."""
+    """True once all jobs of the study have ended."""
     created_at: datetime
     summary: str
-    """In one or two sentences."""
+    """The findings in one or two sentences."""
     points: tuple[Measured, ...]
-    """In the order of the jobs."""
+    """Measurements, in the order of the jobs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Token(View):
-    """An API token; the secret is only in the answer that made it."""
+    """An API token. Its secret is only in the answer to the request that made it."""
 
     id: str
     name: str
@@ -1711,12 +1733,12 @@ class Token(View):
 
 @dataclass(frozen=True, kw_only=True)
 class UnsafeSetting(View):
-    """Something that could be safer."""
+    """A setting, or another part of the installation, that could be safer."""
 
     setting: str
-    """Its environment variable, or what it is about."""
+    """Environment variable of the setting, or the name of the weak part."""
     level: str
-    """`danger`: somebody else may get in, or read what is secret."""
+    """Severity. `danger`: others may get in, or read secrets."""
     found: str
     todo: str
 
@@ -1726,19 +1748,19 @@ class UsageRow(View):
     """One person, lab or node in one day or week; hours of GPUs, or of CPU slots without GPUs."""
 
     period: str
-    """Its first day."""
+    """The day, or the first day of the week."""
     name: str
     booked_hours: float
-    """Held by leases, whatever ran in them."""
+    """Hours held by leases, whatever ran in them."""
     used_hours: float
-    """In which a job had them."""
+    """Hours in which a job had the GPUs or CPU slots."""
     useful_hours: float
-    """In training steps whose work was kept."""
+    """Hours spent in training steps whose work was kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Usage(View):
-    """Use from `start` to `end`, the days on the clock of `zone`."""
+    """Use from `start` to `end`; days begin at midnight in `zone`."""
 
     by: str
     per: str
@@ -1747,7 +1769,7 @@ class Usage(View):
     zone: str
     rows: tuple[UsageRow, ...]
     total: tuple[UsageRow, ...]
-    """The same, over all periods; `period` is the first one."""
+    """Rows of sums over all periods; `period` is the first one in which the name has hours."""
     object: str = "usage"
 
 
@@ -1763,22 +1785,22 @@ class Wait(View):
     last_start: datetime
     hours: int
     priority: bool
-    """A fault has taken a lease: served first."""
+    """True if a fault took a lease of the user: the wish is then served first."""
     state: str
     reason: str
     ahead: int
-    """Wishes that are served before it, whatever they are for."""
+    """Number of wishes that are served before it, whatever they are for."""
     offer: Offer | None
-    """The one that is open now, or what became of the last one."""
+    """The open offer, or the last one with its result."""
     created_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowPlan(View):
-    """What a change of a window does, or has done."""
+    """Effects of a change of a window: planned, or done if `applied`."""
 
     window: Window | None
-    """As it will be; null if it goes."""
+    """The window after the change; null if it is deleted."""
     orphans: tuple[AffectedLease, ...]
     hash: str
     applied: bool
