@@ -58,9 +58,10 @@ class Spender:
         purses = _on(self.purses, day)
         in_purses = sum(purse.share(day, free) for purse in purses)
         for purse in purses:
-            purse.hours -= hours * purse.share(day, free) / in_purses if in_purses else 0.0
+            taken = hours * purse.share(day, free) / in_purses if in_purses else 0.0
+            purse.hours = max(0.0, purse.hours - taken)  # rounding must not leave less than nothing
         for cap in _on(self.caps, day):
-            cap.hours -= hours
+            cap.hours = max(0.0, cap.hours - hours)
 
 
 @dataclass(frozen=True)
