@@ -36,7 +36,7 @@ from api.jobs.plan_accuracy import keep_learning
 from api.jobs.plan_cache import PlanCache
 from api.lanes import THREADS, Lanes
 from api.leases import calendars, forecast, leases, maintenance, moved_leases, waitlist
-from api.leases.kept import Kept
+from api.leases.answer_cache import AnswerCache
 from api.leases.openings import Openings
 from api.nodes import node_files, node_protocol, nodes
 from api.openapi import DESCRIPTION, describe
@@ -138,7 +138,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         audience=Audience(database),
         timekeeper=Timekeeper(database),
         openings=Openings(),
-        forecasts=Kept(),
+        forecasts=AnswerCache(),
         provider=Provider(settings) if settings.oidc_issuer else None,
     )
     process.store.create()

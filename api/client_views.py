@@ -29,8 +29,6 @@ from datetime import datetime
 from typing import Any
 
 from trainyard.decoding import View
-
-FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 '''
 NODE_PROTOCOL = "/v1/node/"
 PLAIN_DOCUMENTS = frozenset({"JobSpec", "ScriptJobSpec", "ModelSpec", "Inventory", "Layout"})

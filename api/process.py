@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from api.bells import Bells, Ringer
 from api.files.store import Store
 from api.jobs.plan_cache import PlanCache
-from api.leases.kept import Kept
+from api.leases.answer_cache import AnswerCache
 from api.leases.lease_schemas import ForecastView
 from api.leases.openings import Openings
 from api.people.oidc_provider import Provider
@@ -56,7 +56,7 @@ class Process:
     audience: Audience
     timekeeper: Timekeeper
     openings: Openings
-    forecasts: Kept[list[ForecastView]]
+    forecasts: AnswerCache[list[ForecastView]]
     provider: Provider | None = None
     """Provider with which people sign in, beside passwords and links."""
 

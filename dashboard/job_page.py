@@ -12,7 +12,6 @@ from starlette.responses import Response
 from dashboard.rank_grid import rank_grid
 from dashboard.rendering import redirect, render
 from dashboard.sentences import (
-    FINAL,
     LIVE,
     WAITING,
     batch_words,
@@ -98,7 +97,7 @@ def _job_context(job: Job) -> dict[str, object]:
         "certificate_sentence": certificate_sentence(job),
         "certificate_family": certificate_family(job.certificate),
         "spec_text": spec_yaml(job.spec),
-        "is_final": job.state in FINAL,
+        "is_final": job.is_final,
         "can_pause": job.state in ("queued", *LIVE) and job.desired == "run",
         "can_resume": job.state == "paused" or (job.desired == "pause" and job.state in LIVE),
         "can_requeue": job.state in ("starting", "running") and job.desired == "run",

@@ -76,7 +76,7 @@ def certificate_sentence(job: Job) -> str:
     asked = verify.get("steps") if isinstance(verify, dict) else None
     if not isinstance(asked, int):
         return ""
-    if job.state not in FINAL and job.step < asked:
+    if not job.is_final and job.step < asked:
         return f"Known after step {asked:,}: one rank trains these steps alone first."
     return f"None: the job did not train its first {counted(asked, 'step')} without a stop."
 

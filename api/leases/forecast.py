@@ -45,11 +45,11 @@ def get_forecast(person: SignedIn, process: ProcessDep) -> Page[ForecastView]:
     given."""
     now = utc_now()
     with process.read() as session:
-        data = process.forecasts.read(_word(session, now), lambda: list(_forecasts(session, now)))
+        data = process.forecasts.read(_key(session, now), lambda: list(_forecasts(session, now)))
     return Page[ForecastView](data=data)
 
 
-def _word(session: Session, now: datetime) -> Hashable:
+def _key(session: Session, now: datetime) -> Hashable:
     """Return a key that changes whenever a forecast may change.
 
     Rules and people change with an entry in the audit log, leases with what they hold.

@@ -10,8 +10,6 @@ from typing import Any
 
 from trainyard.decoding import View
 
-FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
-
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyRow(View):

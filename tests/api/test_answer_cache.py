@@ -3,13 +3,13 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from api.leases.kept import Kept
+from api.leases.answer_cache import AnswerCache
 
 MANY = 16
 
 
 def test_many_who_ask_at_once_are_given_one_answer_and_another_word_another() -> None:
-    kept: Kept[int] = Kept()
+    kept: AnswerCache[int] = AnswerCache()
     gate = threading.Barrier(MANY)
     worked: list[str] = []
 
