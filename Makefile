@@ -40,7 +40,7 @@ test: $(INSTALLED)  ## Every test, on SQLite and PostgreSQL, with a real Valkey
 
 test-all: $(INSTALLED)  ## The tests of `make test` and the long ones
 	@$(BIN)/python -m tests.install
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --hypothesis-profile new-cases
 
 openapi: $(INSTALLED)  ## Write docs/openapi.json and the client's views from the server's schemas
 	$(BIN)/python -m api.write_openapi

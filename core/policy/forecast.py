@@ -33,7 +33,7 @@ class Budget:
         """Return the part of the remaining hours that falls to a day, in proportion to its share of
         the free hours on all remaining days; where there are none, evenly to each of them."""
         total = sum(free[day : self.end])
-        return self.hours * free[day] / total if total else self.hours / (self.end - day)
+        return self.hours * (free[day] / total if total else 1 / (self.end - day))
 
 
 @dataclass(frozen=True)

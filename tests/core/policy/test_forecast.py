@@ -92,6 +92,7 @@ def test_labs_share_what_is_free_in_proportion_to_what_they_have() -> None:
     assert (found.unspent_hours, found.unmet_hours) == (40, 20)
 
 
+@example([5e-324], 1.5)  # hours of a day may be as little as a float can say
 @example([1.0, 1.0, 0.0], 1.3871481907669843e-156)  # rounding leaves less than nothing
 @given(st.lists(st.floats(0, 1000), min_size=1, max_size=14), st.floats(0, 10_000))
 def test_no_hour_is_lost_and_no_day_overbooked(free: list[float], unspent: float) -> None:
