@@ -16,7 +16,10 @@ export class Refused extends Error {
 
 function refusalOf(answer, { errors, detail } = {}) {
   const seconds = Number(answer.headers.get("Retry-After") ?? NaN);
-  return new Refused(errors?.map((one) => one.message).join(" ") || detail || `The API answered ${answer.status}.`, { status: answer.status, waitMs: seconds >= 0 ? seconds * 1000 : null });
+  return new Refused(
+    errors?.map((one) => one.message).join(" ") || detail || `The API answered ${answer.status}.`,
+    { status: answer.status, waitMs: seconds >= 0 ? seconds * 1000 : null },
+  );
 }
 
 async function reached(work) {
@@ -39,7 +42,14 @@ export async function reach(path, options) {
 // The document that the API answers with. Throws Refused.
 export async function ask(path, { method = "GET", body, headers = {}, signal } = {}) {
   const typed = body ? { "Content-Type": "application/json" } : {};
-  const answer = await reached(() => fetch(path, { method, headers: { ...typed, ...headers }, body: body && JSON.stringify(body), signal }));
+  const answer = await reached(() =>
+    fetch(path, {
+      method,
+      headers: { ...typed, ...headers },
+      body: body && JSON.stringify(body),
+      signal,
+    }),
+  );
   const isJson = answer.status !== 204 && answer.headers.get("content-type")?.includes("json");
   const found = isJson ? await reached(() => answer.json()) : {};
   if (!answer.ok) throw refusalOf(answer, found);

@@ -4,11 +4,15 @@ import { HOUR_MS } from "./hours.js";
 const BOOKABLE = new Set(["ready", "pending"]);
 
 function parsed({ state, holds }) {
-  return { state, holds: holds.map((one) => ({ ...one, from: Date.parse(one.start), to: Date.parse(one.end) })) };
+  return {
+    state,
+    holds: holds.map((one) => ({ ...one, from: Date.parse(one.start), to: Date.parse(one.end) })),
+  };
 }
 
 const NOTHING = { state: null, holds: [] };
-const within = ({ state, holds }, start, end) => JSON.stringify([state, holds.filter((one) => one.from < end && one.to > start)]);
+const within = ({ state, holds }, start, end) =>
+  JSON.stringify([state, holds.filter((one) => one.from < end && one.to > start)]);
 
 // Of the hour that runs, what is over is nobody's any more.
 const sinceOf = (at, now) => (at <= now && now < at + HOUR_MS ? now : at);
@@ -47,7 +51,7 @@ export class Board {
     const node = this.nodes.get(name);
     if (!this.isBookable(name)) return node?.state ?? "retired";
     const kind = node.holds.find((hold) => holdsHour(hold, at, now))?.kind;
-    return kind === "walk_in" ? "lease" : kind ?? null;
+    return kind === "walk_in" ? "lease" : (kind ?? null);
   }
 
   // The leases on a node; only staff are told whose they are.

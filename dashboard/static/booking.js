@@ -18,12 +18,15 @@ let judging = null; // aborts the question that is under way
 
 // ---- lengths ------------------------------------------------------------------------------------
 export const lengthsOf = (node) => shown.lengths.get(node) ?? [1];
-export const lengthFor = (node) => (lengthsOf(node).includes(shown.wanted) ? shown.wanted : lengthsOf(node)[0]);
+export const lengthFor = (node) =>
+  lengthsOf(node).includes(shown.wanted) ? shown.wanted : lengthsOf(node)[0];
 
 // What the rules allow on the node; and what was dragged over, so that the verdict can say why not.
 function offerLengths(node, hours) {
   const offered = [...new Set([...lengthsOf(node), hours])].sort((a, b) => a - b);
-  find("book-hours").replaceChildren(...offered.map((one) => new Option(`${one} h`, one, false, one === hours)));
+  find("book-hours").replaceChildren(
+    ...offered.map((one) => new Option(`${one} h`, one, false, one === hours)),
+  );
 }
 
 // ---- the verdict --------------------------------------------------------------------------------
@@ -38,7 +41,8 @@ export function choose(node, start, hours) {
   find("book-title").textContent = `Book ${node}`;
   find("book-usable").textContent = blockWords(start, end - GRACE_MS);
   find("book-hold").textContent = `${hours} h, ${zone(new Date(start))}`;
-  find("book-hardware").textContent = `${of.class}: ${of.slots} ${of.device === "cuda" ? "GPUs" : "CPU slots"}${of.model ? `, ${of.model}` : ""}, ${gib(of.memory_gib)}${of.device === "cuda" ? " each" : ""}`;
+  find("book-hardware").textContent =
+    `${of.class}: ${of.slots} ${of.device === "cuda" ? "GPUs" : "CPU slots"}${of.model ? `, ${of.model}` : ""}, ${gib(of.memory_gib)}${of.device === "cuda" ? " each" : ""}`;
   find("book-now").textContent = `Book ${hours} h`;
   if (viewer.is_staff) {
     find("upkeep-keep").hidden = true;
@@ -48,7 +52,11 @@ export function choose(node, start, hours) {
   judge();
 }
 
-const block = () => ({ node: shown.pick.node, start: iso(shown.pick.start), hours: shown.pick.hours });
+const block = () => ({
+  node: shown.pick.node,
+  start: iso(shown.pick.start),
+  hours: shown.pick.hours,
+});
 const verdictOf = (way) => ask("/v1/leases/verdict", { ...way, method: "POST", body: block() });
 
 async function judge() {
@@ -79,33 +87,64 @@ function tell(found) {
   const start = Date.parse(found.hold_start);
   if (found.ok) {
     const { quota, hours } = node.charge;
-    const counts = quota ? `Counts ${hours} h of the quota \u201c${quota.replaceAll("_", " ")}\u201d.` : "It is charged to no quota.";
-    say(find("verdict"), "good", "You may book this", [counts, ...node.warnings.map((one) => one.message)]);
+    const counts = quota
+      ? `Counts ${hours} h of the quota \u201c${quota.replaceAll("_", " ")}\u201d.`
+      : "It is charged to no quota.";
+    say(find("verdict"), "good", "You may book this", [
+      counts,
+      ...node.warnings.map((one) => one.message),
+    ]);
   } else {
     const [first, ...more] = node?.reasons ?? [];
-    say(find("verdict"), "bad", first ? first.message : "It can't be booked", more.map((one) => one.message));
+    say(
+      find("verdict"),
+      "bad",
+      first ? first.message : "It can't be booked",
+      more.map((one) => one.message),
+    );
   }
   find("book-now").disabled = !found.ok;
   find("wait-now").hidden = !found.can_wait;
   find("swap-now").disabled = false; // a swap is judged without the lease that goes
   const left = node?.left ?? [];
   find("left-card").hidden = !left.length;
-  find("left-policy").textContent = node?.policy && node.policy !== "default" ? `policy ${node.policy}, version ${node.policy_version}` : "";
+  find("left-policy").textContent =
+    node?.policy && node.policy !== "default"
+      ? `policy ${node.policy}, version ${node.policy_version}`
+      : "";
   const words = new Map(); // of blocks one alternative or another, of node-hours every band
   for (const one of left) {
     const before = words.get(one.quota);
     const joined = before ? `${before}${one.text.includes("node-hours") ? "; " : ", or "}` : "";
     words.set(one.quota, `${joined}${one.text}${one.by_swap ? " (by swap)" : ""}`);
   }
-  find("left").replaceChildren(...[...words].map(([quota, text]) => make("li", { text: `${quota.replaceAll("_", " ")}: ${text}` })));
-  const next = (node?.next_starts ?? []).map(Date.parse).filter((at) => at !== start).slice(0, 5);
+  find("left").replaceChildren(
+    ...[...words].map(([quota, text]) =>
+      make("li", { text: `${quota.replaceAll("_", " ")}: ${text}` }),
+    ),
+  );
+  const next = (node?.next_starts ?? [])
+    .map(Date.parse)
+    .filter((at) => at !== start)
+    .slice(0, 5);
   find("next-card").hidden = !next.length;
   find("next-about").textContent = `${pick.hours} h on ${pick.node}`;
-  find("next").replaceChildren(...next.map((at) => {
-    const row = make("li", { class: "row spread" });
-    row.append(make("span", { text: blockWords(at, at + pick.hours * HOUR_MS - GRACE_MS) }), make("button", { type: "button", class: "btn small", "data-pick-next": at, text: "Pick", "aria-label": `Pick ${blockWords(at, at + pick.hours * HOUR_MS - GRACE_MS)}` }));
-    return row;
-  }));
+  find("next").replaceChildren(
+    ...next.map((at) => {
+      const row = make("li", { class: "row spread" });
+      row.append(
+        make("span", { text: blockWords(at, at + pick.hours * HOUR_MS - GRACE_MS) }),
+        make("button", {
+          type: "button",
+          class: "btn small",
+          "data-pick-next": at,
+          text: "Pick",
+          "aria-label": `Pick ${blockWords(at, at + pick.hours * HOUR_MS - GRACE_MS)}`,
+        }),
+      );
+      return row;
+    }),
+  );
   announce(find("verdict").textContent);
 }
 
@@ -129,7 +168,8 @@ export async function act(button, work, done) {
   }
 }
 
-const booked = (lease) => `Booked: ${lease.node}, ${blockWords(Date.parse(lease.hold_start), Date.parse(lease.usable_end))}`;
+const booked = (lease) =>
+  `Booked: ${lease.node}, ${blockWords(Date.parse(lease.hold_start), Date.parse(lease.usable_end))}`;
 
 export function cleared() {
   judging?.abort();
@@ -142,27 +182,51 @@ export function cleared() {
 
 const post = (path, body, headers) => ask(path, { method: "POST", body, headers });
 
-find("book-now").addEventListener("click", (event) => act(event.target, async () => {
-  const lease = await post("/v1/leases", block(), { "Idempotency-Key": key });
-  cleared();
-  keepLease(lease);
-  return lease;
-}, booked));
+find("book-now").addEventListener("click", (event) =>
+  act(
+    event.target,
+    async () => {
+      const lease = await post("/v1/leases", block(), { "Idempotency-Key": key });
+      cleared();
+      keepLease(lease);
+      return lease;
+    },
+    booked,
+  ),
+);
 
-find("swap-now").addEventListener("click", (event) => act(event.target, async () => {
-  const gone = find("swap-with").value;
-  const lease = await post(`/v1/leases/${gone}/swap`, block());
-  cleared();
-  keepLease(lease, gone);
-  return lease;
-}, (lease) => `Swapped. ${booked(lease)}`));
+find("swap-now").addEventListener("click", (event) =>
+  act(
+    event.target,
+    async () => {
+      const gone = find("swap-with").value;
+      const lease = await post(`/v1/leases/${gone}/swap`, block());
+      cleared();
+      keepLease(lease, gone);
+      return lease;
+    },
+    (lease) => `Swapped. ${booked(lease)}`,
+  ),
+);
 
-find("wait-now").addEventListener("click", (event) => act(event.target, async () => {
-  const made = await post("/v1/waitlist", { node: shown.pick.node, first_start: iso(shown.pick.start), last_start: iso(shown.pick.start), hours: shown.pick.hours });
-  cleared();
-  keepWait(made);
-  return made;
-}, (made) => `You wait for ${made.node}: when its hours become free, they are held for you and you are told.`));
+find("wait-now").addEventListener("click", (event) =>
+  act(
+    event.target,
+    async () => {
+      const made = await post("/v1/waitlist", {
+        node: shown.pick.node,
+        first_start: iso(shown.pick.start),
+        last_start: iso(shown.pick.start),
+        hours: shown.pick.hours,
+      });
+      cleared();
+      keepWait(made);
+      return made;
+    },
+    (made) =>
+      `You wait for ${made.node}: when its hours become free, they are held for you and you are told.`,
+  ),
+);
 
 find("book-hours").addEventListener("change", (event) => {
   shown.wanted = Number(event.target.value);
@@ -177,25 +241,42 @@ async function changeLease(path, body) {
 
 document.addEventListener("click", (event) => {
   const at = (name) => event.target.closest(`[data-${name}]`);
-  if (at("extend")) act(at("extend"), () => changeLease(`/v1/leases/${at("extend").dataset.extend}/extend`, { hours: 1 }), (lease) => `Longer: until ${clock(new Date(lease.usable_end))}.`);
+  if (at("extend"))
+    act(
+      at("extend"),
+      () => changeLease(`/v1/leases/${at("extend").dataset.extend}/extend`, { hours: 1 }),
+      (lease) => `Longer: until ${clock(new Date(lease.usable_end))}.`,
+    );
   if (at("release")) {
     const button = at("release");
     button.closest("details").open = false;
-    act(button, () => changeLease(`/v1/leases/${button.dataset.release}/release`), () => "Given back.");
+    act(
+      button,
+      () => changeLease(`/v1/leases/${button.dataset.release}/release`),
+      () => "Given back.",
+    );
   }
   if (at("accept")) {
     const { accept: id } = at("accept").dataset;
-    act(at("accept"), async () => {
-      keepLease(await post(`/v1/waitlist/${id}/accept`));
-      dropWait(id);
-    }, () => "It is yours.");
+    act(
+      at("accept"),
+      async () => {
+        keepLease(await post(`/v1/waitlist/${id}/accept`));
+        dropWait(id);
+      },
+      () => "It is yours.",
+    );
   }
   if (at("leave")) {
     const { leave: id } = at("leave").dataset;
-    act(at("leave"), async () => {
-      await ask(`/v1/waitlist/${id}`, { method: "DELETE" });
-      dropWait(id);
-    }, () => "You wait no longer.");
+    act(
+      at("leave"),
+      async () => {
+        await ask(`/v1/waitlist/${id}`, { method: "DELETE" });
+        dropWait(id);
+      },
+      () => "You wait no longer.",
+    );
   }
   if (at("lease")) document.querySelector(`[data-own="${at("lease").dataset.lease}"]`)?.focus();
 });
@@ -206,8 +287,17 @@ find("feed").addEventListener("click", async (event) => {
   event.target.setAttribute("aria-busy", "true");
   try {
     const { url } = await asked(() => post("/v1/calendars", {}));
-    say(place, "good", "Subscribe to this address; it is shown this once", ["It has your leases. Whoever has it can read them."]);
-    place.firstElementChild.lastElementChild.append(make("input", { class: "input mono", readonly: "", "aria-label": "Calendar address", value: url }));
+    say(place, "good", "Subscribe to this address; it is shown this once", [
+      "It has your leases. Whoever has it can read them.",
+    ]);
+    place.firstElementChild.lastElementChild.append(
+      make("input", {
+        class: "input mono",
+        readonly: "",
+        "aria-label": "Calendar address",
+        value: url,
+      }),
+    );
   } catch (error) {
     say(place, "bad", "No link was made", [error.message]);
   } finally {

@@ -60,7 +60,9 @@ reads("day", async (way) => {
 });
 
 reads("beside", async (way) => {
-  const names = nodes().map((node) => node.name).filter((name) => beside.has(name) && board.isBookable(name));
+  const names = nodes()
+    .map((node) => node.name)
+    .filter((name) => beside.has(name) && board.isBookable(name));
   beside.clear();
   if (!names.length) return;
   try {
@@ -105,7 +107,9 @@ new Live("/v1/leases/stream", {
       ring(["rules", "day"], { spread: spreadOf(SPREAD_MS) });
     },
   },
-  onBack: () => { cameBackAt = performance.now(); },
+  onBack: () => {
+    cameBackAt = performance.now();
+  },
 });
 
 ring(["own", "day", "rules"], { isAsked: true });
@@ -138,7 +142,10 @@ async function turn(isOtherWeek) {
 
 function showDay(date) {
   shown.day = midnight(date);
-  const apart = Math.max(0, Math.floor((shown.day - midnight(new Date())) / (DAYS * DAY_MS) + 1e-6));
+  const apart = Math.max(
+    0,
+    Math.floor((shown.day - midnight(new Date())) / (DAYS * DAY_MS) + 1e-6),
+  );
   const isOtherWeek = apart !== shown.week;
   shown.week = apart;
   return turn(isOtherWeek);

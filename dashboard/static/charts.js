@@ -27,15 +27,34 @@ const KINDS = {
     band: "loss",
     hasFuture: true,
   },
-  speed: { unit: "tokens/s, all ranks", format: count, fromZero: true, band: "tokens_per_s", series: [{ key: "tokens_per_s", name: "measured", colour: "--c-1", width: 1.5 }] },
-  grad: { unit: "norm before clipping", format: decimal, fromZero: true, band: "grad_norm", series: [{ key: "grad_norm", name: "gradient norm", colour: "--c-1", width: 1.5 }] },
-  lr: { unit: "learning rate", format: (value) => decimal(value, 3), fromZero: true, hasFuture: true, series: [{ key: "lr", name: "learning rate", colour: "--c-1", width: 1.5 }] },
+  speed: {
+    unit: "tokens/s, all ranks",
+    format: count,
+    fromZero: true,
+    band: "tokens_per_s",
+    series: [{ key: "tokens_per_s", name: "measured", colour: "--c-1", width: 1.5 }],
+  },
+  grad: {
+    unit: "norm before clipping",
+    format: decimal,
+    fromZero: true,
+    band: "grad_norm",
+    series: [{ key: "grad_norm", name: "gradient norm", colour: "--c-1", width: 1.5 }],
+  },
+  lr: {
+    unit: "learning rate",
+    format: (value) => decimal(value, 3),
+    fromZero: true,
+    hasFuture: true,
+    series: [{ key: "lr", name: "learning rate", colour: "--c-1", width: 1.5 }],
+  },
   parts: {
     unit: "s per step, looked into at step 20 and every 500th",
     format: (value) => decimal(value, 3),
     fromZero: true,
     isStacked: true,
-    series: [ // from the top of the stack
+    series: [
+      // from the top of the stack
       { key: "exposed_comm_time_s", name: "waiting for others", colour: "--m-4", width: 1 },
       { key: "optimizer_time_s", name: "optimizer", colour: "--m-3", width: 1 },
       { key: "backward_time_s", name: "backward", colour: "--m-1", width: 1 },
@@ -60,9 +79,24 @@ const KINDS = {
       { key: "weights", name: "weights", colour: "--m-1", width: 1 },
     ],
   },
-  gpu: { unit: "% of the time, rank 0", format: count, fromZero: true, series: [{ key: "gpu_pct", name: "GPU is busy", colour: "--c-1", width: 1.5 }] },
-  cpu: { unit: "% of its threads\u2019 time, rank 0", format: count, fromZero: true, series: [{ key: "cpu_pct", name: "CPU is busy", colour: "--c-1", width: 1.5 }] },
-  memory: { unit: "GiB, rank 0, peak so far", format: (value) => (Number.isFinite(value) ? gib(value) : decimal(value)), fromZero: true, series: [{ key: "max_active_gib", name: "peak", colour: "--c-1", width: 1.5 }] },
+  gpu: {
+    unit: "% of the time, rank 0",
+    format: count,
+    fromZero: true,
+    series: [{ key: "gpu_pct", name: "GPU is busy", colour: "--c-1", width: 1.5 }],
+  },
+  cpu: {
+    unit: "% of its threads\u2019 time, rank 0",
+    format: count,
+    fromZero: true,
+    series: [{ key: "cpu_pct", name: "CPU is busy", colour: "--c-1", width: 1.5 }],
+  },
+  memory: {
+    unit: "GiB, rank 0, peak so far",
+    format: (value) => (Number.isFinite(value) ? gib(value) : decimal(value)),
+    fromZero: true,
+    series: [{ key: "max_active_gib", name: "peak", colour: "--c-1", width: 1.5 }],
+  },
   time: {
     unit: "seconds",
     format: (value) => decimal(value, 3),
@@ -75,10 +109,16 @@ const KINDS = {
 };
 
 export class Chart {
-  constructor(figure, series, { steps, counted = "tokens", limits = [], marks = [], kind = KINDS[figure.dataset.chart] }) {
+  constructor(
+    figure,
+    series,
+    { steps, counted = "tokens", limits = [], marks = [], kind = KINDS[figure.dataset.chart] },
+  ) {
     this.figure = figure;
     this.plot = figure.querySelector(".plot");
-    const unit = kind.unit.replace(/\btoken\b/, counted.slice(0, -1)).replace(/\btokens\b/, counted);
+    const unit = kind.unit
+      .replace(/\btoken\b/, counted.slice(0, -1))
+      .replace(/\btokens\b/, counted);
     this.kind = { x: "step", xLabel: count, ...kind, unit };
     this.source = series;
     this.steps = steps; // that it is to have; null once there are no more to come
@@ -98,14 +138,17 @@ export class Chart {
   data() {
     const columns = this.kind.series.map((one) => {
       const { steps, values } = this.source.get(one.key);
-      return { steps, values: (one.isSmoothed ? smoothed(values, this.weight) : same(values)) };
+      return { steps, values: one.isSmoothed ? smoothed(values, this.weight) : same(values) };
     });
     if (this.kind.band) {
       const { steps, min, max } = this.source.get(this.kind.band);
       columns.push({ steps, values: max }, { steps, values: min });
     }
     const drawn = this.onAxis(this.stacked(aligned(columns)));
-    if (this.isLog) return drawn.map((row, index) => (index ? row.map((value) => (value > 0 ? value : null)) : row));
+    if (this.isLog)
+      return drawn.map((row, index) =>
+        index ? row.map((value) => (value > 0 ? value : null)) : row,
+      );
     return drawn;
   }
 
@@ -115,7 +158,9 @@ export class Chart {
     this.own = drawn;
     const sums = drawn.map((row) => [...row]);
     for (let place = sums.length - 2; place >= 1; place -= 1) {
-      sums[place] = sums[place].map((value, index) => (value === null ? null : value + (sums[place + 1][index] ?? 0)));
+      sums[place] = sums[place].map((value, index) =>
+        value === null ? null : value + (sums[place + 1][index] ?? 0),
+      );
     }
     return sums;
   }
@@ -124,8 +169,17 @@ export class Chart {
   onAxis(drawn) {
     if (!this.axis || this.kind.isOwnX) return drawn;
     const places = this.axis.places(drawn[0]);
-    const kept = places.map((place, index) => index).filter((index) => places[index] !== null && (index === 0 || places[index] > (places[index - 1] ?? -Infinity)));
-    return [kept.map((index) => places[index]), ...drawn.slice(1).map((row) => kept.map((index) => row[index]))];
+    const kept = places
+      .map((place, index) => index)
+      .filter(
+        (index) =>
+          places[index] !== null &&
+          (index === 0 || places[index] > (places[index - 1] ?? -Infinity)),
+      );
+    return [
+      kept.map((index) => places[index]),
+      ...drawn.slice(1).map((row) => kept.map((index) => row[index])),
+    ];
   }
 
   get x() {
@@ -164,41 +218,120 @@ export class Chart {
 
   create(data) {
     this.plot.querySelector("[data-empty]")?.remove();
-    const bands = this.kind.band ? [{ series: [this.kind.series.length + 1, this.kind.series.length + 2], fill: css("--band") }] : [];
+    const bands = this.kind.band
+      ? [
+          {
+            series: [this.kind.series.length + 1, this.kind.series.length + 2],
+            fill: css("--band"),
+          },
+        ]
+      : [];
     const lines = this.kind.series.map((one) => {
       const isBehind = this.lifted && this.lifted !== one.key;
-      const colour = one.share || isBehind ? faint(css(one.colour), isBehind ? 0.25 : one.share) : css(one.colour);
-      const shared = { stroke: colour, spanGaps: false, points: { show: false }, ...(this.kind.isStacked ? { fill: colour } : {}) };
-      if (one.isPoints) return { ...shared, width: 0, paths: () => null, points: { show: true, size: 7, width: 2, stroke: colour, fill: css("--surface") } };
+      const colour =
+        one.share || isBehind
+          ? faint(css(one.colour), isBehind ? 0.25 : one.share)
+          : css(one.colour);
+      const shared = {
+        stroke: colour,
+        spanGaps: false,
+        points: { show: false },
+        ...(this.kind.isStacked ? { fill: colour } : {}),
+      };
+      if (one.isPoints)
+        return {
+          ...shared,
+          width: 0,
+          paths: () => null,
+          points: { show: true, size: 7, width: 2, stroke: colour, fill: css("--surface") },
+        };
       // One value alone makes no line.
-      const points = { show: (u) => Boolean(one.hasPoints) || u.data[0].length === 1, size: 7, width: 2, stroke: colour, fill: css("--surface") };
-      return { ...shared, points, width: one.width * (this.lifted === one.key ? 1.6 : 1), dash: DASHES[one.dash ?? 0] };
+      const points = {
+        show: (u) => Boolean(one.hasPoints) || u.data[0].length === 1,
+        size: 7,
+        width: 2,
+        stroke: colour,
+        fill: css("--surface"),
+      };
+      return {
+        ...shared,
+        points,
+        width: one.width * (this.lifted === one.key ? 1.6 : 1),
+        dash: DASHES[one.dash ?? 0],
+      };
     });
-    const edges = this.kind.band ? [{}, {}].map(() => ({ width: 0, stroke: "transparent", points: { show: false } })) : [];
+    const edges = this.kind.band
+      ? [{}, {}].map(() => ({ width: 0, stroke: "transparent", points: { show: false } }))
+      : [];
     const font = `${parseFloat(css("--text-xs")) * 16}px ${css("--font")}`;
-    this.u = new uPlot({
-      width: this.plot.clientWidth,
-      height: this.plot.clientHeight,
-      padding: [24, 20, 0, 0], // half of the last label stands out on the right
-      legend: { show: false },
-      cursor: { sync: { key: this.x.x, setSeries: false, scales: ["x", null] }, drag: { setScale: false, x: !this.kind.isOwnX, y: false }, points: { size: 7 }, y: false },
-      scales: {
-        x: { time: false, range: (u, min, max) => this.reach(min, max) },
-        y: { distr: this.isLog ? 3 : 1, range: (u, min, max) => (this.isLog ? this.decades(min, max) : this.span(u, min, max)) },
+    this.u = new uPlot(
+      {
+        width: this.plot.clientWidth,
+        height: this.plot.clientHeight,
+        padding: [24, 20, 0, 0], // half of the last label stands out on the right
+        legend: { show: false },
+        cursor: {
+          sync: { key: this.x.x, setSeries: false, scales: ["x", null] },
+          drag: { setScale: false, x: !this.kind.isOwnX, y: false },
+          points: { size: 7 },
+          y: false,
+        },
+        scales: {
+          x: { time: false, range: (u, min, max) => this.reach(min, max) },
+          y: {
+            distr: this.isLog ? 3 : 1,
+            range: (u, min, max) => (this.isLog ? this.decades(min, max) : this.span(u, min, max)),
+          },
+        },
+        axes: [
+          {
+            stroke: css("--axis"),
+            font,
+            grid: { show: false },
+            ticks: { stroke: css("--line-2"), size: 4, width: 1 },
+            gap: 4,
+            size: this.kind.xTick ? 42 : 34,
+            space: 60,
+            values: (u, splits) =>
+              splits.map((value) =>
+                this.x.isReal || Number.isInteger(value)
+                  ? (this.x.xTick ?? this.x.xLabel)(value)
+                  : "",
+              ),
+          },
+          {
+            stroke: css("--axis"),
+            font,
+            grid: { stroke: css("--grid"), width: 1 },
+            ticks: { show: false },
+            gap: 6,
+            space: 34,
+            splits: this.isLog ? (u, axis, min, max) => powers(min, max) : undefined,
+            values: (u, splits, axis, space, step) =>
+              this.isLog
+                ? splits.map((value) =>
+                    value === null
+                      ? ""
+                      : value >= 1
+                        ? value.toLocaleString("en-US")
+                        : decimal(value, 3),
+                  )
+                : ticks(splits, step),
+            size: (u, values) => labelWidth(u, values, font),
+          },
+        ],
+        series: [{}, ...lines, ...edges],
+        bands,
+        hooks: {
+          drawClear: [(u) => this.shadeFuture(u)],
+          draw: [(u) => this.annotate(u, font)],
+          setCursor: [(u) => this.tell(u.cursor.idx)],
+          setSelect: [(u) => this.selected(u)],
+        },
       },
-      axes: [
-        { stroke: css("--axis"), font, grid: { show: false }, ticks: { stroke: css("--line-2"), size: 4, width: 1 }, gap: 4, size: this.kind.xTick ? 42 : 34, space: 60, values: (u, splits) => splits.map((value) => (this.x.isReal || Number.isInteger(value) ? (this.x.xTick ?? this.x.xLabel)(value) : "")) },
-        { stroke: css("--axis"), font, grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, gap: 6, space: 34, splits: this.isLog ? (u, axis, min, max) => powers(min, max) : undefined, values: (u, splits, axis, space, step) => (this.isLog ? splits.map((value) => (value === null ? "" : value >= 1 ? value.toLocaleString("en-US") : decimal(value, 3))) : ticks(splits, step)), size: (u, values) => labelWidth(u, values, font) },
-      ],
-      series: [{}, ...lines, ...edges],
-      bands,
-      hooks: {
-        drawClear: [(u) => this.shadeFuture(u)],
-        draw: [(u) => this.annotate(u, font)],
-        setCursor: [(u) => this.tell(u.cursor.idx)],
-        setSelect: [(u) => this.selected(u)],
-      },
-    }, data, this.plot);
+      data,
+      this.plot,
+    );
   }
 
   // The curve of the loss shows how far there is to go; the others end with the data, as all do once
@@ -223,7 +356,8 @@ export class Chart {
     for (const limit of this.limits) if (limit.at > high && limit.at < 3 * high) high = limit.at;
     const margin = (high - low || Math.abs(high) || 1) * 0.08;
     const kept = this.range;
-    const isInside = kept && low >= kept[0] && high <= kept[1] && high - low > (kept[1] - kept[0]) / 4;
+    const isInside =
+      kept && low >= kept[0] && high <= kept[1] && high - low > (kept[1] - kept[0]) / 4;
     if (!isInside) this.range = [this.kind.fromZero && low === 0 ? 0 : low - margin, high + margin];
     return this.range;
   }
@@ -236,7 +370,9 @@ export class Chart {
     if (!(low > 0) || !Number.isFinite(low)) return [0.1, 1];
     const from = 10 ** Math.floor(Math.log10(low));
     const to = 10 ** Math.ceil(Math.log10(high));
-    return to / from > 10 || this.kind.withLimits ? [from, Math.max(to, from * 10)] : [low * 0.97, high * 1.03];
+    return to / from > 10 || this.kind.withLimits
+      ? [from, Math.max(to, from * 10)]
+      : [low * 0.97, high * 1.03];
   }
 
   // One line above the others, until it is asked for again.
@@ -273,10 +409,22 @@ export class Chart {
       const y = u.valToPos(limit.at, "y", true);
       if (!(y >= bbox.top && y <= bbox.top + bbox.height)) continue;
       ctx.strokeStyle = ctx.fillStyle = limit.isPlan ? css("--text-3") : css("--limit");
-      line(ctx, bbox.left, y, bbox.left + bbox.width, y, limit.isPlan ? [2 * scale, 3 * scale] : [6 * scale, 3 * scale], 1.5 * scale);
+      line(
+        ctx,
+        bbox.left,
+        y,
+        bbox.left + bbox.width,
+        y,
+        limit.isPlan ? [2 * scale, 3 * scale] : [6 * scale, 3 * scale],
+        1.5 * scale,
+      );
       ctx.textAlign = "right";
       ctx.textBaseline = y - bbox.top > 16 * scale ? "bottom" : "top";
-      ctx.fillText(limit.name, bbox.left + bbox.width - 2 * scale, y + (ctx.textBaseline === "bottom" ? -2 : 3) * scale);
+      ctx.fillText(
+        limit.name,
+        bbox.left + bbox.width - 2 * scale,
+        y + (ctx.textBaseline === "bottom" ? -2 : 3) * scale,
+      );
     }
     for (const mark of this.axis ? [] : this.marks) {
       const x = u.valToPos(mark.at, "x", true);
@@ -306,7 +454,9 @@ export class Chart {
     this.stepEntry.key.remove();
     this.entries = this.kind.series.map((one) => {
       const made = entry(one.name);
-      made.key.className = one.isPoints ? "key diamond" : `key line${["", " dash", " dot", " dash"][one.dash ?? 0]}`;
+      made.key.className = one.isPoints
+        ? "key diamond"
+        : `key line${["", " dash", " dot", " dash"][one.dash ?? 0]}`;
       return made;
     });
     this.paintLegend();
@@ -314,7 +464,10 @@ export class Chart {
 
   paintLegend() {
     this.kind.series.forEach((one, index) => {
-      this.entries[index].key.style.setProperty("--k", one.share ? faint(css(one.colour), one.share) : css(one.colour));
+      this.entries[index].key.style.setProperty(
+        "--k",
+        one.share ? faint(css(one.colour), one.share) : css(one.colour),
+      );
     });
   }
 
@@ -327,7 +480,14 @@ export class Chart {
     this.kind.series.forEach((one, place) => {
       const row = (this.kind.isStacked ? this.own : data)[place + 1];
       let value = row[at];
-      for (let back = at; (value === null || value === undefined) && back >= 0 && (one.isPoints || index === null || index === undefined); back -= 1) value = row[back];
+      for (
+        let back = at;
+        (value === null || value === undefined) &&
+        back >= 0 &&
+        (one.isPoints || index === null || index === undefined);
+        back -= 1
+      )
+        value = row[back];
       const { item, value: field } = this.entries[place];
       item.hidden = one.isPoints && (value === null || value === undefined);
       field.textContent = this.kind.format(value ?? null);
@@ -345,7 +505,8 @@ export class Chart {
   // + and - on a focused chart, around the cursor.
   zoomBy(factor) {
     const { min, max } = this.u.scales.x;
-    const middle = this.u.data[0][this.u.cursor.idx ?? this.u.data[0].length - 1] ?? (min + max) / 2;
+    const middle =
+      this.u.data[0][this.u.cursor.idx ?? this.u.data[0].length - 1] ?? (min + max) / 2;
     const half = ((max - min) * factor) / 2;
     const [first, last] = [this.u.data[0][0], this.u.data[0].at(-1)];
     const isAll = half * 2 >= last - first;
@@ -364,12 +525,23 @@ export class Chart {
     const last = this.u.data[0].length - 1;
     const from = this.u.cursor.idx ?? last;
     const index = Math.max(0, Math.min(last, from + by * (event.shiftKey ? 10 : 1)));
-    this.plot.setAttribute("aria-label", `${this.plot.dataset.label ??= this.plot.getAttribute("aria-label")}; ${this.x.x} ${this.x.xLabel(this.u.data[0][index])}`);
-    this.u.setCursor({ left: this.u.valToPos(this.u.data[0][index], "x"), top: this.u.bbox.height / 2 / devicePixelRatio }, true, true);
+    this.plot.setAttribute(
+      "aria-label",
+      `${(this.plot.dataset.label ??= this.plot.getAttribute("aria-label"))}; ${this.x.x} ${this.x.xLabel(this.u.data[0][index])}`,
+    );
+    this.u.setCursor(
+      {
+        left: this.u.valToPos(this.u.data[0][index], "x"),
+        top: this.u.bbox.height / 2 / devicePixelRatio,
+      },
+      true,
+      true,
+    );
   }
 
   resize() {
-    if (this.u && this.plot.clientWidth) this.u.setSize({ width: this.plot.clientWidth, height: this.plot.clientHeight });
+    if (this.u && this.plot.clientWidth)
+      this.u.setSize({ width: this.plot.clientWidth, height: this.plot.clientHeight });
   }
 }
 
@@ -379,7 +551,11 @@ function powers(min, max) {
   const every = Math.max(1, Math.round(decades / 5));
   const factors = decades < 2.5 ? [1, 2, 5] : [1];
   const found = [];
-  for (let power = Math.floor(Math.log10(min)); power <= Math.ceil(Math.log10(max)); power += every) {
+  for (
+    let power = Math.floor(Math.log10(min));
+    power <= Math.ceil(Math.log10(max));
+    power += every
+  ) {
     for (const factor of factors) found.push(factor * 10 ** power);
   }
   return found.filter((value) => value >= min * 0.999 && value <= max * 1.001);

@@ -11,10 +11,17 @@ const RESOLUTION = 1200;
 const GRID = 600; // common places of the x axis
 const jobs = JSON.parse(document.getElementById("compared").textContent);
 const figure = (name) => document.querySelector(`[data-chart="${name}"]`);
-const lines = (of) => of.map((job) => {
-  const index = jobs.indexOf(job);
-  return { key: job.id, name: job.label, colour: `--c-${index + 1}`, width: 1.75, dash: index % 4 };
-});
+const lines = (of) =>
+  of.map((job) => {
+    const index = jobs.indexOf(job);
+    return {
+      key: job.id,
+      name: job.label,
+      colour: `--c-${index + 1}`,
+      width: 1.75,
+      dash: index % 4,
+    };
+  });
 const others = jobs.slice(1).filter((job) => job.comparable);
 const tolerance = Math.min(...others.map((job) => job.tolerance ?? Infinity));
 
@@ -26,15 +33,39 @@ const apart = new Series();
 const unit = "loss, nats per token";
 const counted = jobs[0].unit;
 let axis = "minutes";
-const NAMES = { minutes: "minutes since the first step", tokens: "million tokens seen", hours: figure("spent").querySelector("[data-x=hours]").textContent };
+const NAMES = {
+  minutes: "minutes since the first step",
+  tokens: "million tokens seen",
+  hours: figure("spent").querySelector("[data-x=hours]").textContent,
+};
 const roughly = (value) => (value === 0 ? "0" : decimal(value, value >= 10 ? 2 : 3));
 
-const byStep = new Chart(figure("steps"), steps, { counted, kind: { unit, format: decimal, series: lines(jobs) } });
-const bySpent = new Chart(figure("spent"), spent, { counted, kind: { unit, format: decimal, x: NAMES.minutes, xLabel: roughly, isReal: true, series: lines(jobs) } });
+const byStep = new Chart(figure("steps"), steps, {
+  counted,
+  kind: { unit, format: decimal, series: lines(jobs) },
+});
+const bySpent = new Chart(figure("spent"), spent, {
+  counted,
+  kind: {
+    unit,
+    format: decimal,
+    x: NAMES.minutes,
+    xLabel: roughly,
+    isReal: true,
+    series: lines(jobs),
+  },
+});
 const byDistance = new Chart(figure("apart"), apart, {
   counted,
-  limits: Number.isFinite(tolerance) ? [{ at: tolerance, name: `band ${decimal(tolerance, 3)}` }] : [],
-  kind: { unit: "|loss \u2212 reference| / reference", format: (value) => decimal(value, 3), series: lines(others), withLimits: true },
+  limits: Number.isFinite(tolerance)
+    ? [{ at: tolerance, name: `band ${decimal(tolerance, 3)}` }]
+    : [],
+  kind: {
+    unit: "|loss \u2212 reference| / reference",
+    format: (value) => decimal(value, 3),
+    series: lines(others),
+    withLimits: true,
+  },
 });
 byDistance.isLog = true;
 
@@ -49,12 +80,16 @@ function places(job) {
   const { steps: at } = column(job, "loss");
   if (axis === "tokens") {
     const seen = column(job, "tokens_seen");
-    return resampled(seen.steps, seen.values, at).map((value) => (value === null ? null : value / 1e6));
+    return resampled(seen.steps, seen.values, at).map((value) =>
+      value === null ? null : value / 1e6,
+    );
   }
   const time = column(job, "time");
   const start = time.values[0];
   const scale = axis === "hours" ? job.ranks / 3600 : 1 / 60;
-  return resampled(time.steps, time.values, at).map((value) => (value === null ? null : (value - start) * scale));
+  return resampled(time.steps, time.values, at).map((value) =>
+    value === null ? null : (value - start) * scale,
+  );
 }
 
 function put(series, key, xs, values) {
@@ -72,10 +107,17 @@ function drawSteps() {
   const reference = steps.get(jobs[0].id);
   for (const job of others) {
     const { values } = steps.get(job.id);
-    put(apart, job.id, common, values.map((value, index) => {
-      const against = reference.values[index];
-      return value === null || against === null ? null : Math.max(Math.abs(value - against) / Math.abs(against), 1e-12);
-    }));
+    put(
+      apart,
+      job.id,
+      common,
+      values.map((value, index) => {
+        const against = reference.values[index];
+        return value === null || against === null
+          ? null
+          : Math.max(Math.abs(value - against) / Math.abs(against), 1e-12);
+      }),
+    );
   }
   byStep.draw();
   if (others.length) byDistance.draw();
@@ -86,7 +128,8 @@ function drawSpent() {
   const last = Math.max(...found.map(({ xs }) => xs.findLast((value) => value !== null) ?? 0));
   if (!last) return;
   const common = grid(0, last);
-  for (const { job, xs } of found) put(spent, job.id, common, resampled(xs, column(job, "loss").values, common));
+  for (const { job, xs } of found)
+    put(spent, job.id, common, resampled(xs, column(job, "loss").values, common));
   bySpent.kind.x = NAMES[axis];
   bySpent.kind.xShort = { minutes: "minutes", tokens: "M tokens", hours: NAMES.hours }[axis];
   bySpent.draw();
@@ -105,7 +148,8 @@ function fill(row, values, write) {
     if (value === null) delete cells[index].dataset.v;
     else cells[index].dataset.v = value;
   });
-  document.querySelector(`[data-row="${row}"]`).hidden = row === "mfu" && values.every((value) => value === null);
+  document.querySelector(`[data-row="${row}"]`).hidden =
+    row === "mfu" && values.every((value) => value === null);
 }
 
 // Minutes until the smoothed loss is first at or below the target; null if it never was.
@@ -120,7 +164,9 @@ function reach(job, target) {
 
 // The lowest loss that all of them have reached, a little above it, on a round number.
 function commonTarget() {
-  const lowest = jobs.map((job) => Math.min(...smoothed(column(job, "loss").values, 0.8).filter((value) => value !== null)));
+  const lowest = jobs.map((job) =>
+    Math.min(...smoothed(column(job, "loss").values, 0.8).filter((value) => value !== null)),
+  );
   const highest = Math.max(...lowest.filter(Number.isFinite));
   return Number.isFinite(highest) ? (Math.ceil(highest * 1.02 * 100) / 100).toFixed(2) : "";
 }
@@ -132,10 +178,21 @@ function tell() {
   const wanted = Number(target.value);
   document.querySelector("[data-target-words]").textContent = target.value || UNKNOWN;
   const minutes = jobs.map((job) => (target.value ? reach(job, wanted) : null));
-  const peaks = jobs.map((job) => { const found = column(job, "max_active_gib").values.filter(Number.isFinite); return found.length ? Math.max(...found) : null; });
+  const peaks = jobs.map((job) => {
+    const found = column(job, "max_active_gib").values.filter(Number.isFinite);
+    return found.length ? Math.max(...found) : null;
+  });
   fill("reach", minutes, (value) => span(value * 60));
-  fill("speed", jobs.map((job) => mean(column(job, "tokens_per_s").values)), (value) => `${count(value)} ${counted}/s`);
-  fill("mfu", jobs.map((job) => mean(column(job, "mfu").values)), (value) => `${decimal(value, 3)} %`);
+  fill(
+    "speed",
+    jobs.map((job) => mean(column(job, "tokens_per_s").values)),
+    (value) => `${count(value)} ${counted}/s`,
+  );
+  fill(
+    "mfu",
+    jobs.map((job) => mean(column(job, "mfu").values)),
+    (value) => `${decimal(value, 3)} %`,
+  );
   fill("memory", peaks, gib);
   for (const row of document.querySelectorAll("[data-best]")) {
     const cells = [...row.querySelectorAll("td")];
@@ -153,10 +210,21 @@ function tell() {
     const best = Math.min(...known);
     return `${jobs[values.indexOf(best)].label}, ${write(best)}`;
   };
-  const say = (name, text) => { document.querySelector(`[data-read="${name}"]`).textContent = text; };
-  say("fastest", winner(minutes, (value) => span(value * 60)));
+  const say = (name, text) => {
+    document.querySelector(`[data-read="${name}"]`).textContent = text;
+  };
+  say(
+    "fastest",
+    winner(minutes, (value) => span(value * 60)),
+  );
   say("smallest", winner(peaks, gib));
-  say("cheapest", winner(minutes.map((value, index) => (value === null ? null : (value / 60) * jobs[index].ranks)), (value) => `${decimal(value, 3)} ${NAMES.hours}`));
+  say(
+    "cheapest",
+    winner(
+      minutes.map((value, index) => (value === null ? null : (value / 60) * jobs[index].ranks)),
+      (value) => `${decimal(value, 3)} ${NAMES.hours}`,
+    ),
+  );
 }
 
 // ---- reading ----------------------------------------------------------------------------------
@@ -169,14 +237,18 @@ async function readOne(job, way) {
   if (!shown) return false;
   const { step, state } = shown;
   if (states.get(job.id) === `${step} ${state}`) return false;
-  const found = await askIfThere(`${address}/metrics?keys=${KEYS}&rank=0&resolution=${RESOLUTION}`, way);
+  const found = await askIfThere(
+    `${address}/metrics?keys=${KEYS}&rank=0&resolution=${RESOLUTION}`,
+    way,
+  );
   if (!found) return false;
   read.set(job.id, new Map(found.series.map((one) => [one.key, one])));
   states.set(job.id, `${step} ${state}`);
   return true;
 }
 
-const isOver = () => jobs.every((job) => /(succeeded|failed|cancelled)$/.test(states.get(job.id) ?? ""));
+const isOver = () =>
+  jobs.every((job) => /(succeeded|failed|cancelled)$/.test(states.get(job.id) ?? ""));
 
 async function look(way) {
   if (isOver()) return;
@@ -213,7 +285,9 @@ for (const button of axes) {
 }
 const rows = document.querySelectorAll("[data-fields]");
 function showFields(all) {
-  document.querySelectorAll("[data-specs] [data-same]").forEach((row) => { row.hidden = !all; });
+  document.querySelectorAll("[data-specs] [data-same]").forEach((row) => {
+    row.hidden = !all;
+  });
 }
 for (const button of rows) {
   button.addEventListener("click", () => {
@@ -228,9 +302,18 @@ target.addEventListener("input", () => {
 });
 document.addEventListener("keydown", (event) => {
   const index = Number(event.key) - 1;
-  if (!(index >= 0 && index < jobs.length) || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+  if (
+    !(index >= 0 && index < jobs.length) ||
+    event.ctrlKey ||
+    event.metaKey ||
+    event.altKey ||
+    event.target.closest("input, select, textarea")
+  )
+    return;
   for (const chart of [byStep, bySpent]) chart.lift(jobs[index].id);
 });
-addEventListener("themechange", () => [byStep, bySpent, byDistance].forEach((chart) => chart.redraw()));
+addEventListener("themechange", () =>
+  [byStep, bySpent, byDistance].forEach((chart) => chart.redraw()),
+);
 follow(["jobs"], look);
 ring(["list"], { isAsked: true });

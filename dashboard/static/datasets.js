@@ -1,5 +1,9 @@
 // Uploads go straight to the API, which streams them to disk and says what is wrong, with the line.
-const TYPES = { text: "text/plain; charset=utf-8", jsonl: "application/x-ndjson", npz: "application/octet-stream" };
+const TYPES = {
+  text: "text/plain; charset=utf-8",
+  jsonl: "application/x-ndjson",
+  npz: "application/octet-stream",
+};
 const form = document.querySelector("[data-upload]");
 const answer = form.querySelector("[data-upload-answer]");
 const bar = form.querySelector("[data-upload-bar]");
@@ -23,14 +27,21 @@ form.elements.file.addEventListener("change", () => {
   if (!file) return;
   const [, ending] = /\.(\w+)$/.exec(file.name.toLowerCase()) ?? [];
   form.elements.format.value = { jsonl: "jsonl", ndjson: "jsonl", npz: "npz" }[ending] ?? "text";
-  form.elements.name.value ||= file.name.replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9._ -]+/g, "-").replace(/^[^A-Za-z0-9]+/, "").slice(0, 63);
+  form.elements.name.value ||= file.name
+    .replace(/\.[^.]*$/, "")
+    .replace(/[^A-Za-z0-9._ -]+/g, "-")
+    .replace(/^[^A-Za-z0-9]+/, "")
+    .slice(0, 63);
 });
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   const [file] = form.elements.file.files;
   const button = form.querySelector("button[type=submit]");
-  const query = new URLSearchParams({ name: form.elements.name.value, format: form.elements.format.value });
+  const query = new URLSearchParams({
+    name: form.elements.name.value,
+    format: form.elements.format.value,
+  });
   const request = new XMLHttpRequest(); // fetch tells nothing about how far an upload is
   request.open("POST", `/v1/datasets?${query}`);
   request.setRequestHeader("Content-Type", TYPES[form.elements.format.value]);
@@ -48,7 +59,9 @@ form.addEventListener("submit", (event) => {
     } else if (!request.status) {
       say("Not uploaded", "The server can't be reached. Nothing was kept; try again.");
     } else {
-      const problem = request.getResponseHeader("content-type")?.includes("json") ? JSON.parse(request.responseText) : {};
+      const problem = request.getResponseHeader("content-type")?.includes("json")
+        ? JSON.parse(request.responseText)
+        : {};
       say(problem.title ?? "Not uploaded", problem.detail ?? `The API answered ${request.status}.`);
     }
   };

@@ -23,7 +23,8 @@ export function dropDraft() {
 }
 
 export function dropAllDrafts() {
-  for (const key of Object.keys(localStorage)) if (key.startsWith(PREFIX)) localStorage.removeItem(key);
+  for (const key of Object.keys(localStorage))
+    if (key.startsWith(PREFIX)) localStorage.removeItem(key);
 }
 
 // On the page of a job that the form has just submitted.

@@ -4,7 +4,8 @@ export const find = (name) => document.querySelector(`[data-${name}]`);
 export function make(tag, { text, ...attributes } = {}, position = {}) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  for (const [name, value] of Object.entries(position)) element.style.setProperty(`--${name}`, value);
+  for (const [name, value] of Object.entries(position))
+    element.style.setProperty(`--${name}`, value);
   if (text !== undefined) element.textContent = text;
   return element;
 }

@@ -10,15 +10,22 @@ export function decimal(number, digits = 4) {
   if (Number.isNaN(number)) return "nan";
   if (number === 0) return "0";
   const size = Math.abs(number);
-  if (size < 1e-2 || size >= 1e6) return number.toExponential(Math.max(1, digits - 3)).replace("e+", "e");
+  if (size < 1e-2 || size >= 1e6)
+    return number.toExponential(Math.max(1, digits - 3)).replace("e+", "e");
   const places = Math.max(0, digits - 1 - Math.max(0, Math.floor(Math.log10(size))));
-  return number.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+  return number.toLocaleString("en-US", {
+    minimumFractionDigits: places,
+    maximumFractionDigits: places,
+  });
 }
 
 // Labels of an axis: as many places as its steps need.
 export function ticks(values, step) {
   const largest = Math.max(...values.map((value) => Math.abs(value ?? 0)));
-  if (largest > 0 && largest < 1e-2) return values.map((value) => (value === null ? "" : value === 0 ? "0" : value.toExponential(1)));
+  if (largest > 0 && largest < 1e-2)
+    return values.map((value) =>
+      value === null ? "" : value === 0 ? "0" : value.toExponential(1),
+    );
   const places = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const options = { minimumFractionDigits: places, maximumFractionDigits: places };
   return values.map((value) => (value === null ? "" : value.toLocaleString("en-US", options)));
@@ -43,7 +50,11 @@ export function span(seconds) {
   ];
   const first = parts.findIndex(([number]) => number > 0);
   if (first < 0) return "0 s";
-  return parts.slice(first, first + 2).filter(([number]) => number).map(([number, unit]) => `${number} ${unit}`).join(" ");
+  return parts
+    .slice(first, first + 2)
+    .filter(([number]) => number)
+    .map(([number, unit]) => `${number} ${unit}`)
+    .join(" ");
 }
 
 export function difference(measured, planned) {

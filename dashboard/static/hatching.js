@@ -11,11 +11,20 @@ export async function readDay({ signal, ...way } = {}, names = []) {
   reading?.abort();
   const mine = (reading = new AbortController());
   const hours = hoursOf(shown.day);
-  const asked = new URLSearchParams([["start", iso(hours[0])], ["hours", hours.length], ["any_length", "true"], ...names.map((name) => ["node", name])]);
-  const found = await ask(`/v1/leases/availability?${asked}`, { ...way, signal: signal ? AbortSignal.any([signal, mine.signal]) : mine.signal });
+  const asked = new URLSearchParams([
+    ["start", iso(hours[0])],
+    ["hours", hours.length],
+    ["any_length", "true"],
+    ...names.map((name) => ["node", name]),
+  ]);
+  const found = await ask(`/v1/leases/availability?${asked}`, {
+    ...way,
+    signal: signal ? AbortSignal.any([signal, mine.signal]) : mine.signal,
+  });
   const refused = new Map(found.lengths.map((one) => [one.node, new Map()]));
   for (const hour of found.hours) {
-    for (const one of hour.taken) if (one.message) refused.get(one.node)?.set(Date.parse(hour.start), one.message);
+    for (const one of hour.taken)
+      if (one.message) refused.get(one.node)?.set(Date.parse(hour.start), one.message);
   }
   shown.refused = names.length ? new Map([...shown.refused, ...refused]) : refused;
   for (const one of found.lengths) shown.lengths.set(one.node, one.hours);

@@ -3,7 +3,8 @@ import { clock, day, offset } from "./times.js";
 
 export const HOUR_MS = 3_600_000;
 
-export const midnight = (date, days = 0) => new Date(date.getFullYear(), date.getMonth(), date.getDate() + days);
+export const midnight = (date, days = 0) =>
+  new Date(date.getFullYear(), date.getMonth(), date.getDate() + days);
 const ceil = (date) => Math.ceil(date.getTime() / HOUR_MS) * HOUR_MS;
 
 // The hours that begin in the day of `date`, in milliseconds.

@@ -18,7 +18,10 @@ const MOST_POINTS = 4 * RESOLUTION; // then the curves are read again, down-samp
 const DRAW_EVERY_MS = 200;
 const FINAL = new Set(["succeeded", "failed", "cancelled"]);
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
-const put = (name, text) => document.querySelectorAll(`[data-tile="${name}"]`).forEach((one) => { one.textContent = text; });
+const put = (name, text) =>
+  document.querySelectorAll(`[data-tile="${name}"]`).forEach((one) => {
+    one.textContent = text;
+  });
 
 dropSubmitted();
 let job = read("job-document");
@@ -31,17 +34,27 @@ const wasOver = !isLive(); // then what the server has drawn is the last of it
 // ---- charts -----------------------------------------------------------------------------------
 // A recipe says beforehand how far it goes, how fast counts and what it may hold; a program, or a job
 // that this version can't read, does not.
-const recipe = job.spec.training && job.plan.needed_gib !== undefined ? { ...job.plan, maxGradNorm: job.spec.training.max_grad_norm } : null;
+const recipe =
+  job.spec.training && job.plan.needed_gib !== undefined
+    ? { ...job.plan, maxGradNorm: job.spec.training.max_grad_norm }
+    : null;
 const unit = recipe?.unit ?? "tokens";
-const limits = recipe ? {
-  grad: [{ at: recipe.maxGradNorm, name: `max_grad_norm ${recipe.maxGradNorm}` }],
-  memory: [
-    { at: recipe.capacity_gib, name: `limit ${gib(recipe.capacity_gib)}` },
-    { at: recipe.needed_gib, name: `plan ${gib(recipe.needed_gib)}`, isPlan: true },
-  ],
-} : {};
+const limits = recipe
+  ? {
+      grad: [{ at: recipe.maxGradNorm, name: `max_grad_norm ${recipe.maxGradNorm}` }],
+      memory: [
+        { at: recipe.capacity_gib, name: `limit ${gib(recipe.capacity_gib)}` },
+        { at: recipe.needed_gib, name: `plan ${gib(recipe.needed_gib)}`, isPlan: true },
+      ],
+    }
+  : {};
 const charts = [...document.querySelectorAll("[data-chart]")].map(
-  (figure) => new Chart(figure, series, { steps: isLive() ? job.steps : null, counted: unit, limits: limits[figure.dataset.chart] }),
+  (figure) =>
+    new Chart(figure, series, {
+      steps: isLive() ? job.steps : null,
+      counted: unit,
+      limits: limits[figure.dataset.chart],
+    }),
 );
 const PHASES = ["weights", "gradients", "optimizer", "rest"];
 const phases = new Series(); // what memory held at the moments of the last step that was looked into
@@ -65,7 +78,9 @@ document.querySelector("[data-smoothing]").addEventListener("input", (event) => 
 for (const button of document.querySelectorAll("[data-y-scale]")) {
   button.addEventListener("click", () => {
     lossChart.isLog = button.dataset.yScale === "log";
-    document.querySelectorAll("[data-y-scale]").forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+    document
+      .querySelectorAll("[data-y-scale]")
+      .forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
     lossChart.redraw();
   });
 }
@@ -81,7 +96,9 @@ const AXES = {
     end: recipe && (job.steps * recipe.tokens_per_step) / MILLION,
     places: (steps) => {
       const seen = series.get("tokens_seen");
-      return resampled(seen.steps, seen.values, steps).map((value) => (value === null ? null : value / MILLION));
+      return resampled(seen.steps, seen.values, steps).map((value) =>
+        value === null ? null : value / MILLION,
+      );
     },
   },
   time: {
@@ -90,7 +107,9 @@ const AXES = {
     xLabel: short,
     places: (steps) => {
       const time = series.get("time");
-      return resampled(time.steps, time.values, steps).map((value) => (value === null ? null : (value - time.values[0]) / 60));
+      return resampled(time.steps, time.values, steps).map((value) =>
+        value === null ? null : (value - time.values[0]) / 60,
+      );
     },
   },
 };
@@ -143,14 +162,17 @@ const attemptStart = () => runningSince ?? Date.parse(job.started_at);
 
 function usedSeconds() {
   if (!job.started_at) return 0;
-  if (job.finished_at) return job.used_s || (Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000;
+  if (job.finished_at)
+    return job.used_s || (Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000;
   return job.used_s + (job.state === "running" ? (Date.now() - attemptStart()) / 1000 : 0);
 }
 
 // Over the last steps: one slow step does not move the finish.
 function speed() {
   const recent = series.get("tokens_per_s").values.slice(-20).filter(Number.isFinite);
-  return recent.length ? recent.reduce((sum, value) => sum + value, 0) / recent.length : job.tokens_per_s;
+  return recent.length
+    ? recent.reduce((sum, value) => sum + value, 0) / recent.length
+    : job.tokens_per_s;
 }
 
 function finishAt() {
@@ -183,11 +205,18 @@ function tell() {
   const stepTime = series.last("step_time_s");
   put("step-time", stepTime === null ? UNKNOWN : `${decimal(stepTime, 3)} s`);
   const dataTime = series.last("data_time_s");
-  put("data-time", `waiting for data: ${dataTime === null ? UNKNOWN : `${decimal(dataTime, 2)} s`}`);
+  put(
+    "data-time",
+    `waiting for data: ${dataTime === null ? UNKNOWN : `${decimal(dataTime, 2)} s`}`,
+  );
   const held = series.get("eval_loss");
   const right = series.last("eval_accuracy");
   const accuracy = right === null ? "" : `, ${decimal(100 * right, 3)} % right`;
-  if (held.steps.length) put("eval", `held out ${decimal(held.values.at(-1))}${accuracy} at ${count(held.steps.at(-1))}`);
+  if (held.steps.length)
+    put(
+      "eval",
+      `held out ${decimal(held.values.at(-1))}${accuracy} at ${count(held.steps.at(-1))}`,
+    );
   const memory = series.last("max_active_gib");
   put("memory", memory === null ? UNKNOWN : gib(memory));
   if (recipe) tellPlan(memory, step);
@@ -200,9 +229,14 @@ function tell() {
 }
 
 function tellPlan(memory, step) {
-  const to = (name, text) => { document.querySelector(`[${name}]`).textContent = text; };
+  const to = (name, text) => {
+    document.querySelector(`[${name}]`).textContent = text;
+  };
   to('data-difference="steps"', isLive() ? UNKNOWN : difference(step, job.steps));
-  to('data-difference="time"', job.finished_at ? difference(usedSeconds(), job.wall_time_s) : UNKNOWN);
+  to(
+    'data-difference="time"',
+    job.finished_at ? difference(usedSeconds(), job.wall_time_s) : UNKNOWN,
+  );
   if (memory === null) return;
   to('data-measured="memory"', gib(memory));
   to('data-difference="memory"', difference(memory, recipe.needed_gib));
@@ -231,15 +265,21 @@ function track() {
 // ---- what happened ----------------------------------------------------------------------------
 const BURST_MS = 150; // what belongs together is told within it
 const REST_MS = 1000; // few look at one job
-for (const id of ["head", "events-box", "history"]) reads(id, (way) => redraw(id, way), { rest: REST_MS });
+for (const id of ["head", "events-box", "history"])
+  reads(id, (way) => redraw(id, way), { rest: REST_MS });
 const refresh = (...ids) => ring(ids, { after: BURST_MS });
 
 function takeJob(document_) {
   const before = job;
   job = document_;
-  if (!isLive()) charts.forEach((chart) => { chart.steps = null; });
+  if (!isLive())
+    charts.forEach((chart) => {
+      chart.steps = null;
+    });
   if (before.state !== job.state) announce(`${job.name}: ${job.state}. ${job.reason}`);
-  const isSame = ["state", "reason", "desired", "epoch", "node", "predicted_start"].every((key) => before[key] === job[key]);
+  const isSame = ["state", "reason", "desired", "epoch", "node", "predicted_start"].every(
+    (key) => before[key] === job[key],
+  );
   if (!isSame) refresh("head", "history", "events-box");
   drawSoon();
 }
@@ -268,11 +308,21 @@ reads("metrics", async (way) => {
 const RANKS_EVERY_MS = 5000;
 const rankCard = document.querySelector("[data-ranks]");
 const ranks = rankCard && new Ranks(rankCard, address);
-reads("ranks", async (way) => {
-  await ranks?.read(way, Math.max(job.step, series.get("loss").steps.at(-1) ?? 0), series.last("step_time_s"));
-  const preflight = series.last("preflight_ms");
-  if (rankCard && preflight !== null) rankCard.querySelector("[data-preflight]").textContent = `Collectives checked before step 1, in ${span(preflight / 1000)}.`;
-}, { rest: RANKS_EVERY_MS });
+reads(
+  "ranks",
+  async (way) => {
+    await ranks?.read(
+      way,
+      Math.max(job.step, series.get("loss").steps.at(-1) ?? 0),
+      series.last("step_time_s"),
+    );
+    const preflight = series.last("preflight_ms");
+    if (rankCard && preflight !== null)
+      rankCard.querySelector("[data-preflight]").textContent =
+        `Collectives checked before step 1, in ${span(preflight / 1000)}.`;
+  },
+  { rest: RANKS_EVERY_MS },
+);
 addEventListener("rankchosen", (event) => {
   logs.choose(event.detail);
   document.getElementById("logs").scrollIntoView();
@@ -290,9 +340,16 @@ const start = () => {
     on: {
       job: takeJob,
       event: takeEvent,
-      metrics: ({ lines }) => { lines.forEach((line) => series.add(line)); drawSoon(); ring(["ranks"]); },
+      metrics: ({ lines }) => {
+        lines.forEach((line) => series.add(line));
+        drawSoon();
+        ring(["ranks"]);
+      },
       log: ({ lines }) => logs.add(lines),
-      end: (document_) => { takeJob(document_); if (!wasOver) refresh("head", "history", "events-box"); },
+      end: (document_) => {
+        takeJob(document_);
+        if (!wasOver) refresh("head", "history", "events-box");
+      },
     },
     onBack: (isResumed) => {
       const missed = isResumed ? [] : ["metrics", "logs"];
@@ -300,7 +357,10 @@ const start = () => {
     },
   });
 };
-if (document.hidden) start(); // nothing is painted there
+if (document.hidden)
+  start(); // nothing is painted there
 else requestAnimationFrame(() => setTimeout(start));
-setInterval(() => { if (isLive()) tell(); }, 1000);
+setInterval(() => {
+  if (isLive()) tell();
+}, 1000);
 new ResizeObserver(track).observe(document.querySelector("[data-track]").parentElement);

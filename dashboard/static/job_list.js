@@ -12,7 +12,9 @@ function tell() {
   const jobs = chosen.length === 1 ? "1 job" : `${chosen.length} jobs`;
   bulk.hidden = chosen.length === 0;
   bulk.querySelector("[data-bulk-count]").textContent = `${chosen.length} selected`;
-  bulk.querySelectorAll("[data-bulk-jobs]").forEach((element) => { element.textContent = jobs; });
+  bulk.querySelectorAll("[data-bulk-jobs]").forEach((element) => {
+    element.textContent = jobs;
+  });
   const compare = bulk.querySelector("[data-compare]");
   compare.disabled = chosen.length < 2 || chosen.length > MOST_COMPARED;
   compare.title = compare.disabled ? `Select two to ${MOST_COMPARED} jobs to compare them` : "";
@@ -22,9 +24,14 @@ function tell() {
 document.addEventListener("change", (event) => {
   if (event.target.closest("#rows")) tell();
 });
-document.addEventListener("htmx:after:swap", () => { tell(); drawSparks(); });
+document.addEventListener("htmx:after:swap", () => {
+  tell();
+  drawSparks();
+});
 bulk.querySelector("[data-bulk-clear]").addEventListener("click", () => {
-  boxes().forEach((box) => { box.checked = false; });
+  boxes().forEach((box) => {
+    box.checked = false;
+  });
   tell();
 });
 tell();
@@ -43,15 +50,17 @@ function pathOf(values) {
   const low = Math.min(...known);
   const scale = (HEIGHT - 3) / (Math.max(...known) - low || 1);
   let pen = "M";
-  return values.map((value, index) => {
-    if (!Number.isFinite(value)) {
-      pen = "M";
-      return "";
-    }
-    const point = `${pen}${((index / (values.length - 1)) * WIDTH).toFixed(1)} ${(HEIGHT - 1.5 - (value - low) * scale).toFixed(1)}`;
-    pen = "L";
-    return point;
-  }).join("");
+  return values
+    .map((value, index) => {
+      if (!Number.isFinite(value)) {
+        pen = "M";
+        return "";
+      }
+      const point = `${pen}${((index / (values.length - 1)) * WIDTH).toFixed(1)} ${(HEIGHT - 1.5 - (value - low) * scale).toFixed(1)}`;
+      pen = "L";
+      return point;
+    })
+    .join("");
 }
 
 // A line that was drawn once is drawn again at once, and read anew when it has grown by a twentieth.
@@ -65,18 +74,26 @@ function drawSparks() {
 
 function dueSparks() {
   const grown = ({ spark, step }) => Number(step) > (paths.get(spark)?.step ?? 0) * 1.05;
-  return [...document.querySelectorAll("[data-spark]")].map((spark) => ({ ...spark.dataset })).filter(grown);
+  return [...document.querySelectorAll("[data-spark]")]
+    .map((spark) => ({ ...spark.dataset }))
+    .filter(grown);
 }
 
 async function readSpark({ spark: id, step }, way) {
-  const found = await askIfThere(`/v1/jobs/${encodeURIComponent(id)}/metrics?keys=loss&rank=0&resolution=${POINTS}`, way);
+  const found = await askIfThere(
+    `/v1/jobs/${encodeURIComponent(id)}/metrics?keys=loss&rank=0&resolution=${POINTS}`,
+    way,
+  );
   const loss = found?.series[0];
   paths.set(id, { d: loss ? pathOf(loss.values) : "", step: Number(step) });
-  document.querySelectorAll(`[data-spark="${id}"]`).forEach((spark) => spark.firstElementChild.setAttribute("d", paths.get(id).d));
+  document
+    .querySelectorAll(`[data-spark="${id}"]`)
+    .forEach((spark) => spark.firstElementChild.setAttribute("d", paths.get(id).d));
 }
 
 reads("sparks", async (way) => {
   const due = dueSparks();
-  while (due.length) await Promise.all(due.splice(0, AT_ONCE).map((spark) => readSpark(spark, way)));
+  while (due.length)
+    await Promise.all(due.splice(0, AT_ONCE).map((spark) => readSpark(spark, way)));
 });
 drawSparks();

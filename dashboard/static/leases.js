@@ -5,7 +5,8 @@ const HOUR_MS = 3_600_000;
 const pad = (number) => String(number).padStart(2, "0");
 const form = document.querySelector("[data-booking]");
 
-const asLocal = (date) => `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}T${pad(date.getHours())}:${pad(date.getMinutes())}`;
+const asLocal = (date) =>
+  `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}T${pad(date.getHours())}:${pad(date.getMinutes())}`;
 
 function tell() {
   const { start_local: local, start, hours } = form.elements;

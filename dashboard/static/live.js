@@ -16,12 +16,20 @@ const LONGEST_AGAIN_MS = 15_000;
 function tellLine(line, lastHeard) {
   const badge = document.getElementById("line");
   badge.dataset.line = line;
-  badge.textContent = { live: "live", lost: "line lost", over: "ended", "signed-out": "signed out" }[line];
+  badge.textContent = {
+    live: "live",
+    lost: "line lost",
+    over: "ended",
+    "signed-out": "signed out",
+  }[line];
   const banner = document.getElementById("line-lost");
   clearInterval(banner.timer);
   if (line === "lost") {
     banner.querySelector("[data-lost-at]").textContent = clock(lastHeard, { seconds: true });
-    const tellAge = () => { banner.querySelector("[data-lost-for]").textContent = `${span((Date.now() - lastHeard) / 1000)} ago`; };
+    const tellAge = () => {
+      banner.querySelector("[data-lost-for]").textContent =
+        `${span((Date.now() - lastHeard) / 1000)} ago`;
+    };
     tellAge();
     banner.timer = setInterval(tellAge, 1000);
     if (banner.hidden) announce("Connection lost. The page shows what it knew.");
@@ -99,7 +107,10 @@ export class Live {
     const again = Math.min(AGAIN_MS * 2 ** this.failures, LONGEST_AGAIN_MS);
     this.failures += 1;
     clearTimeout(this.againTimer);
-    this.againTimer = setTimeout(() => this.openIfAllowed(), Math.max(waitMs, again) * (0.5 + Math.random()));
+    this.againTimer = setTimeout(
+      () => this.openIfAllowed(),
+      Math.max(waitMs, again) * (0.5 + Math.random()),
+    );
   }
 
   // The browser does not say why it gave up: ask whether the session still holds.

@@ -6,7 +6,8 @@ import { announce } from "./page.js";
 const TAIL = 500;
 const MOST = 3000; // lines on the page; older ones are dropped from its top
 const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/;
-const IS_ERROR = /\b[A-Z]\w*(Error|Exception)\b|\b([Ee]rror|ERROR|[Ee]xception|Traceback|[Ff]atal|FATAL)\b/;
+const IS_ERROR =
+  /\b[A-Z]\w*(Error|Exception)\b|\b([Ee]rror|ERROR|[Ee]xception|Traceback|[Ff]atal|FATAL)\b/;
 const IS_WARNING = /warn(ing)?\b/i;
 const PAGE = 500;
 
@@ -24,7 +25,10 @@ function appendInert(element, text) {
     flush();
     const shown = document.createElement("span");
     shown.className = "esc";
-    shown.textContent = character === "\u001b" ? "ESC" : `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+    shown.textContent =
+      character === "\u001b"
+        ? "ESC"
+        : `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
     element.append(shown);
   }
   flush();
@@ -106,8 +110,11 @@ export class Logs {
     }
     const shown = this.list.childElementCount;
     this.find("empty").hidden = shown > 0;
-    if (!shown) this.find("empty").textContent = this.isFiltered() ? "No line matches." : "No line yet.";
-    this.find("count").textContent = shown ? `${shown.toLocaleString("en-US")} ${shown === 1 ? "line" : "lines"}${shown >= TAIL ? ", the last ones" : ""}` : "";
+    if (!shown)
+      this.find("empty").textContent = this.isFiltered() ? "No line matches." : "No line yet.";
+    this.find("count").textContent = shown
+      ? `${shown.toLocaleString("en-US")} ${shown === 1 ? "line" : "lines"}${shown >= TAIL ? ", the last ones" : ""}`
+      : "";
     if (this.isFollowing) this.box.scrollTop = this.box.scrollHeight;
   }
 
@@ -116,7 +123,11 @@ export class Logs {
     if (line.rank < 0) row.className = "system";
     if (IS_ERROR.test(line.text)) row.className = "error";
     else if (IS_WARNING.test(line.text)) row.className = "warning";
-    const cells = [[`a${line.epoch}`, "a"], [line.rank < 0 ? "sys" : `r${line.rank}`, "r"], [line.stream === "stderr" ? "err" : "out", "lv"]];
+    const cells = [
+      [`a${line.epoch}`, "a"],
+      [line.rank < 0 ? "sys" : `r${line.rank}`, "r"],
+      [line.stream === "stderr" ? "err" : "out", "lv"],
+    ];
     for (const [text, name] of cells) {
       const cell = document.createElement("span");
       cell.className = name;
@@ -134,12 +145,22 @@ export class Logs {
     const { value: stream } = this.find("stream");
     const { value: search } = this.find("search");
     const { value: level } = this.find("level");
-    if (level && !IS_ERROR.test(line.text) && !(level === "warning" && IS_WARNING.test(line.text))) return false;
-    return (rank === "" || Number(rank) === line.rank) && (!stream || stream === line.stream) && (!search || line.text.toLowerCase().includes(search.toLowerCase()));
+    if (level && !IS_ERROR.test(line.text) && !(level === "warning" && IS_WARNING.test(line.text)))
+      return false;
+    return (
+      (rank === "" || Number(rank) === line.rank) &&
+      (!stream || stream === line.stream) &&
+      (!search || line.text.toLowerCase().includes(search.toLowerCase()))
+    );
   }
 
   isFiltered() {
-    return Boolean(this.find("rank").value || this.find("level").value || this.find("stream").value || this.find("search").value);
+    return Boolean(
+      this.find("rank").value ||
+        this.find("level").value ||
+        this.find("stream").value ||
+        this.find("search").value,
+    );
   }
 
   offer(rank) {
@@ -147,7 +168,9 @@ export class Logs {
     this.ranks.add(rank);
     const select = this.find("rank");
     const chosen = select.value;
-    const options = [...this.ranks].sort((a, b) => a - b).map((one) => new Option(one < 0 ? "launcher" : `rank ${one}`, one));
+    const options = [...this.ranks]
+      .sort((a, b) => a - b)
+      .map((one) => new Option(one < 0 ? "launcher" : `rank ${one}`, one));
     select.replaceChildren(new Option("all ranks", ""), ...options);
     select.value = chosen;
   }
@@ -176,7 +199,10 @@ export class Logs {
       this.find("count").textContent = "no error in these logs";
       return;
     }
-    const row = () => this.list.querySelector(`[data-line="${first.epoch}.${first.rank}.${first.stream}.${first.line}"]`);
+    const row = () =>
+      this.list.querySelector(
+        `[data-line="${first.epoch}.${first.rank}.${first.stream}.${first.line}"]`,
+      );
     if (!row()) {
       this.find("level").value = "error";
       for (const name of ["rank", "stream", "search"]) this.find(name).value = "";

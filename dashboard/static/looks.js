@@ -1,7 +1,7 @@
 // A page's own reads, those that nobody clicked for. One look at a time, and a rest after it; what
 // rings all pages at once is read at a random moment; a server that is busy is left alone for as long
 // as it asks; a hidden tab reads nothing; and what a person asks for goes first.
-import { reach, Refused } from "./api.js";
+import { Refused, reach } from "./api.js";
 import { announce } from "./page.js";
 import { clock } from "./times.js";
 
@@ -49,7 +49,8 @@ export async function asked(work) {
   try {
     return await work();
   } catch (error) {
-    if (error.status === 401) location.href = `/login?next=${encodeURIComponent(location.pathname)}`;
+    if (error.status === 401)
+      location.href = `/login?next=${encodeURIComponent(location.pathname)}`;
     throw error;
   } finally {
     persons -= 1;
@@ -63,7 +64,11 @@ export async function redraw(id, { headers, signal }) {
   let refused = null;
   const fetch = async (path, request) => {
     try {
-      return await reach(path, { ...request, headers: { ...request.headers, ...headers }, signal: AbortSignal.any([request.signal, signal]) });
+      return await reach(path, {
+        ...request,
+        headers: { ...request.headers, ...headers },
+        signal: AbortSignal.any([request.signal, signal]),
+      });
     } catch (error) {
       refused = error;
       return new Response(null, { status: 204 }); // nothing is drawn
@@ -103,7 +108,8 @@ async function look() {
   } finally {
     const now = performance.now();
     if (!signal.aborted) {
-      for (const one of due) if (one.due > begun) one.rested = now + Math.max(one.rest, now - begun);
+      for (const one of due)
+        if (one.due > begun) one.rested = now + Math.max(one.rest, now - begun);
       notBefore = Math.max(notBefore, now + (now - begun));
     }
     looking = null;
@@ -129,7 +135,14 @@ function missed(error) {
   const wait = error.waitMs ?? Math.min(FIRST_WAIT_MS * 2 ** (refusals - 1), LONGEST_WAIT_MS);
   notBefore = performance.now() + wait * (1 + Math.random());
   const since = new Date();
-  if (error.status) staleTimer ??= setTimeout(() => tellStale(`The server has been too busy to be asked since ${clock(since, { seconds: true })}. Trying again.`), STALE_AFTER_MS); // else the line is lost, and says so
+  if (error.status)
+    staleTimer ??= setTimeout(
+      () =>
+        tellStale(
+          `The server has been too busy to be asked since ${clock(since, { seconds: true })}. Trying again.`,
+        ),
+      STALE_AFTER_MS,
+    ); // else the line is lost, and says so
 }
 
 function tellStale(why) {

@@ -26,7 +26,9 @@ function tellLine() {
 
 // The old answer stays, dimmed, and can't be submitted until the new one is there.
 function growOld() {
-  document.querySelectorAll("[data-submit]").forEach((button) => { button.disabled = true; });
+  document.querySelectorAll("[data-submit]").forEach((button) => {
+    button.disabled = true;
+  });
   plan.classList.add("old");
 }
 
@@ -74,7 +76,8 @@ const restore = draftLine.querySelector("[data-draft-restore]");
 function tellDraft(draft, words, isRestored) {
   draftLine.hidden = false;
   restore.hidden = isRestored;
-  draftLine.querySelector("[data-draft-words]").textContent = `Draft of ${near(new Date(draft.at))} ${words}`;
+  draftLine.querySelector("[data-draft-words]").textContent =
+    `Draft of ${near(new Date(draft.at))} ${words}`;
   announce(draftLine.querySelector("[data-draft-words]").textContent);
 }
 
@@ -131,7 +134,11 @@ function show(view) {
 async function readFields() {
   let answer;
   try {
-    answer = await fetch("/jobs/new/fields", { method: "POST", headers: { "Content-Type": "application/x-www-form-urlencoded", "HX-Request": "true" }, body: new URLSearchParams({ spec: text.value }) });
+    answer = await fetch("/jobs/new/fields", {
+      method: "POST",
+      headers: { "Content-Type": "application/x-www-form-urlencoded", "HX-Request": "true" },
+      body: new URLSearchParams({ spec: text.value }),
+    });
   } catch {
     tellLost();
     return false;
@@ -159,7 +166,9 @@ for (const button of views) {
 function tellErrors() {
   for (const error of fields.querySelectorAll("[data-error]")) {
     const path = error.dataset.error;
-    const found = [...plan.querySelectorAll("[data-param]")].find((one) => one.dataset.param === path);
+    const found = [...plan.querySelectorAll("[data-param]")].find(
+      (one) => one.dataset.param === path,
+    );
     error.hidden = !found;
     error.textContent = found?.querySelector("bdi").textContent ?? "";
     const control = fields.querySelector(`[data-field="${path}"]`);
@@ -204,7 +213,9 @@ function tellLost() {
   again = setTimeout(replan, AGAIN_MS);
 }
 
-text.addEventListener("htmx:before:request", () => { asked = edits; });
+text.addEventListener("htmx:before:request", () => {
+  asked = edits;
+});
 text.addEventListener("htmx:error", tellLost);
 text.addEventListener("htmx:before:swap", (event) => {
   if (event.detail.ctx.response.status < 500) return;
@@ -237,7 +248,10 @@ function submit(event) {
 }
 form.addEventListener("keydown", submit);
 // Enter in a field submits nothing: the plan comes first.
-fields.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.ctrlKey && !event.metaKey && event.target.matches("input")) event.preventDefault(); });
+fields.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.ctrlKey && !event.metaKey && event.target.matches("input"))
+    event.preventDefault();
+});
 
 document.querySelector("[data-views]").hidden = false;
 show(localStorage.getItem("spec-view") === "yaml" ? "yaml" : "form");

@@ -6,7 +6,9 @@ let chosen = "";
 function filter() {
   const words = (search?.value ?? "").trim().toLowerCase().split(/\s+/).filter(Boolean);
   for (const row of document.querySelectorAll("#rows tr")) {
-    const isWanted = (!chosen || row.dataset.class === chosen) && words.every((word) => row.dataset.words.includes(word));
+    const isWanted =
+      (!chosen || row.dataset.class === chosen) &&
+      words.every((word) => row.dataset.words.includes(word));
     row.hidden = !isWanted;
   }
 }

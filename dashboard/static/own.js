@@ -7,7 +7,13 @@ import { clock, day, distance } from "./times.js";
 const OPEN = ["booked", "active", "ending"];
 const WAITING = ["waiting", "offered"];
 
-const leaseOf = (lease) => ({ ...lease, from: Date.parse(lease.hold_start), to: Date.parse(lease.hold_end), stop: Date.parse(lease.usable_end), mine: true });
+const leaseOf = (lease) => ({
+  ...lease,
+  from: Date.parse(lease.hold_start),
+  to: Date.parse(lease.hold_end),
+  stop: Date.parse(lease.usable_end),
+  mine: true,
+});
 
 export function takeLeases(found) {
   shown.leases = found.map(leaseOf);
@@ -40,10 +46,17 @@ function drawLeases() {
   const mine = [...shown.leases].sort((a, b) => a.from - b.from);
   const list = find("mine");
   const isOpen = list.querySelector("details[open]") || list.contains(document.activeElement);
-  if (!isOpen) list.replaceChildren(...(mine.length ? mine.map(leaseRow) : [make("li", { class: "sub", text: "None is open." })]));
+  if (!isOpen)
+    list.replaceChildren(
+      ...(mine.length ? mine.map(leaseRow) : [make("li", { class: "sub", text: "None is open." })]),
+    );
   const swappable = mine.filter((lease) => lease.kind === "booked" && lease.state === "booked");
   const chosen = find("swap-with").value;
-  find("swap-with").replaceChildren(...swappable.map((lease) => new Option(`for ${lease.node}, ${blockWords(lease.from, lease.stop)}`, lease.id)));
+  find("swap-with").replaceChildren(
+    ...swappable.map(
+      (lease) => new Option(`for ${lease.node}, ${blockWords(lease.from, lease.stop)}`, lease.id),
+    ),
+  );
   if (swappable.some((lease) => lease.id === chosen)) find("swap-with").value = chosen;
   find("swap-box").hidden = find("swap-now").hidden = !swappable.length;
 }
@@ -52,14 +65,42 @@ function leaseRow(lease) {
   const row = make("li", { class: "own-lease", "data-own": lease.id, tabindex: "-1" });
   const words = make("div");
   const state = make("span", { class: "badge", "data-state": lease.state, text: lease.state });
-  words.append(make("strong", { text: lease.node }), " ", state, make("div", { class: "sub", text: `${blockWords(lease.from, lease.stop)}${lease.from > Date.now() ? `, ${distance(new Date(lease.from))}` : ""}` }));
+  words.append(
+    make("strong", { text: lease.node }),
+    " ",
+    state,
+    make("div", {
+      class: "sub",
+      text: `${blockWords(lease.from, lease.stop)}${lease.from > Date.now() ? `, ${distance(new Date(lease.from))}` : ""}`,
+    }),
+  );
   row.append(words);
   if (lease.kind === "booked") {
     const buttons = make("div", { class: "row" });
-    buttons.append(make("button", { type: "button", class: "btn small", "data-extend": lease.id, text: "1 h more" }));
+    buttons.append(
+      make("button", {
+        type: "button",
+        class: "btn small",
+        "data-extend": lease.id,
+        text: "1 h more",
+      }),
+    );
     const menu = make("details", { class: "menu confirm" });
     const inner = make("div");
-    inner.append(make("p", { text: lease.state === "booked" ? "Its hours become free for others." : "Its running job stops with a checkpoint and goes back to the queue." }), make("button", { type: "button", class: "btn danger sure", "data-release": lease.id, text: lease.state === "booked" ? "Give it back" : "End it now" }));
+    inner.append(
+      make("p", {
+        text:
+          lease.state === "booked"
+            ? "Its hours become free for others."
+            : "Its running job stops with a checkpoint and goes back to the queue.",
+      }),
+      make("button", {
+        type: "button",
+        class: "btn danger sure",
+        "data-release": lease.id,
+        text: lease.state === "booked" ? "Give it back" : "End it now",
+      }),
+    );
     menu.append(make("summary", { class: "btn small danger", text: "Release" }), inner);
     buttons.append(menu);
     row.append(buttons);
@@ -69,16 +110,49 @@ function leaseRow(lease) {
 
 function drawWaits() {
   find("waits-card").hidden = !shown.waits.length;
-  find("waits").replaceChildren(...shown.waits.map((wait) => {
-    const row = make("li", { class: "own-lease" });
-    const words = make("div");
-    const offer = wait.offer?.state === "open" ? wait.offer : null;
-    words.append(make("strong", { text: wait.node ?? wait.node_class ?? "any node" }), " ", make("span", { class: "badge", "data-state": offer ? "good" : "queued", text: offer ? "offered" : "waiting" }));
-    words.append(make("div", { class: "sub", text: offer ? `${offer.node}, ${blockWords(Date.parse(offer.hold_start), Date.parse(offer.hold_end) - GRACE_MS)}, held for you until ${clock(new Date(offer.expires_at))}` : `${wait.hours} h, from ${day(new Date(wait.first_start))}, ${clock(new Date(wait.first_start))}; ${wait.ahead ? `${wait.ahead} ahead of you` : "you are next"}` }));
-    const buttons = make("div", { class: "row" });
-    if (offer) buttons.append(make("button", { type: "button", class: "btn small primary", "data-accept": wait.id, text: "Take it" }));
-    buttons.append(make("button", { type: "button", class: "btn small", "data-leave": wait.id, text: "Leave", "aria-label": "Leave the waitlist" }));
-    row.append(words, buttons);
-    return row;
-  }));
+  find("waits").replaceChildren(
+    ...shown.waits.map((wait) => {
+      const row = make("li", { class: "own-lease" });
+      const words = make("div");
+      const offer = wait.offer?.state === "open" ? wait.offer : null;
+      words.append(
+        make("strong", { text: wait.node ?? wait.node_class ?? "any node" }),
+        " ",
+        make("span", {
+          class: "badge",
+          "data-state": offer ? "good" : "queued",
+          text: offer ? "offered" : "waiting",
+        }),
+      );
+      words.append(
+        make("div", {
+          class: "sub",
+          text: offer
+            ? `${offer.node}, ${blockWords(Date.parse(offer.hold_start), Date.parse(offer.hold_end) - GRACE_MS)}, held for you until ${clock(new Date(offer.expires_at))}`
+            : `${wait.hours} h, from ${day(new Date(wait.first_start))}, ${clock(new Date(wait.first_start))}; ${wait.ahead ? `${wait.ahead} ahead of you` : "you are next"}`,
+        }),
+      );
+      const buttons = make("div", { class: "row" });
+      if (offer)
+        buttons.append(
+          make("button", {
+            type: "button",
+            class: "btn small primary",
+            "data-accept": wait.id,
+            text: "Take it",
+          }),
+        );
+      buttons.append(
+        make("button", {
+          type: "button",
+          class: "btn small",
+          "data-leave": wait.id,
+          text: "Leave",
+          "aria-label": "Leave the waitlist",
+        }),
+      );
+      row.append(words, buttons);
+      return row;
+    }),
+  );
 }

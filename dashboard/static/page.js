@@ -35,7 +35,9 @@ markTheme();
 for (const button of document.querySelectorAll("[data-set-theme]")) {
   button.addEventListener("click", () => setTheme(button.dataset.setTheme));
 }
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
+  dispatchEvent(new Event("themechange")),
+);
 
 // ---- lease clock ------------------------------------------------------------------------------
 function tellLease() {
@@ -70,8 +72,11 @@ document.addEventListener("submit", (event) => {
   if (event.target.method === "post" && button) button.setAttribute("aria-busy", "true");
 });
 
-addEventListener("pageshow", () => { // also when the browser comes back to a page it had kept
-  document.querySelectorAll("button[aria-busy]").forEach((button) => button.removeAttribute("aria-busy"));
+addEventListener("pageshow", () => {
+  // also when the browser comes back to a page it had kept
+  document
+    .querySelectorAll("button[aria-busy]")
+    .forEach((button) => button.removeAttribute("aria-busy"));
 });
 
 document.addEventListener("click", (event) => {
@@ -87,7 +92,9 @@ for (const button of document.querySelectorAll("[data-show-keys]")) {
 
 // ---- keys -------------------------------------------------------------------------------------
 function step(by) {
-  const links = [...document.querySelectorAll("table.jobs tbody th a.name, table.jobs tbody th .name[tabindex]")];
+  const links = [
+    ...document.querySelectorAll("table.jobs tbody th a.name, table.jobs tbody th .name[tabindex]"),
+  ];
   if (!links.length) return;
   const at = links.indexOf(document.activeElement);
   links[Math.max(0, Math.min(links.length - 1, at < 0 ? 0 : at + by))].focus();
@@ -95,7 +102,9 @@ function step(by) {
 
 const ACTIONS = {
   "/": () => document.querySelector("[data-search]")?.focus(),
-  n: () => { if (keys) location.href = "/jobs/new"; },
+  n: () => {
+    if (keys) location.href = "/jobs/new";
+  },
   j: () => step(1),
   k: () => step(-1),
   x: () => document.activeElement?.closest("tr")?.querySelector("input[type=checkbox]")?.click(),
@@ -106,7 +115,9 @@ const ACTIONS = {
 };
 
 document.addEventListener("keydown", (event) => {
-  const field = event.target.closest("input:not([type=checkbox]):not([type=range]), textarea, select");
+  const field = event.target.closest(
+    "input:not([type=checkbox]):not([type=range]), textarea, select",
+  );
   if (event.key === "Escape") {
     const menu = document.querySelector("details.menu[open]");
     if (menu) {
@@ -117,7 +128,14 @@ document.addEventListener("keydown", (event) => {
     }
     return;
   }
-  if (field || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (
+    field ||
+    event.ctrlKey ||
+    event.metaKey ||
+    event.altKey ||
+    document.querySelector("dialog[open]")
+  )
+    return;
   const action = ACTIONS[event.key];
   if (!action) return;
   event.preventDefault();

@@ -18,7 +18,8 @@ export function drawFree(part, all = part) {
 
 function freed() {
   dragging = null;
-  setTimeout(() => { // after the click that follows
+  setTimeout(() => {
+    // after the click that follows
     later?.();
     later = null;
   });
@@ -42,7 +43,11 @@ dayGrid.addEventListener("pointermove", (event) => {
   dragging.last = Number(cell.dataset.at);
   if (dragging.last === dragging.at && !dragging.moved) return;
   dragging.moved = true;
-  shown.pick = { node: dragging.node, start: Math.min(dragging.at, dragging.last), hours: Math.abs(dragging.last - dragging.at) / HOUR_MS + 1 };
+  shown.pick = {
+    node: dragging.node,
+    start: Math.min(dragging.at, dragging.last),
+    hours: Math.abs(dragging.last - dragging.at) / HOUR_MS + 1,
+  };
   drawDay();
 });
 addEventListener("pointerup", () => {
@@ -56,7 +61,15 @@ dayGrid.addEventListener("click", (event) => {
   const cell = event.target.closest(".cell");
   if (!cell) return;
   const { pick } = shown;
-  if (pick && event.detail && pick.node === nodeOf(cell) && pick.hours > 1 && Number(cell.dataset.at) >= pick.start && Number(cell.dataset.at) < pick.start + pick.hours * HOUR_MS) return; // the end of a drag
+  if (
+    pick &&
+    event.detail &&
+    pick.node === nodeOf(cell) &&
+    pick.hours > 1 &&
+    Number(cell.dataset.at) >= pick.start &&
+    Number(cell.dataset.at) < pick.start + pick.hours * HOUR_MS
+  )
+    return; // the end of a drag
   choose(nodeOf(cell), Number(cell.dataset.at), lengthFor(nodeOf(cell)));
 });
 
@@ -69,7 +82,10 @@ dayGrid.addEventListener("keydown", (event) => {
   if (event.shiftKey && (event.key === "ArrowLeft" || event.key === "ArrowRight")) {
     const { pick } = shown;
     const before = pick && pick.node === node && pick.start === at ? pick.hours : lengthFor(node);
-    const hours = event.key === "ArrowRight" ? lengthsOf(node).find((one) => one > before) : lengthsOf(node).findLast((one) => one < before);
+    const hours =
+      event.key === "ArrowRight"
+        ? lengthsOf(node).find((one) => one > before)
+        : lengthsOf(node).findLast((one) => one < before);
     if (hours) choose(node, at, hours);
     return;
   }
@@ -79,7 +95,9 @@ dayGrid.addEventListener("keydown", (event) => {
   if (event.key === "ArrowUp" || event.key === "ArrowDown") {
     const by = event.key === "ArrowDown" ? 1 : -1;
     for (let index = row + by; index >= 0 && index < lanes.length && !next; index += by) {
-      next = [...lanes[index].querySelectorAll(".cell")].sort((a, b) => Math.abs(a.dataset.at - at) - Math.abs(b.dataset.at - at))[0];
+      next = [...lanes[index].querySelectorAll(".cell")].sort(
+        (a, b) => Math.abs(a.dataset.at - at) - Math.abs(b.dataset.at - at),
+      )[0];
     }
   } else {
     const cells = [...lanes[row].querySelectorAll(".cell")];

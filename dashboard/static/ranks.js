@@ -44,17 +44,24 @@ export class Ranks {
     for (const button of card.querySelectorAll("[data-colour]")) {
       button.addEventListener("click", () => {
         this.key = button.dataset.colour;
-        card.querySelectorAll("[data-colour]").forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+        card
+          .querySelectorAll("[data-colour]")
+          .forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
         this.paint();
       });
     }
     for (const button of card.querySelectorAll("[data-rank]")) {
-      button.addEventListener("click", () => dispatchEvent(new CustomEvent("rankchosen", { detail: button.dataset.rank })));
+      button.addEventListener("click", () =>
+        dispatchEvent(new CustomEvent("rankchosen", { detail: button.dataset.rank })),
+      );
     }
   }
 
   async ask(way, keys, query = {}) {
-    return (await askIfThere(`${this.address}/metrics?${new URLSearchParams({ keys, ...query })}`, way))?.series ?? [];
+    return (
+      (await askIfThere(`${this.address}/metrics?${new URLSearchParams({ keys, ...query })}`, way))
+        ?.series ?? []
+    );
   }
 
   // What each rank told last: its own work in the last step that was looked into, its use and memory.
@@ -63,12 +70,16 @@ export class Ranks {
     const recent = Math.ceil(RECENT_S / (stepTime || RECENT_S)) + 1;
     const [looks, lately] = await Promise.all([
       this.ask(way, "look_time_s,exposed_comm_time_s"),
-      this.ask(way, "max_active_gib,gpu_pct,cpu_pct", { since_step: Math.max(-1, step - recent), resolution: 100 }),
+      this.ask(way, "max_active_gib,gpu_pct,cpu_pct", {
+        since_step: Math.max(-1, step - recent),
+        resolution: 100,
+      }),
     ]);
     this.step = step;
     this.looks = lookedInto(looks);
     this.found = new Map(Object.keys(KEYS).map((key) => [key, new Map()]));
-    for (const [rank, look] of this.looks) this.found.get("own_time_s").set(rank, look.all - look.waiting);
+    for (const [rank, look] of this.looks)
+      this.found.get("own_time_s").set(rank, look.all - look.waiting);
     for (const { key, rank, values } of lately) {
       const known = values.filter(Number.isFinite);
       if (!known.length) continue;
@@ -84,15 +95,18 @@ export class Ranks {
   tellBubble() {
     const box = document.querySelector("[data-bubble]");
     if (!box || !this.looks.size) return;
-    const share = (looks) => (100 * mean(looks.map((look) => look.waiting / look.all)));
+    const share = (looks) => 100 * mean(looks.map((look) => look.waiting / look.all));
     const stages = new Map();
     for (const cell of this.card.querySelectorAll("[data-rank]")) {
       const look = this.looks.get(Number(cell.dataset.rank));
       if (look) stages.set(cell.dataset.stage, [...(stages.get(cell.dataset.stage) ?? []), look]);
     }
     box.textContent = `${decimal(share([...this.looks.values()]), 3)} %`;
-    const each = [...stages].map(([stage, looks]) => `stage ${stage} ${decimal(share(looks), 3)} %`).join(", ");
-    document.querySelector("[data-bubble-stages]").textContent = `of step ${count(Math.max(...[...this.looks.values()].map((look) => look.step)))} waiting or sending while nothing was computed: ${each}.`;
+    const each = [...stages]
+      .map(([stage, looks]) => `stage ${stage} ${decimal(share(looks), 3)} %`)
+      .join(", ");
+    document.querySelector("[data-bubble-stages]").textContent =
+      `of step ${count(Math.max(...[...this.looks.values()].map((look) => look.step)))} waiting or sending while nothing was computed: ${each}.`;
   }
 
   // The most that a rank of each stage holds, beside what was planned for it.
@@ -100,7 +114,9 @@ export class Ranks {
     const peaks = this.found.get("max_active_gib") ?? new Map();
     for (const sum of document.querySelectorAll("[data-stage-sum]")) {
       const stage = sum.dataset.stageSum;
-      const known = [...this.card.querySelectorAll(`[data-stage="${stage}"]`)].map((cell) => peaks.get(Number(cell.dataset.rank))).filter(Number.isFinite);
+      const known = [...this.card.querySelectorAll(`[data-stage="${stage}"]`)]
+        .map((cell) => peaks.get(Number(cell.dataset.rank)))
+        .filter(Number.isFinite);
       if (!known.length) continue;
       const peak = Math.max(...known);
       sum.textContent = `${gib(peak)} ${difference(peak, Number(sum.dataset.plan))}`;
@@ -113,32 +129,56 @@ export class Ranks {
     const values = this.found.get(this.key) ?? new Map();
     const cells = [...this.card.querySelectorAll("[data-rank]")];
     const usual = values.size ? median([...values.values()]) : 0;
-    const slow = new Set(finds && values.size > 2 ? [...values].filter(([, value]) => value > usual * SLOW).map(([rank]) => rank) : []);
+    const slow = new Set(
+      finds && values.size > 2
+        ? [...values].filter(([, value]) => value > usual * SLOW).map(([rank]) => rank)
+        : [],
+    );
     const scale = [...values].filter(([rank]) => !slow.has(rank)).map(([, value]) => value);
     const [low, high] = [Math.min(...scale), Math.max(...scale)];
     for (const cell of cells) {
       const rank = Number(cell.dataset.rank);
       const value = values.get(rank);
-      const shade = value === undefined || high === low ? 1 : Math.min(SHADES - 1, Math.floor(((value - low) / (high - low)) * SHADES));
+      const shade =
+        value === undefined || high === low
+          ? 1
+          : Math.min(SHADES - 1, Math.floor(((value - low) / (high - low)) * SHADES));
       const isSilent = value === undefined && values.size > 1;
       cell.className = `rank ${slow.has(rank) ? "straggler" : isSilent ? "silent" : `h${shade}`}`;
       const told = value === undefined ? "" : write(value);
       cell.querySelector("[data-value]").textContent = `${slow.has(rank) ? "\u25b2 " : ""}${told}`;
-      cell.setAttribute("aria-label", `rank ${rank}${told ? `, ${word} ${told}` : ", not measured"}${slow.has(rank) ? ", slower than the others" : ""}; show its logs`);
+      cell.setAttribute(
+        "aria-label",
+        `rank ${rank}${told ? `, ${word} ${told}` : ", not measured"}${slow.has(rank) ? ", slower than the others" : ""}; show its logs`,
+      );
     }
     const box = this.card.querySelector("[data-scale]");
     box.hidden = values.size < 2 || high === low;
     this.card.querySelector("[data-low]").textContent = values.size ? write(low) : "";
     this.card.querySelector("[data-high]").textContent = values.size ? write(high) : "";
-    this.card.querySelector("[data-rank-sentence]").textContent = this.sentence(values, slow, usual, cells.length);
+    this.card.querySelector("[data-rank-sentence]").textContent = this.sentence(
+      values,
+      slow,
+      usual,
+      cells.length,
+    );
   }
 
   sentence(values, slow, usual, all) {
     const { write, word } = KEYS[this.key];
-    if (!values.size) return this.key === "own_time_s" ? "Coloured once step 20 was looked into." : "No rank has told it yet.";
-    if (values.size === 1 && all > 1) return `Only rank ${[...values.keys()][0]} measures its ${word}: ${write([...values.values()][0])}.`;
-    if (!slow.size) return this.key === "own_time_s" ? `No rank is slower than the others: ${write(usual)} of own work a step.` : "";
-    const [[rank, value]] = [...values].filter(([one]) => slow.has(one)).sort((a, b) => b[1] - a[1]);
+    if (!values.size)
+      return this.key === "own_time_s"
+        ? "Coloured once step 20 was looked into."
+        : "No rank has told it yet.";
+    if (values.size === 1 && all > 1)
+      return `Only rank ${[...values.keys()][0]} measures its ${word}: ${write([...values.values()][0])}.`;
+    if (!slow.size)
+      return this.key === "own_time_s"
+        ? `No rank is slower than the others: ${write(usual)} of own work a step.`
+        : "";
+    const [[rank, value]] = [...values]
+      .filter(([one]) => slow.has(one))
+      .sort((a, b) => b[1] - a[1]);
     const others = slow.size > 1 ? `, and ${slow.size - 1} more` : "";
     return `\u25b2 Rank ${rank} takes ${write(value - usual)} longer than the usual ${write(usual)}${others}; the others wait for it.`;
   }

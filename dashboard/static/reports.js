@@ -1,5 +1,5 @@
 // A report that was handed in goes to the API as the text that it is: not one digit is rewritten.
-import { day, clock, zone } from "./times.js";
+import { clock, day, zone } from "./times.js";
 
 const form = document.querySelector("[data-check]");
 const answer = form.querySelector("[data-check-answer]");
@@ -9,7 +9,10 @@ function say(state, headline, detail) {
   verdict.className = "verdict";
   verdict.dataset.state = state;
   const inner = document.createElement("div");
-  for (const [tag, text] of [["strong", headline], ["p", detail]]) {
+  for (const [tag, text] of [
+    ["strong", headline],
+    ["p", detail],
+  ]) {
     const made = document.createElement(tag);
     made.textContent = text;
     inner.append(made);
@@ -24,13 +27,21 @@ form.addEventListener("submit", async (event) => {
   button.setAttribute("aria-busy", "true");
   try {
     const text = await form.querySelector("input").files[0].text();
-    const response = await fetch("/v1/reports/check", { method: "POST", headers: { "Content-Type": "application/json" }, body: text });
+    const response = await fetch("/v1/reports/check", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: text,
+    });
     const found = await response.json();
     if (!response.ok) {
       say("bad", "This is no report", found.detail ?? `The API answered ${response.status}.`);
     } else if (found.intact && found.known) {
       const at = new Date(found.made_at);
-      say("good", "Genuine", `${found.message} On ${day(at, { year: true })}, ${clock(at)} ${zone(at)}.`);
+      say(
+        "good",
+        "Genuine",
+        `${found.message} On ${day(at, { year: true })}, ${clock(at)} ${zone(at)}.`,
+      );
     } else {
       say("bad", found.intact ? "Not ours" : "Changed", found.message);
     }

@@ -6,48 +6,86 @@ import { blockWords, hoursOf } from "./hours.js";
 import { days, iso, shown } from "./shown.js";
 import { clock, day } from "./times.js";
 
-const spanOf = (one) => ({ name: one.name, from: Date.parse(one.starts_at), to: Date.parse(one.ends_at) });
+const spanOf = (one) => ({
+  name: one.name,
+  from: Date.parse(one.starts_at),
+  to: Date.parse(one.ends_at),
+});
 
 // How the shown week is divided.
 export async function readBands(way = {}) {
   const hours = days().flatMap(hoursOf);
-  const { data } = await ask(`/v1/bands?start=${encodeURIComponent(iso(hours[0]))}&hours=${hours.length}`, way);
-  shown.shapes = data.map((one) => ({ ...one, bands: one.bands.map(spanOf), windows: one.windows?.map(spanOf) ?? null }));
+  const { data } = await ask(
+    `/v1/bands?start=${encodeURIComponent(iso(hours[0]))}&hours=${hours.length}`,
+    way,
+  );
+  shown.shapes = data.map((one) => ({
+    ...one,
+    bands: one.bands.map(spanOf),
+    windows: one.windows?.map(spanOf) ?? null,
+  }));
 }
 
 // When leases may lie on which nodes, where a policy says so.
 export async function readWindows(way) {
   const { data } = await ask("/v1/windows", way);
-  const open = data.filter((one) => Date.parse(one.ends_at) > Date.now()).sort((a, b) => Date.parse(a.starts_at) - Date.parse(b.starts_at));
+  const open = data
+    .filter((one) => Date.parse(one.ends_at) > Date.now())
+    .sort((a, b) => Date.parse(a.starts_at) - Date.parse(b.starts_at));
   find("windows-card").hidden = !open.length;
-  find("windows").replaceChildren(...open.map((one) => {
-    const opens = one.opens_at && Date.parse(one.opens_at) > Date.now() ? `; booking opens ${day(new Date(one.opens_at))}, ${clock(new Date(one.opens_at))}` : "";
-    const row = make("li");
-    row.append(make("strong", { text: one.pools.join(", ") }), make("div", { class: "sub", text: `${blockWords(Date.parse(one.starts_at), Date.parse(one.ends_at))}${opens}` }));
-    return row;
-  }));
+  find("windows").replaceChildren(
+    ...open.map((one) => {
+      const opens =
+        one.opens_at && Date.parse(one.opens_at) > Date.now()
+          ? `; booking opens ${day(new Date(one.opens_at))}, ${clock(new Date(one.opens_at))}`
+          : "";
+      const row = make("li");
+      row.append(
+        make("strong", { text: one.pools.join(", ") }),
+        make("div", {
+          class: "sub",
+          text: `${blockWords(Date.parse(one.starts_at), Date.parse(one.ends_at))}${opens}`,
+        }),
+      );
+      return row;
+    }),
+  );
 }
 
 // What is asked for before a window closes.
 export async function readForecast(way) {
   const { data } = await ask("/v1/leases/forecast", way);
   find("forecast-card").hidden = !data.length;
-  find("forecast").replaceChildren(...data.flatMap((one) => [
-    make("p", { text: `${data.length > 1 ? `${one.policy}: ` : ""}${one.message}` }),
-    forecastDays(one),
-    make("p", { class: "sub", text: `The window closes ${day(new Date(one.closes_at))}, ${clock(new Date(one.closes_at))}. This is what quotas of ${one.people === 1 ? "1 person" : `${one.people} people`} allow, not what they will do.` }),
-  ]));
+  find("forecast").replaceChildren(
+    ...data.flatMap((one) => [
+      make("p", { text: `${data.length > 1 ? `${one.policy}: ` : ""}${one.message}` }),
+      forecastDays(one),
+      make("p", {
+        class: "sub",
+        text: `The window closes ${day(new Date(one.closes_at))}, ${clock(new Date(one.closes_at))}. This is what quotas of ${one.people === 1 ? "1 person" : `${one.people} people`} allow, not what they will do.`,
+      }),
+    ]),
+  );
 }
 
 function forecastDays(one) {
   const list = make("ol", { class: "forecast" });
-  list.append(...one.days.map((each) => {
-    const share = each.free_hours ? Math.round((100 * each.wanted_hours) / each.free_hours) : 100;
-    const row = make("li");
-    const bar = make("div", { class: "bar", "aria-hidden": "true" });
-    bar.append(make("i", {}, { v: share }));
-    row.append(make("span", { text: day(new Date(each.start)) }), bar, make("span", { class: "num", text: `${Math.round(each.wanted_hours)} of ${Math.round(each.free_hours)} h` }));
-    return row;
-  }));
+  list.append(
+    ...one.days.map((each) => {
+      const share = each.free_hours ? Math.round((100 * each.wanted_hours) / each.free_hours) : 100;
+      const row = make("li");
+      const bar = make("div", { class: "bar", "aria-hidden": "true" });
+      bar.append(make("i", {}, { v: share }));
+      row.append(
+        make("span", { text: day(new Date(each.start)) }),
+        bar,
+        make("span", {
+          class: "num",
+          text: `${Math.round(each.wanted_hours)} of ${Math.round(each.free_hours)} h`,
+        }),
+      );
+      return row;
+    }),
+  );
   return list;
 }

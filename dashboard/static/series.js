@@ -26,7 +26,8 @@ export class Series {
         min: one.min.length ? [...one.min] : [...empty],
         max: one.max.length ? [...one.max] : [...empty],
       };
-      if (from >= 0) for (const part of Object.keys(kept)) kept[part].push(...later[part].slice(from));
+      if (from >= 0)
+        for (const part of Object.keys(kept)) kept[part].push(...later[part].slice(from));
       this.keys.set(one.key, kept);
     }
   }
@@ -59,7 +60,9 @@ export function aligned(columns) {
   const place = new Map(steps.map((step, index) => [step, index]));
   const rows = columns.map((column) => {
     const row = new Array(steps.length).fill(null);
-    column.steps.forEach((step, index) => { row[place.get(step)] = column.values[index]; });
+    column.steps.forEach((step, index) => {
+      row[place.get(step)] = column.values[index];
+    });
     return row;
   });
   return [steps, ...rows];
@@ -84,7 +87,8 @@ export function resampled(xs, values, at) {
   let next = 0;
   let before = -1; // index of the last place that counts
   const skip = () => {
-    while (next < xs.length && (xs[next] === null || (before >= 0 && xs[next] <= xs[before]))) next += 1;
+    while (next < xs.length && (xs[next] === null || (before >= 0 && xs[next] <= xs[before])))
+      next += 1;
   };
   skip();
   for (const x of at) {
@@ -94,8 +98,13 @@ export function resampled(xs, values, at) {
       skip();
     }
     if (before >= 0 && xs[before] === x) found.push(values[before]);
-    else if (before < 0 || next >= xs.length || values[before] === null || values[next] === null) found.push(null);
-    else found.push(values[before] + ((values[next] - values[before]) * (x - xs[before])) / (xs[next] - xs[before]));
+    else if (before < 0 || next >= xs.length || values[before] === null || values[next] === null)
+      found.push(null);
+    else
+      found.push(
+        values[before] +
+          ((values[next] - values[before]) * (x - xs[before])) / (xs[next] - xs[before]),
+      );
   }
   return found;
 }

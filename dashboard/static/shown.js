@@ -1,7 +1,8 @@
 // What the calendar shows, and to whom: the days in view, the block that is picked, what was read.
-import { midnight } from "./hours.js";
+
 import { Board } from "./board.js";
 import { find } from "./elements.js";
+import { midnight } from "./hours.js";
 
 export const DAYS = 7;
 export const GRACE_MS = 5 * 60_000; // what a block's end keeps for cleaning up; the verdict is the API's

@@ -29,7 +29,14 @@ const speedUpChart = new Chart(figure("speed-up"), speedUps, {
     fromZero: true,
     series: [
       { key: "measured", name: "measured", colour: "--c-1", width: 2, hasPoints: true },
-      { key: "expected", name: hasSchedules ? "predicted by the bubbles" : "ideal", colour: "--text-3", width: 1.5, dash: 2, hasPoints: hasSchedules },
+      {
+        key: "expected",
+        name: hasSchedules ? "predicted by the bubbles" : "ideal",
+        colour: "--text-3",
+        width: 1.5,
+        dash: 2,
+        hasPoints: hasSchedules,
+      },
     ],
   },
 });
@@ -51,19 +58,33 @@ const curveChart = new Chart(figure("curves"), curves, {
     format: decimal,
     hasFuture: false,
     // Equal curves lie on one another: the first is drawn wide, so that it shows below the others.
-    series: study.jobs.map((job, index) => ({ key: job.job, name: job.label, colour: colour(index), width: index ? 1.5 : 4, share: index ? undefined : 0.38, dash: index % 3 })),
+    series: study.jobs.map((job, index) => ({
+      key: job.job,
+      name: job.label,
+      colour: colour(index),
+      width: index ? 1.5 : 4,
+      share: index ? undefined : 0.38,
+      dash: index % 3,
+    })),
   },
 });
 const drawn = new Map(); // job -> the step up to which its curve was read
 
 reads("curves", async (way) => {
-  const due = study.jobs.filter((job) => job.step > 0 && drawn.get(job.job) !== `${job.step} ${job.state}`);
-  await Promise.all(due.map(async (job) => {
-    const found = await askIfThere(`/v1/jobs/${encodeURIComponent(job.job)}/metrics?keys=loss&rank=0&resolution=${RESOLUTION}`, way);
-    if (!found) return;
-    curves.replace({ series: found.series.map((one) => ({ ...one, key: job.job })) });
-    drawn.set(job.job, `${job.step} ${job.state}`);
-  }));
+  const due = study.jobs.filter(
+    (job) => job.step > 0 && drawn.get(job.job) !== `${job.step} ${job.state}`,
+  );
+  await Promise.all(
+    due.map(async (job) => {
+      const found = await askIfThere(
+        `/v1/jobs/${encodeURIComponent(job.job)}/metrics?keys=loss&rank=0&resolution=${RESOLUTION}`,
+        way,
+      );
+      if (!found) return;
+      curves.replace({ series: found.series.map((one) => ({ ...one, key: job.job })) });
+      drawn.set(job.job, `${job.step} ${job.state}`);
+    }),
+  );
   if (due.length) curveChart.draw();
 });
 
@@ -71,12 +92,15 @@ reads("curves", async (way) => {
 function heard(now, before) {
   study = now;
   study.jobs.forEach((job, index) => {
-    if (job.state !== before.jobs[index].state) announce(`${job.label}: ${job.state}. ${job.reason}`);
+    if (job.state !== before.jobs[index].state)
+      announce(`${job.label}: ${job.state}. ${job.reason}`);
   });
   drawSpeedUps();
   ring(["curves"]);
 }
 
-addEventListener("themechange", () => [speedUpChart, curveChart].forEach((chart) => chart.redraw()));
+addEventListener("themechange", () =>
+  [speedUpChart, curveChart].forEach((chart) => chart.redraw()),
+);
 drawSpeedUps();
 watch(`/v1/studies/${encodeURIComponent(study.id)}`, "study", study, heard);

@@ -28,7 +28,12 @@ export function clock(date, { seconds = false } = {}) {
 }
 
 export function day(date, { year = false } = {}) {
-  const options = { weekday: "short", day: "numeric", month: "short", ...(year ? { year: "numeric" } : {}) };
+  const options = {
+    weekday: "short",
+    day: "numeric",
+    month: "short",
+    ...(year ? { year: "numeric" } : {}),
+  };
   return new Intl.DateTimeFormat("en-GB", options).format(date).replace(",", "");
 }
 
@@ -38,7 +43,9 @@ export function near(date, { seconds = false, now = new Date() } = {}) {
   if (date.toDateString() === now.toDateString()) return at;
   const isClose = Math.abs(date - now) < 6 * DAY_MS;
   const weekday = new Intl.DateTimeFormat("en-GB", { weekday: "short" }).format(date);
-  return isClose ? `${weekday} ${at}` : `${day(date, { year: date.getFullYear() !== now.getFullYear() })}, ${at}`;
+  return isClose
+    ? `${weekday} ${at}`
+    : `${day(date, { year: date.getFullYear() !== now.getFullYear() })}, ${at}`;
 }
 
 export function distance(date, now = new Date()) {
@@ -48,8 +55,10 @@ export function distance(date, now = new Date()) {
 }
 
 function words(date, shape, since) {
-  const own = date.getTimezoneOffset() === new Date().getTimezoneOffset() ? "" : ` (${offset(date)})`;
-  if (shape === "full") return `${day(date, { year: true })}, ${clock(date, { seconds: true })} ${zone(date)}`;
+  const own =
+    date.getTimezoneOffset() === new Date().getTimezoneOffset() ? "" : ` (${offset(date)})`;
+  if (shape === "full")
+    return `${day(date, { year: true })}, ${clock(date, { seconds: true })} ${zone(date)}`;
   if (shape === "day") return day(date, { year: true });
   if (shape === "near") return `${near(date)}${own}, ${distance(date)}`;
   // The end of a block that began on the same day names no day.

@@ -38,43 +38,132 @@ export function drawTrack(box, { start, now, finish, stop, end, saves, isLive })
   const isStopFar = isLive && stop && finish && stop - start > 4 * (finish - start);
   const to = isStopFar ? start + (finish - start) * 1.35 : latest + (latest - start) * 0.02;
   const X = (at) => 2 + ((at - start) / (to - start)) * (width - 4);
-  const svg = element("svg", { class: "track", height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img" });
+  const svg = element("svg", {
+    class: "track",
+    height: HEIGHT,
+    viewBox: `0 0 ${width} ${HEIGHT}`,
+    role: "img",
+  });
   const add = (...made) => svg.append(element(...made));
   const { found, seconds } = ticks(start, to, width);
   for (const at of found) {
     add("line", { x1: X(at), x2: X(at), y1: Y + 12, y2: Y + 18, style: "stroke:var(--line-2)" });
-    add("text", { x: X(at), y: Y + 31, "text-anchor": X(at) < 24 ? "start" : X(at) > width - 24 ? "end" : "middle" }, near(new Date(at), { seconds }));
+    add(
+      "text",
+      {
+        x: X(at),
+        y: Y + 31,
+        "text-anchor": X(at) < 24 ? "start" : X(at) > width - 24 ? "end" : "middle",
+      },
+      near(new Date(at), { seconds }),
+    );
   }
-  add("rect", { x: X(start), width: X(to) - X(start), y: Y - 4, height: 8, rx: 1, style: "fill:var(--wait-tint)" });
-  add("rect", { x: X(start), width: Math.max(2, X(until) - X(start)), y: Y - 4, height: 8, rx: 1, style: "fill:var(--live)" });
+  add("rect", {
+    x: X(start),
+    width: X(to) - X(start),
+    y: Y - 4,
+    height: 8,
+    rx: 1,
+    style: "fill:var(--wait-tint)",
+  });
+  add("rect", {
+    x: X(start),
+    width: Math.max(2, X(until) - X(start)),
+    y: Y - 4,
+    height: 8,
+    rx: 1,
+    style: "fill:var(--live)",
+  });
   const isLate = Boolean(isLive && finish && stop && finish > stop);
   if (isLive && finish) {
-    add("path", { d: `M${X(now)} ${Y}H${X(isLate ? stop : finish)}`, style: "stroke:var(--live);stroke-width:2;stroke-dasharray:5 4" });
-    if (isLate) add("path", { d: `M${X(stop)} ${Y}H${X(finish)}`, style: "stroke:var(--bad);stroke-width:2;stroke-dasharray:3 2" });
+    add("path", {
+      d: `M${X(now)} ${Y}H${X(isLate ? stop : finish)}`,
+      style: "stroke:var(--live);stroke-width:2;stroke-dasharray:5 4",
+    });
+    if (isLate)
+      add("path", {
+        d: `M${X(stop)} ${Y}H${X(finish)}`,
+        style: "stroke:var(--bad);stroke-width:2;stroke-dasharray:3 2",
+      });
   }
   for (const at of saves) {
-    if (at >= start && at <= to) add("line", { x1: X(at), x2: X(at), y1: Y - 9, y2: Y + 9, style: "stroke:var(--live);stroke-width:2" });
+    if (at >= start && at <= to)
+      add("line", {
+        x1: X(at),
+        x2: X(at),
+        y1: Y - 9,
+        y2: Y + 9,
+        style: "stroke:var(--live);stroke-width:2",
+      });
   }
   if (isLive && stop && !isStopFar) {
-    add("path", { d: `M${X(stop)} ${Y - 14}V${Y + 14}M${X(stop)} ${Y - 14}h7M${X(stop)} ${Y + 14}h7`, style: "stroke:var(--bad-ink);stroke-width:3;fill:none" });
+    add("path", {
+      d: `M${X(stop)} ${Y - 14}V${Y + 14}M${X(stop)} ${Y - 14}h7M${X(stop)} ${Y + 14}h7`,
+      style: "stroke:var(--bad-ink);stroke-width:3;fill:none",
+    });
     const isCrowded = X(stop) - X(now) < 2 * LABEL; // then it goes to the other side of its mark
-    const [x, anchor] = isCrowded && X(stop) + LABEL < width ? [X(stop) + 10, "start"] : [X(stop) - 6, "end"];
-    add("text", { x, y: Y - 16, "text-anchor": anchor, class: "strong" }, `stop ${near(new Date(stop))}`);
+    const [x, anchor] =
+      isCrowded && X(stop) + LABEL < width ? [X(stop) + 10, "start"] : [X(stop) - 6, "end"];
+    add(
+      "text",
+      { x, y: Y - 16, "text-anchor": anchor, class: "strong" },
+      `stop ${near(new Date(stop))}`,
+    );
   } else if (isStopFar) {
-    add("text", { x: width - 2, y: Y - 16, "text-anchor": "end" }, `stopped at ${near(new Date(stop))} at the latest \u2192`);
+    add(
+      "text",
+      { x: width - 2, y: Y - 16, "text-anchor": "end" },
+      `stopped at ${near(new Date(stop))} at the latest \u2192`,
+    );
   }
   if (isLive) {
-    add("circle", { cx: X(now), cy: Y, r: 6, style: "fill:var(--surface);stroke:var(--live);stroke-width:3" });
+    add("circle", {
+      cx: X(now),
+      cy: Y,
+      r: 6,
+      style: "fill:var(--surface);stroke:var(--live);stroke-width:3",
+    });
     const room = X(now) < 40 ? "start" : X(now) > width - 60 ? "end" : "middle";
-    add("text", { x: X(now), y: Y - 14, "text-anchor": room, class: "strong" }, `now ${near(new Date(now), { seconds })}`);
+    add(
+      "text",
+      { x: X(now), y: Y - 14, "text-anchor": room, class: "strong" },
+      `now ${near(new Date(now), { seconds })}`,
+    );
   } else {
-    add("text", { x: X(until), y: Y - 14, "text-anchor": X(until) > width - 60 ? "end" : "middle", class: "strong" }, `ended ${near(new Date(until), { seconds: true })}`);
+    add(
+      "text",
+      {
+        x: X(until),
+        y: Y - 14,
+        "text-anchor": X(until) > width - 60 ? "end" : "middle",
+        class: "strong",
+      },
+      `ended ${near(new Date(until), { seconds: true })}`,
+    );
   }
   if (isLive && finish) {
-    add("path", { d: `M${X(finish)} ${Y - 7}l6 7-6 7-6-7z`, style: `fill:var(--surface);stroke:var(${isLate ? "--bad" : "--good"});stroke-width:2` });
-    add("path", { d: `M${X(finish)} ${Y - 28}V${Y - 8}`, style: `stroke:var(${isLate ? "--bad" : "--good"})` });
-    add("text", { x: Math.min(width - 2, X(finish) + 4), y: Y - 32, "text-anchor": "end", class: isLate ? "bad" : "good" }, `finish ${near(new Date(finish), { seconds: finish - now < 120e3 })}`);
+    add("path", {
+      d: `M${X(finish)} ${Y - 7}l6 7-6 7-6-7z`,
+      style: `fill:var(--surface);stroke:var(${isLate ? "--bad" : "--good"});stroke-width:2`,
+    });
+    add("path", {
+      d: `M${X(finish)} ${Y - 28}V${Y - 8}`,
+      style: `stroke:var(${isLate ? "--bad" : "--good"})`,
+    });
+    add(
+      "text",
+      {
+        x: Math.min(width - 2, X(finish) + 4),
+        y: Y - 32,
+        "text-anchor": "end",
+        class: isLate ? "bad" : "good",
+      },
+      `finish ${near(new Date(finish), { seconds: finish - now < 120e3 })}`,
+    );
   }
-  svg.setAttribute("aria-label", [...svg.querySelectorAll("text[class]")].map((text) => text.textContent).join(", "));
+  svg.setAttribute(
+    "aria-label",
+    [...svg.querySelectorAll("text[class]")].map((text) => text.textContent).join(", "),
+  );
   box.replaceChildren(svg);
 }

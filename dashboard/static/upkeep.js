@@ -19,7 +19,11 @@ export function takeUpkeep(found) {
 export function drawUpkeep() {
   const list = find("upkeep");
   if (!list || list.querySelector("details[open]") || list.contains(document.activeElement)) return;
-  list.replaceChildren(...(shown.upkeep.length ? shown.upkeep.map(upkeepRow) : [make("li", { class: "sub", text: "None is to come." })]));
+  list.replaceChildren(
+    ...(shown.upkeep.length
+      ? shown.upkeep.map(upkeepRow)
+      : [make("li", { class: "sub", text: "None is to come." })]),
+  );
 }
 
 function upkeepRow(one) {
@@ -27,11 +31,27 @@ function upkeepRow(one) {
   const row = make("li", { class: "own-lease" });
   const words = make("div");
   const on = [...new Set(ahead.map((each) => each.node))];
-  const first = ahead.length ? blockWords(Date.parse(ahead[0].start), Date.parse(ahead[0].end)) : "over";
-  words.append(make("strong", { text: on.join(", ") }), make("div", { class: "sub", text: `${first}${ahead.length > on.length ? `, and ${ahead.length - on.length} more times` : ""}: ${one.why}` }));
+  const first = ahead.length
+    ? blockWords(Date.parse(ahead[0].start), Date.parse(ahead[0].end))
+    : "over";
+  words.append(
+    make("strong", { text: on.join(", ") }),
+    make("div", {
+      class: "sub",
+      text: `${first}${ahead.length > on.length ? `, and ${ahead.length - on.length} more times` : ""}: ${one.why}`,
+    }),
+  );
   const menu = make("details", { class: "menu confirm" });
   const inner = make("div");
-  inner.append(make("p", { text: "Its hours can be booked again from now on." }), make("button", { type: "button", class: "btn danger sure", "data-upkeep-end": one.id, text: "End it" }));
+  inner.append(
+    make("p", { text: "Its hours can be booked again from now on." }),
+    make("button", {
+      type: "button",
+      class: "btn danger sure",
+      "data-upkeep-end": one.id,
+      text: "End it",
+    }),
+  );
   menu.append(make("summary", { class: "btn small danger", text: "End" }), inner);
   row.append(words, menu);
   return row;
@@ -42,13 +62,32 @@ function tell(found) {
   if (!found.displaced.length) {
     say(place, "good", "Nobody has these hours", []);
   } else {
-    const acts = { move: (one) => `moves to ${one.to_node}`, refund: () => "is refunded", keep: () => "is left alone: it can't be displaced" };
-    say(place, "warn", found.displaced.length === 1 ? "1 lease stands in the way" : `${found.displaced.length} leases stand in the way`, found.displaced.map((one) => `${one.user}, ${blockWords(Date.parse(one.hold_start), Date.parse(one.hold_end))}: ${acts[one.act]?.(one) ?? one.act}.`));
+    const acts = {
+      move: (one) => `moves to ${one.to_node}`,
+      refund: () => "is refunded",
+      keep: () => "is left alone: it can't be displaced",
+    };
+    say(
+      place,
+      "warn",
+      found.displaced.length === 1
+        ? "1 lease stands in the way"
+        : `${found.displaced.length} leases stand in the way`,
+      found.displaced.map(
+        (one) =>
+          `${one.user}, ${blockWords(Date.parse(one.hold_start), Date.parse(one.hold_end))}: ${acts[one.act]?.(one) ?? one.act}.`,
+      ),
+    );
   }
   find("upkeep-keep").hidden = false;
 }
 
-const wanted = ({ pick }) => ({ nodes: [pick.node], start: iso(pick.start), hours: pick.hours, why: find("upkeep-why").value.trim() });
+const wanted = ({ pick }) => ({
+  nodes: [pick.node],
+  start: iso(pick.start),
+  hours: pick.hours,
+  why: find("upkeep-why").value.trim(),
+});
 
 find("upkeep-plan")?.addEventListener("click", async (event) => {
   const place = find("upkeep-answer");
@@ -56,7 +95,10 @@ find("upkeep-plan")?.addEventListener("click", async (event) => {
   find("upkeep-keep").hidden = true;
   try {
     const body = wanted(shown);
-    plan = { body, found: await asked(() => ask("/v1/maintenance/plan", { method: "POST", body })) };
+    plan = {
+      body,
+      found: await asked(() => ask("/v1/maintenance/plan", { method: "POST", body })),
+    };
     tell(plan.found);
     announce(place.textContent);
   } catch (error) {
@@ -66,22 +108,35 @@ find("upkeep-plan")?.addEventListener("click", async (event) => {
   }
 });
 
-find("upkeep-keep")?.addEventListener("click", (event) => act(event.target, async () => {
-  const made = await ask("/v1/maintenance", { method: "POST", body: { ...plan.body, plan: plan.found.displaced.length ? plan.found.plan : null } });
-  cleared();
-  takeUpkeep([...shown.upkeep, made]);
-  drawUpkeep();
-  return made;
-}, (made) => `Kept for maintenance: ${made.why}.`));
+find("upkeep-keep")?.addEventListener("click", (event) =>
+  act(
+    event.target,
+    async () => {
+      const made = await ask("/v1/maintenance", {
+        method: "POST",
+        body: { ...plan.body, plan: plan.found.displaced.length ? plan.found.plan : null },
+      });
+      cleared();
+      takeUpkeep([...shown.upkeep, made]);
+      drawUpkeep();
+      return made;
+    },
+    (made) => `Kept for maintenance: ${made.why}.`,
+  ),
+);
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-upkeep-end]");
   if (!button) return;
   const { upkeepEnd: id } = button.dataset;
   button.closest("details").open = false;
-  act(button, async () => {
-    await ask(`/v1/maintenance/${id}`, { method: "DELETE" });
-    shown.upkeep = shown.upkeep.filter((one) => one.id !== id);
-    drawUpkeep();
-  }, () => "The maintenance is over.");
+  act(
+    button,
+    async () => {
+      await ask(`/v1/maintenance/${id}`, { method: "DELETE" });
+      shown.upkeep = shown.upkeep.filter((one) => one.id !== id);
+      drawUpkeep();
+    },
+    () => "The maintenance is over.",
+  );
 });
