@@ -533,7 +533,7 @@ def test_days_have_23_24_or_25_hours(page: Page) -> None:
     page.goto("/calendar")
     found = page.evaluate(
         """async () => {
-          const { hoursOf, hourLabel, dayNote } = await import("/static/hours.js");
+          const { hoursOf, hourLabel, dayNote } = await import("/static/calendar/hours.js");
           return [[2026, 2, 8], [2026, 2, 9], [2026, 10, 1]].map(([year, month, day]) => {
             const date = new Date(year, month, day);
             const hours = hoursOf(date);

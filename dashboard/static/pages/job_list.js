@@ -1,7 +1,7 @@
 // Selecting rows of the list, and the loss of each as a small line. Both survive when the rows are
 // read again.
-import { askIfThere } from "./api.js";
-import { reads, ring } from "./looks.js";
+import { askIfThere } from "../api.js";
+import { reads, ring } from "../looks.js";
 
 const MOST_COMPARED = 6;
 const bulk = document.getElementById("bulk");

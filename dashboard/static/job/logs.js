@@ -1,7 +1,7 @@
 // The output of every rank: filtered by the API, followed live, and inert: text only, with control
 // and direction characters spelled out.
-import { ask } from "./api.js";
-import { announce } from "./page.js";
+import { ask } from "../api.js";
+import { announce } from "../page.js";
 
 const TAIL = 500;
 const MOST = 3000; // lines on the page; older ones are dropped from its top

@@ -1,5 +1,5 @@
 // The booking form: hours of the grid in the browser's zone, sent with their offset.
-import { near, offset, zone } from "./times.js";
+import { near, offset, zone } from "../times.js";
 
 const HOUR_MS = 3_600_000;
 const pad = (number) => String(number).padStart(2, "0");

@@ -1,7 +1,7 @@
 // The ranks of a job, coloured by what each told of itself last: one hue for all, and amber for the
 // one that the others wait for. Colour, edge, glyph and sentence all say it.
-import { askIfThere } from "./api.js";
-import { count, decimal, difference, gib } from "./formats.js";
+import { askIfThere } from "../api.js";
+import { count, decimal, difference, gib } from "../formats.js";
 
 const SHADES = 5;
 const RECENT_S = 10; // each rank tells its use and its memory once a second

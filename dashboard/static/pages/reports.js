@@ -1,5 +1,5 @@
 // A report that was handed in goes to the API as the text that it is: not one digit is rewritten.
-import { clock, day, zone } from "./times.js";
+import { clock, day, zone } from "../times.js";
 
 const form = document.querySelector("[data-check]");
 const answer = form.querySelector("[data-check-answer]");

@@ -1,11 +1,11 @@
 // Several jobs over one another: loss by step and by what it cost, distance from the first one, and
 // the cells of the table that only the curves know.
-import { askIfThere } from "./api.js";
-import { Chart } from "./charts.js";
-import { count, decimal, gib, span, UNKNOWN } from "./formats.js";
-import { follow } from "./lists.js";
-import { ring } from "./looks.js";
-import { resampled, Series, smoothed } from "./series.js";
+import { askIfThere } from "../api.js";
+import { Chart } from "../charts/charts.js";
+import { resampled, Series, smoothed } from "../charts/series.js";
+import { count, decimal, gib, span, UNKNOWN } from "../formats.js";
+import { follow } from "../lists.js";
+import { ring } from "../looks.js";
 
 const RESOLUTION = 1200;
 const GRID = 600; // common places of the x axis

@@ -1,5 +1,5 @@
 // The line: a job against the moment at which it is stopped, drawn as a track with a buffer stop.
-import { near } from "./times.js";
+import { near } from "../times.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 82;

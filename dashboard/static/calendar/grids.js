@@ -1,9 +1,10 @@
 // The two grids of the calendar: the week at a glance, and the shown day by the hour.
+
+import { day, zone } from "../times.js";
 import { holdsHour } from "./board.js";
 import { find, make } from "./elements.js";
 import { blockWords, dayNote, HOUR_MS, hourLabel, hoursOf, runs } from "./hours.js";
 import { board, days, GRACE_MS, nodes, shown, viewer } from "./shown.js";
-import { day, zone } from "./times.js";
 
 const WORDS = { lease: "taken", offer: "offered to somebody" };
 const CLASSES = { lease: "lease anon", offer: "lease anon", maintenance: "lease upkeep" };

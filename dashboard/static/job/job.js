@@ -1,16 +1,16 @@
 // One job, alive: tiles, track, charts and logs from the API's stream; head, events and history are
 // asked for again when something happened.
-import { askIfThere } from "./api.js";
-import { Chart, MOMENTS } from "./charts.js";
-import { dropSubmitted } from "./draft.js";
-import { count, decimal, difference, gib, span, UNKNOWN } from "./formats.js";
-import { Live } from "./live.js";
+import { askIfThere } from "../api.js";
+import { Chart, MOMENTS } from "../charts/charts.js";
+import { resampled, Series } from "../charts/series.js";
+import { dropSubmitted } from "../draft.js";
+import { count, decimal, difference, gib, span, UNKNOWN } from "../formats.js";
+import { Live } from "../live.js";
+import { reads, redraw, ring, SPREAD_MS } from "../looks.js";
+import { announce } from "../page.js";
+import { near } from "../times.js";
 import { Logs } from "./logs.js";
-import { reads, redraw, ring, SPREAD_MS } from "./looks.js";
-import { announce } from "./page.js";
 import { Ranks } from "./ranks.js";
-import { resampled, Series } from "./series.js";
-import { near } from "./times.js";
 import { drawTrack } from "./track.js";
 
 const RESOLUTION = 1500;

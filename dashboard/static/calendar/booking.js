@@ -1,15 +1,15 @@
 // Booking: a block is chosen, the API's verdict is told before anything is booked, and what was done
 // is shown as soon as it is answered.
-import { ask } from "./api.js";
+import { ask } from "../api.js";
+import { gib } from "../formats.js";
+import { asked, ring } from "../looks.js";
+import { announce } from "../page.js";
+import { clock, zone } from "../times.js";
 import { find, make, say } from "./elements.js";
-import { gib } from "./formats.js";
 import { drawDay, drawWeek } from "./grids.js";
 import { blockWords, HOUR_MS } from "./hours.js";
-import { asked, ring } from "./looks.js";
 import { drawOwn, dropWait, keepLease, keepWait } from "./own.js";
-import { announce } from "./page.js";
 import { allNodes, GRACE_MS, iso, shown, viewer } from "./shown.js";
-import { clock, zone } from "./times.js";
 
 const TOLD_WITHIN_MS = 3000; // the stream says what changed within a second; if not, it is read then
 

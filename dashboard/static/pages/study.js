@@ -1,12 +1,12 @@
 // One study, alive: speed-ups and loss curves of its jobs, and the table, which is asked for again
 // when something has changed.
-import { askIfThere } from "./api.js";
-import { Chart } from "./charts.js";
-import { count, decimal } from "./formats.js";
-import { reads, ring } from "./looks.js";
-import { announce } from "./page.js";
-import { Series } from "./series.js";
-import { watch } from "./watch.js";
+import { askIfThere } from "../api.js";
+import { Chart } from "../charts/charts.js";
+import { Series } from "../charts/series.js";
+import { count, decimal } from "../formats.js";
+import { reads, ring } from "../looks.js";
+import { announce } from "../page.js";
+import { watch } from "../watch.js";
 
 const RESOLUTION = 1000;
 const COLOURS = 6;

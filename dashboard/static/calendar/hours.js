@@ -1,5 +1,5 @@
 // Days of the viewer's zone as full hours of the grid: 24 of them, or 23 or 25 where clocks change.
-import { clock, day, offset } from "./times.js";
+import { clock, day, offset } from "../times.js";
 
 export const HOUR_MS = 3_600_000;
 

@@ -1,6 +1,6 @@
 // The viewer's own verdict on the shown day: where no block may start by the rules, however long it
 // is, and how long blocks may be.
-import { ask } from "./api.js";
+import { ask } from "../api.js";
 import { hoursOf } from "./hours.js";
 import { iso, shown } from "./shown.js";
 

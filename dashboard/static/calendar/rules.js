@@ -1,10 +1,10 @@
 // What the rules say of the weeks to come: bands, windows, and how full the days become before a
 // window closes.
-import { ask } from "./api.js";
+import { ask } from "../api.js";
+import { clock, day } from "../times.js";
 import { find, make } from "./elements.js";
 import { blockWords, hoursOf } from "./hours.js";
 import { days, iso, shown } from "./shown.js";
-import { clock, day } from "./times.js";
 
 const spanOf = (one) => ({
   name: one.name,

@@ -1,11 +1,11 @@
 // Hours that staff keep for maintenance: who stands in the way is told first, then they are kept, and
 // given back when it is over.
-import { ask } from "./api.js";
+import { ask } from "../api.js";
+import { asked } from "../looks.js";
+import { announce } from "../page.js";
 import { act, cleared } from "./booking.js";
 import { find, make, say } from "./elements.js";
 import { blockWords } from "./hours.js";
-import { asked } from "./looks.js";
-import { announce } from "./page.js";
 import { iso, shown } from "./shown.js";
 
 let plan = null; // {body, found}

@@ -1,8 +1,9 @@
 // What is the viewer's own: open leases with what can be done about them, and places in the waitlist.
+
+import { clock, day, distance } from "../times.js";
 import { find, make } from "./elements.js";
 import { blockWords } from "./hours.js";
 import { GRACE_MS, shown, viewer } from "./shown.js";
-import { clock, day, distance } from "./times.js";
 
 const OPEN = ["booked", "active", "ending"];
 const WAITING = ["waiting", "offered"];

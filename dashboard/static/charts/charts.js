@@ -1,5 +1,5 @@
 // The curves of a job as uPlot charts: one shared cursor, legends in HTML, colours from the tokens.
-import { count, decimal, gib, ticks } from "./formats.js";
+import { count, decimal, gib, ticks } from "../formats.js";
 import { aligned, smoothed } from "./series.js";
 
 /* global uPlot */

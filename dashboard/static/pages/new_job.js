@@ -2,9 +2,9 @@
 // changed field is written into it by the server, and the fields are read out of it when they are
 // shown. Ctrl Enter submits, and the button waits for the plan of the newest text. What was typed is
 // kept as a draft until it is submitted.
-import { dropDraft, keepDraft, readDraft } from "./draft.js";
-import { announce } from "./page.js";
-import { near } from "./times.js";
+import { dropDraft, keepDraft, readDraft } from "../draft.js";
+import { announce } from "../page.js";
+import { near } from "../times.js";
 
 const text = document.querySelector("[data-spec]");
 const line = document.getElementById("spec-line");

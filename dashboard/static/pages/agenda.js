@@ -1,6 +1,6 @@
 // One agenda, alive: its table is drawn anew, and what has changed is said.
-import { announce } from "./page.js";
-import { watch } from "./watch.js";
+import { announce } from "../page.js";
+import { watch } from "../watch.js";
 
 const agenda = JSON.parse(document.getElementById("agenda-document").textContent);
 

@@ -1,14 +1,14 @@
 // The calendar: a week at a glance, one day by the hour, and booking by click, drag or keys. A stream
 // tells who holds which hours, so that the page draws what changed; what is the viewer's own, and what
 // the rules allow them, is read when the stream says that it changed.
-import { ask } from "./api.js";
+import { ask } from "../api.js";
+import { Live } from "../live.js";
+import { asked, reads, ring, SPREAD_MS } from "../looks.js";
 import { choose, judgeAgain } from "./booking.js";
 import { find } from "./elements.js";
 import { drawDay, drawLanes, drawWeek } from "./grids.js";
 import { readDay } from "./hatching.js";
 import { HOUR_MS, hoursOf, midnight } from "./hours.js";
-import { Live } from "./live.js";
-import { asked, reads, ring, SPREAD_MS } from "./looks.js";
 import { drawOwn, takeLeases, takeWaits } from "./own.js";
 import { drawFree } from "./picking.js";
 import { readBands, readForecast, readWindows } from "./rules.js";
