@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+NPM := $(shell command -v npm)
+JAVASCRIPT := $(VENV)/javascript
 SHELL := /bin/bash
 # Where it is set, each process that a test starts would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -20,19 +22,35 @@ $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e client -e '.[train,test]'
 	@touch $@
 
+$(JAVASCRIPT)/.installed: dashboard/package.json dashboard/package-lock.json
+	@echo "Installing what checks the pages' scripts into $(@D) (a few seconds, once)"
+	@mkdir -p $(@D) && cp $^ $(@D)
+	@cd $(@D) && npm ci --loglevel=error --no-audit --no-fund >/dev/null || \
+		{ echo "The tools in dashboard/package-lock.json could not be installed: npm says why above."; exit 1; }
+	@touch $@
+
+ifdef NPM
+check format: $(JAVASCRIPT)/.installed
+endif
+
 demo: $(INSTALLED)  ## Start the platform, train a small GPT through all of it, show the result
 	@$(BIN)/trainyard demo
 
 up: $(INSTALLED)  ## Start the platform on this machine and leave it running
 	@$(BIN)/trainyard up
 
-check: $(INSTALLED)  ## Lint, types, import contracts, first words of docstrings
+check: $(INSTALLED)  ## Lint, types, import contracts, first words of docstrings, scripts of pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy -p trainyard
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.language
+ifdef NPM
+	cd dashboard && ../$(JAVASCRIPT)/node_modules/.bin/biome ci --colors=off --error-on-warnings
+else
+	@echo "Not checked: dashboard/static/**/*.js. That needs Node.js 20 or newer with npm."
+endif
 
 test: $(INSTALLED)  ## Every test, on SQLite and PostgreSQL, with a real Valkey
 	@$(BIN)/python -m tests.install
@@ -52,6 +70,9 @@ chaos: $(INSTALLED)  ## Break a whole platform 50 times, count what was lost (RO
 format: $(INSTALLED)  ## Rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+ifdef NPM
+	cd dashboard && ../$(JAVASCRIPT)/node_modules/.bin/biome check --colors=off --write
+endif
 
 bench: $(INSTALLED)  ## Measure; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks

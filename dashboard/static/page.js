@@ -74,9 +74,8 @@ document.addEventListener("submit", (event) => {
 
 addEventListener("pageshow", () => {
   // also when the browser comes back to a page it had kept
-  document
-    .querySelectorAll("button[aria-busy]")
-    .forEach((button) => button.removeAttribute("aria-busy"));
+  for (const button of document.querySelectorAll("button[aria-busy]"))
+    button.removeAttribute("aria-busy");
 });
 
 document.addEventListener("click", (event) => {

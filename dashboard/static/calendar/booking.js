@@ -61,7 +61,8 @@ const verdictOf = (way) => ask("/v1/leases/verdict", { ...way, method: "POST", b
 
 async function judge() {
   judging?.abort();
-  const { signal } = (judging = new AbortController());
+  judging = new AbortController();
+  const { signal } = judging;
   find("book-now").disabled = find("swap-now").disabled = true;
   find("verdict").classList.add("old");
   try {

@@ -8,11 +8,11 @@ import { choose, judgeAgain } from "./booking.js";
 import { find } from "./elements.js";
 import { drawDay, drawLanes, drawWeek } from "./grids.js";
 import { readDay } from "./hatching.js";
-import { HOUR_MS, hoursOf, midnight } from "./hours.js";
+import { HOUR_MS, midnight } from "./hours.js";
 import { drawOwn, takeLeases, takeWaits } from "./own.js";
 import { drawFree } from "./picking.js";
 import { readBands, readForecast, readWindows } from "./rules.js";
-import { board, DAYS, firstDay, iso, nodes, shown, viewer } from "./shown.js";
+import { board, DAYS, firstDay, nodes, shown, viewer } from "./shown.js";
 import { drawUpkeep, takeUpkeep } from "./upkeep.js";
 
 const BESIDE_MS = 2000; // others' bookings change little of what one may do, and come by the dozen

@@ -25,7 +25,7 @@ function bars(node, hours) {
   for (const lease of [...own, ...others]) {
     const held = hours.flatMap((at, index) => (holdsHour(lease, at, now) ? [index] : []));
     if (!held.length) continue;
-    held.forEach((index) => covered.add(index));
+    for (const index of held) covered.add(index);
     found.push({
       lease,
       from: held[0],
@@ -149,8 +149,10 @@ function weekLane(node, hours) {
   const past = Math.min(hours.length, Math.floor((Date.now() - hours[0]) / HOUR_MS));
   if (past > 0) lane.append(make("i", { class: "night" }, { s: 0, e: past }));
   let sum = 0;
-  for (const date of days().slice(0, -1))
-    lane.append(make("i", { class: "daysep" }, { s: (sum += hoursOf(date).length) }));
+  for (const date of days().slice(0, -1)) {
+    sum += hoursOf(date).length;
+    lane.append(make("i", { class: "daysep" }, { s: sum }));
+  }
   lane.append(...shading(node, hours));
   for (const bar of held)
     lane.append(

@@ -9,7 +9,8 @@ let reading = null;
 // Of these nodes, or of all. An older question is dropped: its day may be another one.
 export async function readDay({ signal, ...way } = {}, names = []) {
   reading?.abort();
-  const mine = (reading = new AbortController());
+  const mine = new AbortController();
+  reading = mine;
   const hours = hoursOf(shown.day);
   const asked = new URLSearchParams([
     ["start", iso(hours[0])],

@@ -170,7 +170,7 @@ export class Chart {
     if (!this.axis || this.kind.isOwnX) return drawn;
     const places = this.axis.places(drawn[0]);
     const kept = places
-      .map((place, index) => index)
+      .map((_, index) => index)
       .filter(
         (index) =>
           places[index] !== null &&
@@ -277,10 +277,10 @@ export class Chart {
           y: false,
         },
         scales: {
-          x: { time: false, range: (u, min, max) => this.reach(min, max) },
+          x: { time: false, range: (_, min, max) => this.reach(min, max) },
           y: {
             distr: this.isLog ? 3 : 1,
-            range: (u, min, max) => (this.isLog ? this.decades(min, max) : this.span(u, min, max)),
+            range: (_, min, max) => (this.isLog ? this.decades(min, max) : this.span(min, max)),
           },
         },
         axes: [
@@ -292,7 +292,7 @@ export class Chart {
             gap: 4,
             size: this.kind.xTick ? 42 : 34,
             space: 60,
-            values: (u, splits) =>
+            values: (_, splits) =>
               splits.map((value) =>
                 this.x.isReal || Number.isInteger(value)
                   ? (this.x.xTick ?? this.x.xLabel)(value)
@@ -306,8 +306,8 @@ export class Chart {
             ticks: { show: false },
             gap: 6,
             space: 34,
-            splits: this.isLog ? (u, axis, min, max) => powers(min, max) : undefined,
-            values: (u, splits, axis, space, step) =>
+            splits: this.isLog ? (_u, _axis, min, max) => powers(min, max) : undefined,
+            values: (_u, splits, _axis, _space, step) =>
               this.isLog
                 ? splits.map((value) =>
                     value === null
@@ -349,9 +349,9 @@ export class Chart {
   }
 
   // The y range is kept until a value leaves it.
-  span(u, min, max) {
+  span(min, max) {
     if (min === null || max === null || min === undefined) return [0, 1];
-    let low = this.kind.fromZero ? Math.min(0, min) : min;
+    const low = this.kind.fromZero ? Math.min(0, min) : min;
     let high = max;
     for (const limit of this.limits) if (limit.at > high && limit.at < 3 * high) high = limit.at;
     const margin = (high - low || Math.abs(high) || 1) * 0.08;
@@ -397,7 +397,7 @@ export class Chart {
     const { ctx, bbox } = u;
     const scale = devicePixelRatio || 1;
     ctx.save();
-    ctx.font = font.replace(/^([\d.]+)px/, (whole, size) => `${size * scale}px`);
+    ctx.font = font.replace(/^([\d.]+)px/, (_, size) => `${size * scale}px`);
     ctx.fillStyle = css("--text-2");
     ctx.textAlign = "left";
     ctx.textBaseline = "top";
@@ -525,10 +525,9 @@ export class Chart {
     const last = this.u.data[0].length - 1;
     const from = this.u.cursor.idx ?? last;
     const index = Math.max(0, Math.min(last, from + by * (event.shiftKey ? 10 : 1)));
-    this.plot.setAttribute(
-      "aria-label",
-      `${(this.plot.dataset.label ??= this.plot.getAttribute("aria-label"))}; ${this.x.x} ${this.x.xLabel(this.u.data[0][index])}`,
-    );
+    this.plot.dataset.label ??= this.plot.getAttribute("aria-label");
+    const place = `${this.x.x} ${this.x.xLabel(this.u.data[0][index])}`;
+    this.plot.setAttribute("aria-label", `${this.plot.dataset.label}; ${place}`);
     this.u.setCursor(
       {
         left: this.u.valToPos(this.u.data[0][index], "x"),
@@ -566,7 +565,7 @@ function labelWidth(u, values, font) {
   if (!values?.length) return 30;
   u.ctx.save();
   const scale = devicePixelRatio || 1;
-  u.ctx.font = font.replace(/^([\d.]+)px/, (whole, size) => `${size * scale}px`);
+  u.ctx.font = font.replace(/^([\d.]+)px/, (_, size) => `${size * scale}px`);
   const widest = Math.max(...values.map((value) => u.ctx.measureText(value ?? "").width));
   u.ctx.restore();
   return Math.ceil(widest / scale) + 12;

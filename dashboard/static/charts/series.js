@@ -43,7 +43,10 @@ export class Series {
 
   put(key, step, value) {
     let series = this.keys.get(key);
-    if (!series) this.keys.set(key, (series = { steps: [], values: [], min: [], max: [] }));
+    if (!series) {
+      series = { steps: [], values: [], min: [], max: [] };
+      this.keys.set(key, series);
+    }
     let at = series.steps.length;
     while (at > 0 && series.steps[at - 1] >= step) at -= 1;
     const isThere = series.steps[at] === step ? 1 : 0;

@@ -78,9 +78,8 @@ document.querySelector("[data-smoothing]").addEventListener("input", (event) => 
 for (const button of document.querySelectorAll("[data-y-scale]")) {
   button.addEventListener("click", () => {
     lossChart.isLog = button.dataset.yScale === "log";
-    document
-      .querySelectorAll("[data-y-scale]")
-      .forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+    for (const one of document.querySelectorAll("[data-y-scale]"))
+      one.setAttribute("aria-pressed", String(one === button));
     lossChart.redraw();
   });
 }
@@ -116,9 +115,9 @@ const AXES = {
 const axisButtons = document.querySelectorAll("[data-x]");
 for (const button of axisButtons) {
   button.addEventListener("click", () => {
-    axisButtons.forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+    for (const one of axisButtons) one.setAttribute("aria-pressed", String(one === button));
     zoom(null);
-    charts.forEach((chart) => chart.setAxis(AXES[button.dataset.x]));
+    for (const chart of charts) chart.setAxis(AXES[button.dataset.x]);
   });
 }
 
@@ -126,25 +125,27 @@ for (const button of axisButtons) {
 const zoomOut = document.querySelector("[data-zoom-out]");
 function zoom(range) {
   zoomOut.hidden = !range;
-  charts.filter((chart) => !chart.kind.isOwnX).forEach((chart) => chart.zoomTo(range));
+  for (const chart of charts) if (!chart.kind.isOwnX) chart.zoomTo(range);
 }
-charts.forEach((chart) => {
+for (const chart of charts) {
   chart.onZoom = zoom;
   chart.plot.addEventListener("dblclick", () => zoom(null));
-});
+}
 zoomOut.addEventListener("click", () => {
   zoom(null);
   lossChart.plot.focus();
 });
 
-addEventListener("themechange", () => charts.forEach((chart) => chart.redraw()));
+addEventListener("themechange", () => {
+  for (const chart of charts) chart.redraw();
+});
 
 let drawing = 0;
 function draw() {
   clearTimeout(drawing);
   drawing = 0;
   readPhases();
-  charts.forEach((chart) => chart.draw());
+  for (const chart of charts) chart.draw();
   tell();
 }
 
@@ -341,7 +342,7 @@ const start = () => {
       job: takeJob,
       event: takeEvent,
       metrics: ({ lines }) => {
-        lines.forEach((line) => series.add(line));
+        for (const line of lines) series.add(line);
         drawSoon();
         ring(["ranks"]);
       },

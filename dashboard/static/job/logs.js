@@ -5,6 +5,7 @@ import { announce } from "../page.js";
 
 const TAIL = 500;
 const MOST = 3000; // lines on the page; older ones are dropped from its top
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it looks for.
 const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/;
 const IS_ERROR =
   /\b[A-Z]\w*(Error|Exception)\b|\b([Ee]rror|ERROR|[Ee]xception|Traceback|[Ff]atal|FATAL)\b/;
@@ -44,6 +45,7 @@ export class Logs {
     this.ranks = new Set();
     this.waiting = []; // live lines that came while a page was being read
     this.isReading = false;
+    this.round = 0; // of reading: only the newest is shown
     this.isFollowing = true;
     this.find("rank").addEventListener("change", () => this.read());
     this.find("level").addEventListener("change", () => this.read());
@@ -63,7 +65,8 @@ export class Logs {
   // The last lines that pass the filter, from the API. Throws Refused where nobody waits for them.
   async read(way = null) {
     this.isReading = true;
-    const round = (this.round = (this.round ?? 0) + 1);
+    this.round += 1;
+    const round = this.round;
     const query = new URLSearchParams(this.isFromTop ? { limit: PAGE } : { tail: TAIL });
     if (this.find("level").value) query.set("level", this.find("level").value);
     if (this.find("rank").value !== "") query.set("rank", this.find("rank").value);
@@ -73,7 +76,7 @@ export class Logs {
       if (round !== this.round) return;
       this.list.replaceChildren();
       this.seen.clear();
-      page.ranks.forEach((rank) => this.offer(rank));
+      for (const rank of page.ranks) this.offer(rank);
       this.append(page.lines);
     } catch (error) {
       if (round !== this.round) return;
@@ -88,7 +91,7 @@ export class Logs {
   }
 
   add(lines) {
-    lines.forEach((line) => this.offer(line.rank));
+    for (const line of lines) this.offer(line.rank);
     if (this.isReading) this.waiting.push(...lines);
     else this.append(lines);
   }

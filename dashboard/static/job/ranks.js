@@ -44,9 +44,8 @@ export class Ranks {
     for (const button of card.querySelectorAll("[data-colour]")) {
       button.addEventListener("click", () => {
         this.key = button.dataset.colour;
-        card
-          .querySelectorAll("[data-colour]")
-          .forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+        for (const one of card.querySelectorAll("[data-colour]"))
+          one.setAttribute("aria-pressed", String(one === button));
         this.paint();
       });
     }

@@ -202,7 +202,7 @@ function tell() {
     // What reads the same is equally good.
     const words = cells[values.indexOf(best)]?.textContent;
     const isTie = cells.every((cell) => cell.textContent === words);
-    cells.forEach((cell) => cell.classList.toggle("best", !isTie && cell.textContent === words));
+    for (const cell of cells) cell.classList.toggle("best", !isTie && cell.textContent === words);
   }
   const winner = (values, write) => {
     const known = values.filter((value) => value !== null);
@@ -262,7 +262,7 @@ async function look(way) {
 
 // ---- controls ---------------------------------------------------------------------------------
 function press(buttons, chosen) {
-  buttons.forEach((one) => one.setAttribute("aria-pressed", String(one === chosen)));
+  for (const one of buttons) one.setAttribute("aria-pressed", String(one === chosen));
 }
 
 const scales = document.querySelectorAll("[data-y-scale]");
@@ -312,8 +312,8 @@ document.addEventListener("keydown", (event) => {
     return;
   for (const chart of [byStep, bySpent]) chart.lift(jobs[index].id);
 });
-addEventListener("themechange", () =>
-  [byStep, bySpent, byDistance].forEach((chart) => chart.redraw()),
-);
+addEventListener("themechange", () => {
+  for (const chart of [byStep, bySpent, byDistance]) chart.redraw();
+});
 follow(["jobs"], look);
 ring(["list"], { isAsked: true });

@@ -12,13 +12,11 @@ function tell() {
   const jobs = chosen.length === 1 ? "1 job" : `${chosen.length} jobs`;
   bulk.hidden = chosen.length === 0;
   bulk.querySelector("[data-bulk-count]").textContent = `${chosen.length} selected`;
-  bulk.querySelectorAll("[data-bulk-jobs]").forEach((element) => {
-    element.textContent = jobs;
-  });
+  for (const element of bulk.querySelectorAll("[data-bulk-jobs]")) element.textContent = jobs;
   const compare = bulk.querySelector("[data-compare]");
   compare.disabled = chosen.length < 2 || chosen.length > MOST_COMPARED;
   compare.title = compare.disabled ? `Select two to ${MOST_COMPARED} jobs to compare them` : "";
-  boxes().forEach((box) => box.closest("tr").setAttribute("aria-selected", String(box.checked)));
+  for (const box of boxes()) box.closest("tr").setAttribute("aria-selected", String(box.checked));
 }
 
 document.addEventListener("change", (event) => {
@@ -29,9 +27,7 @@ document.addEventListener("htmx:after:swap", () => {
   drawSparks();
 });
 bulk.querySelector("[data-bulk-clear]").addEventListener("click", () => {
-  boxes().forEach((box) => {
-    box.checked = false;
-  });
+  for (const box of boxes()) box.checked = false;
   tell();
 });
 tell();
@@ -86,9 +82,8 @@ async function readSpark({ spark: id, step }, way) {
   );
   const loss = found?.series[0];
   paths.set(id, { d: loss ? pathOf(loss.values) : "", step: Number(step) });
-  document
-    .querySelectorAll(`[data-spark="${id}"]`)
-    .forEach((spark) => spark.firstElementChild.setAttribute("d", paths.get(id).d));
+  for (const spark of document.querySelectorAll(`[data-spark="${id}"]`))
+    spark.firstElementChild.setAttribute("d", paths.get(id).d);
 }
 
 reads("sparks", async (way) => {

@@ -17,7 +17,7 @@ search?.addEventListener("input", filter);
 for (const button of buttons) {
   button.addEventListener("click", () => {
     chosen = button.dataset.filterClass;
-    buttons.forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+    for (const one of buttons) one.setAttribute("aria-pressed", String(one === button));
     filter();
   });
 }

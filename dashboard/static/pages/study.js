@@ -99,8 +99,8 @@ function heard(now, before) {
   ring(["curves"]);
 }
 
-addEventListener("themechange", () =>
-  [speedUpChart, curveChart].forEach((chart) => chart.redraw()),
-);
+addEventListener("themechange", () => {
+  for (const chart of [speedUpChart, curveChart]) chart.redraw();
+});
 drawSpeedUps();
 watch(`/v1/studies/${encodeURIComponent(study.id)}`, "study", study, heard);
