@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from trainyard.decoding import View
+from trainyard.transport.decoding import View
 '''
 NODE_PROTOCOL = "/v1/node/"
 PLAIN_DOCUMENTS = frozenset({"JobSpec", "ScriptJobSpec", "ModelSpec", "Inventory", "Layout"})

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from dashboard.rendering import redirect, render
 from dashboard.said_once import forget, redirect_saying, said_to
 from dashboard.viewer import Refused, Viewer
-from trainyard.decoding import decode
+from trainyard.transport.decoding import decode
 from trainyard.views import Invite, Lab, Link, NewInvite, User
 
 ANSWERED = (400, 403, 404, 409, 422)

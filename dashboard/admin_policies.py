@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.viewer import Refused, Viewer
-from trainyard.decoding import decode
+from trainyard.transport.decoding import decode
 from trainyard.views import Policy, PolicyPlan, PolicyText
 
 ANSWERED = (400, 403, 409, 413, 422)

@@ -17,7 +17,7 @@ from dashboard.rendering import ENVIRONMENT, PAGE_HEADERS, redirect, render
 from dashboard.report_curves import Drawing, drawing
 from dashboard.sentences import batch_words, layout_words, spec_yaml
 from dashboard.viewer import Refused, Viewer
-from trainyard.decoding import decode
+from trainyard.transport.decoding import decode
 from trainyard.views import Report, ReportJob, ReportLine, Series
 
 STATIC = Path(__file__).parent / "static"

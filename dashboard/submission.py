@@ -21,7 +21,7 @@ from dashboard.spec_form import (
     values_of,
 )
 from dashboard.viewer import Refused, Viewer
-from trainyard.decoding import decode
+from trainyard.transport.decoding import decode
 from trainyard.views import ClassPlan, Dataset, Job, Lease, Node, PlanAnswer
 
 ANSWERED = (400, 409, 413, 415, 422, 429)  # refusals that the form itself can show

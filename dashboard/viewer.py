@@ -12,7 +12,7 @@ import httpx2
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from trainyard.decoding import View, decode
+from trainyard.transport.decoding import View, decode
 from trainyard.views import Me
 
 AnyView = TypeVar("AnyView", bound=View)

@@ -17,8 +17,9 @@ from api.people.owner_links import owner_link
 from core.database.database import Database
 from standalone.data_directory import DataDirectory
 from standalone.processes import answers
-from trainyard import Trainyard, TrainyardError, sessions
+from trainyard import Trainyard, TrainyardError
 from trainyard.progress import follow
+from trainyard.resources import sessions
 from trainyard.summary import show_summary
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from core.tables.people import User
 from core.tables.scripts import CodeArchive
 from trainyard.doctor import Examiner, Finding
-from trainyard.private_files import why_private
+from trainyard.packing.private_files import why_private
 
 SHOWN = 3  # paths of each archive
 AT_A_TIME = 50  # archives; each has up to 5,000 paths

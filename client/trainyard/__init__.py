@@ -10,7 +10,6 @@ with Trainyard() as client:
 """
 
 from trainyard.client import Trainyard
-from trainyard.connection import Patience
 from trainyard.errors import (
     ApiError,
     BadInput,
@@ -26,7 +25,8 @@ from trainyard.errors import (
     TrainyardError,
     UnexpectedAnswer,
 )
-from trainyard.stream import StreamEvent
+from trainyard.transport.connection import Patience
+from trainyard.transport.stream import StreamEvent
 
 __all__ = [
     "ApiError",

@@ -7,27 +7,27 @@ from typing import Self
 
 import httpx2
 
-from trainyard import config
-from trainyard.admin import Admin
-from trainyard.agendas import Agendas
-from trainyard.cleanups import Cleanups
-from trainyard.code_archives import CodeArchives
-from trainyard.connection import Connection, Patience
-from trainyard.datasets import Datasets
-from trainyard.decoding import decode
-from trainyard.jobs import Jobs
-from trainyard.leases import Calendars, Leases, MaintenanceHours, Waitlist
-from trainyard.models import Models
-from trainyard.nodes import Nodes
-from trainyard.notifications import Notifications
-from trainyard.people import People
-from trainyard.policies import Policies
-from trainyard.reports import Reports
-from trainyard.secret_values import Secrets
-from trainyard.sessions import Sessions
-from trainyard.studies import Studies
-from trainyard.tokens import Tokens
-from trainyard.usage import Usage
+from trainyard.resources.admin import Admin
+from trainyard.resources.agendas import Agendas
+from trainyard.resources.cleanups import Cleanups
+from trainyard.resources.code_archives import CodeArchives
+from trainyard.resources.datasets import Datasets
+from trainyard.resources.jobs import Jobs
+from trainyard.resources.leases import Calendars, Leases, MaintenanceHours, Waitlist
+from trainyard.resources.models import Models
+from trainyard.resources.nodes import Nodes
+from trainyard.resources.notifications import Notifications
+from trainyard.resources.people import People
+from trainyard.resources.policies import Policies
+from trainyard.resources.reports import Reports
+from trainyard.resources.secret_values import Secrets
+from trainyard.resources.sessions import Sessions
+from trainyard.resources.studies import Studies
+from trainyard.resources.tokens import Tokens
+from trainyard.resources.usage import Usage
+from trainyard.transport import config
+from trainyard.transport.connection import Connection, Patience
+from trainyard.transport.decoding import decode
 from trainyard.views import Me, Storage
 
 

@@ -9,10 +9,10 @@ from typing import Literal
 
 import httpx2
 
-from trainyard import config
 from trainyard.client import Trainyard
-from trainyard.connection import Patience, client_version
 from trainyard.errors import TrainyardError
+from trainyard.transport import config
+from trainyard.transport.connection import Patience, client_version
 
 Level = Literal["ok", "warn", "fail"]
 TOLD_SKEW_S = 5.0

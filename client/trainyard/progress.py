@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from trainyard.client import Trainyard
-from trainyard.decoding import decode
 from trainyard.errors import ApiError
 from trainyard.inert import one_line
-from trainyard.stream import DISCONNECTED, END, RECONNECTED, StreamEvent
+from trainyard.transport.decoding import decode
+from trainyard.transport.stream import DISCONNECTED, END, RECONNECTED, StreamEvent
 from trainyard.views import Event, Job
 from trainyard.wording import clock_time, counted, duration, moment, number, sparkline, steps_text
 

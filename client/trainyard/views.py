@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from trainyard.decoding import View
+from trainyard.transport.decoding import View
 
 
 @dataclass(frozen=True, kw_only=True)

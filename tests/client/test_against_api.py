@@ -32,11 +32,11 @@ from trainyard import (
     TrainyardError,
 )
 from trainyard.cli.app import app
-from trainyard.config import Access
-from trainyard.connection import Connection
 from trainyard.packing import pack
 from trainyard.progress import FinalJob, follow
-from trainyard.sessions import sign_in, sign_in_by_link, sign_out, start_first
+from trainyard.resources.sessions import sign_in, sign_in_by_link, sign_out, start_first
+from trainyard.transport.config import Access
+from trainyard.transport.connection import Connection
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-ddp.yaml"
 LAB = Path(__file__).parents[2] / "examples" / "agendas" / "lab-1.yaml"

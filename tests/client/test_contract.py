@@ -21,8 +21,8 @@ from api.scripts import script_schemas
 from strategies.planning import advice, cost, planner, seats, traffic
 from tests.client import documents as d
 from trainyard import views
-from trainyard.decoding import View, decode
 from trainyard.errors import UnexpectedAnswer
+from trainyard.transport.decoding import View, decode
 
 DOCUMENTS: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (schemas.UserView, d.USER),

@@ -12,8 +12,8 @@ from tests.client import documents as d
 from tests.client.fake_server import Answer, FakeServer
 from tests.client.scripted import as_json
 from trainyard.cli.app import app
-from trainyard.connection import client_version
 from trainyard.doctor import examine_answer
+from trainyard.transport.connection import client_version
 
 runner = CliRunner()
 

@@ -10,10 +10,10 @@ from rich.console import Console
 from tests.client import documents as d
 from tests.client.fake_server import Answer, FakeServer, as_json, streamed
 from trainyard import Trainyard
-from trainyard.decoding import decode
 from trainyard.progress import MAX_LOSSES, Watched, follow, losses_of, plain_line, render
-from trainyard.stream import StreamEvent
 from trainyard.summary import show_summary
+from trainyard.transport.decoding import decode
+from trainyard.transport.stream import StreamEvent
 from trainyard.views import Job
 
 JOB = f"GET /v1/jobs/{d.JOB_ID}"

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from api.jobs.agenda_schemas import AgendaJobView, AgendaView
 from dashboard.agenda_page import Stretch, bars
 from tests.dashboard.fake_api import NOW, FakeApi, job, lease
-from trainyard.decoding import decode
+from trainyard.transport.decoding import decode
 from trainyard.views import Agenda
 
 PAGE = "/agendas/agenda_01aaaaaaaaaaaaaaaaaaaaaaaa"

@@ -3,7 +3,7 @@
 from dashboard.rank_grid import rank_grid
 from strategies.layout import Layout
 from tests.dashboard.fake_api import planned, spec
-from trainyard.decoding import decode
+from trainyard.transport.decoding import decode
 from trainyard.views import JobLayout, Plan, Seat
 
 

@@ -13,7 +13,7 @@ from api.schemas import Series
 from dashboard.report_curves import HEIGHT, WIDTH, drawing
 from tests.dashboard.fake_api import NOW, FakeApi, attempt, certificate, event, job, result
 from trainyard import views
-from trainyard.decoding import decode
+from trainyard.transport.decoding import decode
 
 SHA = "ab" * 32
 HOSTILE = "<script>alert(1)</script>\u202e"

@@ -8,8 +8,8 @@ from typer.testing import CliRunner, Result
 
 from standalone.offline import plan_offline
 from strategies.planning.known_models import KNOWN
-from trainyard.cli import planning
 from trainyard.cli.app import app
+from trainyard.cli.jobs import planning
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -58,7 +58,7 @@ def main() -> None:
     tried("read shadow", lambda: Path("/etc/shadow").read_text()[:50])
     tried("first process", lambda: Path("/proc/1/environ").read_text())
     tried("homes", lambda: os.listdir("/home") + os.listdir("/root/.ssh"))
-    for module in ("core", "worker", "api", "strategies", "trainyard.connection"):
+    for module in ("core", "worker", "api", "strategies", "trainyard.transport.connection"):
         tried(f"import {module}", lambda module=module: str(importlib.util.find_spec(module)))  # type: ignore[misc]
     tried("interfaces", lambda: [name for _, name in socket.if_nameindex()])
     tried("api", lambda: connect(socket.AF_INET, (host, int(port))))

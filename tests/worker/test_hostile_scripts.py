@@ -164,7 +164,7 @@ def test_it_sees_no_credential_and_nobodys_files(tried: Tried) -> None:
         assert "Error" in tried.found[f"read {path}"], path
     assert "Error" in tried.found["homes"]
     assert len(tried.found["processes"]) < 6  # its own; the machine has many more
-    for module in ("worker", "api", "core", "strategies", "trainyard.connection"):
+    for module in ("worker", "api", "core", "strategies", "trainyard.transport.connection"):
         seen = tried.found[f"import {module}"]
         assert seen == "None" or "Error" in seen or "origin=None" in seen, (module, seen)
     if os.geteuid() == 0:

@@ -6,34 +6,25 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli import (
-    account,
-    admin,
-    agendas,
-    code_archives,
-    datasets,
-    doctor,
+from trainyard.cli import doctor
+from trainyard.cli.admin import admin, operation
+from trainyard.cli.files import code_archives, datasets, models
+from trainyard.cli.group import Commands
+from trainyard.cli.jobs import (
     files,
     following,
     jobs,
-    leases,
-    models,
-    nodes,
-    notifications,
-    operation,
     planning,
     reports,
     scripts,
-    sessions,
-    studies,
     submitting,
-    tokens,
-    usage,
     verifying,
 )
-from trainyard.cli.group import Commands
+from trainyard.cli.leases import leases, nodes
 from trainyard.cli.output import say
-from trainyard.connection import client_version
+from trainyard.cli.people import account, notifications, sessions, tokens, usage
+from trainyard.cli.studies import agendas, studies
+from trainyard.transport.connection import client_version
 
 HELP = """Train models on shared GPU nodes.
 

@@ -1,7 +1,7 @@
 """Connection of commands to the server."""
 
 from trainyard.client import Trainyard
-from trainyard.connection import Patience
+from trainyard.transport.connection import Patience
 
 # A person waits: three tries within about two seconds, then the reason.
 PATIENCE = Patience(retries=2)

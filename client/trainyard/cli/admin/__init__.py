@@ -1,0 +1,1 @@
+"""Commands for staff: people, policies, maintenance, clean-ups, operation."""

@@ -1,0 +1,256 @@
+"""`trainyard admin`: people and nodes."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
+
+import typer
+
+from trainyard.cli.admin import cleanups, maintenance, policies
+from trainyard.cli.output import (
+    AsJson,
+    note,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+)
+from trainyard.cli.people import people, usage
+from trainyard.cli.session import connect
+from trainyard.views import Node, User
+from trainyard.wording import moment
+
+Role = Literal["user", "staff", "admin"]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")]
+UserName = Annotated[str, typer.Argument(metavar="USER", help="Name or id.")]
+
+app = typer.Typer(no_args_is_help=True, help="People and nodes, for staff and administrators.")
+app.add_typer(people.labs_app, name="labs")
+app.add_typer(people.grants_app, name="grants")
+app.add_typer(people.invites_app, name="invites")
+app.add_typer(policies.policy_app, name="policy")
+app.add_typer(policies.windows_app, name="windows")
+app.add_typer(cleanups.app, name="cleanup")
+app.add_typer(maintenance.app, name="maintenance")
+app.command("usage")(usage.admin_usage)
+app.command("tag-lease")(cleanups.tag_lease)
+app.command("force-release")(cleanups.force_release)
+app.command("invite")(people.invite)
+app.command("import")(people.import_list)
+app.command("describe")(people.describe)
+app.command("password-link")(people.password_link)
+
+
+@app.command("users")
+def users(as_json: AsJson = False) -> None:
+    """List all accounts."""
+    with connect() as client:
+        found = list(client.admin.users())
+    if as_json:
+        print_json_list(user.raw for user in found)
+        return
+    print_table(
+        ["name", "id", "role", "email", "zone", "since", "state"],
+        (
+            (
+                user.name,
+                user.id,
+                user.role,
+                user.email,
+                user.zone,
+                moment(user.created_at),
+                "disabled" if user.disabled else "active",
+            )
+            for user in found
+        ),
+        empty="Nobody.",
+    )
+
+
+@app.command("add-user")
+def add_user(
+    name: str,
+    role: Annotated[Role, typer.Option(help="What they may do.")] = "user",
+    as_json: AsJson = False,
+) -> None:
+    """Add a person; asks for a password (empty: they sign in by a login link)."""
+    password = typer.prompt(
+        "Password for them, 12 characters or more (empty: none)",
+        default="",
+        show_default=False,
+        hide_input=True,
+        confirmation_prompt=True,
+        err=True,
+    )
+    with connect() as client:
+        user = client.admin.add_user(name, role=role, password=password or None)
+    _answer_user(user, f"Added {user.name} ({user.role}).", as_json)
+
+
+@app.command("disable-user")
+def disable_user(user: UserName, as_json: AsJson = False) -> None:
+    """Disable a person's tokens and sessions; their jobs no longer start."""
+    with connect() as client:
+        changed = client.admin.change_user(user, disabled=True)
+    _answer_user(changed, f"{changed.name} is disabled.", as_json)
+
+
+@app.command("enable-user")
+def enable_user(user: UserName, as_json: AsJson = False) -> None:
+    """Enable a disabled person's account again."""
+    with connect() as client:
+        changed = client.admin.change_user(user, disabled=False)
+    _answer_user(changed, f"{changed.name} is enabled.", as_json)
+
+
+@app.command("set-role")
+def set_role(user: UserName, role: Role, as_json: AsJson = False) -> None:
+    """Change a person's role."""
+    with connect() as client:
+        changed = client.admin.change_user(user, role=role)
+    _answer_user(changed, f"{changed.name} is {changed.role} now.", as_json)
+
+
+@app.command("login-link")
+def login_link(user: UserName, as_json: AsJson = False) -> None:
+    """Create a link with which a person can sign in once; hand it to them yourself."""
+    with connect() as client:
+        link = client.admin.login_link(user)
+    if as_json:
+        print_json(link.raw)
+        return
+    note(f"Works once, until {moment(link.expires_at)}:")
+    say(link.url)
+
+
+@app.command("unlink")
+def unlink(user: UserName, as_json: AsJson = False) -> None:
+    """Unlink a person from their single sign-on identity; their next sign-in there links them
+    again."""
+    with connect() as client:
+        client.admin.unlink(user)
+    if as_json:
+        print_json({"user": user, "unlinked": True})
+    else:
+        say(f"{user} is no longer linked to a single sign-on identity.")
+
+
+@app.command("enrol")
+def enrol(
+    name: Annotated[str, typer.Argument(help="Small letters, digits and hyphens.")],
+    node_class: Annotated[
+        str | None, typer.Option("--class", help="By default taken from the hardware.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create the single-use token with which a new node joins."""
+    with connect() as client:
+        enrolment = client.admin.enrol(name, node_class=node_class)
+    if as_json:
+        print_json(enrolment.raw)
+        return
+    note(f"Run this on {name} before {moment(enrolment.expires_at)}; it works once:")
+    say(enrolment.command)
+
+
+@app.command("drain")
+def drain(node: NodeName, as_json: AsJson = False) -> None:
+    """Start no new jobs on a node; running ones continue."""
+    with connect() as client:
+        _answer_node(client.admin.drain(node), as_json)
+
+
+@app.command("in-the-way")
+def in_the_way(node: NodeName, as_json: AsJson = False) -> None:
+    """List the jobs and leases that keep a node from being retired."""
+    with connect() as client:
+        found = client.admin.in_the_way(node)
+    if as_json:
+        print_json(found.raw)
+        return
+    for job in found.jobs:
+        say(f"{job.name} of {job.user} ({job.id}) runs on {found.node}.")
+    print_table(
+        ["lease", "owner", "state", "from", "to"],
+        (
+            (lease.id, lease.user, lease.state, moment(lease.hold_start), moment(lease.hold_end))
+            for lease in found.leases
+        ),
+        empty=f"No leases are open on {found.node}.",
+    )
+
+
+@app.command("resume")
+def resume(node: NodeName, as_json: AsJson = False) -> None:
+    """Use a drained, dirty or quarantined node again."""
+    with connect() as client:
+        _answer_node(client.admin.resume(node), as_json)
+
+
+@app.command("quarantine")
+def quarantine(node: NodeName, as_json: AsJson = False) -> None:
+    """Take a node out because it cannot be trusted."""
+    with connect() as client:
+        _answer_node(client.admin.quarantine(node), as_json)
+
+
+@app.command("retire")
+def retire(node: NodeName, as_json: AsJson = False) -> None:
+    """Take a node out for good; its token stops working."""
+    with connect() as client:
+        _answer_node(client.admin.retire(node), as_json)
+
+
+@app.command("audit")
+def audit(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    actor: Annotated[
+        str | None, typer.Option(help="By this person, node or process: name or id.")
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Such as node.drain; `node.` matches all that begin so.")
+    ] = None,
+    subject: Annotated[str | None, typer.Option(help="About this: name or id.")] = None,
+    days: Annotated[int | None, typer.Option(min=1, help="Of the last so many days.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the actions of people and nodes, newest first."""
+    since = datetime.now(UTC) - timedelta(days=days) if days else None
+    with connect() as client:
+        entries = list(
+            client.admin.audit(
+                limit=limit, actor=actor, action=action, subject=subject, since=since
+            )
+        )
+    if as_json:
+        print_json_list(entry.raw for entry in entries)
+        return
+    print_table(
+        ["at", "who", "what", "on", "details"],
+        (
+            (
+                moment(entry.at),
+                entry.actor_name or entry.actor,
+                entry.kind,
+                entry.subject_name or entry.subject,
+                json.dumps(entry.details, ensure_ascii=False) if entry.details else "",
+            )
+            for entry in entries
+        ),
+        sentence=True,
+        empty="Nothing has been recorded yet.",
+    )
+
+
+def _answer_user(user: User, sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(user.raw)
+    else:
+        say(sentence)
+
+
+def _answer_node(node: Node, as_json: bool) -> None:
+    if as_json:
+        print_json(node.raw)
+    else:
+        say(f"{node.name} is {node.state}. {node.reason}".rstrip())

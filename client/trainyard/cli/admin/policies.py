@@ -1,0 +1,312 @@
+"""`trainyard admin policy` and `windows`: booking rules, and the hours in which leases are
+allowed."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainyard.cli.jobs.planning import read_job
+from trainyard.cli.output import (
+    AsJson,
+    note,
+    print_facts,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+)
+from trainyard.cli.session import connect
+from trainyard.views import AffectedLease, PolicyPlan, Window, WindowPlan
+from trainyard.wording import as_moment, moment
+
+PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="The id in its document.")]
+WindowName = Annotated[str, typer.Argument(metavar="WINDOW", help="Id.")]
+Moment = Annotated[str | None, typer.Option(help="`2026-11-22 14:00`, or RFC 3339.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]
+CancelOrphans = Annotated[
+    bool, typer.Option("--cancel-orphans", help="Cancel and refund the leases left outside.")
+]
+
+policy_app = typer.Typer(no_args_is_help=True, help="Booking policies.")
+windows_app = typer.Typer(no_args_is_help=True, help="Hours in which leases on pools are allowed.")
+
+
+@policy_app.command("list")
+def list_policies(as_json: AsJson = False) -> None:
+    """List the policies in force, the last applied first."""
+    with connect() as client:
+        found = client.policies.list()
+    if as_json:
+        print_json_list(policy.raw for policy in found)
+        return
+    print_table(
+        ["id", "version", "zone", "applied by", "applied"],
+        ((p.id, p.version, p.zone, p.applied_by, moment(p.applied_at)) for p in found),
+        right=["version"],
+        empty="None: the generous default applies. See docs/policies.md.",
+    )
+
+
+@policy_app.command("show")
+def show(
+    policy: PolicyName,
+    version: Annotated[int | None, typer.Option(help="Default: the active one.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the document, as it was applied."""
+    with connect() as client:
+        found = client.policies.get(policy, version=version)
+    if as_json:
+        print_json(found.raw)
+        return
+    state = "active" if found.active else "not active"
+    applied = f"applied by {found.applied_by}, {moment(found.applied_at)}"
+    note(f"# {found.id}, version {found.version}, {state}, {applied}")
+    say(found.document.rstrip("\n"))
+
+
+@policy_app.command("versions")
+def versions(policy: PolicyName, as_json: AsJson = False) -> None:
+    """List every version that was applied, the newest first."""
+    with connect() as client:
+        found = client.policies.versions(policy)
+    if as_json:
+        print_json_list(version.raw for version in found)
+        return
+    print_table(
+        ["version", "state", "applied by", "applied"],
+        (
+            (p.version, "active" if p.active else "", p.applied_by, moment(p.applied_at))
+            for p in found
+        ),
+        right=["version"],
+        empty="None.",
+    )
+
+
+@policy_app.command("apply")
+def apply(
+    file: Annotated[Path, typer.Argument(help="A policy as YAML; - reads standard input.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what it would change.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Apply a policy. Shows what changes and which future leases would be refused."""
+    document = read_job(file)
+    with connect() as client:
+        plan = client.policies.apply(document, dry_run=dry_run)
+    if as_json:
+        print_json(plan.raw)
+        return
+    _say_plan(plan)
+
+
+@policy_app.command("withdraw")
+def withdraw(policy: PolicyName, yes: Yes = False) -> None:
+    """Deactivate a policy. Booked leases are kept."""
+    if not yes:
+        typer.confirm(f"Withdraw {policy}? Its rules stop applying.", abort=True, err=True)
+    with connect() as client:
+        client.policies.withdraw(policy)
+    say(f"{policy} is no longer in force.")
+
+
+@policy_app.command("moved")
+def moved(
+    tell: Annotated[bool, typer.Option("--tell", help="Notify their owners.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List leases whose clock time has changed because their zone's rules changed."""
+    with connect() as client:
+        found = client.policies.moved_leases(tell=tell)
+    if as_json:
+        print_json_list(lease.raw for lease in found)
+        return
+    _print_leases(found, "None.")
+    if tell and found:
+        say(f"Told the owners of {len(found)}.")
+
+
+@windows_app.command("list")
+def list_windows(
+    policy: Annotated[str | None, typer.Option(help="Only of this policy.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the hours in which leases are allowed, and when booking them opens."""
+    with connect() as client:
+        found = client.policies.windows(policy=policy)
+    if as_json:
+        print_json_list(window.raw for window in found)
+        return
+    print_table(
+        ["id", "policy", "pools", "from", "to", "opens", "by"],
+        (
+            (
+                window.id,
+                window.policy,
+                ", ".join(window.pools),
+                moment(window.starts_at),
+                moment(window.ends_at),
+                "at once" if window.opens_at is None else moment(window.opens_at),
+                "document" if window.from_document else "staff",
+            )
+            for window in found
+        ),
+        empty="None: a policy without windows allows leases at any time.",
+    )
+
+
+@windows_app.command("add")
+def add_window(
+    policy: PolicyName,
+    pool: Annotated[list[str], typer.Option(help="May be given more than once.")],
+    start: Annotated[str, typer.Option("--from", help="`2026-11-22 14:00`, or RFC 3339.")],
+    end: Annotated[str, typer.Option("--to", help="The same.")],
+    opens: Moment = None,
+    as_json: AsJson = False,
+) -> None:
+    """Allow leases in more hours on some pools."""
+    with connect() as client:
+        window = client.policies.add_window(
+            policy, pool, _moment(start), _moment(end), opens_at=_optional(opens)
+        )
+    if as_json:
+        print_json(window.raw)
+        return
+    say(f"{window.id}: {_window_text(window)}")
+
+
+@windows_app.command("change")
+def change_window(
+    window: WindowName,
+    start: Annotated[str | None, typer.Option("--from", help="New start.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="New end.")] = None,
+    opens: Moment = None,
+    cancel_orphans: CancelOrphans = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change a window's edges; first shows which leases would be outside, then asks."""
+    with connect() as client:
+
+        def ask(plan: str | None) -> WindowPlan:
+            return client.policies.change_window(
+                window,
+                starts_at=_optional(start),
+                ends_at=_optional(end),
+                opens_at=_optional(opens),
+                orphans="cancel" if cancel_orphans else "keep",
+                plan=plan,
+            )
+
+        _plan_then_do(ask, cancel_orphans=cancel_orphans, yes=yes, as_json=as_json)
+
+
+@windows_app.command("delete")
+def delete_window(
+    window: WindowName,
+    cancel_orphans: CancelOrphans = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a window; first shows which leases are in it, then asks."""
+    with connect() as client:
+
+        def ask(plan: str | None) -> WindowPlan:
+            orphans = "cancel" if cancel_orphans else "keep"
+            return client.policies.delete_window(window, orphans=orphans, plan=plan)
+
+        _plan_then_do(ask, cancel_orphans=cancel_orphans, yes=yes, as_json=as_json)
+
+
+def _plan_then_do(
+    ask: Callable[[str | None], WindowPlan], *, cancel_orphans: bool, yes: bool, as_json: bool
+) -> None:
+    plan = ask(None)
+    if not as_json:
+        say(
+            "The window is deleted."
+            if plan.window is None
+            else f"The window becomes: {_window_text(plan.window)}"
+        )
+        _print_leases(plan.orphans, "No booked lease would be outside.")
+    what = "are cancelled and refunded" if cancel_orphans else "stay as they are"
+    question = f"Continue? Leases outside: {len(plan.orphans)}; they {what}."
+    if not plan.orphans:
+        question = "Continue?"
+    if not yes:
+        typer.confirm(question, abort=True, err=True)
+    done = ask(plan.hash)
+    if as_json:
+        print_json(done.raw)
+        return
+    say(f"Done; {done.num_cancelled} leases cancelled.")
+
+
+def _say_plan(plan: PolicyPlan) -> None:
+    would = "" if plan.applied else "would "
+    was = "It is the first version." if plan.replaces is None else f"It replaces {plan.replaces}."
+    facts: list[tuple[str, object]] = [("policy", f"{plan.id}, version {plan.version}. {was}")]
+    print_facts(facts)
+    _say_list("Changes", plan.changes or ["None."])
+    _say_list("Please check", plan.advice)
+    if plan.num_refused:
+        say(f"{plan.num_refused} future leases {would or 'do '}not pass; {_fate(plan)}.")
+        _print_leases(plan.refused, "")
+    else:
+        say("Every future lease passes.")
+    say("The policy is in force." if plan.applied else "Nothing was changed (dry run).")
+
+
+def _fate(plan: PolicyPlan) -> str:
+    if plan.in_flight == "cancel_with_refund":
+        return f"{plan.num_cancelled} were cancelled" if plan.applied else "they are cancelled then"
+    if plan.in_flight == "flag":
+        return "they stay, and their owners are told"
+    return "they stay"
+
+
+def _say_list(title: str, lines: Sequence[str]) -> None:
+    if lines:
+        say(f"{title}:")
+    for line in lines:
+        say(f"  {line}")
+
+
+def _print_leases(leases: Sequence[AffectedLease], empty: str) -> None:
+    print_table(
+        ["lease", "who", "node", "from", "to", "why"],
+        (
+            (
+                lease.id,
+                lease.user,
+                lease.node,
+                moment(lease.hold_start),
+                moment(lease.hold_end),
+                ", ".join(lease.codes),
+            )
+            for lease in leases
+        ),
+        empty=empty,
+    )
+
+
+def _window_text(window: Window) -> str:
+    pools = ", ".join(window.pools)
+    opens = "" if window.opens_at is None else f", booking opens {moment(window.opens_at)}"
+    return f"{pools} from {moment(window.starts_at)} to {moment(window.ends_at)}{opens}"
+
+
+def _optional(text: str | None) -> datetime | None:
+    return None if text is None else _moment(text)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return as_moment(text, now=datetime.now().astimezone())
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a valid time: {error}") from error

@@ -1,0 +1,1 @@
+"""Commands for files on the server: datasets, models, archives of code."""

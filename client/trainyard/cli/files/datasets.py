@@ -1,0 +1,146 @@
+"""`trainyard datasets`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+from trainyard.cli.output import (
+    AsJson,
+    error_console,
+    note,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+)
+from trainyard.cli.session import connect
+from trainyard.client import Trainyard
+from trainyard.errors import BadInput
+from trainyard.idx import is_idx, pack
+from trainyard.resources.datasets import Format
+from trainyard.views import Dataset
+from trainyard.wording import moment, size
+
+app = typer.Typer(no_args_is_help=True, help="Texts and images to train on.")
+
+
+@app.command("list")
+def list_datasets(as_json: AsJson = False) -> None:
+    """List the built-in datasets and your own."""
+    with connect() as client:
+        datasets = list(client.datasets.list())
+    if as_json:
+        print_json_list(dataset.raw for dataset in datasets)
+        return
+    print_table(
+        ["name", "id", "format", "size", "holds", "made"],
+        (
+            (
+                dataset.name,
+                dataset.id,
+                dataset.format,
+                size(dataset.size),
+                holds(dataset),
+                "built in" if dataset.built_in else moment(dataset.created_at),
+            )
+            for dataset in datasets
+        ),
+        empty="No datasets. Upload one: trainyard datasets upload FILE NAME",
+        right=["size", "holds"],
+    )
+
+
+@app.command("upload")
+def upload(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="UTF-8 text, JSON lines (texts, instructions, chats), or images: a .npz file, or "
+            "MNIST's files (IDX), which are packed into one.",
+        ),
+    ],
+    name: Annotated[str, typer.Argument(help="The name that jobs use.")],
+    format: Annotated[
+        Literal["text", "jsonl", "npz"] | None,
+        typer.Option(help="By default jsonl for .jsonl and .ndjson, npz for .npz, else text."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Upload a file; the server checks it before storing it."""
+    with connect() as client, packed(files) as file:
+        dataset = _upload(client, file, name, format, show=not as_json)
+    if as_json:
+        print_json(dataset.raw)
+        return
+    inside = f", {held}" if (held := holds(dataset)) is not None else ""
+    say(f"Uploaded {dataset.name} as {dataset.id}: {size(dataset.size)}{inside}.")
+    for warning in dataset.warnings:
+        note(f"Note: {warning}")
+    say(f"Train on it with `data: {{dataset: {dataset.name}, {how_to_read(dataset)}}}` in the job.")
+
+
+@app.command("delete")
+def delete(
+    dataset: Annotated[str, typer.Argument(help="Name or id.")], as_json: AsJson = False
+) -> None:
+    """Delete one of your own datasets."""
+    with connect() as client:
+        client.datasets.delete(dataset)
+    if as_json:
+        print_json({"dataset": dataset, "deleted": True})
+    else:
+        say(f"Deleted {dataset}.")
+
+
+def holds(dataset: Dataset) -> str | None:
+    """Return the count of the dataset's content."""
+    if dataset.images is not None:
+        return f"{dataset.images.count + dataset.images.tests:,} images"
+    return None if dataset.lines is None else f"{dataset.lines:,} lines"
+
+
+def how_to_read(dataset: Dataset) -> str:
+    """Return the other fields that a job's `data` needs for this dataset."""
+    if dataset.images is None:
+        return "..."
+    height, width, channels = dataset.images.image_shape
+    shape = [height, width] if channels == 1 else [height, width, channels]
+    return f"image_shape: {shape}, classes: {dataset.images.classes}"
+
+
+@contextmanager
+def packed(files: list[Path]) -> Iterator[Path]:
+    """Yield the one file to send: IDX files are packed, any other file is sent as it is."""
+    if not all(map(is_idx, files)):
+        if len(files) > 1:
+            listed = " ".join(map(str, files))
+            raise BadInput(f"{listed}: several files at once are only allowed for IDX images.")
+        yield files[0]
+        return
+    with TemporaryDirectory(prefix="trainyard-") as folder:
+        target = Path(folder) / "images.npz"
+        pack(files, target)
+        yield target
+
+
+def _upload(
+    client: Trainyard, file: Path, name: str, format: Format | None, *, show: bool
+) -> Dataset:
+    out = error_console()
+    if not show or not out.is_terminal:
+        return client.datasets.upload(file, name, format)
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=out, transient=True) as bar:
+        task = bar.add_task("upload", total=None)
+        return client.datasets.upload(
+            file,
+            name,
+            format,
+            progress=lambda sent, total: bar.update(task, completed=sent, total=total),
+        )

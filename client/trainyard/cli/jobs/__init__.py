@@ -1,0 +1,1 @@
+"""Commands for jobs: plan, submit, list, steer, follow, verify, report."""

@@ -1,0 +1,198 @@
+"""Commands that list, show and control jobs."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from trainyard.cli.jobs.scripts import script_facts
+from trainyard.cli.jobs.verifying import VERDICTS
+from trainyard.cli.output import (
+    AsJson,
+    console,
+    print_facts,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+    state_text,
+)
+from trainyard.cli.session import connect
+from trainyard.summary import show_summary
+from trainyard.views import Attempt, Job, Place
+from trainyard.wording import counted, duration, moment, number, steps_text
+
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_...")]
+
+
+def list_jobs(
+    state: Annotated[str | None, typer.Option(help="Only in this state, such as running.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only with this text in the name.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List your jobs, newest first."""
+    with connect() as client:
+        jobs = list(client.jobs.list(state=state, name=name, limit=limit))
+    if as_json:
+        print_json_list(job.raw for job in jobs)
+        return
+    print_table(
+        ["id", "name", "state", "step", "loss", "submitted", "reason"],
+        (
+            (
+                job.id,
+                job.name,
+                state_text(job.state),
+                steps_text(job.step, job.steps, separator="/"),
+                number(job.loss),
+                moment(job.created_at),
+                job.reason,
+            )
+            for job in jobs
+        ),
+        sentence=True,
+        empty="No jobs here. Submit one: trainyard submit FILE",
+        right=["step", "loss"],
+    )
+
+
+def show(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show a job: state with its reason, plan, attempts, result."""
+    with connect() as client:
+        job = client.jobs.get(job_id)
+        attempts = client.jobs.attempts(job_id)
+    if as_json:
+        print_json({**job.raw, "attempts": [attempt.raw for attempt in attempts]})
+        return
+    _show_job(job)
+    if attempts:
+        say("")
+        _show_attempts(attempts)
+    if job.is_final:
+        _show_result(job)
+
+
+def cancel(job_id: JobId, as_json: AsJson = False) -> None:
+    """End a job for good; a running one saves a checkpoint first."""
+    with connect() as client:
+        _answer(client.jobs.cancel(job_id), as_json)
+
+
+def pause(job_id: JobId, as_json: AsJson = False) -> None:
+    """Save a checkpoint, free the node and wait for `resume`."""
+    with connect() as client:
+        _answer(client.jobs.pause(job_id), as_json)
+
+
+def resume(job_id: JobId, as_json: AsJson = False) -> None:
+    """Put a paused job back in the queue."""
+    with connect() as client:
+        _answer(client.jobs.resume(job_id), as_json)
+
+
+def requeue(job_id: JobId, as_json: AsJson = False) -> None:
+    """Save a checkpoint, free the node and go back to the queue."""
+    with connect() as client:
+        _answer(client.jobs.requeue(job_id), as_json)
+
+
+def profile(job_id: JobId, as_json: AsJson = False) -> None:
+    """Record a running job's next three steps; `download` the traces once it has ended."""
+    with connect() as client:
+        _asked(client.jobs.profile(job_id), as_json)
+
+
+def snapshot(job_id: JobId, as_json: AsJson = False) -> None:
+    """Record what fills a running job's memory; `download` the tables once it has ended."""
+    with connect() as client:
+        _asked(client.jobs.snapshot(job_id), as_json)
+
+
+def clone(job_id: JobId, as_json: AsJson = False) -> None:
+    """Submit the same job again."""
+    with connect() as client:
+        _answer(client.jobs.clone(job_id), as_json)
+
+
+def _show_result(job: Job) -> None:
+    if job.result is not None:
+        say("")
+        show_summary(job, console())
+
+
+def _asked(job: Job, as_json: bool) -> None:
+    if as_json:
+        print_json(job.raw)
+    else:
+        say(f"Requested from {job.name}. Once this attempt ends: trainyard artifacts {job.id}")
+
+
+def _answer(job: Job, as_json: bool) -> None:
+    if as_json:
+        print_json(job.raw)
+        return
+    say(f"{job.id} ({job.name}) is {job.state}.")
+    if job.reason:
+        say(job.reason)
+
+
+def _show_job(job: Job) -> None:
+    predicted = moment(job.predicted_start) if job.predicted_start else None
+    print_facts(
+        [
+            ("job", job.id),
+            ("name", job.name),
+            ("owner", job.user),
+            ("state", state_text(job.state)),
+            ("reason", job.reason),
+            ("predicted start", predicted),
+            ("node" if len(job.nodes) < 2 else "nodes", _places(job.nodes) or job.node),
+            ("attempt", job.epoch or None),
+            ("progress", f"step {steps_text(job.step, job.steps)}"),
+            ("loss", None if job.loss is None else number(job.loss)),
+            ("speed", job.tokens_per_s and f"{number(round(job.tokens_per_s))} {job.plan.unit}/s"),
+            ("plan", f"{job.plan.strategy} on {counted(job.plan.world_size, 'rank')}"),
+            *script_facts(job.spec),
+            ("certificate", job.certificate and VERDICTS.get(job.certificate.verdict)),
+            ("wall time", f"{duration(job.used_s)} used of {duration(job.wall_time_s)}"),
+            ("stops at", moment(job.stops_at) if job.stops_at else None),
+            ("lease", job.lease),
+            ("cloned from", job.cloned_from),
+            ("submitted", moment(job.created_at)),
+            ("started", moment(job.started_at) if job.started_at else None),
+            ("finished", moment(job.finished_at) if job.finished_at else None),
+        ]
+    )
+
+
+def _places(nodes: Sequence[Place]) -> str:
+    """Return `north-01 (slots 0, 1), north-02 (slots 0, 1)`."""
+    return ", ".join(
+        f"{place.node} ({'slot' if len(place.slots) == 1 else 'slots'} "
+        f"{', '.join(map(str, place.slots))})"
+        for place in nodes
+    )
+
+
+def _show_attempts(attempts: Sequence[Attempt]) -> None:
+    print_table(
+        ["attempt", "node", "launcher", "state", "outcome", "first step", "ended", "reason"],
+        (
+            (
+                attempt.epoch,
+                ", ".join(place.node for place in attempt.nodes) or attempt.node,
+                attempt.launcher,
+                attempt.state,
+                attempt.outcome,
+                moment(attempt.first_step_at),
+                moment(attempt.ended_at),
+                attempt.reason,
+            )
+            for attempt in attempts
+        ),
+        sentence=True,
+        empty="",
+    )
+    for line in attempts[-1].last_lines[-10:]:
+        say(f"  | {line}")

@@ -1,0 +1,1 @@
+"""Commands for nodes, leases, their waiting list and calendars."""

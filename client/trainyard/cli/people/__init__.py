@@ -1,0 +1,1 @@
+"""Commands for accounts, tokens, sessions, notifications and usage."""

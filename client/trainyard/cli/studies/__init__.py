@@ -1,0 +1,1 @@
+"""Commands for groups of jobs: studies and agendas."""

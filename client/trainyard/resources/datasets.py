@@ -1,0 +1,82 @@
+"""`client.datasets`: texts and images to train on."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from trainyard.errors import BadInput
+from trainyard.transport.connection import Connection, Upload, segment
+from trainyard.transport.decoding import decode
+from trainyard.transport.paging import all_pages
+from trainyard.views import Dataset
+
+Format = Literal["text", "jsonl", "npz"]
+CONTENT_TYPES = {
+    "text": "text/plain; charset=utf-8",
+    "jsonl": "application/x-ndjson",
+    "npz": "application/octet-stream",
+}
+CHUNK = 1024 * 1024
+
+
+class Datasets:
+    """Built-in data sets and your own."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def list(self) -> Iterator[Dataset]:
+        """Iterate over all data sets that you may train on."""
+        return all_pages(self._connection, "/v1/datasets", Dataset)
+
+    def get(self, dataset: str) -> Dataset:
+        """Return a data set by id or name."""
+        return decode(Dataset, self._connection.get(f"/v1/datasets/{segment(dataset)}"))
+
+    def upload(
+        self,
+        path: str | Path,
+        name: str,
+        format: Format | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Dataset:
+        """Stream a file to the server, which checks it; `progress` gets bytes sent and bytes in
+        total.
+
+        Without `format`, a name that ends in .jsonl or .ndjson means JSON lines, one that ends in
+        .npz means images, and any other name means text. `trainyard.idx.pack` makes such an .npz
+        from MNIST's original files.
+        """
+        file = Path(path)
+        try:
+            size = file.stat().st_size
+            file.open("rb").close()
+        except OSError as error:
+            raise BadInput(f"{file}: {error.strerror}") from error
+        if size == 0:
+            raise BadInput(f"{file} is empty (0 bytes).")
+        chosen = format or guess_format(file)
+
+        def chunks() -> Iterator[bytes]:
+            sent = 0
+            with file.open("rb") as opened:
+                while sent < size and (chunk := opened.read(min(CHUNK, size - sent))):
+                    yield chunk
+                    sent += len(chunk)
+                    if progress:
+                        progress(sent, size)
+
+        body = Upload(chunks, size, CONTENT_TYPES[chosen])
+        answer = self._connection.upload("/v1/datasets", body, name=name, format=chosen)
+        return decode(Dataset, answer)
+
+    def delete(self, dataset: str) -> None:
+        """Remove a data set of yours, by id or name."""
+        self._connection.delete(f"/v1/datasets/{segment(dataset)}")
+
+
+def guess_format(path: Path) -> Format:
+    """Return the format that the ending of a file's name indicates."""
+    endings: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".npz": "npz"}
+    return endings.get(path.suffix.lower(), "text")

@@ -1,0 +1,1 @@
+"""Speak HTTP: addresses and tokens, requests, pages, streams, downloads."""
