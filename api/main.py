@@ -17,7 +17,7 @@ from api.people.oidc_provider import provider_flaw
 from api.process import Process
 from core.base import tracing
 from core.base.settings import ApiSettings
-from core.database.schema import upgrade
+from core.database.schema import UnknownRevision, upgrade
 
 OPEN_FILES = 65_536  # 1,000 live streams and as many requests fit well below it
 GOODBYE_S = 5  # for answers that are on their way when we are asked to stop
@@ -43,7 +43,10 @@ def main() -> None:
     tracing.start("trainyard-api")
     app = create_app(settings)
     process = app.state.process
-    upgrade(process.database)
+    try:
+        upgrade(process.database)
+    except UnknownRevision as error:
+        sys.exit(str(error))
     link = ensure_link(process.database, url=process.url, path=settings.first_start_link)
     if link is not None:
         sys.stdout.write(f"No users yet. Make the first administrator within an hour: {link}\n")

@@ -29,7 +29,7 @@ from api.files.retention import held_off
 from api.files.store import Store
 from core.base.clock import utc_now
 from core.database.database import Database
-from core.database.schema import newest_revision, upgrade
+from core.database.schema import UnknownRevision, equal_revision, newest_revision, upgrade
 from core.notices.deliveries import keep_all
 from core.process import read_only
 from core.tables.files import StoredFile
@@ -145,6 +145,10 @@ def restore(database: Database, store: Store, keys: Path, folder: Path, say: Say
     Notices that were on their way are not sent again, unless the platform was read-only.
     """
     manifest = Manifest.read(folder)
+    try:
+        revision = equal_revision(manifest.revision)
+    except UnknownRevision as error:
+        raise BackupFailed(f"{folder} can't be restored by this version. {error}") from error
     verify(folder, manifest)
     say(f"The backup of {manifest.made_at} is whole.")
     with database.read() as session:
@@ -160,7 +164,7 @@ def restore(database: Database, store: Store, keys: Path, folder: Path, say: Say
     for path in sorted((folder / "files").glob("*/*")):
         if not store.has(path.name):
             copy_verified(path, store.path(path.name), path.name)
-    upgrade(database, to=manifest.revision)
+    upgrade(database, to=revision)
     with database.write() as session:
         connection = session.connection()
         tables = tables_of(connection)
@@ -174,9 +178,9 @@ def restore(database: Database, store: Store, keys: Path, folder: Path, say: Say
                 if found != manifest.tables[table.name]:
                     raise BackupFailed(f"{table.name} is not what was saved; nothing was kept.")
     say(f"{sum(d.rows for d in manifest.tables.values()):,} rows are as they were saved.")
-    if manifest.revision != newest_revision():
+    if revision != newest_revision():
         upgrade(database)
-        say(f"The schema went from {manifest.revision} to {newest_revision()}.")
+        say(f"The schema went from {revision} to {newest_revision()}.")
     _tell_of_secrets(database, keys, say)
     _keep_notices(database, datetime.fromisoformat(manifest.made_at), say)
     return manifest

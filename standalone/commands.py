@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from core.base.errors import NotFound
+from core.database.schema import UnknownRevision
 from standalone import demo as demonstration
 from standalone.data_directory import AlreadyRunning, DataDirectory
 from standalone.processes import StartFailed
@@ -38,7 +39,7 @@ def up(data: Data = None, port: Port = None) -> None:
     except AlreadyRunning as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(3) from error
-    except (StartFailed, SocketPathTooLong) as error:
+    except (StartFailed, SocketPathTooLong, UnknownRevision) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error
 

@@ -27,7 +27,7 @@ from core.base import tracing
 from core.base.clock import wall_clock
 from core.base.settings import ApiSettings
 from core.database.database import Database
-from core.database.schema import newest_revision
+from core.database.schema import REMEDY, UnknownRevision, equal_revision, newest_revision
 from core.jobs.retention import size_text
 from core.process.timekeeping import database_time
 from core.tables.files import StoredFile
@@ -256,6 +256,11 @@ def _about_schema(revision: str | None) -> Finding:
     newest = newest_revision()
     if revision == newest:
         return finding("migrations", "ok", newest)
+    try:
+        equal_revision(revision or newest)
+    except UnknownRevision:
+        found = f"the database is at {revision}, which this version can't upgrade"
+        return finding("migrations", "fail", found, REMEDY)
     return finding(
         "migrations",
         "warn",

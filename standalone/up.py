@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 def run(data: DataDirectory, port: int | None, say: Say) -> None:
     """Start, keep running, and on SIGINT or SIGTERM save and requeue all jobs, then stop.
 
-    Raises AlreadyRunning or StartFailed.
+    Raises AlreadyRunning, StartFailed or UnknownRevision.
     """
     stop = threading.Event()
     interrupt_on_signals(stop)

@@ -65,7 +65,7 @@ class Lease(Base):
     """`core.policy.Verdict` as it was granted."""
     protected: Mapped[bool] = mapped_column(default=False, server_default=false())
     """True if clean-ups pass it by."""
-    tags: Mapped[list[str]] = mapped_column(JSON, default=list)
+    tags: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
     """Names that staff gave it, such as a project's, to find it by in a clean-up."""
     counts: Mapped[bool] = mapped_column(default=True, server_default=true())
     """True if it counts against quotas. False: refunded, or a walk-in that is not charged."""

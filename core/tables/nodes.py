@@ -41,7 +41,7 @@ class Node(Base):
     """`core.wire.messages.Inventory`"""
     telemetry: Mapped[Document | None]
     """`core.wire.messages.Telemetry`, the last one."""
-    peer_address: Mapped[str] = mapped_column(default="")
+    peer_address: Mapped[str] = mapped_column(default="", server_default="")
     """Address at which other nodes reach it, as it reported."""
     boot_id: Mapped[str] = mapped_column(default="")
     incarnation: Mapped[str] = mapped_column(default="")

@@ -26,7 +26,7 @@ class User(Base):
     """IANA name of the zone in which this person wants to see times."""
     email: Mapped[str | None]
     """Address for mail; in small letters, so that one address is one person."""
-    attributes: Mapped[Document] = mapped_column(default=dict)
+    attributes: Mapped[Document] = mapped_column(default=dict, server_default="{}")
     """Texts by name, such as `cohort`, that booking rules may ask for."""
     disabled: Mapped[bool] = mapped_column(default=False)
     created_at: Mapped[datetime]
@@ -39,9 +39,9 @@ class Lab(Base):
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
-    weight: Mapped[float] = mapped_column(default=1.0)
+    weight: Mapped[float] = mapped_column(default=1.0, server_default="1")
     """Share of the nodes, relative to the other labs'."""
-    groups: Mapped[list[str]] = mapped_column(JSON, default=list)
+    groups: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
     """Further names under which booking rules find its members, such as a course's."""
     created_at: Mapped[datetime]
 
@@ -70,7 +70,7 @@ class Token(Base):
     user_id: Mapped[str | None] = mapped_column(ForeignKey("users.id"), index=True)
     node_id: Mapped[str | None] = mapped_column(ForeignKey("nodes.id"), index=True)
     name: Mapped[str]
-    scopes: Mapped[list[str]] = mapped_column(JSON, default=list)
+    scopes: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
     """Permitted uses of a person's token; a session has `all`, a node's token has none."""
     made_with: Mapped[str | None] = mapped_column(ForeignKey("tokens.id"), index=True)
     """The API token that it was made with, and ends with; None if its maker had signed in."""

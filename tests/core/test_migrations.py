@@ -12,7 +12,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, make_url, text
 
 from core.database.database import Database
-from core.database.schema import upgrade
+from core.database.schema import LAST_OF_0_1_0, UnknownRevision, newest_revision, upgrade
 from core.tables.base import Base
 
 UPGRADE = "import sys; from core.database.database import Database; "
@@ -69,6 +69,41 @@ def test_a_second_upgrade_changes_nothing(empty_url: str) -> None:
         assert session.execute(text("SELECT count(*) FROM labs")).scalar_one() == 1
         assert session.execute(text("SELECT count(*) FROM alembic_version")).scalar_one() == 1
     database.close()
+
+
+def test_what_version_0_1_0_made_last_is_taken_over_as_it_is(empty_url: str) -> None:
+    database = Database(empty_url)
+    upgrade(database)
+    with database.write() as session:
+        session.execute(
+            text("INSERT INTO labs (id, name, created_at) VALUES ('a', 'b', '2026-01-01')")
+        )
+    mark(database, LAST_OF_0_1_0)
+    upgrade(database)
+    assert revision(database) == newest_revision()
+    with database.read() as session:
+        assert session.execute(text("SELECT count(*) FROM labs")).scalar_one() == 1
+    database.close()
+
+
+def test_an_older_database_is_refused_and_left_as_it_is(empty_url: str) -> None:
+    database = Database(empty_url)
+    upgrade(database)
+    mark(database, "20261124_certificates")
+    with pytest.raises(UnknownRevision, match=r"Start the last commit of version 0\.1\.0"):
+        upgrade(database)
+    assert revision(database) == "20261124_certificates"
+    database.close()
+
+
+def mark(database: Database, revision: str) -> None:
+    with database.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = :r"), {"r": revision})
+
+
+def revision(database: Database) -> str:
+    with database.read() as session:
+        return str(session.scalar(text("SELECT version_num FROM alembic_version")))
 
 
 def test_two_processes_upgrade_one_database_at_once(empty_url: str) -> None:

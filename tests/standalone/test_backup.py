@@ -18,7 +18,7 @@ from api.scripts.secret_box import SecretBox
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.database.database import Database
-from core.database.schema import upgrade
+from core.database.schema import LAST_OF_0_1_0, upgrade
 from core.notices import deliveries
 from core.notices.notices import NoticeKind, notify
 from core.process import read_only
@@ -34,7 +34,7 @@ from tests.api.conftest import World, add_person, client, running_world
 from tests.api.shapes import heartbeat, job_spec, place
 from tests.api.test_retention import put
 
-# A job that ran, as revision 20261203_scripts had it, with the tokens of its people and its node.
+# A job that ran, as version 0.1.0 last had it, with the tokens of its people and its node.
 BEFORE = Path(__file__).with_name("before.json")
 NOWHERE = "unix:///nonexistent/trainyard-test.sock?db=0"
 
@@ -150,6 +150,7 @@ def test_jobs_run_through_an_upgrade_from_an_earlier_schema(empty_url: str, tmp_
     before = json.loads(BEFORE.read_text())
     passed = utc_now() - datetime.fromisoformat(before["made_at"])
     database = Database(empty_url)
+    assert before["revision"] == LAST_OF_0_1_0
     upgrade(database, to=before["revision"])
     with database.write() as session:
         connection = session.connection()
@@ -158,6 +159,7 @@ def test_jobs_run_through_an_upgrade_from_an_earlier_schema(empty_url: str, tmp_
             if rows:
                 connection.execute(insert(table), rows)
         count_on(connection, tables_of(connection))
+        session.execute(text("UPDATE alembic_version SET version_num = :r"), {"r": LAST_OF_0_1_0})
     upgrade(database)
     database.close()
     settings = ApiSettings(database_url=empty_url, redis_url=NOWHERE, store=tmp_path / "store")
@@ -200,6 +202,32 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
         assert tables_of(session.connection()) == []
     database.close()
     assert not (tmp_path / "restored").exists()
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("empty_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("revision", [LAST_OF_0_1_0, "20261124_certificates"])
+def test_a_backup_of_version_0_1_0_comes_back_if_it_was_of_its_last_schema(
+    settings: ApiSettings, empty_url: str, tmp_path: Path, revision: str
+) -> None:
+    folder = tmp_path / "backup"
+    with running_world(settings) as world:
+        running_job(world)
+        back_up(world.database, world.process.store, keys_of(world), folder, quiet)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps({**manifest, "revision": revision}))
+    database = Database(empty_url)
+    restored = tmp_path / "restored"
+    if revision == LAST_OF_0_1_0:
+        restore(database, Store(restored), restored / KEYS, folder, quiet)
+        with database.read() as session:
+            assert session.scalar(text("SELECT count(*) FROM jobs")) == 1
+    else:
+        with pytest.raises(BackupFailed, match=r"Start the last commit of version 0\.1\.0"):
+            restore(database, Store(restored), restored / KEYS, folder, quiet)
+        with database.read() as session:
+            assert tables_of(session.connection()) == []
+    database.close()
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from sqlalchemy import text
 
+from core.database.database import Database
+from core.database.schema import upgrade
 from standalone.children import FIRST_PAUSE_S, Child
 from standalone.data_directory import AlreadyRunning, DataDirectory
 from standalone.valkey import SocketPathTooLong, command
@@ -78,6 +81,27 @@ def test_a_data_directory_is_held_by_one_platform_at_a_time(tmp_path: Path) -> N
         data.lock()
     os.close(held)
     os.close(data.lock())
+
+
+@pytest.mark.db
+def test_a_data_directory_of_an_older_version_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    data = DataDirectory(tmp_path)
+    data.create()
+    database = Database(data.database_url)
+    upgrade(database)
+    with database.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '20261124_certificates'"))
+    database.close()
+    up = subprocess.run(
+        [sys.executable, "-m", "standalone", "--data", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert up.returncode == 1
+    assert "revision 20261124_certificates" in up.stderr
+    assert "Start the last commit of version 0.1.0" in up.stderr
+    assert "Traceback" not in up.stderr
 
 
 def test_secrets_are_readable_by_their_owner_alone(tmp_path: Path) -> None:

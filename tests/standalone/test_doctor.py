@@ -13,7 +13,7 @@ from api.files.store import Store
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.database.database import Database
-from core.database.schema import newest_revision
+from core.database.schema import LAST_OF_0_1_0, newest_revision
 from core.tables.files import StoredFile
 from core.tables.kinds import Role
 from core.tables.people import User
@@ -83,10 +83,15 @@ def test_settings_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_database_of_another_version_says_what_to_do(server: Database) -> None:
     with server.write() as session:
-        session.execute(text("UPDATE alembic_version SET version_num = '20261124_certificates'"))
+        session.execute(text("UPDATE alembic_version SET version_num = :r"), {"r": LAST_OF_0_1_0})
     found = by_name(doctor_server.examine())["migrations"]
     assert found.level == "warn"
     assert "Back up" in found.todo
+    with server.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '20261124_certificates'"))
+    found = by_name(doctor_server.examine())["migrations"]
+    assert found.level == "fail"
+    assert "Start the last commit of version 0.1.0" in found.todo
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
