@@ -62,7 +62,7 @@ test-all: $(INSTALLED)  ## The tests of `make test` and the long ones
 
 openapi: $(INSTALLED)  ## Write docs/openapi.json and the client's views from the server's schemas
 	$(BIN)/python -m api.write_openapi
-	$(BIN)/python -m api.client_views
+	$(BIN)/python -m api.contract.client_views
 
 chaos: $(INSTALLED)  ## Break a whole platform 50 times, count what was lost (ROUNDS=1000 SEED=7)
 	$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED))

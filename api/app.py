@@ -11,56 +11,73 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 import dashboard
-from api import prometheus, read_only
-from api.admin import admin, cleanups, unsafe_settings
-from api.auth import declared_scope, policy_of
-from api.bells import Ringer
-from api.body_cap import BodyCap
-from api.client_wheel import router as client_wheel_router
-from api.errors import add_error_handlers
-from api.files import datasets, models, storage
+from api.admin import routes as admin
+from api.admin import routes_cleanups as cleanups
+from api.admin import routes_read_only as read_only
+from api.admin import routes_unsafe_settings as unsafe_settings
+from api.agendas import routes as agendas
+from api.contract.openapi import DESCRIPTION, describe
+from api.contract.routes import router as client_wheel_router
+from api.files import routes_datasets as datasets
+from api.files import routes_models as models
+from api.files import routes_storage as storage
 from api.files.store import Store
-from api.headers import BehindProxy, Shell, allowed_hosts
 from api.housekeeping import keep_house, keep_time
-from api.jobs import (
-    agendas,
-    checkpoints,
-    comparison,
-    job_layout,
-    jobs,
-    plan_accuracy,
-    reports,
-    studies,
-)
-from api.jobs.plan_accuracy import keep_learning
+from api.jobs import routes as jobs
+from api.jobs import routes_checkpoints as checkpoints
+from api.jobs import routes_layout as job_layout
+from api.jobs import routes_plan_accuracy as plan_accuracy
 from api.jobs.plan_cache import PlanCache
-from api.lanes import THREADS, Lanes
-from api.leases import calendars, forecast, leases, maintenance, moved_leases, waitlist
+from api.jobs.routes_plan_accuracy import keep_learning
+from api.leases import routes as leases
+from api.leases import routes_calendars as calendars
+from api.leases import routes_forecast as forecast
+from api.leases import routes_maintenance as maintenance
+from api.leases import routes_moved_leases as moved_leases
+from api.leases import routes_waitlist as waitlist
 from api.leases.answer_cache import AnswerCache
 from api.leases.openings import Openings
-from api.nodes import node_files, node_protocol, nodes
-from api.openapi import DESCRIPTION, describe
-from api.people import (
-    grants,
-    imports,
-    invites,
-    labs,
-    notifications,
-    oidc,
-    sessions,
-    tokens,
-    usage,
-    users,
-)
-from api.people.oidc_provider import Provider
-from api.policies import bands, policies, quotas, windows
-from api.process import Process
-from api.rate_limits import RateLimits
-from api.request_ids import NameRequests
-from api.scripts import code_archives, node_secrets, user_secrets
-from api.watching import calendar, changes, logs, metrics, stream
+from api.middleware import prometheus
+from api.middleware.body_cap import BodyCap
+from api.middleware.headers import BehindProxy, Shell, allowed_hosts
+from api.middleware.lanes import THREADS, Lanes
+from api.middleware.request_ids import NameRequests
+from api.nodes import routes as nodes
+from api.nodes import routes_files as node_files
+from api.nodes import routes_protocol as node_protocol
+from api.people import routes as users
+from api.people import routes_grants as grants
+from api.people import routes_imports as imports
+from api.people import routes_labs as labs
+from api.people import routes_notifications as notifications
+from api.people import routes_quotas as quotas
+from api.people import routes_usage as usage
+from api.policies import routes as policies
+from api.policies import routes_bands as bands
+from api.policies import routes_windows as windows
+from api.scripts import routes as code_archives
+from api.scripts import routes_node_secrets as node_secrets
+from api.scripts import routes_secrets as user_secrets
+from api.sign_in import routes as sessions
+from api.sign_in import routes_invites as invites
+from api.sign_in import routes_oidc as oidc
+from api.sign_in import routes_tokens as tokens
+from api.sign_in.oidc_provider import Provider
+from api.studies import routes as studies
+from api.studies import routes_comparison as comparison
+from api.studies import routes_reports as reports
+from api.watching import routes_calendar as calendar
+from api.watching import routes_changes as changes
+from api.watching import routes_logs as logs
+from api.watching import routes_metrics as metrics
+from api.watching import routes_stream as stream
 from api.watching.audience import Audience
 from api.watching.hub import Hub
+from api.web.auth import declared_scope, policy_of
+from api.web.bells import Ringer
+from api.web.errors import add_error_handlers
+from api.web.process import Process
+from api.web.rate_limits import RateLimits
 from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.process.timekeeping import Timekeeper
@@ -169,7 +186,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         description=DESCRIPTION,
         version=version("trainyard-platform"),
         lifespan=lifespan,
-        openapi_url=None,  # api/openapi.py answers
+        openapi_url=None,  # api/contract/openapi.py answers
         docs_url=None,
         redoc_url=None,
         routes=[*api_routes()],  # include_router would build each of them a second time

@@ -11,7 +11,7 @@ from sqlalchemy import delete
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.files.retention import Retention
-from api.process import Process
+from api.web.process import Process
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.process import read_only

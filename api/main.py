@@ -11,10 +11,10 @@ import structlog
 import uvicorn
 
 from api.app import create_app
-from api.headers import is_loopback
-from api.people.first_start import ensure_link
-from api.people.oidc_provider import provider_flaw
-from api.process import Process
+from api.middleware.headers import is_loopback
+from api.sign_in.first_start import ensure_link
+from api.sign_in.oidc_provider import provider_flaw
+from api.web.process import Process
 from core.base import tracing
 from core.base.settings import ApiSettings
 from core.database.schema import UnknownRevision, upgrade
@@ -59,7 +59,7 @@ def main() -> None:
         http="httptools",
         log_level="warning",
         access_log=False,
-        proxy_headers=False,  # api/headers.py: uvicorn would take the first address, not the last
+        proxy_headers=False,  # headers.py: uvicorn would take the first address, not the last
         timeout_graceful_shutdown=GOODBYE_S,
         server_header=False,
     )

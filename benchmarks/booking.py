@@ -19,10 +19,10 @@ from functools import cache, partial
 from multiprocessing.synchronize import Barrier
 from typing import Protocol
 
-from api.identity import Person
 from api.leases import booking
-from api.leases.lease_schemas import Block
-from api.people.credentials import issue_token
+from api.leases.schemas import Block
+from api.web.credentials import issue_token
+from api.web.identity import Person
 from benchmarks.ratios import percentile
 from benchmarks.service import Served, serving
 from core.base.clock import utc_now

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Browser, sync_playwright
 
-from api.watching import metric_store
-from api.watching.metric_store import BLOCK, Points
+from api.records import metric_store
+from api.records.metric_store import BLOCK, Points
 from core.base.clock import utc_now
 from core.states import JobState, Outcome
 from tests import chromium

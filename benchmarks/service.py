@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from api.people.credentials import issue_link, issue_token
+from api.web.credentials import issue_link, issue_token
 from benchmarks.ratios import percentile
 from core.base.clock import utc_now
 from core.base.ids import Kind, new_id

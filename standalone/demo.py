@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from rich.console import Console
 
-from api.people.first_start import ensure_link
-from api.people.owner_links import owner_link
+from api.sign_in.first_start import ensure_link
+from api.sign_in.owner_links import owner_link
 from core.database.database import Database
 from standalone.data_directory import DataDirectory
 from standalone.processes import answers

@@ -20,9 +20,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.files.inventory import differences
 from api.files.store import Store
-from api.headers import is_loopback
-from api.people.oidc import TRIP_PATH
-from api.people.oidc_provider import Provider, ProviderAway, provider_flaw
+from api.middleware.headers import is_loopback
+from api.sign_in.oidc_provider import Provider, ProviderAway, provider_flaw
+from api.sign_in.routes_oidc import TRIP_PATH
 from core.base import tracing
 from core.base.clock import wall_clock
 from core.base.settings import ApiSettings

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from api.errors import validation_items
 from api.jobs.plan_views import class_plan
-from api.schemas import PlanView
+from api.jobs.schemas import PlanView
+from api.web.errors import validation_items
 from core.base.errors import BadRequest
 from core.base.strict_text import Json, parse_yaml
 from core.spec.spec import JobSpec, may_start

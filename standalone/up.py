@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from sqlalchemy import select
 
-from api.people.credentials import issue_link
-from api.people.owner_links import is_password_missing, owner_link
+from api.sign_in.owner_links import is_password_missing, owner_link
+from api.web.credentials import issue_link
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.database.schema import upgrade

@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.people.first_start import ensure_link
-from api.people.owner_links import owner_link
+from api.sign_in.first_start import ensure_link
+from api.sign_in.owner_links import owner_link
 from core.base.settings import ApiSettings
 from core.database.database import Database
 from standalone.data_directory import DataDirectory

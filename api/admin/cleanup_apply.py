@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.admin import audit
 from api.admin.cleanup_plan import Found, find, version_of
-from api.admin.cleanup_schemas import Selector
-from api.bells import Bells
-from api.identity import Person
-from api.process import Process
+from api.admin.schemas_cleanups import Selector
+from api.web import audit
+from api.web.bells import Bells
+from api.web.identity import Person
+from api.web.process import Process
 from core.base.clock import utc_now
 from core.base.errors import Conflict, HourTaken
 from core.jobs.stopping import stop

@@ -8,8 +8,8 @@ import codecs
 import json
 from dataclasses import dataclass, field
 
-from api.errors import InvalidRequest
-from api.schemas import ProblemItem
+from api.web.errors import InvalidRequest
+from api.web.schemas import ProblemItem
 from core.base.errors import BadRequest
 from strategies.data.rows import WrongRow, row_from
 

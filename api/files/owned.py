@@ -5,7 +5,7 @@ from typing import TypeVar
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from api.identity import Person
+from api.web.identity import Person
 from core.base.errors import NotFound
 from core.tables.files import Dataset, Model
 

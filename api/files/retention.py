@@ -16,10 +16,10 @@ from sqlalchemy import ColumnElement, CursorResult, and_, delete, exists, func, 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from api.admin import audit
 from api.files.inventory import differences
 from api.files.storage_use import holders
 from api.files.store import Store, name_found
+from api.web import audit
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.database.database import Database

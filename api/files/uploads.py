@@ -3,8 +3,8 @@
 import anyio
 from fastapi import Request
 
-from api.body_cap import too_large
 from api.files.store import IncomingFile
+from api.middleware.body_cap import too_large
 
 PIECE = 1 << 20  # bytes gathered before a thread writes them
 

@@ -1,1 +1,1 @@
-"""Jobs: submit, plan, look, steer, compare, study, report."""
+"""Jobs: submit, plan, look, steer."""

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import Row, Select, and_, select
 from sqlalchemy.orm import Session
 
-from api.identity import Person
-from api.schemas import AttemptView, JobView, PlaceView, PreflightCheck, PreflightView
+from api.jobs.schemas import AttemptView, JobView, PlaceView, PreflightCheck, PreflightView
+from api.web.identity import Person
 from core.base.errors import Conflict, NotFound
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end

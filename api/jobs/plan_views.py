@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 
 from api.jobs.plan_cache import ClassPlanned
+from api.jobs.schemas import ClassPlan, PlanView
 from api.jobs.submission import Planned
-from api.schemas import ClassPlan, PlanView
 from core.policy.grid import usable_end
 from core.spec.script import ScriptPlan
 from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, format_duration

@@ -3,9 +3,9 @@ records."""
 
 from datetime import timedelta
 
-from api.admin import audit
-from api.identity import Person
-from api.process import Process
+from api.web import audit
+from api.web.identity import Person
+from api.web.process import Process
 from core.base.clock import utc_now
 from core.process import read_only
 from core.tables.jobs import Job

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from api.auth import SignedIn
+from api.web.auth import SignedIn
 from core.base.strict_text import SpecText, parse
 
 EXAMPLE = {

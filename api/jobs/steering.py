@@ -2,9 +2,9 @@
 
 from sqlalchemy.orm import Session
 
-from api.admin import audit
-from api.bells import Bells
-from api.identity import Person
+from api.web import audit
+from api.web.bells import Bells
+from api.web.identity import Person
 from core.base.clock import utc_now
 from core.base.errors import Conflict
 from core.jobs.attempts import ask_to_stop, live_attempt, node_names

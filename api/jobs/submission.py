@@ -10,10 +10,11 @@ from pydantic import ValidationError
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
-from api.errors import InvalidRequest, validation_items
-from api.identity import Person
 from api.jobs.plan_cache import ClassPlanned, PlanCache, classes_on_offer
-from api.schemas import JobView, ProblemItem
+from api.jobs.schemas import JobView
+from api.web.errors import InvalidRequest, validation_items
+from api.web.identity import Person
+from api.web.schemas import ProblemItem
 from core.base import tracing
 from core.base.errors import BadRequest, TooMany
 from core.base.ids import Kind, new_id

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.identity import Person
-from api.leases.lease_schemas import AvailabilityView, FreeHour, LengthsView, TakenView
 from api.leases.openings import Openings
+from api.leases.schemas import AvailabilityView, FreeHour, LengthsView, TakenView
+from api.web.identity import Person
 from core.base.errors import BadRequest, NotFound
 from core.base.node_names import is_one_of
 from core.leases.situation import BOOKABLE, Judge, ref_of

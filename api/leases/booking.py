@@ -10,9 +10,6 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.bells import Bells
-from api.errors import InvalidRequest
-from api.identity import Person
 from api.leases.choosing import (
     Choice,
     choose,
@@ -21,10 +18,13 @@ from api.leases.choosing import (
     taken_error,
     with_next_starts,
 )
-from api.leases.lease_schemas import Block, VerdictView
 from api.leases.lease_views import find_lease, node_verdict
+from api.leases.schemas import Block, VerdictView
 from api.leases.wishes import Wish, wish_of
-from api.schemas import ProblemItem
+from api.web.bells import Bells
+from api.web.errors import InvalidRequest
+from api.web.identity import Person
+from api.web.schemas import ProblemItem
 from core.base.errors import Conflict, Forbidden, HourTaken
 from core.jobs.stopping import stop_jobs
 from core.leases import leases, settlement

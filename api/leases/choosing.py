@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from api.leases.lease_schemas import Prefer
+from api.leases.schemas import Prefer
 from api.leases.wishes import Wish
 from core.base.errors import HourTaken
 from core.leases.situation import Judge

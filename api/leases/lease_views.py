@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Session
 
-from api.identity import Person
-from api.leases.lease_schemas import ChargeView, LeaseView, LeftView, NodeVerdict, ReasonView
+from api.leases.schemas import ChargeView, LeaseView, LeftView, NodeVerdict, ReasonView
+from api.web.identity import Person
 from core.base.errors import NotFound
 from core.policy.bands import whole_hours
 from core.policy.grid import usable_end

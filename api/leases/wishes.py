@@ -8,7 +8,7 @@ from sqlalchemy import BindParameter, bindparam, func, or_, select
 from sqlalchemy.orm import Session, load_only
 
 from api.leases.clock_times import day_of, moment_of, zone_of
-from api.leases.lease_schemas import Block, NewWait, Prefer
+from api.leases.schemas import Block, NewWait, Prefer
 from core.base.errors import BadRequest
 from core.base.node_names import folded
 from core.leases.situation import Judge

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from api.admin import audit
 from api.nodes.node_classes import join_class
-from api.people.credentials import issue_link, issue_token, use_link
+from api.web import audit
+from api.web.credentials import issue_link, issue_token, use_link
 from core.base.errors import Conflict
 from core.base.ids import Kind, new_id
 from core.states import NodeState

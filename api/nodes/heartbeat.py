@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.bells import Bells
-from api.clean_text import clean_text, cleaned
-from api.identity import NodeIdentity
 from api.nodes.node_classes import hardware_of, join_class, judge_gangs, refit, same_kind
+from api.web.bells import Bells
+from api.web.clean_text import clean_text, cleaned
+from api.web.identity import NodeIdentity
 from core.jobs import attempts
 from core.jobs.gang_exit import PartEnd
 from core.leases.adjacent import stopped_with

@@ -1,1 +1,1 @@
-"""People and labs: accounts, sign-in, notices, use of the nodes."""
+"""People and labs: accounts, exceptions, notices, use of the nodes, the rest of quotas."""

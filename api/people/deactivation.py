@@ -5,8 +5,8 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.bells import Bells
-from api.identity import Person
+from api.web.bells import Bells
+from api.web.identity import Person
 from core.jobs.stopping import stop
 from core.leases import leases, waitlist
 from core.states import LeaseState

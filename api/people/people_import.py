@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from api.people.people_schemas import EMAIL
+from api.people.schemas import EMAIL
 from core.spec.spec import NAME
 from core.tables.kinds import Role
 

@@ -1,1 +1,1 @@
-"""Booking rules as documents, their windows, and the rest of quotas."""
+"""Booking rules as documents, and their windows."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.policies.policy_schemas import AffectedLease
+from api.policies.schemas import AffectedLease
 from core.leases import leases
 from core.leases.situation import leases_of_all, member_of, ref_of
 from core.notices.notices import NoticeKind, notify

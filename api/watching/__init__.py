@@ -1,1 +1,1 @@
-"""Curves and logs, stored and live."""
+"""Live streams of jobs, lists and calendars; curves and logs of a job."""

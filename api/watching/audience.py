@@ -18,8 +18,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Send
 from starlette.types import Scope as Request
 
-from api.identity import Person
-from api.people.credentials import in_force
+from api.web.credentials import in_force
+from api.web.identity import Person
 from core.base.clock import utc_now
 from core.base.errors import TooMany
 from core.database.database import Database

@@ -13,7 +13,6 @@ from functools import cache
 
 import anyio
 
-from api.identity import Person
 from api.watching.holds import (
     Calendar,
     NodeHolds,
@@ -26,6 +25,7 @@ from api.watching.holds import (
 )
 from api.watching.news import message
 from api.watching.reader import Reader
+from api.web.identity import Person
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.wire.doorbell import Topic

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from sqlalchemy import Select, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session
 
-from api.schema_base import View
+from api.web.schemas import View
 from core.policy.grid import hour_floor
 from core.states import LIVE_JOB, LIVE_LEASE, TERMINAL_JOB, NodeState
 from core.tables.jobs import Job

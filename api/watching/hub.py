@@ -24,12 +24,12 @@ import structlog
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.identity import Person
 from api.watching.board import Board
 from api.watching.feed import Feed
 from api.watching.lists import ListName, Lists
 from api.watching.news import Position, first_position, message, read_news
 from api.watching.reader import Reader
+from api.web.identity import Person
 from core.database.database import Database
 from core.wire.doorbell import LIVE, Topic
 

@@ -17,9 +17,9 @@ import anyio
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
-from api.identity import Person
 from api.watching.news import message
 from api.watching.reader import Reader
+from api.web.identity import Person
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.states import LIVE_ATTEMPT, LIVE_LEASE, TERMINAL_JOB, NodeState

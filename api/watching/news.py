@@ -14,9 +14,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.jobs.job_views import job_views, jobs_with_context
-from api.schemas import EventView, LiveLog, LiveMetrics
-from api.watching import log_store, metric_store
-from api.watching.log_store import LogCursor, LogFilter
+from api.records import log_store, metric_store
+from api.records.log_store import LogCursor, LogFilter
+from api.watching.schemas import LiveLog, LiveMetrics
+from api.web.schemas import EventView
 from core.base.errors import BadRequest
 from core.states import TERMINAL_JOB, AttemptState
 from core.tables.jobs import Attempt, Event, Job

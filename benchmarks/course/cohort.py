@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import httpx2
 from sqlalchemy import select
 
-from api.people.credentials import SESSION_IDLE, issue_token
-from api.people.passwords import hash_password
+from api.web.credentials import SESSION_IDLE, issue_token
+from api.web.passwords import hash_password
 from benchmarks.course.houses import House
 from benchmarks.course.nodes import FakeNode, inventory
 from benchmarks.course.records import Records

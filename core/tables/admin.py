@@ -32,7 +32,7 @@ class Cleanup(Base):
 
     id: Mapped[str] = mapped_column(primary_key=True)
     selector: Mapped[Document]
-    """`api.admin.cleanup_schemas.Selector`"""
+    """`api.admin.schemas_cleanups.Selector`"""
     reason: Mapped[str]
     """Reason for the clean-up; sent to the owners."""
     sha256: Mapped[str] = mapped_column(String(64))

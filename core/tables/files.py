@@ -121,7 +121,7 @@ class Report(Base):
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
     title: Mapped[str]
     content: Mapped[str]
-    """`api.jobs.report_schemas.ReportContent` as canonical JSON: sorted keys, no spaces, UTF-8.
+    """`api.studies.schemas_reports.ReportContent` as canonical JSON: sorted keys, no spaces, UTF-8.
 
     Empty once it is deleted.
     """

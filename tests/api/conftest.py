@@ -14,8 +14,8 @@ from sqlalchemy import QueuePool
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.people.credentials import issue_link, issue_token
-from api.process import Process
+from api.web.credentials import issue_link, issue_token
+from api.web.process import Process
 from core.base.clock import utc_now
 from core.base.ids import Kind, new_id
 from core.base.settings import ApiSettings

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from sqlalchemy import func, select
 
-from api.jobs.agenda_schemas import NewAgenda
+from api.agendas.schemas import NewAgenda
 from api.jobs.submission import overridden
 from core.agendas.agenda import Item, outlook
 from core.base.clock import utc_now

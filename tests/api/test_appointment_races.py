@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import func, select, update
 
-from api.bells import Bells
 from api.leases import booking
+from api.web.bells import Bells
 from core.base import clock
 from core.base.clock import FollowingClock, utc_now
 from core.base.errors import Conflict

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api.auth import COOKIE
+from api.web.auth import COOKIE
 from core.base.settings import ApiSettings
 from tests.api.conftest import World, client, running_world
 

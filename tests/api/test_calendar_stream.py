@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from api.identity import Person
 from api.watching import board
 from api.watching.holds import Calendar, Hold, NodeHolds, changed_nodes
 from api.watching.hub import Hub
+from api.web.identity import Person
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.database.database import Database

@@ -6,7 +6,7 @@ import tomllib
 from hashlib import sha256
 from pathlib import Path
 
-from api.client_wheel import client_wheel
+from api.contract.routes import client_wheel
 from tests.api.conftest import World
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api.errors import InvalidRequest
 from api.files.dataset_check import DatasetCheck
 from api.files.store import Store
+from api.web.errors import InvalidRequest
 from core.base.errors import BadRequest, ServiceError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.people.devices import device_of
+from api.sign_in.devices import device_of
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0"
 CHROME = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko)"

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import func, select, update
 
-from api.bells import Bells
-from api.identity import Person
 from api.leases import booking
+from api.web.bells import Bells
+from api.web.identity import Person
 from core.tables.kinds import Role, Scope
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node

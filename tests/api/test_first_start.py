@@ -4,7 +4,7 @@ import functools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from api.people.first_start import ensure_link
+from api.sign_in.first_start import ensure_link
 from core.database.database import Database
 
 

@@ -16,7 +16,7 @@ import httpx2
 import psutil
 import pytest
 
-from api.people.credentials import issue_link
+from api.web.credentials import issue_link
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.tables.kinds import LinkKind, Role

@@ -15,10 +15,10 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 
-from api.idempotency import lock_user, once
-from api.identity import Person
 from api.leases import booking
-from api.leases.lease_schemas import Block
+from api.leases.schemas import Block
+from api.web.idempotency import lock_user, once
+from api.web.identity import Person
 from core.base.clock import utc_now
 from core.base.errors import HourTaken
 from core.database.database import Database

@@ -20,9 +20,9 @@ import httpx2
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.lanes import LIMITS, THREADS, LaneKind, Lanes, Limit, kind_of
-from api.people.credentials import issue_link
-from api.prometheus import RequestNumbers
+from api.middleware.lanes import LIMITS, THREADS, LaneKind, Lanes, Limit, kind_of
+from api.middleware.prometheus import RequestNumbers
+from api.web.credentials import issue_link
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.database.database import Database

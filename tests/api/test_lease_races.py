@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import func, select, update
 
-from api.identity import Person
 from api.leases import booking
+from api.web.identity import Person
 from core.base.clock import utc_now
 from core.base.errors import Conflict, HourTaken, ServiceError
 from core.leases import leases, waitlist

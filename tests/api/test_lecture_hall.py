@@ -8,7 +8,7 @@ import pytest
 from pwdlib.hashers.argon2 import Argon2Hasher
 from sqlalchemy import insert
 
-from api.people import passwords
+from api.web import passwords
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.tables.kinds import Role

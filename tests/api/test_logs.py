@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from api.watching import log_store
-from api.watching.log_store import LONGEST_LINE, LogCursor, LogFilter
+from api.records import log_store
+from api.records.log_store import LONGEST_LINE, LogCursor, LogFilter
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.tables.jobs import Attempt

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, insert, select
 
-from api.watching import metric_store
-from api.watching.downsample import downsample, newest_of_each_step
-from api.watching.metric_store import Points, pack_steps, unpack
+from api.records import metric_store
+from api.records.downsample import downsample, newest_of_each_step
+from api.records.metric_store import Points, pack_steps, unpack
 from core.tables.jobs import Attempt
 from core.tables.telemetry import MetricChunk
 from tests.api.conftest import World

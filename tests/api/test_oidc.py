@@ -12,10 +12,10 @@ from joserfc.jwk import OctKey
 from sqlalchemy import func, select, update
 from starlette.testclient import TestClient
 
-from api.auth import COOKIE
-from api.people import oidc_provider
-from api.people.oidc_accounts import name_from, role_of
-from api.people.oidc_provider import provider_flaw
+from api.sign_in import oidc_provider
+from api.sign_in.oidc_accounts import name_from, role_of
+from api.sign_in.oidc_provider import provider_flaw
+from api.web.auth import COOKIE
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.tables.kinds import LinkKind, Role

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from api.identity import Person
 from api.leases.availability import availability
 from api.leases.openings import Openings
+from api.web.identity import Person
 from core.base.clock import utc_now
 from core.leases.situation import Judge
 from core.policy.grid import HOUR, hour_floor

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from api.jobs.plan_accuracy import learn
+from api.jobs.routes_plan_accuracy import learn
 from core.base.clock import utc_now
 from core.policy.grid import hour_ceiling
 from core.tables.jobs import Job

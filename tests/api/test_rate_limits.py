@@ -9,9 +9,9 @@ import pytest
 import redis
 from starlette.testclient import TestClient
 
-from api import rate_limits
 from api.app import create_app
-from api.rate_limits import OwnCounts, RateLimited, RateLimits
+from api.web import rate_limits
+from api.web.rate_limits import OwnCounts, RateLimited, RateLimits
 from core.base.settings import ApiSettings
 from tests.api.conftest import NOWHERE, World, client, running_world
 from tests.api.shapes import job_spec

@@ -4,7 +4,7 @@ import asyncio
 
 from starlette.types import Message, Receive, Scope, Send
 
-from api.headers import Shell
+from api.middleware.headers import Shell
 
 
 def test_one_answer_in_a_hundred_ends_its_connection() -> None:

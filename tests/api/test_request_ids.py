@@ -27,7 +27,7 @@ def test_lines_of_the_log_name_request_and_job(
         seen.append(structlog.contextvars.get_contextvars())
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("api.jobs.jobs.show_job", look)
+    monkeypatch.setattr("api.jobs.routes.show_job", look)
     job = "job_" + "0" * 26
     answer = world.ann.get(f"/v1/jobs/{job}")
     assert answer.status_code == 500

@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from sqlalchemy import select
 
-from api.identity import Person
 from api.leases import booking
 from api.leases.availability import availability
-from api.leases.lease_schemas import Block
 from api.leases.openings import Openings
+from api.leases.schemas import Block
+from api.web.identity import Person
 from core.base.errors import BadRequest, HourTaken
 from core.database.database import Database
 from core.leases.active_policies import fingerprint

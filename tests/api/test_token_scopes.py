@@ -9,8 +9,8 @@ from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from api.app import api_routes
-from api.auth import policy_of
-from api.scopes import AREAS, EXCEPTIONS, included, scope_of
+from api.web.auth import policy_of
+from api.web.scopes import AREAS, EXCEPTIONS, included, scope_of
 from core.base.clock import utc_now
 from core.tables.kinds import Scope, TokenKind
 from core.tables.people import Link, Token

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from api.identity import Person
 from api.leases import booking
-from api.leases.lease_schemas import Block
+from api.leases.schemas import Block
+from api.web.identity import Person
 from core.base.clock import utc_now
 from core.base.errors import ServiceError
 from core.base.ids import Kind, new_id

@@ -1,4 +1,4 @@
-"""Answers of the API as JSON. `test_contract.py` holds them against `api.schemas`."""
+"""Answers of the API as JSON. `test_contract.py` holds them against the API's schemas."""
 
 from typing import Any
 

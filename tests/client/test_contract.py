@@ -6,34 +6,103 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from api import client_views, schemas
-from api.admin import cleanup_schemas
-from api.admin.unsafe_settings import UnsafeSettingView
-from api.client_views import name_of, render
-from api.files.storage import HolderView, StorageView
-from api.jobs import agenda_schemas, job_layout, report_schemas
-from api.leases import lease_schemas
-from api.nodes import node_schemas
-from api.people import notification_schemas, people_schemas, usage_schemas
-from api.policies import policy_schemas
-from api.read_only import ReadOnlyView
-from api.scripts import script_schemas
+from api.admin.routes_read_only import ReadOnlyView
+from api.admin.routes_unsafe_settings import UnsafeSettingView
+from api.admin.schemas_audit import AuditView
+from api.admin.schemas_cleanups import CleanupRowView, CleanupView, Selector
+from api.agendas.schemas import AgendaJobView, AgendaPlanView, AgendaView
+from api.contract import client_views
+from api.contract.client_views import name_of, render
+from api.files.routes_storage import HolderView, StorageView
+from api.files.schemas import DatasetView, ModelFile, ModelView
+from api.jobs import routes_layout as job_layout
+from api.jobs.schemas import (
+    AccuracyView,
+    ArtifactView,
+    AttemptView,
+    CheckpointView,
+    ClassPlan,
+    JobView,
+    PlanView,
+    PreflightCheck,
+    PreflightView,
+)
+from api.leases.schemas import (
+    AvailabilityView,
+    ChargeView,
+    DisplacedView,
+    FeedView,
+    ForecastDayView,
+    ForecastView,
+    FreeHour,
+    LeaseView,
+    LeftView,
+    MaintenanceView,
+    NodeVerdict,
+    OccurrenceView,
+    OfferView,
+    ReasonView,
+    VerdictView,
+    WaitView,
+)
+from api.nodes.schemas import EnrolmentView, InTheWayView, NodeView, RunningJobView
+from api.people.schemas import (
+    GrantView,
+    ImportRow,
+    ImportView,
+    LabView,
+    LinkView,
+    Me,
+    MoveView,
+    UserView,
+)
+from api.people.schemas_notifications import ChoicesView, NoticeView, WebhookMade
+from api.people.schemas_usage import QuotasView, QuotaView, UsageRow, UsageView
+from api.policies.schemas import (
+    AffectedLease,
+    BandsView,
+    PolicyPlan,
+    PolicyText,
+    PolicyView,
+    SpanView,
+    WindowPlan,
+    WindowView,
+)
+from api.records.schemas import LogLine, Series
+from api.scripts.schemas import CodeLine, CodeView, SecretView
+from api.sign_in.schemas import InviteMade, InviteView, SessionView, TokenMade, TokenView
+from api.studies.schemas import ComparisonView, StudyJobView, StudyReport, StudyView
+from api.studies.schemas_reports import (
+    ReportContent,
+    ReportJob,
+    ReportLine,
+    ReportVerdict,
+    ReportView,
+)
+from api.watching.schemas import LogsView, MetricsView
+from api.web.schemas import EventView
+from core.wire.messages import Telemetry
+from strategies.hardware import Hardware
 from strategies.planning import advice, cost, planner, seats, traffic
+from strategies.planning.accuracy import AccuracyRow
+from strategies.run_directory import Result
+from strategies.trust.certificate import Certificate, Difference
+from strategies.trust.scaling import Measured
 from tests.client import documents as d
 from trainyard import views
 from trainyard.errors import UnexpectedAnswer
 from trainyard.transport.decoding import View, decode
 
 DOCUMENTS: list[tuple[type[BaseModel], dict[str, Any]]] = [
-    (schemas.UserView, d.USER),
-    (schemas.TokenView, d.TOKEN),
-    (schemas.TokenMade, d.NEW_TOKEN),
-    (people_schemas.SessionView, d.SESSION),
-    (schemas.LinkView, d.LINK),
-    (schemas.PlanView, d.PLAN_ANSWER),
-    (schemas.AccuracyView, d.ACCURACY),
-    (schemas.AccuracyRow, d.ACCURACY["rows"][0]),
-    (schemas.ClassPlan, d.CLASS_PLAN),
+    (UserView, d.USER),
+    (TokenView, d.TOKEN),
+    (TokenMade, d.NEW_TOKEN),
+    (SessionView, d.SESSION),
+    (LinkView, d.LINK),
+    (PlanView, d.PLAN_ANSWER),
+    (AccuracyView, d.ACCURACY),
+    (AccuracyRow, d.ACCURACY["rows"][0]),
+    (ClassPlan, d.CLASS_PLAN),
     (cost.Cost, d.COST),
     (cost.StepTime, d.STEP_TIME),
     (traffic.Traffic, d.TRAFFIC),
@@ -41,89 +110,89 @@ DOCUMENTS: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (seats.Seat, d.SEAT),
     (seats.TimeSlot, d.TIME_SLOT),
     (planner.Plan, d.PLAN),
-    (schemas.Result, d.RESULT),
-    (schemas.JobView, d.ended()),
-    (schemas.Difference, d.LOSS_DIFFERENCE),
-    (schemas.Certificate, d.CERTIFICATE),
-    (schemas.ComparisonView, d.COMPARISON),
-    (schemas.StudyJobView, d.STUDY["jobs"][0]),
-    (schemas.StudyView, d.STUDY),
-    (schemas.Measured, d.STUDY_REPORT["points"][1]),
-    (schemas.StudyReport, d.STUDY_REPORT),
-    (agenda_schemas.AgendaJobView, d.AGENDA_JOB),
-    (agenda_schemas.AgendaPlanView, d.AGENDA_PLAN),
-    (agenda_schemas.AgendaView, d.AGENDA),
-    (schemas.PreflightCheck, d.PREFLIGHT["checks"][0]),
-    (schemas.PreflightView, d.PREFLIGHT),
-    (schemas.AttemptView, d.ATTEMPT),
-    (schemas.EventView, d.event(1, "Started.")),
-    (schemas.Series, d.SERIES),
-    (schemas.MetricsView, d.METRICS),
-    (schemas.LogLine, d.LOG_LINE),
-    (schemas.LogsView, d.LOGS),
-    (schemas.CheckpointView, d.CHECKPOINT),
-    (schemas.ArtifactView, d.ARTIFACT),
-    (schemas.DatasetView, d.DATASET),
-    (schemas.ModelView, d.MODEL),
-    (schemas.ModelFile, d.MODEL["files"][0]),
-    (schemas.Hardware, d.NODE["hardware"]),
-    (schemas.Telemetry, d.NODE["telemetry"]),
-    (schemas.NodeView, d.NODE),
-    (schemas.EnrolmentView, d.ENROLMENT),
-    (schemas.LeaseView, d.LEASE),
-    (schemas.AuditView, d.AUDIT),
-    (lease_schemas.OfferView, d.OFFER),
-    (lease_schemas.WaitView, d.WAIT),
-    (lease_schemas.DisplacedView, d.DISPLACED),
-    (lease_schemas.OccurrenceView, d.OCCURRENCE),
-    (lease_schemas.MaintenanceView, d.MAINTENANCE),
-    (lease_schemas.FeedView, d.FEED),
-    (lease_schemas.ChargeView, d.LEASE["charge"]),
-    (lease_schemas.ReasonView, d.REASON),
-    (lease_schemas.LeftView, d.LEFT),
-    (lease_schemas.NodeVerdict, d.NODE_VERDICT),
-    (lease_schemas.VerdictView, d.BLOCK_VERDICT),
-    (lease_schemas.FreeHour, d.AVAILABILITY["hours"][0]),
-    (lease_schemas.AvailabilityView, d.AVAILABILITY),
-    (lease_schemas.ForecastView, d.FORECAST),
-    (lease_schemas.ForecastDayView, d.FORECAST["days"][0]),
-    (schemas.Me, d.ME),
-    (script_schemas.CodeView, d.CODE),
-    (script_schemas.CodeLine, d.CODE_LINE),
-    (script_schemas.SecretView, d.SECRET),
-    (people_schemas.LabView, d.LAB),
-    (people_schemas.InviteView, d.INVITE),
-    (people_schemas.InviteMade, d.INVITE_MADE),
-    (people_schemas.GrantView, d.GRANT),
-    (policy_schemas.WindowView, d.WINDOW),
-    (policy_schemas.BandsView, d.BANDS),
-    (policy_schemas.SpanView, d.BANDS["bands"][0]),
-    (policy_schemas.PolicyView, d.POLICY),
-    (policy_schemas.PolicyText, d.POLICY_TEXT),
-    (policy_schemas.AffectedLease, d.AFFECTED_LEASE),
-    (policy_schemas.PolicyPlan, d.POLICY_PLAN),
-    (policy_schemas.WindowPlan, d.WINDOW_PLAN),
-    (people_schemas.ImportView, d.IMPORT),
-    (people_schemas.ImportRow, d.IMPORT["rows"][0]),
-    (notification_schemas.NoticeView, d.NOTICE),
-    (notification_schemas.ChoicesView, d.CHOICES),
-    (notification_schemas.WebhookMade, d.WEBHOOK),
-    (node_schemas.RunningJobView, d.RUNNING_JOB),
-    (node_schemas.InTheWayView, d.IN_THE_WAY),
-    (cleanup_schemas.CleanupView, d.CLEANUP),
-    (cleanup_schemas.CleanupRowView, d.CLEANUP["rows"][0]),
-    (cleanup_schemas.Selector, d.CLEANUP["selector"]),
-    (usage_schemas.UsageView, d.USAGE),
-    (usage_schemas.UsageRow, d.USAGE["rows"][0]),
-    (usage_schemas.QuotasView, d.QUOTAS),
-    (usage_schemas.QuotaView, d.QUOTAS["quotas"][0]),
-    (people_schemas.MoveView, d.MOVE),
+    (Result, d.RESULT),
+    (JobView, d.ended()),
+    (Difference, d.LOSS_DIFFERENCE),
+    (Certificate, d.CERTIFICATE),
+    (ComparisonView, d.COMPARISON),
+    (StudyJobView, d.STUDY["jobs"][0]),
+    (StudyView, d.STUDY),
+    (Measured, d.STUDY_REPORT["points"][1]),
+    (StudyReport, d.STUDY_REPORT),
+    (AgendaJobView, d.AGENDA_JOB),
+    (AgendaPlanView, d.AGENDA_PLAN),
+    (AgendaView, d.AGENDA),
+    (PreflightCheck, d.PREFLIGHT["checks"][0]),
+    (PreflightView, d.PREFLIGHT),
+    (AttemptView, d.ATTEMPT),
+    (EventView, d.event(1, "Started.")),
+    (Series, d.SERIES),
+    (MetricsView, d.METRICS),
+    (LogLine, d.LOG_LINE),
+    (LogsView, d.LOGS),
+    (CheckpointView, d.CHECKPOINT),
+    (ArtifactView, d.ARTIFACT),
+    (DatasetView, d.DATASET),
+    (ModelView, d.MODEL),
+    (ModelFile, d.MODEL["files"][0]),
+    (Hardware, d.NODE["hardware"]),
+    (Telemetry, d.NODE["telemetry"]),
+    (NodeView, d.NODE),
+    (EnrolmentView, d.ENROLMENT),
+    (LeaseView, d.LEASE),
+    (AuditView, d.AUDIT),
+    (OfferView, d.OFFER),
+    (WaitView, d.WAIT),
+    (DisplacedView, d.DISPLACED),
+    (OccurrenceView, d.OCCURRENCE),
+    (MaintenanceView, d.MAINTENANCE),
+    (FeedView, d.FEED),
+    (ChargeView, d.LEASE["charge"]),
+    (ReasonView, d.REASON),
+    (LeftView, d.LEFT),
+    (NodeVerdict, d.NODE_VERDICT),
+    (VerdictView, d.BLOCK_VERDICT),
+    (FreeHour, d.AVAILABILITY["hours"][0]),
+    (AvailabilityView, d.AVAILABILITY),
+    (ForecastView, d.FORECAST),
+    (ForecastDayView, d.FORECAST["days"][0]),
+    (Me, d.ME),
+    (CodeView, d.CODE),
+    (CodeLine, d.CODE_LINE),
+    (SecretView, d.SECRET),
+    (LabView, d.LAB),
+    (InviteView, d.INVITE),
+    (InviteMade, d.INVITE_MADE),
+    (GrantView, d.GRANT),
+    (WindowView, d.WINDOW),
+    (BandsView, d.BANDS),
+    (SpanView, d.BANDS["bands"][0]),
+    (PolicyView, d.POLICY),
+    (PolicyText, d.POLICY_TEXT),
+    (AffectedLease, d.AFFECTED_LEASE),
+    (PolicyPlan, d.POLICY_PLAN),
+    (WindowPlan, d.WINDOW_PLAN),
+    (ImportView, d.IMPORT),
+    (ImportRow, d.IMPORT["rows"][0]),
+    (NoticeView, d.NOTICE),
+    (ChoicesView, d.CHOICES),
+    (WebhookMade, d.WEBHOOK),
+    (RunningJobView, d.RUNNING_JOB),
+    (InTheWayView, d.IN_THE_WAY),
+    (CleanupView, d.CLEANUP),
+    (CleanupRowView, d.CLEANUP["rows"][0]),
+    (Selector, d.CLEANUP["selector"]),
+    (UsageView, d.USAGE),
+    (UsageRow, d.USAGE["rows"][0]),
+    (QuotasView, d.QUOTAS),
+    (QuotaView, d.QUOTAS["quotas"][0]),
+    (MoveView, d.MOVE),
     (job_layout.LayoutView, d.JOB_LAYOUT),
-    (report_schemas.ReportJob, d.REPORT["content"]["jobs"][0]),
-    (report_schemas.ReportContent, d.REPORT["content"]),
-    (report_schemas.ReportView, d.REPORT),
-    (report_schemas.ReportLine, d.REPORT_LINE),
-    (report_schemas.ReportVerdict, d.REPORT_VERDICT),
+    (ReportJob, d.REPORT["content"]["jobs"][0]),
+    (ReportContent, d.REPORT["content"]),
+    (ReportView, d.REPORT),
+    (ReportLine, d.REPORT_LINE),
+    (ReportVerdict, d.REPORT_VERDICT),
     (ReadOnlyView, d.READ_ONLY),
     (UnsafeSettingView, d.UNSAFE_SETTING),
     (StorageView, d.STORAGE),

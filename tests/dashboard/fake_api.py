@@ -1,6 +1,6 @@
 """A public API that answers from documents, with the real dashboard on top of it.
 
-The documents are made by `api.schemas`, so they have the shapes that the real API answers with.
+The documents are made by the API's schemas, so they have the shapes that the real API answers with.
 """
 
 from collections.abc import Sequence
@@ -15,27 +15,22 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 import dashboard
-from api.jobs.job_layout import LayoutView
-from api.people.people_schemas import SessionView
-from api.schemas import (
+from api.files.schemas import DatasetView
+from api.jobs.routes_layout import LayoutView
+from api.jobs.schemas import (
     ArtifactView,
     AttemptView,
     CheckpointView,
-    DatasetView,
-    EventView,
     JobView,
-    LeaseView,
-    Me,
-    NodeView,
     PreflightCheck,
     PreflightView,
-    ProblemDocument,
-    ProblemItem,
-    StudyJobView,
-    StudyReport,
-    TokenView,
-    UserView,
 )
+from api.leases.schemas import LeaseView
+from api.nodes.schemas import NodeView
+from api.people.schemas import Me, UserView
+from api.sign_in.schemas import SessionView, TokenView
+from api.studies.schemas import StudyJobView, StudyReport
+from api.web.schemas import EventView, ProblemDocument, ProblemItem
 from core.spec.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.kinds import LeaseKind, Role, Scope

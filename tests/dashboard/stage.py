@@ -24,10 +24,10 @@ from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
 from api.app import create_app
-from api.auth import COOKIE
-from api.people.credentials import issue_token
-from api.watching import log_store, metric_store
-from api.watching.metric_store import Points
+from api.records import log_store, metric_store
+from api.records.metric_store import Points
+from api.web.auth import COOKIE
+from api.web.credentials import issue_token
 from core.agendas.agenda import OnFailure
 from core.base.clock import utc_now
 from core.base.ids import Kind, new_id

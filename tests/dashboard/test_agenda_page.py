@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from api.jobs.agenda_schemas import AgendaJobView, AgendaView
+from api.agendas.schemas import AgendaJobView, AgendaView
 from dashboard.agenda_page import Stretch, bars
 from tests.dashboard.fake_api import NOW, FakeApi, job, lease
 from trainyard.transport.decoding import decode

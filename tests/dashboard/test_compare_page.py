@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from api.schemas import ComparisonView
+from api.studies.schemas import ComparisonView
 from dashboard.compare_page import differing_first, labels_of
 from tests.dashboard.fake_api import FakeApi, attempt, certificate, job, refusal, spec
 

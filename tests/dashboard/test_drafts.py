@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from api.people.passwords import hash_password
+from api.web.passwords import hash_password
 from core.tables.people import User
 from tests import chromium
 from tests.dashboard import stage as stages

@@ -11,7 +11,7 @@ import axe_playwright_python
 import pytest
 from playwright.sync_api import Page
 
-from api.watching import log_store
+from api.records import log_store
 from core.base.clock import utc_now
 from core.states import JobState
 from core.tables.jobs import Job

@@ -9,7 +9,9 @@ from markupsafe import escape
 from starlette.testclient import TestClient
 
 from api.jobs.plan_views import class_plan
-from api.schemas import JobView, LinkView, PlanView, TokenMade
+from api.jobs.schemas import JobView, PlanView
+from api.people.schemas import LinkView
+from api.sign_in.schemas import TokenMade
 from core.spec.script import plan_script
 from core.spec.spec import ScriptJobSpec
 from core.states import Desired, JobState, LeaseState, NodeState, Outcome

@@ -8,8 +8,8 @@ from hashlib import sha256
 import pytest
 from starlette.testclient import TestClient
 
-from api.jobs.report_schemas import ReportContent, ReportJob, ReportLine, ReportView
-from api.schemas import Series
+from api.records.schemas import Series
+from api.studies.schemas_reports import ReportContent, ReportJob, ReportLine, ReportView
 from dashboard.report_curves import HEIGHT, WIDTH, drawing
 from tests.dashboard.fake_api import NOW, FakeApi, attempt, certificate, event, job, result
 from trainyard import views

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
-from api.schemas import TokenMade
+from api.sign_in.schemas import TokenMade
 from dashboard.viewer import MAX_FORM_BYTES, local_path
 from tests.dashboard.fake_api import COOKIE, TOKEN, FakeApi, me, refusal
 

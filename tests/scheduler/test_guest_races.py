@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 from sqlalchemy import select
 
-from api.identity import Person
 from api.leases import booking
-from api.leases.lease_schemas import Block
+from api.leases.schemas import Block
+from api.web.identity import Person
 from core.base.errors import ServiceError
 from core.database.database import Database
 from core.leases.situation import lock_user

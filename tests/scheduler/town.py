@@ -20,10 +20,10 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.bells import Bells
-from api.identity import Person
 from api.leases import booking
-from api.leases.lease_schemas import Block
+from api.leases.schemas import Block
+from api.web.bells import Bells
+from api.web.identity import Person
 from core.base.errors import Conflict, ServiceError
 from core.database.database import Database
 from core.jobs import attempts

@@ -1,0 +1,1 @@
+"""Agendas: an ordered list of jobs for one lease."""

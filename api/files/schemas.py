@@ -1,0 +1,69 @@
+"""Answers about datasets and models."""
+
+from typing import Any
+
+from api.web.schemas import Moment, View
+
+
+class DatasetImages(View):
+    """Contents of a dataset of images, in the terms that a job's spec must use."""
+
+    count: int
+    """Number of training images, including those that `data.held_out` keeps back."""
+    tests: int
+    """Number of images in the dataset's own test part."""
+    image_shape: list[int]
+    """Height, width and channels."""
+    classes: int
+    """The largest label + 1."""
+
+
+class DatasetView(View):
+    """A text, or images, that jobs can train on. Built-in datasets have no owner."""
+
+    id: str
+    name: str
+    built_in: bool
+    format: str
+    size: int
+    lines: int | None
+    characters: int | None
+    images: DatasetImages | None
+    """Images of the dataset; null for a text."""
+    warnings: list[str]
+    created_at: Moment | None
+
+
+class DatasetPreview(View):
+    """The beginning of a text, or a description of the images."""
+
+    text: str
+    is_all: bool
+
+
+class ModelFile(View):
+    """One file of a model's folder."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class ModelView(View):
+    """A Hugging Face model that jobs can start from."""
+
+    id: str
+    name: str
+    architecture: str
+    """Architecture as named in the model's config.json."""
+    parameters: int
+    size: int
+    files: list[ModelFile]
+    has_tokenizer: bool
+    model: dict[str, Any]
+    """The `model` part of a spec that starts from this model."""
+    vocabulary_size: int
+    """Required value of `data.vocabulary_size`."""
+    longest_sequence: int | None
+    """Largest allowed `data.sequence_length`; null if no limit is known."""
+    created_at: Moment

@@ -1,0 +1,355 @@
+"""/v1/jobs: submit, look at and steer jobs."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query, Response
+from sqlalchemy import or_, select
+
+from api.files.storage_use import require_room
+from api.jobs.job_order import JobOrder, in_order
+from api.jobs.job_views import (
+    attempt_views,
+    find_job,
+    find_job_locked,
+    job_views,
+    jobs_with_context,
+    show_job,
+    spec_document,
+)
+from api.jobs.plan_views import plan_view
+from api.jobs.schemas import AttemptView, JobView, PlanView
+from api.jobs.spec_body import JOB_BODY, PLAN_BODY, SpecBody
+from api.jobs.steering import audit_others, refuse_final, request, stop, want
+from api.jobs.submission import (
+    check_queue,
+    insert_job,
+    laid_over,
+    overridden,
+    plan_job,
+    read_spec,
+    require_runnable,
+)
+from api.web.auth import SignedIn
+from api.web.idempotency import IdempotencyKey, fingerprint, once
+from api.web.identity import Person
+from api.web.owners import Whose, of_whom
+from api.web.process import Process, ProcessDep
+from api.web.rate_limits import Standing
+from api.web.schemas import EventView, Page
+from api.web.text_types import After, Limit, PlainText
+from core.base.clock import utc_now
+from core.base.errors import Conflict
+from core.base.strict_text import Json, SpecText, parse
+from core.leases.adjacent import stopped_with
+from core.spec.spec import AnyJobSpec
+from core.states import WAITING_JOB, Desired, JobState, Outcome
+from core.tables.jobs import Event, Job
+from core.tables.leases import Lease
+from core.tables.people import User
+from core.transitions import advance, note
+from core.wire.messages import RequestAction
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+@router.post(
+    "", status_code=201, response_model=JobView, openapi_extra=JOB_BODY, summary="Submit a job"
+)
+def create_job(
+    body: SpecBody,
+    person: SignedIn,
+    process: ProcessDep,
+    changes: Annotated[
+        PlainText | None,
+        Query(description="Fields to lay over the body, as a JSON object; null removes one."),
+    ] = None,
+    key: IdempotencyKey = None,
+) -> Response:
+    """Queue a training job. The body is a job as JSON or YAML.
+
+    The job is planned first. If it cannot run anywhere it is refused, with every reason.
+    """
+    text, raw = body
+    if changes is not None:
+        over = changes.encode()
+        text, raw = laid_over(text, parse(over, "application/json").value), raw + over
+    spec = read_spec(text)
+    standing = process.limits.count_submission(person.id)
+    job = _submit(
+        process,
+        person,
+        spec,
+        key=key,
+        body_sha256=fingerprint("POST", "/v1/jobs", raw),
+        cloned_from=None,
+    )
+    return _answer(job, 201, standing)
+
+
+@router.post("/plan", response_model=PlanView, openapi_extra=PLAN_BODY, summary="Plan a job")
+def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
+    """Plan a job on every node class without submitting it.
+
+    The body is `{"spec": {...}}`, or the job itself, as JSON or YAML.
+    """
+    text = _unwrapped(body[0])
+    process.limits.count_plan(person.id)
+    spec = read_spec(text)
+    with process.read() as session:
+        planned = plan_job(session, process.plans, spec, user_id=person.id)
+        lease = session.get(Lease, spec.lease) if spec.lease else None
+        last = stopped_with(session, lease) if lease else None
+    return plan_view(planned, lease, last, now=utc_now())
+
+
+@router.get("", summary="List jobs")
+def list_jobs(
+    person: SignedIn,
+    process: ProcessDep,
+    state: Annotated[list[JobState] | None, Query(description="Only in these states.")] = None,
+    name: Annotated[PlainText | None, Query(description="Part of the name.")] = None,
+    search: Annotated[
+        PlainText | None, Query(description="Part of the name, an id, or its owner's name.")
+    ] = None,
+    user: Whose = None,
+    order: JobOrder = JobOrder.NEWEST,
+    limit: Limit = 50,
+    after: After = None,
+) -> Page[JobView]:
+    """List your jobs, newest first or in another order."""
+    query = in_order(jobs_with_context(), order, after=after).limit(limit + 1)
+    query = query.where(of_whom(Job.user_id, user, person))
+    if state:
+        query = query.where(Job.state.in_(state))
+    if name:
+        query = query.where(Job.name.icontains(name, autoescape=True))
+    if search:
+        part = Job.name.icontains(search, autoescape=True)
+        query = query.where(or_(part, Job.id == search, User.name == search))
+    with process.read() as session:
+        rows = session.execute(query).all()
+        data = job_views(session, rows[:limit])
+    return Page[JobView](data=data, has_more=len(rows) > limit)
+
+
+@router.get("/{job_id}", response_model=JobView, summary="One job")
+def get_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
+    """Return a job: its state with the reason, plan, progress and result."""
+    with process.read() as session:
+        return _answer(show_job(session, job_id, person), 200)
+
+
+@router.post("/{job_id}/cancel", summary="Cancel a job")
+def cancel_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """End a job for good. A running job stops within seconds; what it has saved is kept."""
+    with process.write() as (session, bells):
+        job = find_job_locked(session, job_id, person)
+        if job.state is not JobState.CANCELLED:
+            refuse_final(job, "cancelled")
+            want(session, bells, job, Desired.CANCEL, person)
+        return show_job(session, job_id, person)
+
+
+@router.post("/{job_id}/pause", summary="Pause a job")
+def pause_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """Stop a job with a checkpoint and keep it until it is resumed."""
+    with process.write() as (session, bells):
+        job = find_job_locked(session, job_id, person)
+        refuse_final(job, "paused")
+        if job.desired is Desired.CANCEL:
+            raise Conflict(f"{job.name} is being cancelled, so it can't be paused.")
+        if job.state is not JobState.PAUSED:
+            want(session, bells, job, Desired.PAUSE, person)
+        return show_job(session, job_id, person)
+
+
+@router.post("/{job_id}/resume", summary="Resume a paused job")
+def resume_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """Queue a paused job again. It continues from its newest checkpoint."""
+    now = utc_now()
+    with process.write() as (session, bells):
+        job = find_job_locked(session, job_id, person)
+        refuse_final(job, "resumed")
+        if job.desired is Desired.CANCEL:
+            raise Conflict(f"{job.name} is being cancelled, so it can't be resumed.")
+        if job.state is JobState.PAUSED:
+            advance(
+                session,
+                job,
+                JobState.QUEUED,
+                now=now,
+                reason_code="resumed",
+                message="Resumed; waiting for the scheduler to look at it.",
+                actor=person.id,
+                desired=Desired.RUN,
+            )
+            audit_others(session, job, person, "job.resume")
+        elif job.desired is Desired.PAUSE:
+            job.desired = Desired.RUN  # it is still stopping: it will be queued, not paused
+            note(
+                session,
+                job.id,
+                "resumed",
+                now=now,
+                message="Resumed while it was stopping.",
+                actor=person.id,
+                epoch=job.epoch,
+            )
+            audit_others(session, job, person, "job.resume")
+        bells.scheduler = True
+        bells.jobs.add(job.id)
+        session.flush()
+        return show_job(session, job_id, person)
+
+
+@router.post("/{job_id}/requeue", summary="Give a job's node up")
+def requeue_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """Stop a starting or running job with a checkpoint and put it back into the queue."""
+    with process.write() as (session, bells):
+        job = find_job_locked(session, job_id, person)
+        refuse_final(job, "queued again; clone it instead")
+        if job.state in WAITING_JOB:
+            raise Conflict(f"{job.name} is {job.state}; there is no attempt to stop.")
+        if job.state is JobState.STOPPING:
+            raise Conflict(f"{job.name} is stopping already.")
+        stop(session, bells, job, Outcome.PREEMPTED, "Asked to give its node up.", person)
+        return show_job(session, job_id, person)
+
+
+@router.post("/{job_id}/profile", summary="Profile a job")
+def profile_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """Record the next three steps of every rank of a running job. Once the attempt has ended, a
+    Chrome trace is among the job's artifacts."""
+    return _request(process, job_id, person, "profile")
+
+
+@router.post("/{job_id}/snapshot", summary="See what fills a job's memory")
+def snapshot_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
+    """Record the contents of every rank's memory in the next step of a running job. Once the
+    attempt has ended, a table is among the job's artifacts."""
+    return _request(process, job_id, person, "snapshot")
+
+
+@router.post("/{job_id}/clone", status_code=201, response_model=JobView, summary="Submit it again")
+def clone_job(
+    job_id: PlainText,
+    person: SignedIn,
+    process: ProcessDep,
+    overrides: Annotated[
+        dict[str, Any] | None,
+        Body(description="Fields to change, laid over the job; null removes one."),
+    ] = None,
+    key: IdempotencyKey = None,
+) -> Response:
+    """Submit a new job with the spec of this one, unchanged or with some fields changed. Leases
+    that this job names are not taken over; name one to use one."""
+    with process.read() as session:
+        original = find_job(session, job_id, person)
+    changes: dict[str, Json] = overrides or {}
+    old = dict(spec_document(original))
+    for field in ("lease", "leases"):
+        old.pop(field, None)  # its hours are the old job's; name one to use one
+    merged = overridden(old, changes)
+    body_sha256 = fingerprint(
+        "POST", f"/v1/jobs/{job_id}/clone", json.dumps(changes, sort_keys=True).encode()
+    )
+    spec = read_spec(SpecText(value=merged, lines={}))
+    standing = process.limits.count_submission(person.id)
+    job = _submit(
+        process,
+        person,
+        spec,
+        key=key,
+        body_sha256=body_sha256,
+        cloned_from=original.id,
+    )
+    return _answer(job, 201, standing)
+
+
+@router.get("/{job_id}/events", summary="What happened to a job")
+def list_events(
+    job_id: PlainText,
+    person: SignedIn,
+    process: ProcessDep,
+    limit: Limit = 100,
+    after: Annotated[int, Query(ge=0, le=2**63 - 1, description="Id of the last event seen.")] = 0,
+) -> Page[EventView]:
+    """List every change of state and every other event of a job, oldest first."""
+    with process.read() as session:
+        job = find_job(session, job_id, person)
+        rows = session.scalars(
+            select(Event)
+            .where(Event.subject == job.id, Event.id > after)
+            .order_by(Event.id)
+            .limit(limit + 1)
+        ).all()
+    return Page[EventView](
+        data=[EventView.model_validate(row) for row in rows[:limit]], has_more=len(rows) > limit
+    )
+
+
+@router.get("/{job_id}/attempts", summary="The tries at running a job")
+def list_attempts(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Page[AttemptView]:
+    """List all attempts of a job, first one first, each with the reason of its end."""
+    with process.read() as session:
+        job = find_job(session, job_id, person)
+        return Page[AttemptView](data=list(attempt_views(session, job)))
+
+
+def _submit(
+    process: Process,
+    person: Person,
+    spec: AnyJobSpec,
+    *,
+    key: str | None,
+    body_sha256: str,
+    cloned_from: str | None,
+) -> JobView:
+    with process.read() as session:
+        planned = plan_job(session, process.plans, spec, user_id=person.id)
+    chosen = require_runnable(planned)
+    now = utc_now()
+    with process.write() as (session, bells):
+        made: list[JobView] = []
+
+        def make() -> str:
+            check_queue(session, person.id, process.settings.max_queued_jobs)
+            require_room(session, process.settings, person.id)
+            bells.scheduler = True
+            made.append(
+                insert_job(session, planned, chosen, owner=person, cloned_from=cloned_from, now=now)
+            )
+            return made[0].id
+
+        job_id = once(
+            session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make
+        )
+        return made[0] if made else show_job(session, job_id, person)
+
+
+def _request(process: Process, job_id: str, person: Person, action: RequestAction) -> JobView:
+    with process.write() as (session, bells):
+        job = find_job_locked(session, job_id, person)
+        request(session, bells, job, action, person)
+        session.flush()
+        return show_job(session, job_id, person)
+
+
+def _unwrapped(text: SpecText) -> SpecText:
+    inner = text.value.get("spec")
+    if len(text.value) == 1 and isinstance(inner, dict):
+        lines = {path[1:]: line for path, line in text.lines.items() if len(path) > 1}
+        return SpecText(value=inner, lines=lines)
+    return text
+
+
+def _answer(view: JobView, status: int, standing: Standing | None = None) -> Response:
+    """Return the view unchanged; to validate it a second time would cost as much as the
+    database."""
+    return Response(
+        view.model_dump_json(),
+        status_code=status,
+        media_type="application/json",
+        headers=standing.headers if standing else None,
+    )

@@ -1,0 +1,172 @@
+"""/v1/jobs/{id}/checkpoints and /artifacts: list and download a job's files in the store."""
+
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import FileResponse, StreamingResponse
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.files.store import Store
+from api.jobs.job_views import find_job
+from api.jobs.reading import record_reading
+from api.jobs.schemas import ArtifactView, CheckpointView
+from api.web.auth import SignedIn
+from api.web.process import ProcessDep
+from api.web.schemas import Page
+from api.web.text_types import PlainText
+from core.base.errors import NotFound
+from core.tables.files import Artifact, Checkpoint
+from core.tables.jobs import Job
+from core.wire.messages import FileRef
+from strategies.run_directory import checkpoint_name
+
+router = APIRouter(prefix="/v1/jobs", tags=["files of a job"])
+
+PIECE = 1 << 20
+BLOCK = tarfile.BLOCKSIZE
+BINARY = "application/octet-stream"
+DOWNLOAD = {200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}}
+
+
+@router.get("/{job_id}/checkpoints", summary="Checkpoints of a job")
+def list_checkpoints(
+    job_id: PlainText, person: SignedIn, process: ProcessDep
+) -> Page[CheckpointView]:
+    """List all checkpoints in the store, the furthest first."""
+    with process.read() as session:
+        job = find_job(session, job_id, person)
+        rows = session.scalars(
+            select(Checkpoint)
+            .where(Checkpoint.job_id == job.id, Checkpoint.deleted_at.is_(None))
+            .order_by(Checkpoint.step.desc(), Checkpoint.epoch.desc())
+        ).all()
+    return Page[CheckpointView](
+        data=[
+            CheckpointView(
+                id=row.id,
+                epoch=row.epoch,
+                step=row.step,
+                size=row.size,
+                files=len(row.files),
+                created_at=row.created_at,
+            )
+            for row in rows
+        ]
+    )
+
+
+@router.get(
+    "/{job_id}/checkpoints/{checkpoint_id}",
+    summary="Download a checkpoint",
+    response_class=Response,
+    responses=DOWNLOAD,  # type: ignore[arg-type]  # FastAPI asks for dict, which is invariant
+)
+def download_checkpoint(
+    job_id: PlainText,
+    checkpoint_id: PlainText,
+    person: SignedIn,
+    process: ProcessDep,
+    path: Annotated[
+        PlainText | None, Query(description="One file of it, such as manifest.json.")
+    ] = None,
+) -> Response:
+    """Download the whole checkpoint as an uncompressed tar, or one file of it."""
+    with process.read() as session:
+        job = find_job(session, job_id, person)
+        checkpoint = _find_checkpoint(session, job, checkpoint_id)
+    record_reading(process, person, job, "checkpoint", checkpoint.id)
+    files = [FileRef.model_validate(file) for file in checkpoint.files]
+    if path is not None:
+        for file in files:
+            if file.path == path:
+                return _attachment(process.store, file.sha256, PurePosixPath(path).name)
+        raise NotFound(f"The checkpoint has no file {path!r}.", param="path")
+    folder = checkpoint_name(checkpoint.step)
+    headers = [_tar_header(f"{folder}/{file.path}", file.size, checkpoint) for file in files]
+    for file in files:
+        process.store.open_path(file.sha256)
+    size = sum(map(len, headers)) + sum(_padded(file.size) for file in files) + 2 * BLOCK
+    return StreamingResponse(
+        _tar(process.store, files, headers),
+        media_type="application/x-tar",
+        headers={**_as_attachment(f"{folder}.tar"), "Content-Length": str(size)},
+    )
+
+
+@router.get("/{job_id}/artifacts", summary="Artifacts of a job")
+def list_artifacts(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Page[ArtifactView]:
+    """List files that the job's attempts left behind, such as sample.txt and the final weights."""
+    with process.read() as session:
+        job = find_job(session, job_id, person)
+        rows = session.scalars(
+            select(Artifact)
+            .where(Artifact.job_id == job.id)
+            .order_by(Artifact.epoch, Artifact.path)
+        ).all()
+    return Page[ArtifactView](data=[ArtifactView.model_validate(row) for row in rows])
+
+
+@router.get(
+    "/{job_id}/artifacts/{artifact_id}",
+    summary="Download an artifact",
+    response_class=Response,
+    responses=DOWNLOAD,  # type: ignore[arg-type]
+)
+def download_artifact(
+    job_id: PlainText, artifact_id: PlainText, person: SignedIn, process: ProcessDep
+) -> Response:
+    """Download the file, as an attachment."""
+    with process.read() as session:
+        job = find_job(session, job_id, person)
+        artifact = session.get(Artifact, artifact_id)
+    if artifact is None or artifact.job_id != job.id:
+        raise NotFound(f"{job.name} has no artifact {artifact_id!r}.")
+    record_reading(process, person, job, "artifact", artifact.id)
+    return _attachment(process.store, artifact.sha256, PurePosixPath(artifact.path).name)
+
+
+def _find_checkpoint(session: Session, job: Job, checkpoint_id: str) -> Checkpoint:
+    checkpoint = session.get(Checkpoint, checkpoint_id)
+    if checkpoint is None or checkpoint.job_id != job.id:
+        raise NotFound(f"{job.name} has no checkpoint {checkpoint_id!r}.")
+    if checkpoint.deleted_at is not None:
+        raise NotFound(
+            f"This checkpoint was deleted on {checkpoint.deleted_at:%Y-%m-%d}; the job's events "
+            "say why."
+        )
+    return checkpoint
+
+
+def _attachment(store: Store, sha256: str, name: str) -> FileResponse:
+    return FileResponse(store.open_path(sha256), media_type=BINARY, headers=_as_attachment(name))
+
+
+def _as_attachment(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
+
+
+def _tar_header(name: str, size: int, checkpoint: Checkpoint) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    member.mode = 0o644
+    member.mtime = int(checkpoint.created_at.timestamp())
+    return member.tobuf(tarfile.PAX_FORMAT)
+
+
+def _tar(store: Store, files: Sequence[FileRef], headers: Sequence[bytes]) -> Iterator[bytes]:
+    for file, header in zip(files, headers, strict=True):
+        yield header
+        with store.path(file.sha256).open("rb") as content:
+            while piece := content.read(PIECE):
+                yield piece
+        yield b"\0" * (_padded(file.size) - file.size)
+    yield b"\0" * (2 * BLOCK)
+
+
+def _padded(size: int) -> int:
+    return -(-size // BLOCK) * BLOCK

@@ -1,0 +1,268 @@
+"""/v1/leases: preview, book, swap, extend, release, give back."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from sqlalchemy.orm import Session
+
+from api.leases import booking
+from api.leases.availability import availability as availability_of
+from api.leases.clock_times import moment_of
+from api.leases.lease_views import lease_views, leases_with_context, show_lease
+from api.leases.schemas import (
+    AvailabilityView,
+    Block,
+    Extension,
+    LeaseChange,
+    LeaseView,
+    NewLease,
+    VerdictView,
+)
+from api.web import audit
+from api.web.auth import SignedIn
+from api.web.bells import Bells
+from api.web.idempotency import IdempotencyKey, fingerprint, once
+from api.web.identity import Person
+from api.web.owners import Whose, of_whom
+from api.web.process import ProcessDep
+from api.web.schemas import AskedMoment, Page
+from api.web.text_types import After, Limit, PlainText
+from core.base.clock import utc_now
+from core.base.errors import BadRequest, Forbidden
+from core.policy.grid import HOUR
+from core.states import LeaseState
+from core.tables.leases import Lease
+
+router = APIRouter(prefix="/v1/leases", tags=["leases"])
+
+MAX_HOURS_SHOWN = 24 * 22
+
+
+@router.post("", status_code=201, summary="Book a block")
+def book_lease(
+    wanted: NewLease,
+    person: SignedIn,
+    process: ProcessDep,
+    key: IdempotencyKey = None,
+) -> LeaseView:
+    """Book hours on free nodes of a class, or on named nodes, from a start or at the best start of
+    a day.
+
+    If several people ask for an hour, one of them gets it. Several nodes are booked all or none;
+    the answer is the first of their leases, and the others name it as `together`.
+    """
+    body_sha256 = fingerprint("POST", "/v1/leases", wanted.model_dump_json().encode())
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        def make() -> str:
+            return booking.book(session, person, wanted, now=utc_now())
+
+        lease_id = once(
+            session, user_id=person.id, key=key, body_sha256=body_sha256, now=utc_now(), make=make
+        )
+        bells.scheduler = True
+        return show_lease(session, lease_id, person)
+
+    return process.transact(work)
+
+
+@router.get("", summary="List leases")
+def list_leases(
+    person: SignedIn,
+    process: ProcessDep,
+    state: Annotated[list[LeaseState] | None, Query(description="Only in these states.")] = None,
+    user: Whose = None,
+    limit: Limit = 50,
+    after: After = None,
+) -> Page[LeaseView]:
+    """List your leases, newest first."""
+    query = leases_with_context().order_by(Lease.id.desc()).limit(limit + 1)
+    query = query.where(of_whom(Lease.user_id, user, person))
+    if state:
+        query = query.where(Lease.state.in_(state))
+    if after:
+        query = query.where(Lease.id < after)
+    with process.read() as session:
+        rows = session.execute(query).all()
+        data = lease_views(session, rows[:limit])
+    return Page[LeaseView](data=data, has_more=len(rows) > limit)
+
+
+@router.post("/verdict", summary="Preview a booking")
+def judge_block(wanted: Block, person: SignedIn, process: ProcessDep) -> VerdictView:
+    """Judge a block: whether it would be booked now, its charge, the remaining quotas, and, for
+    every node that will not do, the reasons with their numbers and the next starts. Changes
+    nothing."""
+    with process.read() as session:
+        return booking.preview(session, person, wanted, now=utc_now())
+
+
+@router.get("/availability", summary="When nodes are free")
+def availability(
+    person: SignedIn,
+    process: ProcessDep,
+    start: Annotated[AskedMoment, Query(description="RFC 3339, with its offset.")],
+    hours: Annotated[int, Query(ge=1, le=MAX_HOURS_SHOWN)] = 24,
+    node_class: Annotated[PlainText | None, Query(description="Default: every class.")] = None,
+    block_hours: Annotated[
+        int | None,
+        Query(ge=1, le=168, description="Ask where a block of so many hours may start for you."),
+    ] = None,
+    any_length: Annotated[
+        bool, Query(description="Ask where a block of some allowed length may start for you.")
+    ] = False,
+    node: Annotated[
+        list[PlainText] | None, Query(max_length=100, description="Only these nodes, by name.")
+    ] = None,
+) -> AvailabilityView:
+    """List, for every hour from `start` on, the nodes that could be booked for it, and the reasons
+    for the others."""
+    start = moment_of(start, None, param="start")
+    with process.read() as session:
+        return availability_of(
+            session,
+            person,
+            process.openings,
+            node_class=node_class,
+            names=node or (),
+            start=start,
+            hours=hours,
+            block_hours=block_hours,
+            any_length=any_length,
+            now=utc_now(),
+        )
+
+
+@router.get("/{lease_id}", summary="One lease")
+def get_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
+    """Return a lease and the jobs that run in it."""
+    with process.read() as session:
+        return show_lease(session, lease_id, person)
+
+
+@router.patch("/{lease_id}", summary="Change a lease")
+def change_lease(
+    lease_id: PlainText, change: LeaseChange, person: SignedIn, process: ProcessDep
+) -> LeaseView:
+    """Give a lease a later end, judged like an extension. Staff may protect the lease from
+    clean-ups."""
+    if change.protected is not None and not person.is_staff:
+        raise Forbidden("protected: only staff protect a lease from clean-ups.", param="protected")
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        lease = booking.owned(session, lease_id, person)
+        now = utc_now()
+        if change.protected is not None and change.protected is not lease.protected:
+            lease.protected = change.protected
+            audit.record(
+                session, person.id, "lease.protect", lease.id, now=now, protected=change.protected
+            )
+        if change.hold_end is not None:
+            end = moment_of(change.hold_end, None, param="hold_end")
+            booking.extend(session, lease, person, end, now=now)
+            _record(session, lease, person, "lease.extend")
+            bells.scheduler = True
+        session.flush()
+        return show_lease(session, lease_id, person)
+
+    return process.transact(work)
+
+
+@router.post("/{lease_id}/extend", summary="Extend a lease")
+def extend_lease(
+    lease_id: PlainText, wanted: Extension, person: SignedIn, process: ProcessDep
+) -> LeaseView:
+    """Extend a lease by whole hours, if the node is free and the policy allows it."""
+    if (wanted.hours is None) == (wanted.end is None):
+        raise BadRequest("hours: give either hours or an end.", param="hours")
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        lease = booking.owned(session, lease_id, person)
+        if wanted.end is not None:
+            end = moment_of(wanted.end, wanted.zone, param="end")
+        else:
+            end = lease.hold_end + (wanted.hours or 0) * HOUR
+        booking.extend(session, lease, person, end, now=utc_now())
+        _record(session, lease, person, "lease.extend")
+        bells.scheduler = True
+        session.flush()
+        return show_lease(session, lease_id, person)
+
+    return process.transact(work)
+
+
+@router.post("/{lease_id}/release", summary="Give hours back early")
+def release_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
+    """Cancel a lease before it starts, or end it early: its jobs save and go back to the queue. Its
+    hours are free from the next full hour that leaves room for cleaning up."""
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        _give_back(session, lease_id, person, bells)
+        session.flush()
+        return show_lease(session, lease_id, person)
+
+    return process.transact(work)
+
+
+@router.post("/{lease_id}/swap", status_code=201, summary="Swap for another block")
+def swap_lease(
+    lease_id: PlainText, wanted: Block, person: SignedIn, process: ProcessDep
+) -> LeaseView:
+    """Exchange a booked lease for another block. The old lease stops counting only if the new one
+    is granted; otherwise it stays as it is. Its waiting jobs move to the new lease."""
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        lease = booking.owned(session, lease_id, person, lock=True)
+        _require_own(lease, person)
+        now = utc_now()
+        new_id = booking.swap(session, lease, person, wanted, now=now)
+        bells.scheduler = True
+        session.flush()
+        return show_lease(session, new_id, person)
+
+    return process.transact(work)
+
+
+@router.post("/{lease_id}/restore", status_code=201, summary="Book a cancelled block again")
+def restore_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
+    """Book a cancelled block again, if it is still free; the cancelled lease then no longer counts.
+    The answer is a new lease; jobs that named the old one move to it."""
+
+    def work(session: Session, bells: Bells) -> LeaseView:
+        lease = booking.owned(session, lease_id, person, lock=True)
+        _require_own(lease, person)
+        now = utc_now()
+        new_id = booking.restore(session, lease, person, now=now)
+        bells.scheduler = True
+        session.flush()
+        return show_lease(session, new_id, person)
+
+    return process.transact(work)
+
+
+@router.delete("/{lease_id}", status_code=204, summary="Give a lease back")
+def delete_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
+    """Give a lease back, as `release` does."""
+
+    def work(session: Session, bells: Bells) -> None:
+        _give_back(session, lease_id, person, bells)
+
+    process.transact(work)
+    return Response(status_code=204)
+
+
+def _give_back(session: Session, lease_id: str, person: Person, bells: Bells) -> None:
+    lease = booking.owned(session, lease_id, person, lock=True)
+    now = utc_now()
+    booking.give_back(session, lease, person, bells, now=now)
+    _record(session, lease, person, "lease.give_back")
+
+
+def _record(session: Session, lease: Lease, person: Person, action: str) -> None:
+    if lease.user_id != person.id:
+        audit.record(session, person.id, action, lease.id, now=utc_now(), owner=lease.user_id)
+
+
+def _require_own(lease: Lease, person: Person) -> None:
+    if lease.user_id != person.id:
+        raise Forbidden(f"{lease.id} is not yours: only its owner books anew in its place.")

@@ -1,0 +1,1 @@
+"""Layers around every request: places, caps, headers, numbers."""

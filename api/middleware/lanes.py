@@ -1,0 +1,333 @@
+"""Lanes: important requests go first, because each kind of request has places of its own.
+
+A process has one interpreter: requests that run at once take turns, however many threads there are.
+So few requests of a kind are worked on at once. The places of all lanes together determine the
+numbers of threads and of database connections: no lane can take another's. Over its limit a lane
+keeps a line that is bounded, in length and in time. The line of pages' own refreshes is the
+shortest.
+
+A request has a place while it is worked on: not while its body arrives, nor while its answer is
+sent, except for files, which are both. Pages of the dashboard need no place: the calls behind them
+do, so a page never holds a place that its own calls wait for.
+"""
+
+import asyncio
+import random
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.middleware.prometheus import RequestNumbers
+from api.web.errors import problem_response, service_problem
+from core.base.errors import Unavailable
+
+BACKGROUND_FROM = 5  # RFC 9218: u=0 is the most urgent, 7 the least, 3 what says nothing
+
+FILES = re.compile(
+    r"/client/.+|/v1/jobs/[^/]+/(?:(?:artifacts|checkpoints)/[^/]+|code)|/v1/(?:datasets|models|code)"
+)
+SENDING = re.compile(r"/v1/(?:datasets|models|code)")
+SIGN_IN = re.compile(r"/v1/(?:sessions|sessions/link|new-password|invites/accept|first-start)")
+LONG = re.compile(r"/v1/(?:usage|reports|admin/.+|reports/.+|jobs/[^/]+/(?:comparison|logs))")
+PRIORITY = re.compile(r"(?:^|[\s,])u=([0-7])(?:$|[\s,;])")
+ASKING = ("/plan", "/v1/reports/check")  # sent by POST, and nothing is changed
+
+
+class LaneKind(StrEnum):
+    """Purpose of a request; each has a lane."""
+
+    NODES = "nodes"
+    NODE_FILES = "node_files"
+    CLICKS = "clicks"
+    SIGN_INS = "sign_ins"
+    PROVIDER = "provider"
+    READS = "reads"
+    LONG_READS = "long_reads"
+    BACKGROUND = "background"
+    STREAMS = "streams"
+    FILES = "files"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Limits of a lane: requests worked on at once, requests in line, and longest wait in
+    seconds."""
+
+    at_once: int
+    in_line: int
+    wait_s: float
+
+
+# With 300 clients that only read, in a process that two cores share with all else, a booking took
+# 0.2 s at two reads at once, 0.3 s at four, and 11 s without lanes; readers got as much done.
+LIMITS = {
+    LaneKind.NODES: Limit(3, 256, 20.0),
+    LaneKind.NODE_FILES: Limit(16, 64, 30.0),
+    LaneKind.CLICKS: Limit(4, 512, 15.0),
+    # 191 who press the button at once, at 0.1 s for a hash, and at three times that beside others.
+    LaneKind.SIGN_INS: Limit(4, 512, 60.0),
+    LaneKind.PROVIDER: Limit(8, 256, 20.0),  # these wait for another server
+    LaneKind.READS: Limit(2, 256, 4.0),
+    LaneKind.LONG_READS: Limit(2, 64, 10.0),
+    # The line is for what one page asks for together: refused in part, it would ask again for ever.
+    LaneKind.BACKGROUND: Limit(1, 8, 1.0),
+    LaneKind.STREAMS: Limit(2, 1000, 20.0),  # until they have begun: a browser gives up on a 503
+    LaneKind.FILES: Limit(32, 64, 30.0),
+}
+YIELDING = (LaneKind.READS, LaneKind.LONG_READS)  # one at once while clicks wait
+WHOLE = (LaneKind.NODE_FILES, LaneKind.FILES)  # these have their place until the last byte
+THREADS = sum(limit.at_once for limit in LIMITS.values()) + 8  # and the process's own chores
+
+
+class Busy(Unavailable):
+    """Refusal of a request that was not worked on."""
+
+    code = "busy"
+    title = "Busy"
+
+    def __init__(self, why: str, *, retry_after_s: int) -> None:
+        super().__init__(f"{why} Nothing was done. Try again in {retry_after_s} s.")
+        self.why = why
+        self.retry_after_s = retry_after_s
+
+
+class Gone(Exception):
+    """Hang-up of a client while it waited."""
+
+
+def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
+    """Return the lane of a request; None for one that takes no thread: pages, static files,
+    health."""
+    if path.startswith("/v1/node/"):
+        return LaneKind.NODE_FILES if path.startswith("/v1/node/files/") else LaneKind.NODES
+    if not path.startswith(("/v1/", "/client/")):
+        return None
+    is_read = method in ("GET", "HEAD", "OPTIONS")
+    if is_read and path.endswith("/stream"):
+        return LaneKind.STREAMS
+    if (is_read and FILES.fullmatch(path) and not SENDING.fullmatch(path)) or (
+        method == "POST" and SENDING.fullmatch(path)
+    ):
+        return LaneKind.FILES
+    if method == "POST" and SIGN_IN.fullmatch(path):
+        return LaneKind.SIGN_INS
+    if method == "POST" and path.startswith("/v1/sessions/oidc"):
+        return LaneKind.PROVIDER
+    if is_read or path.endswith(ASKING):
+        urgency = PRIORITY.search(priority)
+        if urgency is not None and int(urgency[1]) >= BACKGROUND_FROM:
+            return LaneKind.BACKGROUND
+        return LaneKind.LONG_READS if LONG.fullmatch(path) else LaneKind.READS
+    return LaneKind.CLICKS
+
+
+class Lane:
+    """Places of one kind of request, and its line: first come, first served.
+
+    While requests wait in the lane `ahead`, only one of this lane is worked on at once.
+    """
+
+    def __init__(
+        self, kind: LaneKind, limit: Limit, numbers: RequestNumbers, ahead: "Lane | None" = None
+    ) -> None:
+        self.kind = kind
+        self.limit = limit
+        self._ahead = ahead
+        self._behind: list[Lane] = []
+        if ahead is not None:
+            ahead._behind.append(self)
+        self._numbers = numbers
+        self._free = limit.at_once
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._guard = threading.Lock()
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of requests in line."""
+        return len(self._line)
+
+    async def enter(self, receive: Receive | None) -> None:
+        """Take a place; `leave` gives it back. Raises Busy, or Gone, without one.
+
+        `receive` must have nothing more to tell than that the client has gone. None: it has.
+        """
+        began = time.perf_counter()
+        turn = self._stand_in_line()
+        if turn is not None:
+            try:
+                await self._wait(turn, receive)
+            finally:
+                self._numbers.waiting.labels(self.kind).set(self.num_waiting)
+        self._numbers.wait_s.labels(self.kind).observe(time.perf_counter() - began)
+
+    def leave(self) -> None:
+        """Give a place back, and free places to those who have waited longest."""
+        with self._guard:
+            self._free += 1
+        self._hand_on()
+        for lane in self._behind:
+            lane._hand_on()
+
+    def refuse(self, why: str) -> Busy:
+        """Return the error for a request that finds no place, with a random time to come back."""
+        self._numbers.turned_away.labels(self.kind, "busy").inc()
+        return Busy(why, retry_after_s=random.randint(2, 8))
+
+    def _hand_on(self) -> None:
+        with self._guard:
+            turns = []
+            while self._line and self._has_place():
+                self._free -= 1
+                turns.append(self._line.popleft())
+        for turn in turns:
+            turn.get_loop().call_soon_threadsafe(_give, turn)
+
+    def _has_place(self) -> bool:
+        is_idle = self._free == self.limit.at_once
+        must_yield = self._ahead is not None and self._ahead.num_waiting > 0
+        return self._free > 0 and (is_idle or not must_yield)
+
+    def _stand_in_line(self) -> asyncio.Future[None] | None:
+        """Return a turn to wait for; None if there is a free place. Raises Busy if the line is
+        full."""
+        with self._guard:
+            if self._has_place():
+                self._free -= 1
+                return None
+            if len(self._line) >= self.limit.in_line:
+                raise self.refuse("Too much is asked for at once right now.")
+            turn = asyncio.get_running_loop().create_future()
+            self._line.append(turn)
+        self._numbers.waiting.labels(self.kind).set(self.num_waiting)
+        return turn
+
+    async def _wait(self, turn: asyncio.Future[None], receive: Receive | None) -> None:
+        watched: set[asyncio.Future[None]] = {turn}
+        gone = None
+        if receive is not None:
+            gone = asyncio.create_task(_hung_up(receive))
+            watched.add(gone)
+        try:
+            await asyncio.wait(
+                watched, timeout=self.limit.wait_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if gone is not None and gone.done():
+                self._numbers.turned_away.labels(self.kind, "gone").inc()
+                raise Gone
+            if not turn.done() and self._leave_line(turn):
+                raise self.refuse(f"No place was free within {self.limit.wait_s:.0f} s.")
+        except (Gone, asyncio.CancelledError):
+            if not self._leave_line(turn):
+                self.leave()  # the turn had come meanwhile
+            raise
+        finally:
+            if gone is not None:
+                gone.cancel()
+
+    def _leave_line(self, turn: asyncio.Future[None]) -> bool:
+        """Leave the line. Returns False if the turn has come meanwhile, so that the place is
+        taken."""
+        with self._guard:
+            if turn not in self._line:
+                return False
+            self._line.remove(turn)
+            return True
+
+
+class Lanes:
+    """ASGI middleware: a request is worked on when its lane has a place for it."""
+
+    def __init__(
+        self, app: ASGIApp, numbers: RequestNumbers, limits: Mapping[LaneKind, Limit] = LIMITS
+    ) -> None:
+        self.app = app
+        self.lanes: dict[LaneKind, Lane] = {}
+        for kind, limit in sorted(limits.items(), key=lambda one: one[0] in YIELDING):
+            ahead = self.lanes[LaneKind.CLICKS] if kind in YIELDING else None
+            self.lanes[kind] = Lane(kind, limit, numbers, ahead)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        kind = kind_of(scope["method"], scope["path"], Headers(scope=scope).get("priority", ""))
+        if kind is None:
+            await self.app(scope, receive, send)
+            return
+        lane = self.lanes[kind]
+        body = receive
+        try:
+            if kind in WHOLE:
+                await lane.enter(None)  # a body that is on its way hides whether somebody has gone
+            else:
+                body = await _with_body(receive)
+                if kind is LaneKind.BACKGROUND and self.lanes[LaneKind.CLICKS].num_waiting:
+                    raise lane.refuse("Clicks wait, and go first.")
+                await lane.enter(receive)
+        except Busy as busy:
+            await problem_response(service_problem(busy), {"Retry-After": str(busy.retry_after_s)})(
+                scope, receive, send
+            )
+            return
+        except Gone:
+            return
+        has_place = True
+
+        def leave() -> None:
+            nonlocal has_place
+            if has_place:
+                has_place = False
+                lane.leave()
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start" and kind not in WHOLE:
+                leave()  # how fast the client reads is its own affair
+            await send(message)
+
+        try:
+            await self.app(scope, body, sent)
+        finally:
+            leave()
+
+
+async def _with_body(receive: Receive) -> Receive:
+    """Return a `receive` with the same messages that already has the whole body. Raises Gone."""
+    pieces: list[bytes] = []
+    refusal: HTTPException | None = None  # api/middleware/body_cap.py: it is the app's to answer
+    has_more = True
+    while has_more and refusal is None:
+        try:
+            message = await receive()
+        except HTTPException as error:
+            refusal = error
+            break
+        if message["type"] == "http.disconnect":
+            raise Gone
+        pieces.append(message.get("body", b""))
+        has_more = message.get("more_body", False)
+    body: list[Message] = [{"type": "http.request", "body": b"".join(pieces)}]
+
+    async def again() -> Message:
+        if refusal is not None:
+            raise refusal
+        return body.pop() if body else await receive()
+
+    return again
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _give(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)

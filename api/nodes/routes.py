@@ -1,0 +1,125 @@
+"""/v1/nodes: the machines, their hardware, their users."""
+
+from datetime import datetime, timedelta
+
+from fastapi import APIRouter
+from sqlalchemy import Row, Select, and_, select
+from sqlalchemy.orm import Session
+
+from api.nodes.schemas import NodeView
+from api.web.auth import SignedIn
+from api.web.process import Process, ProcessDep
+from api.web.schemas import Page
+from api.web.text_types import After, Limit, PlainText
+from core.base.clock import utc_now
+from core.base.errors import NotFound
+from core.states import LIVE_ATTEMPT, NodeState
+from core.tables.jobs import Attempt, Part
+from core.tables.leases import Lease, Occupancy
+from core.tables.nodes import Node, NodeClass
+from core.tables.people import User
+from core.wire.messages import Inventory, Telemetry
+from strategies.hardware import Hardware
+
+router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
+
+
+@router.get("", summary="List nodes")
+def list_nodes(
+    person: SignedIn, process: ProcessDep, limit: Limit = 200, after: After = None
+) -> Page[NodeView]:
+    """Return all nodes except retired ones, oldest first."""
+    query = _nodes(utc_now()).where(Node.state != NodeState.RETIRED)
+    if after:
+        query = query.where(Node.id > after)
+    with process.read() as session:
+        rows = session.execute(query.order_by(Node.id).limit(limit + 1)).all()
+        data = [_view(session, process, row) for row in rows[:limit]]
+    return Page[NodeView](data=data, has_more=len(rows) > limit)
+
+
+@router.get("/{node_id}", summary="One node")
+def get_node(node_id: PlainText, person: SignedIn, process: ProcessDep) -> NodeView:
+    """Return a node by id or name."""
+    with process.read() as session:
+        return show_node(session, process, node_id)
+
+
+def show_node(session: Session, process: Process, node_id: str) -> NodeView:
+    """Return the view of a node, by id or name. Raises NotFound."""
+    query = _nodes(utc_now()).where(Node.goes_by(node_id))
+    row = session.execute(query).first()
+    if row is None:
+        raise NotFound(f"There is no node {node_id!r}.")
+    return _view(session, process, row)
+
+
+def _nodes(now: datetime) -> Select[Node, NodeClass, str]:
+    """Select each node with its class and the name of the person who holds it now."""
+    holds = and_(
+        Occupancy.node_id == Node.id,
+        Occupancy.live,
+        Occupancy.hold_start <= now,
+        Occupancy.hold_end > now,
+    )
+    return (
+        select(Node, NodeClass, User.name)
+        .join(NodeClass, NodeClass.name == Node.class_name)
+        .outerjoin(Occupancy, holds)
+        .outerjoin(Lease, Lease.id == Occupancy.lease_id)
+        .outerjoin(User, User.id == Lease.user_id)
+    )
+
+
+def _view(session: Session, process: Process, row: Row[Node, NodeClass, str]) -> NodeView:
+    node, node_class, user = row
+    now = utc_now()
+    jobs = _jobs_on(session, node.id)
+    silence = timedelta(seconds=process.settings.unreachable_after_s)
+    seen = node.last_seen_at
+    return NodeView(
+        id=node.id,
+        name=node.name,
+        node_class=node.class_name,
+        state=node.state,
+        reason=node.reason,
+        hardware=Hardware.model_validate(node_class.hardware),
+        inventory=Inventory.model_validate(node.inventory),
+        telemetry=Telemetry.model_validate(node.telemetry) if node.telemetry else None,
+        reachable=node.unreachable_since is None and seen is not None and now - seen <= silence,
+        last_seen_at=seen,
+        unreachable_since=node.unreachable_since,
+        user=user,
+        job=jobs[0] if jobs else None,
+        jobs=jobs,
+        free_at=_free_at(session, node.id, now),
+    )
+
+
+def _jobs_on(session: Session, node_id: str) -> list[str]:
+    """Return the ids of the jobs that have slots of the node, first assigned first."""
+    return list(
+        session.scalars(
+            select(Attempt.job_id)
+            .join(Part, Part.attempt_id == Attempt.id)
+            .where(
+                Part.node_id == node_id, Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT)
+            )
+            .order_by(Attempt.assigned_at)
+        )
+    )
+
+
+def _free_at(session: Session, node_id: str, now: datetime) -> datetime | None:
+    """Return the end of the unbroken stretch of holds that includes now; None if none does."""
+    spans = session.execute(
+        select(Occupancy.hold_start, Occupancy.hold_end)
+        .where(Occupancy.node_id == node_id, Occupancy.live, Occupancy.hold_end > now)
+        .order_by(Occupancy.hold_start)
+    )
+    at = now
+    for start, end in spans:
+        if start > at:
+            break
+        at = end
+    return at if at > now else None

@@ -1,0 +1,254 @@
+"""/v1/usage: hours booked, used and useful, per person, lab and node."""
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
+
+from fastapi import APIRouter, Query, Response
+from sqlalchemy import ColumnElement, and_, func, or_, select, true
+from sqlalchemy.orm import Session
+
+from api.people.routes import checked_zone
+from api.people.schemas_usage import By, UsageRow, UsageView
+from api.web.auth import SignedIn
+from api.web.identity import Person
+from api.web.process import ProcessDep
+from api.web.schemas import AskedMoment
+from api.web.text_types import PlainText
+from core.base.clock import utc_now
+from core.base.errors import BadRequest
+from core.leases.periods import Per, Period, periods
+from core.states import Outcome
+from core.tables.files import Checkpoint
+from core.tables.jobs import Attempt, Job, Part
+from core.tables.kinds import LeaseKind, OccupancyKind
+from core.tables.leases import Lease, Occupancy
+from core.tables.nodes import Node, NodeClass
+from core.tables.people import Lab, Membership, User
+from strategies.hardware import Hardware
+
+router = APIRouter(prefix="/v1/usage", tags=["usage"])
+
+DEFAULT_RANGE = timedelta(days=28)
+MAX_RANGE = timedelta(days=400)
+NOBODYS = "(no lab)"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A number of GPUs or CPU slots, held or at work from start to end."""
+
+    name: str
+    start: datetime
+    end: datetime
+    gpus: int
+
+
+@router.get(
+    "",
+    summary="Hours booked, used and useful",
+    response_model=UsageView,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+def get_usage(
+    person: SignedIn,
+    process: ProcessDep,
+    by: Annotated[By, Query(description="Whose hours are added up.")] = By.USER,
+    per: Annotated[Per, Query(description="Cut into days or weeks.")] = Per.WEEK,
+    start: Annotated[AskedMoment | None, Query(description="Default: 28 days ago.")] = None,
+    end: Annotated[AskedMoment | None, Query(description="Default: now.")] = None,
+    zone: Annotated[PlainText | None, Query(description="Default: your own.")] = None,
+    format: Annotated[Literal["json", "csv"], Query()] = "json",
+) -> UsageView | Response:
+    """Return booked, used and useful hours: all for staff, a lab's for its leads, and your own.
+
+    Booked hours are held by leases. In used hours a job had the GPUs. Useful hours were spent in
+    training steps whose work was kept: up to the last step of an attempt that succeeded, or to the
+    last checkpoint of any other attempt.
+    """
+    now = utc_now()
+    until = end or now
+    since = start or until - DEFAULT_RANGE
+    if not since < until <= since + MAX_RANGE:
+        raise BadRequest(
+            f"start: it must be before end, by {MAX_RANGE.days} days at most.", param="start"
+        )
+    if since.year < 2000 or until.year > 9000:
+        raise BadRequest("start: that is not a time to ask for.", param="start")
+    shown = ZoneInfo(checked_zone(zone or person.zone))
+    with process.read() as session:
+        may_see = _visible(session, person)
+        booked = list(_booked(session, by, since, until, may_see))
+        used, useful = _worked(session, by, since, until, may_see, now)
+    rows = _rows(booked, used, useful, list(periods(since, until, per=per, zone=shown)))
+    if format == "csv":
+        return _as_csv(rows, by)
+    return UsageView(
+        by=by,
+        per=per,
+        start=since,
+        end=until,
+        zone=shown.key,
+        rows=rows,
+        total=_total(rows),
+    )
+
+
+def _visible(session: Session, person: Person) -> ColumnElement[bool]:
+    """Return a condition for the leases whose use this person may see."""
+    if person.is_staff:
+        return true()
+    led = session.scalars(
+        select(Membership.lab_id).where(Membership.user_id == person.id, Membership.is_lead)
+    ).all()
+    return or_(Lease.user_id == person.id, Lease.lab_id.in_(led))
+
+
+def _name_of(by: By) -> ColumnElement[str]:
+    if by is By.USER:
+        return User.name.expression
+    return Node.name.expression if by is By.NODE else func.coalesce(Lab.name, NOBODYS)
+
+
+def _booked(
+    session: Session, by: By, since: datetime, until: datetime, may_see: ColumnElement[bool]
+) -> Iterator[Stretch]:
+    rows = session.execute(
+        select(_name_of(by), Occupancy.hold_start, Occupancy.hold_end, NodeClass.hardware)
+        .join(Lease, Lease.id == Occupancy.lease_id)
+        .join(User, User.id == Lease.user_id)
+        .outerjoin(Lab, Lab.id == Lease.lab_id)
+        .join(Node, Node.id == Occupancy.node_id)
+        .join(NodeClass, NodeClass.name == Node.class_name)
+        .where(
+            Occupancy.live,
+            Occupancy.kind == OccupancyKind.LEASE,
+            Occupancy.hold_start < until,
+            Occupancy.hold_end > since,
+            may_see,
+        )
+    )
+    for name, held_from, held_to, hardware in rows:
+        yield Stretch(name, held_from, held_to, Hardware.model_validate(hardware).slots)
+
+
+def _worked(
+    session: Session,
+    by: By,
+    since: datetime,
+    until: datetime,
+    may_see: ColumnElement[bool],
+    now: datetime,
+) -> tuple[list[Stretch], list[Stretch]]:
+    """Return the stretches that jobs had, and those that they spent in steps that were kept."""
+    saved = (
+        select(Checkpoint.job_id, Checkpoint.epoch, func.max(Checkpoint.created_at).label("last"))
+        .group_by(Checkpoint.job_id, Checkpoint.epoch)
+        .subquery()
+    )
+    rows = session.execute(
+        select(_name_of(by), Attempt, Part, saved.c.last, Lease.kind, Lease.hold_start)
+        .join(Part, Part.attempt_id == Attempt.id)
+        .join(Lease, Lease.id == Part.lease_id)
+        .join(Job, Job.id == Attempt.job_id)
+        .join(User, User.id == Lease.user_id)
+        .outerjoin(Lab, Lab.id == Lease.lab_id)
+        .join(Node, Node.id == Part.node_id)
+        .outerjoin(saved, and_(saved.c.job_id == Attempt.job_id, saved.c.epoch == Attempt.epoch))
+        .where(
+            Attempt.started_at < until,
+            or_(Attempt.ended_at.is_(None), Attempt.ended_at > since),
+            may_see,
+            # A guest's work counts for the node, but not for the absent owner of the lease.
+            true() if by is By.NODE else Job.user_id == Lease.user_id,
+        )
+    )
+    used, useful = [], []
+    for name, attempt, part, last_saved, kind, held_from in rows:
+        gpus = len(part.slots)
+        ended_at = part.ended_at or attempt.ended_at or now
+        # Before the job had its walk-in it ran as a guest, in hours that its owner did not hold.
+        walked_in = by is not By.NODE and kind is LeaseKind.WALK_IN
+        since_own = held_from if walked_in else attempt.started_at
+        used.append(Stretch(name, max(attempt.started_at, since_own), ended_at, gpus))
+        kept_to = _kept_until(attempt, last_saved)
+        if attempt.first_step_at is not None and kept_to is not None:
+            useful.append(Stretch(name, max(attempt.first_step_at, since_own), kept_to, gpus))
+    return used, useful
+
+
+def _kept_until(attempt: Attempt, last_saved: datetime | None) -> datetime | None:
+    """Return the time up to which the steps of an attempt were kept; None if none was."""
+    if attempt.outcome is Outcome.SUCCEEDED:
+        return attempt.last_step_at
+    if last_saved is None or attempt.last_step_at is None:
+        return None
+    return min(last_saved, attempt.last_step_at)  # a checkpoint arrives after its step
+
+
+def _rows(
+    booked: Sequence[Stretch],
+    used: Sequence[Stretch],
+    useful: Sequence[Stretch],
+    cut: Sequence[Period],
+) -> list[UsageRow]:
+    names = sorted({stretch.name for stretch in (*booked, *used)})
+    sums = [_sums(part, cut) for part in (booked, used, useful)]
+    return [
+        UsageRow(
+            period=period.first,
+            name=name,
+            booked_hours=sums[0][name, period],
+            used_hours=sums[1][name, period],
+            useful_hours=sums[2][name, period],
+        )
+        for period in cut
+        for name in names
+        if any(part[name, period] for part in sums)
+    ]
+
+
+def _sums(
+    stretches: Iterable[Stretch], cut: Sequence[Period]
+) -> defaultdict[tuple[str, Period], float]:
+    sums: defaultdict[tuple[str, Period], float] = defaultdict(float)
+    for stretch in stretches:
+        for period in cut:
+            hours = period.hours_of(stretch.start, stretch.end)
+            if hours:
+                sums[stretch.name, period] += hours * stretch.gpus
+    return defaultdict(float, {key: round(hours, 4) for key, hours in sums.items()})
+
+
+def _total(rows: Sequence[UsageRow]) -> list[UsageRow]:
+    names = sorted({row.name for row in rows})
+    groups = [[row for row in rows if row.name == name] for name in names]
+    return [
+        UsageRow(
+            period=group[0].period,
+            name=group[0].name,
+            booked_hours=round(sum(row.booked_hours for row in group), 4),
+            used_hours=round(sum(row.used_hours for row in group), 4),
+            useful_hours=round(sum(row.useful_hours for row in group), 4),
+        )
+        for group in groups
+    ]
+
+
+def _as_csv(rows: Sequence[UsageRow], by: By) -> Response:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["period", by, "booked_hours", "used_hours", "useful_hours"])
+    for row in rows:
+        # A name that a spreadsheet would take for a formula is made a text.
+        name = f"'{row.name}" if row.name[:1] in "=+-@\t\r" else row.name
+        writer.writerow(
+            [row.period.isoformat(), name, row.booked_hours, row.used_hours, row.useful_hours]
+        )
+    headers = {"Content-Disposition": f'attachment; filename="usage-by-{by}.csv"'}
+    return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)

@@ -1,0 +1,1 @@
+"""Curves and logs, as they are stored."""

@@ -1,0 +1,312 @@
+"""Output of ranks, as chunks that always begin at the start of a line.
+
+A chunk's last line may still be growing: what comes next is appended to it, up to the line's end.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from sqlalchemy import Row, Select, func, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from api.records.schemas import LogLine
+from core.base.errors import BadRequest
+from core.states import AttemptState
+from core.tables.jobs import Attempt
+from core.tables.telemetry import LogChunk
+
+LONGEST_LINE = 65_536  # characters; a longer one, such as a progress bar's, is broken there
+PAGE_CHARACTERS = 1 << 20  # of one page, however many lines were asked for; one line at least
+CHUNKS_A_READ = 400
+CHUNKS_AT_A_TIME = 16  # in memory: 2 MiB of those that workers send
+ERROR = re.compile(
+    r"\b[A-Z]\w*(Error|Exception)\b|\b([Ee]rror|ERROR|[Ee]xception|Traceback|[Ff]atal|FATAL)\b"
+)
+WARNING = re.compile(r"warn(ing)?\b", re.IGNORECASE)
+CURSOR = re.compile(r"^\d{1,18}\.\d{1,9}(-\d{1,18}){0,2000}$")
+
+
+class LogLevel(StrEnum):
+    """Least severity of a line, judged by its text: the output of ranks has no level of its own."""
+
+    WARNING = "warning"
+    """Warnings and errors."""
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class LogCursor:
+    """Position of a reader: all chunks up to `chunk`, `lines` lines of the one after it, and of the
+    chunks in `held` all but the last line, which was still growing."""
+
+    chunk: int = 0
+    lines: int = 0
+    held: frozenset[int] = field(default_factory=frozenset)
+
+    def __str__(self) -> str:
+        return "-".join([f"{self.chunk}.{self.lines}", *(str(one) for one in sorted(self.held))])
+
+    @classmethod
+    def parse(cls, text: str) -> "LogCursor":
+        """Return the cursor that `str` gave. Raises BadRequest for anything else."""
+        if not CURSOR.match(text):
+            raise BadRequest(
+                f"cursor: {text[:60]!r} is not one that this address gave out.", param="cursor"
+            )
+        place, *held = text.split("-")
+        chunk, lines = place.split(".")
+        return cls(int(chunk), int(lines), frozenset(int(one) for one in held))
+
+
+@dataclass(frozen=True)
+class LogFilter:
+    """Filter of the lines that a reader wants."""
+
+    rank: int | None = None
+    epoch: int | None = None
+    search: str = ""
+    level: LogLevel | None = None
+
+    def takes(self, text: str) -> bool:
+        """Return True if a line contains the searched text and is at least as severe as
+        requested."""
+        if self.search.lower() not in text.lower():
+            return False
+        if self.level is None or ERROR.search(text):
+            return True
+        return self.level is LogLevel.WARNING and bool(WARNING.search(text))
+
+
+@dataclass(frozen=True)
+class LogPage:
+    """Lines, the place after them, and whether more are stored."""
+
+    lines: list[LogLine]
+    cursor: LogCursor
+    has_more: bool
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    id: int
+    epoch: int
+    rank: int
+    stream: str
+    first_line: int
+    content: str
+    is_over: bool
+    """True once the attempt has exited: nothing grows any more."""
+
+    def lines(self) -> tuple[list[str], bool]:
+        """Return the chunk's lines, and True if the last one may still grow."""
+        lines = self.content.split("\n")
+        if lines[-1] == "":
+            lines.pop()
+            return lines, False
+        return lines, not self.is_over
+
+
+def append(
+    session: Session,
+    attempt_id: str,
+    rank: int,
+    stream: str,
+    *,
+    first_byte: int,
+    content: str,
+    now: datetime,
+) -> None:
+    """Add output that continues what is stored."""
+    content = content.replace("\0", "\N{REPLACEMENT CHARACTER}").replace("\r\n", "\n")
+    content = content.encode("utf-8", "replace").decode()
+    if not content:
+        return
+    last = session.execute(
+        select(LogChunk.id, LogChunk.first_line, LogChunk.content)
+        .where(
+            LogChunk.attempt_id == attempt_id,
+            LogChunk.rank == rank,
+            LogChunk.stream == stream,
+        )
+        .order_by(LogChunk.first_byte.desc())
+        .limit(1)
+    ).one_or_none()
+    next_line = 0
+    if last is not None:
+        stored = last.content
+        if not stored.endswith("\n"):
+            head, newline, content = content.partition("\n")
+            open_line = len(stored) - stored.rfind("\n") - 1
+            if not newline and open_line + len(head) > LONGEST_LINE:
+                newline = "\n"
+            stored += head + newline
+            session.execute(update(LogChunk).where(LogChunk.id == last.id).values(content=stored))
+        next_line = last.first_line + stored.count("\n")
+    if content:
+        session.execute(
+            insert(LogChunk).values(
+                attempt_id=attempt_id,
+                rank=rank,
+                stream=stream,
+                first_byte=first_byte,
+                first_line=next_line,
+                at=now,
+                content=content,
+            )
+        )
+
+
+def read(
+    session: Session,
+    job_id: str,
+    cursor: LogCursor,
+    *,
+    wanted: LogFilter,
+    limit: int,
+    until: LogCursor | None = None,
+) -> LogPage:
+    """Return lines after `cursor` in the order of their arrival, at most `limit` and
+    PAGE_CHARACTERS.
+
+    With `until`, exactly the lines that a reader at `cursor` had read when it stood at `until`.
+    """
+    query = _chunks(job_id, wanted).order_by(LogChunk.id).limit(CHUNKS_AT_A_TIME)
+    query = query.where(or_(LogChunk.id > cursor.chunk, LogChunk.id.in_(cursor.held)))
+    if until is not None:
+        query = query.where(LogChunk.id <= until.chunk)
+    lines: list[LogLine] = []
+    held = set(cursor.held)
+    place, skip = cursor.chunk, cursor.lines
+    num_read = size = 0
+    for chunk in _in_turn(session, query):
+        num_read += 1
+        texts, growing = chunk.lines()
+        if until is not None and chunk.id in until.held:
+            growing = True
+        ready = len(texts) - 1 if growing else len(texts)
+        was_held = chunk.id in cursor.held
+        if was_held:
+            start = len(texts) - 1
+        else:
+            start, skip = (skip if chunk.id > cursor.chunk else 0), 0
+        for offset in range(start, ready):
+            text = texts[offset]
+            is_full = len(lines) >= limit or (size + len(text) > PAGE_CHARACTERS and lines)
+            if is_full:
+                if was_held:
+                    return LogPage(lines, LogCursor(place, 0, frozenset(held)), True)
+                return LogPage(lines, LogCursor(place, offset, frozenset(held)), True)
+            if wanted.takes(text):
+                lines.append(_line(chunk, offset, text))
+                size += len(text)
+        if growing:
+            held.add(chunk.id)
+        else:
+            held.discard(chunk.id)
+        place = max(place, chunk.id)
+    if until is not None and num_read < CHUNKS_A_READ:
+        return LogPage(lines, until, False)
+    return LogPage(lines, LogCursor(place, 0, frozenset(held)), num_read == CHUNKS_A_READ)
+
+
+def _in_turn(
+    session: Session, query: Select[int, int, int, str, int, str, AttemptState]
+) -> Iterator[_Chunk]:
+    """Yield the first CHUNKS_A_READ chunks of a query, with a few in memory at a time."""
+    last_id = 0
+    for _ in range(CHUNKS_A_READ // CHUNKS_AT_A_TIME):
+        rows = session.execute(query.where(LogChunk.id > last_id)).all()
+        yield from (_chunk(row) for row in rows)
+        if len(rows) < CHUNKS_AT_A_TIME:
+            return
+        last_id = rows[-1].id
+
+
+def tail(session: Session, job_id: str, count: int, *, wanted: LogFilter) -> LogPage:
+    """Return the last `count` finished lines, within PAGE_CHARACTERS, and the position after
+    them."""
+    held = _growing(session, job_id, wanted)
+    place = session.scalar(_chunks(job_id, wanted).with_only_columns(func.max(LogChunk.id))) or 0
+    lines: list[LogLine] = []  # the last first
+    before, size = place + 1, 0
+    while len(lines) < count:
+        query = _chunks(job_id, wanted).order_by(LogChunk.id.desc()).limit(50)
+        rows = session.execute(query.where(LogChunk.id < before)).all()
+        if not rows:
+            break
+        for chunk in (_chunk(row) for row in rows):
+            texts, _ = chunk.lines()
+            ready = len(texts) - 1 if chunk.id in held else len(texts)
+            for offset in range(ready - 1, -1, -1):
+                if not wanted.takes(texts[offset]):
+                    continue
+                size += len(texts[offset])
+                if len(lines) == count or (size > PAGE_CHARACTERS and lines):
+                    return LogPage(lines[::-1], LogCursor(place, 0, held), False)
+                lines.append(_line(chunk, offset, texts[offset]))
+            before = chunk.id
+    return LogPage(lines[::-1], LogCursor(place, 0, held), False)
+
+
+def _growing(session: Session, job_id: str, wanted: LogFilter) -> frozenset[int]:
+    """Return the ids of chunks whose last line has no end yet: only a stream's newest chunk can
+    have one."""
+    newest = (
+        _chunks(job_id, wanted)
+        .with_only_columns(func.max(LogChunk.id))
+        .group_by(LogChunk.attempt_id, LogChunk.rank, LogChunk.stream)
+    )
+    ids = session.scalars(newest).all()
+    rows = session.execute(_chunks(job_id, wanted).where(LogChunk.id.in_(ids)))
+    return frozenset(chunk.id for chunk in (_chunk(row) for row in rows) if chunk.lines()[1])
+
+
+def ranks(session: Session, job_id: str) -> Sequence[int]:
+    """Return the ranks that have written something."""
+    query = (
+        select(LogChunk.rank)
+        .join(Attempt, Attempt.id == LogChunk.attempt_id)
+        .where(Attempt.job_id == job_id)
+        .distinct()
+    )
+    return sorted(session.scalars(query))
+
+
+def _chunks(job_id: str, wanted: LogFilter) -> Select[int, int, int, str, int, str, AttemptState]:
+    query = (
+        select(
+            LogChunk.id,
+            Attempt.epoch,
+            LogChunk.rank,
+            LogChunk.stream,
+            LogChunk.first_line,
+            LogChunk.content,
+            Attempt.state,
+        )
+        .join(Attempt, Attempt.id == LogChunk.attempt_id)
+        .where(Attempt.job_id == job_id)
+    )
+    if wanted.rank is not None:
+        query = query.where(LogChunk.rank == wanted.rank)
+    if wanted.epoch is not None:
+        query = query.where(Attempt.epoch == wanted.epoch)
+    return query
+
+
+def _chunk(row: Row[int, int, int, str, int, str, AttemptState]) -> _Chunk:
+    chunk_id, epoch, rank, stream, first_line, content, state = row
+    is_over = state is AttemptState.EXITED
+    return _Chunk(chunk_id, epoch, rank, stream, first_line, content, is_over)
+
+
+def _line(chunk: _Chunk, offset: int, text: str) -> LogLine:
+    return LogLine(
+        epoch=chunk.epoch,
+        rank=chunk.rank,
+        stream=chunk.stream,
+        line=chunk.first_line + offset,
+        text=text.removesuffix("\r"),
+    )

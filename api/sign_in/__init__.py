@@ -1,0 +1,1 @@
+"""Ways in: passwords, links, tokens, invitations, an OpenID provider."""

@@ -1,0 +1,1 @@
+"""Needs of every route: senders and their rights, errors, the process, base classes of shapes."""

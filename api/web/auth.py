@@ -1,0 +1,256 @@
+"""Authentication and authorization: every route names one of these dependencies.
+
+People carry a bearer token, or, in browsers, the cookie of a session. Browsers send a cookie by
+themselves, so a request with a cookie that does more than read must provably come from Trainyard's
+own pages.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request, Response, Security
+from fastapi.dependencies.models import Dependant
+from fastapi.security import APIKeyCookie, HTTPBearer
+from sqlalchemy import bindparam, select, update
+from sqlalchemy.orm import aliased
+
+from api.web.credentials import SESSION_IDLE, SESSION_LONGEST, digest, in_force
+from api.web.identity import RANK, NodeIdentity, Person
+from api.web.process import Process, ProcessDep
+from api.web.scopes import MissingScope, included, scope_of
+from core.base.clock import utc_now
+from core.base.errors import Forbidden, Unauthenticated
+from core.process import read_only
+from core.states import NodeState
+from core.tables.kinds import Role, Scope, TokenKind
+from core.tables.nodes import Node
+from core.tables.people import Token, User
+
+COOKIE = "trainyard_session"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+TOUCH_EVERY = timedelta(minutes=10)  # how exact `last_used_at` is; each touch is a write
+
+BEARER = HTTPBearer(auto_error=False, description="An API token, a session or a node's token.")
+SESSION_COOKIE = APIKeyCookie(name=COOKIE, auto_error=False, description="A browser's session.")
+
+# Built once: every request of a person begins with it.
+Maker = aliased(Token)
+TOKEN = (
+    select(Token.id, Token.kind, Token.scopes, Token.expires_at, Token.revoked_at)
+    .add_columns(Token.created_at, Token.last_used_at, Token.made_with, Maker.expires_at)
+    .add_columns(User.id, User.name, User.role, User.zone, User.disabled)
+    .join(User, User.id == Token.user_id)
+    .outerjoin(Maker, Maker.id == Token.made_with)
+    .where(Token.sha256 == bindparam("sha256"))
+)
+
+
+async def anyone() -> None:
+    """Allow everybody: a public route."""
+
+
+def signed_in(
+    request: Request,
+    process: ProcessDep,
+    _bearer: Annotated[object, Security(BEARER)] = None,
+    _cookie: Annotated[object, Security(SESSION_COOKIE)] = None,
+) -> Person:
+    """Return any person with a session, or with a valid token that is for this route."""
+    secret, from_cookie = _credential(request)
+    now = utc_now()
+    with process.read() as session:
+        found = session.execute(TOKEN, {"sha256": digest(secret)}).one_or_none()
+    if found is None:
+        raise Unauthenticated("This token or session is not known here. Sign in again.")
+    token_id, kind, scopes, expires_at, revoked_at, *more = found
+    created_at, last_used_at, made_with, maker_ends_at, *of_user = more
+    user_id, name, role, zone, off = of_user
+    ends = [moment for moment in (expires_at, maker_ends_at) if moment is not None]
+    if revoked_at is not None or any(moment <= now for moment in ends):
+        raise Unauthenticated("This token or session has ended. Sign in again.", code="expired")
+    if off:
+        raise Unauthenticated("This account is disabled. Ask an administrator.", code="disabled")
+    is_session = kind is TokenKind.SESSION
+    if from_cookie:
+        if not is_session:
+            raise Unauthenticated("This cookie holds no session. Sign in again.")
+        if request.method not in SAFE_METHODS and not comes_from_us(request, process):
+            raise Forbidden(
+                "This request carries a browser's session but does not come from Trainyard's own "
+                "pages. Scripts use a bearer token.",
+                code="cross_site",
+            )
+    held = included([Scope.ALL] if is_session else [Scope(scope) for scope in scopes])
+    needed = scope_of(request.method, request.scope["route"].path)
+    if needed not in held:
+        raise MissingScope(needed, held)
+    if last_used_at is None or now - last_used_at > TOUCH_EVERY:
+        changes: dict[str, object] = {"last_used_at": now}
+        if is_session:
+            last = (created_at + SESSION_LONGEST, maker_ends_at or now + SESSION_IDLE)
+            changes["expires_at"] = min(now + SESSION_IDLE, *last)
+        with process.database.write() as session:
+            if read_only.state(session, now=now) is None:
+                session.execute(update(Token).where(Token.id == token_id).values(**changes))
+    return Person(
+        id=user_id,
+        name=name,
+        role=role if Scope.ALL in held else Role.USER,
+        zone=zone,
+        token_id=token_id,
+        scopes=held,
+        made_with=made_with if is_session else token_id,
+        token_ends_at=maker_ends_at if is_session else expires_at,
+    )
+
+
+async def staff(person: Annotated[Person, Depends(signed_in)]) -> Person:
+    """Return a person who is staff or an administrator; raise Forbidden for others."""
+    return _at_least(person, Role.STAFF)
+
+
+async def admin(person: Annotated[Person, Depends(signed_in)]) -> Person:
+    """Return a person who is an administrator; raise Forbidden for others."""
+    return _at_least(person, Role.ADMIN)
+
+
+def node(
+    request: Request,
+    process: ProcessDep,
+    _bearer: Annotated[object, Security(BEARER)] = None,
+) -> NodeIdentity:
+    """Return an enrolled node that is not retired; raise Unauthenticated otherwise."""
+    secret, from_cookie = _credential(request)
+    with process.read() as session:
+        found = session.execute(
+            select(Node.id, Node.name, Node.state, Token.revoked_at)
+            .join(Node, Node.id == Token.node_id)
+            .where(Token.sha256 == digest(secret), Token.kind == TokenKind.NODE)
+        ).one_or_none()
+    if found is None or from_cookie or found.revoked_at or found.state is NodeState.RETIRED:
+        raise Unauthenticated("This is no token of an enrolled node. Enrol the node again.")
+    return NodeIdentity(id=found.id, name=found.name)
+
+
+def require_known(request: Request, process: Process) -> None:
+    """Raise Unauthenticated for a caller whose credential opens nothing here, before a body is
+    read.
+
+    The credential must be in force and of the right kind: a node's token for nodes' routes, a
+    person's for all others. Roles and scopes are left to the route.
+    """
+    secret, _ = _credential(request)
+    is_for_nodes = request.url.path.startswith("/v1/node/")
+    of_kind = Token.kind == TokenKind.NODE if is_for_nodes else Token.kind != TokenKind.NODE
+    with process.read() as session:
+        known = session.scalar(
+            select(Token.id)
+            .outerjoin(User, User.id == Token.user_id)
+            .where(Token.sha256 == digest(secret), of_kind, in_force(utc_now()))
+        )
+    if known is None:
+        raise Unauthenticated("This token or session is not known here. Sign in again.")
+
+
+Public = Depends(anyone)
+SignedIn = Annotated[Person, Depends(signed_in)]
+StaffOnly = Annotated[Person, Depends(staff)]
+AdminOnly = Annotated[Person, Depends(admin)]
+NodeOnly = Annotated[NodeIdentity, Depends(node)]
+
+POLICIES = {anyone: "anyone", signed_in: "signed in", staff: "staff", admin: "admin", node: "node"}
+
+
+def policy_of(dependant: Dependant) -> str | None:
+    """Return the access policy of a route: its strictest dependency of this module; None if it has
+    none."""
+    found = {POLICIES[call] for call in _calls(dependant) if call in POLICIES}
+    for policy in ("node", "admin", "staff", "signed in", "anyone"):
+        if policy in found:
+            return policy
+    return None
+
+
+def declared_scope(policy: str | None, method: str, path: str) -> Scope | None:
+    """Return the scope that a person's token needs for a route; None if no person's token opens
+    it."""
+    if policy in ("staff", "admin"):
+        return Scope.ALL
+    return scope_of(method, path) if policy == "signed in" else None
+
+
+def set_session_cookie(response: Response, secret: str, process: Process) -> None:
+    """Sign the browser in with a session cookie."""
+    response.set_cookie(
+        COOKIE,
+        secret,
+        max_age=int(SESSION_LONGEST.total_seconds()),  # the server ends an idle session earlier
+        httponly=True,
+        secure=process.is_https,
+        samesite="lax",
+        path="/",
+    )
+
+
+def refuse_cross_site(request: Request, process: Process) -> None:
+    """Refuse requests from another site's page. Scripts, which name no origin, pass."""
+    named = request.headers.get("origin") or request.headers.get("sec-fetch-site")
+    if named and not comes_from_us(request, process):
+        raise Forbidden("Another site's page may not sign you in here.", code="cross_site")
+
+
+def comes_from_us(request: Request, process: Process) -> bool:
+    """Return True if the browser says that one of our own pages sent the request; False if it says
+    nothing."""
+    if request.headers.get("sec-fetch-site") == "same-origin":
+        return True
+    host = request.headers.get("host", "")
+    ours = (_origin_of(process.url), _origin_of(f"{urlsplit(process.url).scheme}://{host}"))
+    origin = _origin_of(request.headers.get("origin", ""))
+    return origin is not None and origin in ours
+
+
+def _origin_of(url: str) -> tuple[str, str, int | None] | None:
+    """Return scheme, host and port, None for a default port; None for a URL without a host."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if not parts.hostname:
+        return None
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname, None if port == default else port
+
+
+def _credential(request: Request) -> tuple[str, bool]:
+    """Return the secret that was sent, and True if it came in a cookie."""
+    header = request.headers.get("authorization")
+    if header is not None:
+        scheme, _, secret = header.partition(" ")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise Unauthenticated("Send `Authorization: Bearer <token>`.")
+        return secret.strip(), False
+    cookie = request.cookies.get(COOKIE)
+    if not cookie:
+        raise Unauthenticated(
+            "Sign in, or send `Authorization: Bearer <token>`. `trainyard login` gets you one."
+        )
+    return cookie, True
+
+
+def _at_least(person: Person, role: Role) -> Person:
+    if Scope.ALL not in person.scopes:
+        raise MissingScope(Scope.ALL, person.scopes)
+    if RANK[person.role] < RANK[role]:
+        raise Forbidden(f"This needs the role {role}; yours is {person.role}.")
+    return person
+
+
+def _calls(dependant: Dependant) -> Iterable[object]:
+    for inner in dependant.dependencies:
+        if inner.call is not None:
+            yield inner.call
+        yield from _calls(inner)

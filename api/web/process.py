@@ -1,0 +1,117 @@
+"""Resources of one API process, and access of its requests to the database.
+
+Handlers open their session themselves, in one `with`, and the commit is the end of that block: it
+is over before the answer leaves. A session that is a FastAPI dependency would be opened in one
+thread of the pool and used in another; forty requests that wait for SQLite's writer lock would then
+hold every thread, and the one that has the lock would find none to run in.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from api.files.store import Store
+from api.jobs.plan_cache import PlanCache
+from api.leases.answer_cache import AnswerCache
+from api.leases.openings import Openings
+from api.leases.schemas import ForecastView
+from api.scripts.secret_box import SecretBox
+from api.sign_in.oidc_provider import Provider
+from api.watching.audience import Audience
+from api.watching.hub import Hub
+from api.web.bells import Bells, Ringer
+from api.web.rate_limits import RateLimits
+from core.base.clock import utc_now
+from core.base.settings import ApiSettings
+from core.database.database import Database
+from core.process import read_only
+from core.process.timekeeping import Timekeeper
+from core.wire.topics import topics_of
+
+Answer = TypeVar("Answer")
+DEADLOCKS = ("40P01", "40001")  # deadlock, serialization failure: nothing was written
+PAUSES_S = (0.05, 0.2)  # the most that is waited before the second and the third try
+
+
+@dataclass(frozen=True)
+class Process:
+    """Resources of an API process; made once in `create_app`, found by handlers through
+    ProcessDep."""
+
+    settings: ApiSettings
+    database: Database
+    store: Store
+    ringer: Ringer
+    limits: RateLimits
+    plans: PlanCache
+    hub: Hub
+    audience: Audience
+    timekeeper: Timekeeper
+    openings: Openings
+    forecasts: AnswerCache[list[ForecastView]]
+    provider: Provider | None = None
+    """Provider with which people sign in, beside passwords and links."""
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Yield a session that never writes."""
+        with self.database.read() as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[tuple[Session, Bells]]:
+        """Yield a session that commits at the end of the block, and bells that ring after it."""
+        bells = Bells()
+        with self.database.write() as session:
+            read_only.refuse(session, now=utc_now())
+            yield session, bells
+        bells.topics |= topics_of(session)
+        self.hub.wake_soon(bells.jobs, bells.topics)
+        self.ringer.ring(bells)
+
+    def transact(self, work: Callable[[Session, Bells], Answer]) -> Answer:
+        """Run `work` in one write transaction and return its answer. After a deadlock it is tried
+        again, twice at most."""
+        for pause_s in PAUSES_S:
+            try:
+                with self.write() as (session, bells):
+                    return work(session, bells)
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) not in DEADLOCKS:
+                    raise
+            time.sleep(pause_s * random.random())
+        with self.write() as (session, bells):
+            return work(session, bells)
+
+    @property
+    def url(self) -> str:
+        """Address that users type into the browser, without a slash at its end."""
+        return self.settings.url
+
+    @property
+    def is_https(self) -> bool:
+        """True if browsers reach the API over TLS."""
+        return urlsplit(self.url).scheme == "https"
+
+    @property
+    def secrets(self) -> SecretBox:
+        """Box with the key that seals users' secrets."""
+        return SecretBox(self.settings.secrets_key_file)
+
+
+async def process_of(request: Request) -> Process:
+    """Return the process that answers this request."""
+    process = request.app.state.process
+    assert isinstance(process, Process)
+    return process
+
+
+ProcessDep = Annotated[Process, Depends(process_of)]
