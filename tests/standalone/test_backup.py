@@ -31,8 +31,8 @@ from standalone.backup import MANIFEST, NOT_SENT, BackupFailed, Manifest, back_u
 from standalone.backup_keys import KEYS, WrongKeys
 from standalone.dump import count_on, from_json, tables_of
 from tests.api.conftest import World, add_person, client, running_world
+from tests.api.files.test_retention import put
 from tests.api.shapes import heartbeat, job_spec, place
-from tests.api.test_retention import put
 
 # A job that ran, as version 0.1.0 last had it, with the tokens of its people and its node.
 BEFORE = Path(__file__).with_name("before.json")

@@ -11,8 +11,8 @@ from core.states import LeaseState
 from core.tables.admin import AuditEntry
 from core.tables.leases import Lease, Occupancy
 from core.tables.notices import Notice
+from tests.api.admin.test_cleanups import lease_of, preview
 from tests.api.conftest import World, client
-from tests.api.test_cleanups import lease_of, preview
 from tests.api.yard import ROUNDS, THREADS
 
 pytestmark = pytest.mark.race

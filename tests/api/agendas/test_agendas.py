@@ -34,7 +34,7 @@ pytestmark = pytest.mark.race
 
 on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 WALL = 20 * 60
-LAB = Path(__file__).parents[2] / "examples" / "agendas" / "lab-1.yaml"
+LAB = Path(__file__).parents[3] / "examples" / "agendas" / "lab-1.yaml"
 
 
 def agenda(*jobs: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from core.base.clock import utc_now
 from core.process import read_only
 from core.tables.admin import AuditEntry
 from tests.api.conftest import World
+from tests.api.jobs.test_files_of_jobs import put
 from tests.api.shapes import job_spec, place
-from tests.api.test_files_of_jobs import put
 
 # Plain columns: once is enough.
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -12,9 +12,9 @@ from core.base.clock import utc_now
 from core.leases.situation import Judge
 from core.policy.grid import HOUR, hour_floor
 from tests.api.conftest import World
-from tests.api.test_calendar_stream import person
-from tests.api.test_policies import document, post
+from tests.api.policies.test_policies import document, post
 from tests.api.times import next_hour
+from tests.api.watching.test_calendar_stream import person
 
 QUOTAS = """
 bands:

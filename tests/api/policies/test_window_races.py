@@ -10,7 +10,7 @@ from sqlalchemy import select
 from core.states import LeaseState
 from core.tables.leases import Lease
 from tests.api.conftest import World
-from tests.api.test_policies import document, post
+from tests.api.policies.test_policies import document, post
 from tests.api.times import next_hour
 
 pytestmark = [pytest.mark.db, pytest.mark.race]

@@ -18,8 +18,8 @@ from core.tables.files import Checkpoint, StoredFile
 from core.tables.notices import Notice
 from core.tables.telemetry import LogChunk, MetricChunk
 from tests.api.conftest import World, running_world
+from tests.api.scripts.test_scripts import packed
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
-from tests.api.test_scripts import packed
 
 DAY = timedelta(days=1)
 

@@ -52,7 +52,7 @@ def test_an_enrolment_token_works_once_and_names_the_node(world: World) -> None:
         assert refused.status_code == 422, name
 
 
-COURSE = Path(__file__).parents[2] / "examples" / "policies" / "course.yaml"
+COURSE = Path(__file__).parents[3] / "examples" / "policies" / "course.yaml"
 
 
 def join(world: World, name: str, **fields: object) -> TestClient:

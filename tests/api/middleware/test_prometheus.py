@@ -12,7 +12,7 @@ from scheduler.leadership import Leadership
 from tests.api.conftest import World
 from tests.api.shapes import job_spec, place
 
-DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
+DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana.json"
 NAME = re.compile(r"trainyard_[a-z_]+")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from api.contract.routes import client_wheel
 from tests.api.conftest import World
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CLIENT = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]
 
 

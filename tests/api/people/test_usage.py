@@ -12,9 +12,9 @@ from core.states import AttemptState, Outcome
 from core.tables.files import Checkpoint
 from core.tables.jobs import Attempt, Part
 from core.tables.leases import Lease, Occupancy
+from tests.api.admin.test_cleanups import apply_policy, lease_of
 from tests.api.conftest import World
 from tests.api.shapes import job_spec, place
-from tests.api.test_cleanups import apply_policy, lease_of
 
 DAY = datetime(2026, 11, 18, tzinfo=UTC)  # a Wednesday
 

@@ -15,7 +15,7 @@ from core.tables.kinds import Role
 from core.tables.people import User
 from tests.api.conftest import NOWHERE, World, client, running_world
 from tests.api.openid import CLIENT_ID, CLIENT_SECRET, running_openid
-from tests.api.test_oidc import browser, there
+from tests.api.sign_in.test_oidc import browser, there
 
 PEOPLE = 191
 PASSWORD = "a sentence for all of us"

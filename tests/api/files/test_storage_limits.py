@@ -10,8 +10,8 @@ from sqlalchemy import update
 from core.base.settings import ApiSettings
 from core.tables.files import Dataset
 from tests.api.conftest import World, running_world
+from tests.api.files.test_models import files, tar
 from tests.api.shapes import job_spec
-from tests.api.test_models import files, tar
 from tests.worker.scripts import packed
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -9,7 +9,7 @@ from sqlalchemy import update
 from core.tables.jobs import Job
 from tests.api.conftest import World
 from tests.api.shapes import heartbeat, job_spec, place
-from tests.api.test_access import signed_in_browser
+from tests.api.web.test_access import signed_in_browser
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 

@@ -16,7 +16,7 @@ from core.tables.jobs import Job
 from core.tables.nodes import Node
 from tests.api.conftest import World
 from tests.api.shapes import job_spec
-from tests.api.test_calendar_stream import book, person
+from tests.api.watching.test_calendar_stream import book, person
 
 DEADLINE_S = 20
 

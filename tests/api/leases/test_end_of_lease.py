@@ -11,8 +11,8 @@ from core.tables.jobs import Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from tests.api.conftest import World
+from tests.api.policies.test_policies import book, document, post
 from tests.api.shapes import heartbeat, job_spec, place
-from tests.api.test_policies import book, document, post
 
 LATE = """grid: {grace_min: 10}
 end_of_lease:

@@ -27,8 +27,8 @@ from core.tables.people import User
 from core.tables.policies import PoolWindow
 from core.wire.doorbell import Topic
 from tests.api.conftest import World, running_world
+from tests.api.policies.test_policies import document, post
 from tests.api.shapes import job_spec
-from tests.api.test_policies import document, post
 from tests.api.times import next_hour
 
 DEADLINE_S = 20

@@ -21,7 +21,7 @@ from tests.api.conftest import World, running_world
 from tests.api.shapes import job_spec, place
 
 BASE = "http://127.0.0.1:8471"
-COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
+COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
 
 
 def document(world: World) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.api.conftest import World
-from tests.api.test_policies import book, document, post
+from tests.api.policies.test_policies import book, document, post
 from tests.api.times import next_hour
 
 NIGHT = """

@@ -15,11 +15,11 @@ from core.tables.kinds import Role, Scope
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
 from tests.api.conftest import World, client, enrol
+from tests.api.leases.test_booking import begin
+from tests.api.policies.test_policies import YAML
 from tests.api.shapes import INVENTORY, heartbeat
-from tests.api.test_booking import begin
-from tests.api.test_idempotency import commits_that_fail
-from tests.api.test_policies import YAML
 from tests.api.times import next_hour
+from tests.api.web.test_idempotency import commits_that_fail
 
 
 def block(more: int = 1, hours: int = 2, **changes: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from datetime import timedelta, timezone
 from core.tables.leases import Lease
 from core.tables.notices import Notice
 from tests.api.conftest import World
-from tests.api.test_policies import book, document, post
+from tests.api.policies.test_policies import book, document, post
 from tests.api.times import next_hour
 
 
