@@ -55,7 +55,8 @@ def apply(
         ).all()
     if cleanup.sha256 != given_hash:
         raise Conflict(
-            "hash: this is not the hash of the preview. Look at it again, then apply that one.",
+            "hash: it differs from the preview's hash. Read the preview again, then apply it "
+            "with its own hash.",
             code="stale_hash",
             param="hash",
         )
@@ -64,7 +65,7 @@ def apply(
     begun = any(row.result not in (RowResult.PLANNED, RowResult.SPARED) for row in rows)
     if not begun and utc_now() >= cleanup.expires_at:
         raise Conflict(
-            "This preview is too old: leases will have changed. Make a new one.",
+            "This preview is too old: leases may have changed since. Make a new one.",
             code="preview_expired",
         )
     for row in rows:
@@ -89,11 +90,14 @@ def undo(process: Process, cleanup_id: str, person: Person) -> None:
             .order_by(CleanupRow.position)
         ).all()
     if cleanup.applied_at is None:
-        raise Conflict("It was not applied: there is nothing to undo.", code="not_applied")
+        raise Conflict(
+            "This clean-up was not applied, so there is nothing to undo.", code="not_applied"
+        )
     if cleanup.undone_at is None and now >= cleanup.applied_at + UNDO_WITHIN:
         raise Conflict(
-            "It was applied more than a day ago. Give its owners an exception for what it has cost "
-            "them, such as one more block of a quota, and they can book again.",
+            "This clean-up was applied more than a day ago and can no longer be undone. "
+            "Grant the owners an exception for their loss, such as one more block of a "
+            "quota, so that they can book again.",
             code="too_late",
         )
     for position in positions:
@@ -129,11 +133,17 @@ def _do(
         row.result, row.outcome = RowResult.SKIPPED, f"Left out by {person.name}."
         return
     if version_of(lease) != row.version:
-        row.result, row.outcome = RowResult.SKIPPED, f"Changed since: it is {lease.state} now."
+        row.result, row.outcome = (
+            RowResult.SKIPPED,
+            f"It has changed since the preview: it is {lease.state} now.",
+        )
         return
     found = _still_wrong(session, cleanup, row, owner_id, now)
     if found is None:
-        row.result, row.outcome = RowResult.SKIPPED, "No longer wrong: its owner has mended it."
+        row.result, row.outcome = (
+            RowResult.SKIPPED,
+            "It no longer matches: its owner has corrected it.",
+        )
         return
     before = _facts(lease)
     message = f"Removed by {person.name}: {row.message} {cleanup.reason}"
@@ -177,8 +187,8 @@ def force_release(
             NodeState.QUARANTINED,
             now=now,
             reason_code="force_release",
-            message=f"Put aside by {person.name}, who ended a lease on it. Look at it, then "
-            "resume it.",
+            message=f"Quarantined by {person.name}, who ended a lease on it by force. Check "
+            "it, then resume it.",
             actor=person.id,
         )
     stopped = stop(session, lease, now=now, message=message, actor=person.id)
@@ -229,7 +239,7 @@ def _finish(session: Session, cleanup_id: str, person: Person, *, now: datetime)
             line = [lease.hold_start.isoformat(), node, row.message, refund, lease.id]
             removed[lease.user_id].append(line)
     for user_id, lines in removed.items():
-        many = "One of your leases was" if len(lines) == 1 else f"{len(lines)} of your leases were"
+        many = "1 of your leases was" if len(lines) == 1 else f"{len(lines)} of your leases were"
         facts: dict[str, object] = {
             "message": f"{many} removed by staff: {cleanup.reason}",
             "rows": lines,
@@ -258,7 +268,7 @@ def _restore(
     old = session.get_one(Lease, row.lease_id)
     lock_user(session, old.user_id)
     if old.hold_start <= now or old.state is not LeaseState.CANCELLED:
-        row.result, row.outcome = RowResult.LOST, "It has begun, or would have: too late."
+        row.result, row.outcome = RowResult.LOST, "Its start has passed, so it cannot be restored."
         return
     node = session.get_one(Node, old.node_id)
     terms = Terms(
@@ -308,7 +318,7 @@ def _restore(
     )
     end = usable_end(new.hold_end, new.grace_s)
     facts: dict[str, object] = {
-        "message": "A lease that staff had removed is yours again.",
+        "message": "A lease that staff had removed has been restored.",
         "hold_start": new.hold_start.isoformat(),
         "usable_end": end.isoformat(),
         "node": node.name,

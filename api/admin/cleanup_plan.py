@@ -209,7 +209,9 @@ class _Faults:
         """Return the first fault of each faulty lease, by lease id."""
         wrong = self._selector.wrong
         if not wrong:
-            return {lease.id: Fault(SELECTED, SELECTED, "Named by staff.") for lease, _, _ in rows}
+            return {
+                lease.id: Fault(SELECTED, SELECTED, "Selected by staff.") for lease, _, _ in rows
+            }
         faults: dict[str, Fault] = {}
         if Wrong.OVER_QUOTA in wrong:
             faults |= self._over_quota(rows)
@@ -291,7 +293,9 @@ class _Faults:
         for lease_id in fewest(order, is_fine):
             broken = reason(lease_id, frozenset())
             code = broken.code if broken else "quota"
-            message = broken.message if broken else "Too many with the others."
+            message = (
+                broken.message if broken else "Together with the other leases it is over a limit."
+            )
             faults[lease_id] = Fault(Wrong.OVER_QUOTA, code, message)
         for lease_id in by_id:  # spared leases that are too many are shown as well
             if lease_id not in order and not is_fine(frozenset()):
@@ -308,7 +312,9 @@ class _Faults:
             if node.unreachable_since is None and waited >= after and not self._has_run(lease):
                 minutes = int(waited / timedelta(minutes=1))
                 yield Fault(
-                    Wrong.NO_SHOW, "no_show", f"No job in it, {minutes} minutes after its start."
+                    Wrong.NO_SHOW,
+                    "no_show",
+                    f"No job has started in it {minutes} minutes after its start.",
                 )
             return
         since = self._now - timedelta(days=rules.within_days)

@@ -55,15 +55,15 @@ def _is_no_page(named: str) -> str:
 Act = Annotated[NodeAct, BeforeValidator(_is_no_page)]
 
 TARGETS = {
-    NodeAct.DRAIN: (NodeState.DRAINING, "Takes no new work, at the request of {name}."),
-    NodeAct.MAINTENANCE: (NodeState.MAINTENANCE, "Out of service: {name} works on it."),
-    NodeAct.RESUME: (NodeState.READY, "Ready again, said {name}."),
-    NodeAct.QUARANTINE: (NodeState.QUARANTINED, "Put aside by {name}: not to be trusted."),
-    NodeAct.RETIRE: (NodeState.RETIRED, "Retired for good by {name}."),
+    NodeAct.DRAIN: (NodeState.DRAINING, "It takes no new work, at the request of {name}."),
+    NodeAct.MAINTENANCE: (NodeState.MAINTENANCE, "In maintenance by {name}."),
+    NodeAct.RESUME: (NodeState.READY, "Put back into service by {name}."),
+    NodeAct.QUARANTINE: (NodeState.QUARANTINED, "Quarantined by {name}: not to be trusted."),
+    NodeAct.RETIRE: (NodeState.RETIRED, "Retired permanently by {name}."),
 }
 
 
-@router.post("/enrolments", status_code=201, summary="Invite a machine")
+@router.post("/enrolments", status_code=201, summary="Enrol a node")
 def create_enrolment(wanted: NewEnrolment, person: StaffOnly, process: ProcessDep) -> EnrolmentView:
     """Make a single-use token for one machine, and the command to run there.
 
@@ -84,7 +84,7 @@ def create_enrolment(wanted: NewEnrolment, person: StaffOnly, process: ProcessDe
     return EnrolmentView(token=token, command=command, expires_at=expires_at)
 
 
-@router.post("/nodes/{node_id}/{act}", summary="Drain, maintain, resume, quarantine, retire")
+@router.post("/nodes/{node_id}/{act}", summary="Drain, resume, quarantine or retire a node")
 def act_on_node(node_id: PlainText, act: Act, person: StaffOnly, process: ProcessDep) -> NodeView:
     """Drain, maintain, resume, quarantine or retire a node.
 
@@ -105,7 +105,7 @@ def act_on_node(node_id: PlainText, act: Act, person: StaffOnly, process: Proces
         return show_node(session, process, node.id)
 
 
-@router.get("/nodes/{node_id}/in-the-way", summary="What keeps a node from being retired")
+@router.get("/nodes/{node_id}/in-the-way", summary="List what blocks retiring a node")
 def list_in_the_way(node_id: PlainText, person: StaffOnly, process: ProcessDep) -> InTheWayView:
     """Return the jobs that run on a node, and the leases open on it, sorted by start."""
     with process.read() as session:
@@ -123,7 +123,7 @@ def list_in_the_way(node_id: PlainText, person: StaffOnly, process: ProcessDep) 
         )
 
 
-@router.get("/audit", summary="The audit log")
+@router.get("/audit", summary="List the audit log")
 def list_audit(
     person: StaffOnly,
     process: ProcessDep,
@@ -132,16 +132,21 @@ def list_audit(
         int | None, Query(ge=1, le=2**63 - 1, description="Id of the last row seen.")
     ] = None,
     actor: Annotated[
-        PlainText | None, Query(description="Id or name of a person or node, or a process.")
+        PlainText | None,
+        Query(description="Id or name of a person or a node, or the name of a process."),
     ] = None,
     action: Annotated[
-        PlainText | None, Query(description="Such as node.drain; `node.` is all that begin so.")
+        PlainText | None,
+        Query(
+            description="An action, such as node.drain; `node.` matches every action that "
+            "begins with it."
+        ),
     ] = None,
-    subject: Annotated[PlainText | None, Query(description="Id or name of what it was about.")] = (
-        None
-    ),
-    since: Annotated[AskedMoment | None, Query(description="With its offset.")] = None,
-    until: Annotated[AskedMoment | None, Query(description="With its offset.")] = None,
+    subject: Annotated[
+        PlainText | None, Query(description="Id or name of the object that the action was about.")
+    ] = None,
+    since: Annotated[AskedMoment | None, Query(description="RFC 3339, with an offset.")] = None,
+    until: Annotated[AskedMoment | None, Query(description="RFC 3339, with an offset.")] = None,
 ) -> Page[AuditView]:
     """Return rows of the audit log, newest first: acts of staff and changes of access."""
     query = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit + 1)
@@ -186,9 +191,11 @@ def _act(session: Session, node: Node, act: NodeAct, person: Person, *, now: dat
         _move(session, node, NodeAct.DRAIN, person, now=now)
     busy = act is NodeAct.MAINTENANCE and _is_in_use(session, node)
     if busy and node.state is NodeState.DRAINING:
-        say(session, node, f"Goes into maintenance, for {person.name}, once nothing runs on it.")
+        say(
+            session, node, f"Goes into maintenance for {person.name} as soon as nothing runs on it."
+        )
     elif not _move(session, node, act, person, now=now):
-        raise Conflict(f"{node.name} is {node.state}; {act} does not work from there.")
+        raise Conflict(f"{node.name} is {node.state}; {act} is not possible from that state.")
     if act is NodeAct.RETIRE:
         session.execute(
             update(Token)
@@ -229,7 +236,7 @@ def _require_unused(session: Session, node: Node) -> None:
     if not jobs and not open_leases:
         return
     items = [
-        ProblemItem(param=job, code="running", message=f"{name} of {user} runs on it.")
+        ProblemItem(param=job, code="running", message=f"Job {name} of {user} is running on it.")
         for job, name, user in jobs
     ]
     for lease, user, *_ in open_leases:

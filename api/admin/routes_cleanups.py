@@ -85,7 +85,7 @@ def list_cleanups(
     return Page[CleanupView](data=data, has_more=len(ids) > limit)
 
 
-@router.get("/cleanups/{cleanup_id}", summary="One clean-up")
+@router.get("/cleanups/{cleanup_id}", summary="Get a clean-up")
 def get_cleanup(cleanup_id: PlainText, person: StaffOnly, process: ProcessDep) -> CleanupView:
     """Return a clean-up with its rows and the result of each."""
     with process.read() as session:
@@ -120,7 +120,7 @@ def undo_cleanup(cleanup_id: PlainText, person: StaffOnly, process: ProcessDep) 
         return _show(session, cleanup_id, utc_now())
 
 
-@router.post("/leases/{lease_id}/force-release", summary="End somebody's active lease")
+@router.post("/leases/{lease_id}/force-release", summary="End an active lease of another person")
 def force_release(lease_id: PlainText, person: StaffOnly, process: ProcessDep) -> LeaseView:
     """End an active lease. Its node is quarantined first; its jobs save and stop.
 
@@ -131,8 +131,8 @@ def force_release(lease_id: PlainText, person: StaffOnly, process: ProcessDep) -
         lease = find_lease(session, lease_id, person, lock=True)
         if lease.state is not LeaseState.ACTIVE:
             raise Conflict(
-                f"{lease.id} is {lease.state}; only an active lease is ended by force. A booked "
-                "one can be cancelled."
+                f"{lease.id} is {lease.state}; only an active lease can be ended by force. A "
+                "booked lease can be cancelled."
             )
         message = f"Ended by {person.name}."
         cleanup_apply.force_release(session, lease, person, bells, now=now, message=message)

@@ -89,22 +89,23 @@ def unsafe(settings: ApiSettings, facts: Facts, *, url: str) -> Iterator[UnsafeS
     if not facts.has_policy and facts.people > 1:
         yield _warn(
             "booking rules",
-            f"None are in force, so each of {facts.people} people may book every node.",
-            "Apply some: trainyard admin policy apply FILE --dry-run",
+            f"No booking rules are active, so each of {facts.people} people may book every node.",
+            "Apply a policy: trainyard admin policy apply FILE --dry-run",
         )
     if facts.admins == 1 and facts.people > 1:
         yield _warn(
             "administrators",
-            "There is only one; who loses that account loses the platform.",
-            "Make a second: trainyard admin set-role NAME admin",
+            "There is only one administrator; if that account is lost, nobody can administer "
+            "the platform.",
+            "Appoint a second one: trainyard admin set-role NAME admin",
         )
     if facts.without_sandbox:
         yield _warn(
             "sandbox",
-            f"Nothing shuts a script in on {', '.join(facts.without_sandbox)}; scripts are refused "
+            f"{', '.join(facts.without_sandbox)} cannot sandbox scripts; scripts are refused "
             "there.",
-            "Install bubblewrap there, or allow user namespaces; `trainyard doctor --node` says "
-            "what is missing.",
+            "Install bubblewrap there or allow user namespaces; `trainyard doctor --node` "
+            "lists the missing parts.",
         )
 
 
@@ -112,16 +113,17 @@ def _about_the_way(settings: ApiSettings, public: SplitResult) -> Iterator[Unsaf
     if public.scheme != "https" and not _is_local(public):
         yield _danger(
             "TRAINYARD_PUBLIC_URL",
-            f"{public.scheme}://{public.netloc} is not encrypted: others on the way read passwords "
-            "and take over sessions.",
-            "Put a proxy that ends TLS before it, and set the https address that users type.",
+            f"{public.scheme}://{public.netloc} is not encrypted: anybody on the network path "
+            "can read passwords and take over sessions.",
+            "Put a proxy that ends TLS in front of it, and set the https address that users type.",
         )
     if settings.trust_proxy and not is_loopback(settings.host):
         yield _warn(
             "TRAINYARD_HOST",
-            f"{settings.host} with TRAINYARD_TRUST_PROXY: who reaches this port past the proxy can "
-            "claim any address.",
-            "Listen where only the proxy can reach it, or close the port to others.",
+            f"{settings.host} with TRAINYARD_TRUST_PROXY: a client that reaches this port "
+            "without the proxy can claim any address.",
+            "Listen on an address that only the proxy can reach, or close the port to "
+            "everybody else.",
         )
 
 
@@ -133,26 +135,26 @@ def _about_servers(settings: ApiSettings, *, is_shared: bool) -> Iterator[Unsafe
                 "TRAINYARD_DATABASE_URL",
                 "SQLite behind a public address: a second API on another machine would not see the "
                 "same rows.",
-                "Take PostgreSQL: docs/operate.md.",
+                "Use PostgreSQL: docs/operate.md.",
             )
     elif database.hostname is not None and (database.password or "") in GUESSED:
         yield _danger(
             "TRAINYARD_DATABASE_URL",
-            f"The database on {database.hostname} has no password, or one that everybody guesses.",
-            "Give it a random one: openssl rand -hex 24",
+            f"The database on {database.hostname} has no password, or one that is easy to guess.",
+            "Set a random one: openssl rand -hex 24",
         )
     if redis.hostname is not None and not is_loopback(redis.hostname):
         if (redis.password or "") in GUESSED:
             yield _danger(
                 "TRAINYARD_REDIS_URL",
-                f"The broker on {redis.hostname} has no password, or one that everybody guesses.",
-                "Give it a random one, with requirepass.",
+                f"The broker on {redis.hostname} has no password, or one that is easy to guess.",
+                "Set a random one with requirepass.",
             )
         elif redis.scheme == "redis" and is_shared:
             yield _warn(
                 "TRAINYARD_REDIS_URL",
-                f"The way to the broker on {redis.hostname} is not encrypted.",
-                "Keep it on a network of its own, or use rediss://.",
+                f"The connection to the broker on {redis.hostname} is not encrypted.",
+                "Keep the broker on a network of its own, or use rediss://.",
             )
 
 
@@ -160,14 +162,15 @@ def _about_secrets(settings: ApiSettings) -> Iterator[UnsafeSettingView]:
     if settings.secrets_key is None:
         yield _warn(
             "TRAINYARD_SECRETS_KEY",
-            "The key of users' secrets lies in the store: a copy of the store has both.",
-            "Name a file outside of it, and keep a copy apart from the backups.",
+            "The key that encrypts users' secrets is in the store: a copy of the store "
+            "contains both.",
+            "Name a file outside the store, and keep a copy of it apart from the backups.",
         )
     if settings.webhooks_to_private:
         yield _warn(
             "TRAINYARD_WEBHOOKS_TO_PRIVATE",
-            "People's webhooks may call addresses of this network and of this machine.",
-            "Leave it off, unless all who have an account may reach these addresses anyway.",
+            "Users' webhooks may call addresses of this network and of this machine.",
+            "Turn it off, unless everybody with an account may reach these addresses anyway.",
         )
     if (
         settings.smtp_host
@@ -177,7 +180,7 @@ def _about_secrets(settings: ApiSettings) -> Iterator[UnsafeSettingView]:
         tell = _danger if settings.smtp_password.get_secret_value() else _warn
         yield tell(
             "TRAINYARD_SMTP_SECURITY",
-            f"Mail goes to {settings.smtp_host} in the clear.",
+            f"Mail is sent to {settings.smtp_host} unencrypted.",
             "Set starttls or tls.",
         )
 
@@ -186,27 +189,30 @@ def _about_limits(settings: ApiSettings) -> Iterator[UnsafeSettingView]:
     if settings.logins_per_minute > MOST_LOGINS:
         yield _danger(
             "TRAINYARD_LOGINS_PER_MINUTE",
-            f"{settings.logins_per_minute:,} failures a minute let passwords be guessed.",
-            "Leave it at 5.",
+            f"{settings.logins_per_minute:,} failed sign-ins a minute allow passwords to be "
+            "guessed.",
+            "Set it to 5, the default.",
         )
     if settings.address_logins_per_minute > 10 * MOST_LOGINS:
         yield _warn(
             "TRAINYARD_ADDRESS_LOGINS_PER_MINUTE",
-            f"{settings.address_logins_per_minute:,} failures a minute let one address try a few "
-            "passwords on every name.",
-            "Leave it out: 50 are enough for a lecture hall, as only failures count.",
+            f"{settings.address_logins_per_minute:,} failed sign-ins a minute allow one "
+            "address to try a few passwords on every name.",
+            "Remove the setting: the default of 50 is enough for a lecture hall, because "
+            "only failed sign-ins count.",
         )
     if settings.max_queued_jobs == 0:
         yield _warn(
             "TRAINYARD_MAX_QUEUED_JOBS",
-            "One person may fill the queue.",
-            "Set a number, such as 100.",
+            "One person can fill the queue.",
+            "Set a limit, such as 100.",
         )
     if settings.user_storage_gib == 0:
         yield _warn(
             "TRAINYARD_USER_STORAGE_GIB",
-            "One person's checkpoints may fill the store, and then nobody's can be kept.",
-            "Set what one person may hold.",
+            "One person's checkpoints can fill the store, and then nobody's checkpoints can "
+            "be kept.",
+            "Set a limit for each person.",
         )
 
 

@@ -76,9 +76,9 @@ def block_of_lease(session: Session, lease_id: str, *, user_id: str, now: dateti
         raise _unusable(lease_id, "you have no such lease")
     lease, node_class, hardware = found
     if lease.kind is LeaseKind.WALK_IN:
-        raise _unusable(lease_id, "that is a walk-in, which ends with its last job")
+        raise _unusable(lease_id, "it is a walk-in, which ends with its last job")
     if lease.state not in (LeaseState.BOOKED, LeaseState.ACTIVE):
-        raise _unusable(lease_id, f"that lease is {lease.state}")
+        raise _unusable(lease_id, f"it is {lease.state}")
     hours = hours_of(session, lease)
     for other in hours.leases:
         if other.state not in (LeaseState.BOOKED, LeaseState.ACTIVE):
@@ -116,8 +116,8 @@ def block_of_class(
         )
     if nodes > offers[node_class].num_nodes:
         raise BadRequest(
-            f"nodes: {nodes} nodes are asked for, and there are {offers[node_class].num_nodes} of "
-            f"class {node_class}. Take fewer.",
+            f"nodes: {nodes} nodes were requested, but class {node_class} has "
+            f"{offers[node_class].num_nodes}. Request fewer.",
             code="too_few_nodes",
             param="nodes",
         )
@@ -177,7 +177,7 @@ def plan_agenda(
 
 def _unusable(lease_id: str, why: str) -> BadRequest:
     return BadRequest(
-        f"lease: {lease_id} can't be used, {why}. Book one: trainyard leases book.",
+        f"lease: {lease_id} cannot be used: {why}. Book a lease: trainyard leases book.",
         code="unknown_lease",
         param="lease",
     )
@@ -199,7 +199,8 @@ def _refuse_own_lease(own: dict[str, Json]) -> None:
     for field in ("lease", "leases"):
         if own.get(field) is not None:
             raise BadRequest(
-                f"{field}: the agenda's lease is every job's; leave it out.", param=field
+                f"{field}: every job of an agenda runs in the agenda's lease. Leave the field out.",
+                param=field,
             )
 
 
@@ -208,14 +209,14 @@ def _read_one(text: SpecText, block: Block) -> AnyJobSpec:
     wanted, has = spec.resources.nodes, block.room.num_nodes
     if wanted > has:
         raise BadRequest(
-            f"resources.nodes: {wanted} nodes are asked for, and the agenda's lease has {has}. "
-            "Take fewer, or book more nodes together.",
+            f"resources.nodes: {wanted} nodes were requested, but the agenda's lease has "
+            f"{has}. Request fewer, or book more nodes together.",
             param="resources.nodes",
         )
     if spec.resources.node_class not in (None, block.node_class):
         raise BadRequest(
-            f"resources.node_class is {spec.resources.node_class}, but the agenda's node is a "
-            f"{block.node_class}. Leave node_class out.",
+            f"resources.node_class is {spec.resources.node_class}, but the agenda's node is "
+            f"of class {block.node_class}. Leave node_class out.",
             code="lease_mismatch",
             param="resources.node_class",
         )

@@ -51,18 +51,20 @@ AGENDA_BODY = body_of({"$ref": "#/components/schemas/NewAgenda"}, AGENDA)
 router = APIRouter(prefix="/v1/agendas", tags=["jobs"])
 
 
-@router.post(
-    "/plan", openapi_extra=AGENDA_BODY, summary="See whether jobs fit into a lease, before it"
-)
+@router.post("/plan", openapi_extra=AGENDA_BODY, summary="Plan an agenda")
 def plan_jobs(
     body: SpecBody,
     person: SignedIn,
     process: ProcessDep,
-    lease: Annotated[PlainText | None, Query(description="A booked lease of yours.")] = None,
-    hours: Annotated[Hours | None, Query(description="Instead: a block of so many hours,")] = None,
-    node_class: Annotated[PlainText | None, Query(description="on a node of this class,")] = None,
+    lease: Annotated[
+        PlainText | None, Query(description="Id of one of your booked leases.")
+    ] = None,
+    hours: Annotated[
+        Hours | None, Query(description="Instead of a lease: the hours of a block,")
+    ] = None,
+    node_class: Annotated[PlainText | None, Query(description="the class of its node,")] = None,
     nodes: Annotated[
-        int | None, Query(ge=1, le=1024, description="or on so many, booked together.")
+        int | None, Query(ge=1, le=1024, description="and the number of nodes booked together.")
     ] = None,
 ) -> AgendaPlanView:
     """Plan the start and end of each job as if every one used up its wall time, with the hand-over
@@ -78,7 +80,7 @@ def plan_jobs(
             block = block_of_class(session, hours, node_class, nodes or 1, person, now=now)
         else:
             raise BadRequest(
-                "Say either lease, or hours and node_class, such as hours=3&node_class=a100x4.",
+                "Give either lease, or hours and node_class, such as hours=3&node_class=a100x4.",
                 param="lease",
             )
         entries = plan_agenda(
@@ -95,10 +97,17 @@ def create_agenda(
     process: ProcessDep,
     lease: Annotated[
         PlainText,
-        Query(description="A booked lease of yours; those booked together with it are meant, too."),
+        Query(
+            description="Id of one of your booked leases; the leases booked together with it "
+            "are included."
+        ),
     ],
     anyway: Annotated[
-        bool, Query(description="Submit it even if it does not fit: the rest goes on elsewhere.")
+        bool,
+        Query(
+            description="Submit the agenda even if it does not fit; jobs that do not end in "
+            "the lease continue in your next lease or in the queue."
+        ),
     ] = False,
     key: IdempotencyKey = None,
 ) -> AgendaView:
@@ -123,8 +132,9 @@ def create_agenda(
             fit = plan_view(agenda, entries, block, now=now)
             if not (fit.fits or anyway):
                 raise Conflict(
-                    f"Nothing was submitted. {fit.summary} With anyway=true what does not end in "
-                    "the lease goes on in your next one, or in the queue.",
+                    f"Nothing was submitted. {fit.summary} With anyway=true it is submitted "
+                    "all the same, and jobs that do not end in the lease continue in your "
+                    "next lease or in the queue.",
                     code="over_time",
                 )
             bells.scheduler = True
@@ -145,7 +155,7 @@ def create_agenda(
 def list_agendas(
     person: SignedIn,
     process: ProcessDep,
-    lease: Annotated[PlainText | None, Query(description="Only of this lease.")] = None,
+    lease: Annotated[PlainText | None, Query(description="Only agendas of this lease.")] = None,
     user: Whose = None,
     limit: Limit = 50,
     after: After = None,
@@ -164,7 +174,7 @@ def list_agendas(
     return Page[AgendaView](data=views, has_more=len(rows) > limit)
 
 
-@router.get("/{agenda_id}", summary="How an agenda stands")
+@router.get("/{agenda_id}", summary="Get an agenda")
 def get_agenda(agenda_id: PlainText, person: SignedIn, process: ProcessDep) -> AgendaView:
     """Return the jobs of an agenda with their planned and real times, their delays, and whether the
     rest still fits."""
@@ -221,8 +231,8 @@ def _require_free(session: Session, leases: Sequence[str]) -> None:
     ).first()
     if other is not None:
         raise Conflict(
-            f"The lease has {other.name}, which is not over. Cancel what is left of it first: "
-            f"trainyard agenda cancel {other.id}.",
+            f"The lease already has the agenda {other.name}, which has not ended. Cancel the "
+            f"rest of it first: trainyard agenda cancel {other.id}.",
             code="lease_has_agenda",
             param="lease",
         )

@@ -61,7 +61,7 @@ def download_client(filename: str) -> Response:
     """Download the client's wheel, to be installed with pip."""
     wheel = client_wheel()
     if filename != wheel.filename:
-        raise NotFound(f"This server carries {wheel.filename}; GET /v1/client tells its address.")
+        raise NotFound(f"This server offers {wheel.filename}; GET /v1/client returns its address.")
     return Response(wheel.content, media_type="application/octet-stream")
 
 

@@ -85,7 +85,11 @@ class DatasetCheck:
         self.characters += len(text)
         if "\N{REPLACEMENT CHARACTER}" in text:
             line = self.lines + 1 + text[: text.index("\N{REPLACEMENT CHARACTER}")].count("\n")
-            self._warn(f"Line {line:,} has a replacement character: its encoding was lost before.")
+            self._warn(
+                f"Line {line:,} contains a replacement character (U+FFFD): the text "
+                "was damaged by an earlier conversion. Convert the original file to "
+                "UTF-8 and upload that."
+            )
         *ended, rest = text.split("\n")
         for part in ended:
             self._open_line += len(part)
@@ -124,7 +128,7 @@ class DatasetCheck:
             self._wrong("not_json", f"{where}: not JSON: {error.msg}, column {error.colno}.")
             return
         except (RecursionError, ValueError):
-            self._wrong("not_json", f"{where}: not JSON that can be read.")
+            self._wrong("not_json", f"{where}: not valid JSON.")
             return
         try:
             row = row_from(document)
@@ -135,7 +139,10 @@ class DatasetCheck:
         try:
             text.encode()
         except UnicodeEncodeError:
-            self._wrong("not_utf8", f"{where}: the text has half of a Unicode pair.")
+            self._wrong(
+                "not_utf8",
+                f"{where}: the text contains half of a surrogate pair, which is not valid Unicode.",
+            )
             return
         if not text:
             self._warn(f"Line {self.lines:,} has an empty text.")

@@ -19,5 +19,5 @@ def check_images(path: Path, *, max_bytes: int) -> Found:
         return check(path, most_bytes=MOST_UNPACKED * max_bytes)
     except BadData as error:
         raise BadRequest(
-            f"These are no images to train on: the file {error}.", code="bad_images", param="body"
+            f"This is not a valid image dataset: the file {error}.", code="bad_images", param="body"
         ) from error

@@ -94,24 +94,24 @@ class ModelCheck:
         try:
             info = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError) as error:
-            raise wrong(
-                "not_tar", f"The body is no tar archive that can be read: {error}"
-            ) from error
+            raise wrong("not_tar", f"The body is not a readable tar archive: {error}") from error
         name = info.name.removeprefix("./")
         if info.type == tarfile.DIRTYPE:
             return
         if not info.isreg():
-            raise wrong("not_a_file", f"{name[:100]!r} is no plain file; links are not taken.")
+            raise wrong(
+                "not_a_file", f"{name[:100]!r} is not a regular file; links are not accepted."
+            )
         require_known(name)
         if name in self.files:
-            raise wrong("twice", f"{name} is there twice.")
+            raise wrong("twice", f"{name} is in the archive twice. Send each file once.")
         if len(self.files) >= MAX_FILES:
-            raise wrong("too_many", f"There are more than {MAX_FILES:,} files.")
+            raise wrong("too_many", f"The archive has more than {MAX_FILES:,} files.")
         is_weights = WEIGHT_FILE.match(name) is not None
         if not is_weights and info.size > MAX_OTHER_BYTES:
             raise wrong(
                 "too_large",
-                f"{name} has {info.size:,} bytes; at most {MAX_OTHER_BYTES:,} are taken.",
+                f"{name} has {info.size:,} bytes; the limit is {MAX_OTHER_BYTES:,}.",
             )
         self.files[name] = self.new_file()
         self._open = _Member(name, info.size, self.files[name], is_weights=is_weights)
@@ -128,7 +128,7 @@ class ModelCheck:
         else:
             self.weights |= member.tensors
             if len(self.weights) > MAX_TENSORS:
-                raise wrong("too_many", f"There are more than {MAX_TENSORS:,} tensors.")
+                raise wrong("too_many", f"The model has more than {MAX_TENSORS:,} tensors.")
 
     def finish(self) -> ModelSpec:
         """End the archive; return the network it describes. Raises BadRequest for missing parts."""
@@ -141,7 +141,9 @@ class ModelCheck:
         if self._pending:
             raise wrong("not_tar", "The archive ends in the middle of a header. Send it again.")
         if self.config is None:
-            raise wrong("no_config", f"There is no {CONFIG}. Upload the folder of a model.")
+            raise wrong(
+                "no_config", f"The archive has no {CONFIG}. Upload the whole folder of a model."
+            )
         model = self.config.model()
         missing = [
             name for name in hf_weights(model) if not {name, codes_name(name)} & self.weights
@@ -153,7 +155,11 @@ class ModelCheck:
                 f"{', '.join(missing[:NAMES_TOLD])}. Upload all of them.",
             )
         if "model.safetensors" not in self.files and INDEX not in self.files:
-            raise wrong("no_index", f"The weights are in several files, but there is no {INDEX}.")
+            raise wrong(
+                "no_index",
+                f"The weights are split over several files, but {INDEX} is missing. "
+                "Upload it, too.",
+            )
         return model
 
     @property
@@ -205,8 +211,8 @@ class _Member:
         if length > MAX_HEADER_BYTES:
             raise wrong(
                 "too_large",
-                f"The header of {self.name} has {length:,} bytes; at most {MAX_HEADER_BYTES:,} "
-                "are read.",
+                f"The header of {self.name} has {length:,} bytes; the limit is "
+                f"{MAX_HEADER_BYTES:,}.",
             )
         if len(self.content) < 8 + length:
             return
@@ -224,7 +230,10 @@ class _Member:
         self.content.clear()
 
     def _torn(self) -> BadRequest:
-        return wrong("torn", f"{self.name} is torn or no safetensors file. Fetch or save it again.")
+        return wrong(
+            "torn",
+            f"{self.name} is truncated or is not a safetensors file. Download or save it again.",
+        )
 
 
 def require_known(name: str) -> None:
@@ -234,11 +243,11 @@ def require_known(name: str) -> None:
     if PurePosixPath(name).suffix in PICKLES:
         raise wrong(
             "pickle",
-            f"{name[:100]} can run code when it is opened, and is not taken. Save the model as "
-            "safetensors: model.save_pretrained(DIR, safe_serialization=True).",
+            f"{name[:100]} is not accepted, because opening it can run code. Save the model "
+            "as safetensors: model.save_pretrained(DIR, safe_serialization=True).",
         )
     raise wrong(
         "unknown_file",
-        f"{name[:100]!r} is no file of a model. Known are model.safetensors (or its parts) and "
-        f"{', '.join(OTHER_FILES)}.",
+        f"{name[:100]!r} is not a known model file. Accepted are model.safetensors (or its "
+        f"parts) and {', '.join(OTHER_FILES)}.",
     )

@@ -35,14 +35,18 @@ from strategies.words import counted
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
 Name = Annotated[
-    str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="How jobs call it.")
+    str,
+    Query(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+        description="Name by which job specs refer to it.",
+    ),
 ]
 Format = Annotated[
     DatasetFormat,
     Query(
-        description='jsonl: one object a line: {"text"}, {"prompt", "completion"} or {"messages"}. '
-        "npz: arrays images and labels, or x_train, y_train, x_test, y_test, as numpy.savez writes "
-        "them."
+        description='jsonl: one object per line: {"text"}, {"prompt", "completion"} or '
+        '{"messages"}. npz: the arrays images and labels, or x_train, y_train, '
+        "x_test and y_test, as numpy.savez writes them."
     ),
 ]
 RAW_BODY = {
@@ -59,7 +63,7 @@ RAW_BODY = {
 @router.post(
     "",
     status_code=201,
-    summary="Upload a text, or images",
+    summary="Upload a dataset",
     openapi_extra=RAW_BODY,
 )
 async def upload_dataset(
@@ -111,7 +115,7 @@ def list_datasets(
     return Page[DatasetView](data=data, has_more=len(rows) > limit)
 
 
-@router.get("/{dataset_id}", summary="One dataset")
+@router.get("/{dataset_id}", summary="Get a dataset")
 def get_dataset(dataset_id: PlainText, person: SignedIn, process: ProcessDep) -> DatasetView:
     """Return a dataset by id or name, with the results of its check."""
     if dataset_id in BUILT_IN:
@@ -120,7 +124,7 @@ def get_dataset(dataset_id: PlainText, person: SignedIn, process: ProcessDep) ->
         return _view(find_owned(session, Dataset, person, dataset_id))
 
 
-@router.get("/{dataset_id}/preview", summary="The beginning of a dataset")
+@router.get("/{dataset_id}/preview", summary="Preview a dataset")
 def preview_dataset(
     dataset_id: PlainText,
     person: SignedIn,
@@ -147,7 +151,7 @@ def preview_dataset(
 def delete_dataset(dataset_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
     """Delete a dataset. Its name is free again at once; jobs submitted with it can still run."""
     if dataset_id in BUILT_IN:
-        raise Conflict(f"{dataset_id} is built in and can't be deleted.")
+        raise Conflict(f"{dataset_id} is built in and cannot be deleted.")
     now = utc_now()
     with process.write() as (session, _):
         dataset = find_owned(session, Dataset, person, dataset_id)
@@ -204,10 +208,10 @@ def _images_report(incoming: IncomingFile, max_bytes: int) -> Document:
 
 
 def _sentence(images: DatasetImages) -> str:
-    tests = f", and {images.tests:,} for tests" if images.tests else ""
+    tests = f", and {images.tests:,} test images" if images.tests else ""
     height, width, channels = images.image_shape
     return (
-        f"{images.count:,} images to train on{tests}: {height} x {width} pixels, "
+        f"{images.count:,} training images{tests}: {height} x {width} pixels, "
         f"{counted(channels, 'channel')}, {counted(images.classes, 'class', 'classes')}.\n"
     )
 
@@ -228,7 +232,7 @@ def _refuse_taken(session: Session, person: Person, name: str) -> None:
     )
     if taken is not None:
         raise Conflict(
-            f"name: you have a dataset {name} already ({taken}). Delete it, or choose another "
+            f"name: you already have a dataset {name} ({taken}). Delete it, or choose another "
             "name.",
             code="name_taken",
             param="name",

@@ -33,7 +33,11 @@ from strategies.spec import ModelSpec
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 Name = Annotated[
-    str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="How jobs call it.")
+    str,
+    Query(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+        description="Name by which job specs refer to it.",
+    ),
 ]
 RAW_BODY = {
     "requestBody": {
@@ -132,7 +136,7 @@ def _refuse_taken(session: Session, person: Person, name: str) -> None:
     taken = session.scalar(select(Model.id).where(Model.user_id == person.id, Model.name == name))
     if taken is not None:
         raise Conflict(
-            f"name: you have a model {name} already ({taken}). Delete it, or choose another name.",
+            f"name: you already have a model {name} ({taken}). Delete it, or choose another name.",
             code="name_taken",
             param="name",
         )

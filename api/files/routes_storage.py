@@ -33,7 +33,7 @@ class StorageView(View):
     job; 0 means for ever."""
 
 
-@router.get("/me/storage", summary="What is kept for me")
+@router.get("/me/storage", summary="Get my storage use")
 def get_storage(person: SignedIn, process: ProcessDep) -> StorageView:
     """Return your stored bytes by kind, the limits, and a warning for each limit that is near."""
     with process.read() as session:

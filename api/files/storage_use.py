@@ -109,9 +109,9 @@ def require_room(session: Session, settings: ApiSettings, user_id: str, *, addin
             raise StorageFull(warning(holder) or holder.name)
         if holder.used + adding > holder.limit:
             raise StorageFull(
-                f"{holder.name} holds {size_text(holder.used)} of {size_text(holder.limit)}; there "
-                f"is no room for {size_text(adding)} more. Delete datasets, models or code that "
-                "you no longer need: `trainyard storage` tells what there is."
+                f"{holder.name} holds {size_text(holder.used)} of {size_text(holder.limit)}, "
+                f"too much for {size_text(adding)} more. Delete datasets, models or code that "
+                "you no longer need: `trainyard storage` lists them."
             )
 
 

@@ -49,7 +49,7 @@ class Store:
     def path(self, digest: str) -> Path:
         """Return the path of a file, present or not. Raises ValueError for a malformed SHA-256."""
         if not SHA256.fullmatch(digest):
-            raise ValueError(f"{digest!r} is no SHA-256")
+            raise ValueError(f"{digest!r} is not a SHA-256 hash")
         return self.root / digest[:2] / digest
 
     def has(self, digest: str) -> bool:

@@ -23,7 +23,10 @@ from core.tables.people import User
 from core.wire.messages import ExitRecord
 from strategies.trust.preflight_report import Report
 
-UNREAD = "This version of the platform can't read its spec or plan, which another version wrote."
+UNREAD = (
+    "Its spec or plan was written by another version of the platform, and this version "
+    "cannot read it."
+)
 
 
 def jobs_with_context() -> Select[Job, str, str, str, Attempt, str, Lease]:
@@ -152,7 +155,7 @@ def require_read(job: Job) -> tuple[AnyJobSpec, AnyPlan]:
 
 
 def _with_unread(reason: str) -> str:
-    return reason if "can't read its" in reason else f"{reason} {UNREAD}"
+    return reason if "and this version cannot read it" in reason else f"{reason} {UNREAD}"
 
 
 def find_job(session: Session, job_id: str, person: Person) -> Job:

@@ -67,7 +67,7 @@ def _verdict(planned: Planned) -> str:
     chosen = planned.chosen
     if chosen is None:
         problem = planned.nearest.plan.problems[0]
-        return f"It cannot run: {problem.param}: {problem.message}."
+        return f"The job cannot run: {problem.param}: {problem.message}."
     ready = "" if chosen.offer.ready_nodes else " No node of that class is ready now."
     return f"{_fit(chosen)}{ready}"
 
@@ -78,15 +78,15 @@ def _steps(spec: AnyJobSpec) -> int:
 
 def _fit(chosen: ClassPlanned) -> str:
     if isinstance(chosen.plan, ScriptPlan):
-        return f"It can run on {chosen.offer.name}; what it needs there, only the script knows."
+        return f"The script can run on {chosen.offer.name}; its memory use cannot be planned."
     if not chosen.plan.fits:
         return (
-            f"It does not fit on {chosen.offer.name}, and runs there all the same, as it may run "
-            f"out of memory: {chosen.plan.needed_gib:.2f} of {chosen.plan.capacity_gib:.2f} GiB "
-            "per rank."
+            f"The job does not fit on {chosen.offer.name}, but runs there because it may run "
+            f"out of memory: {chosen.plan.needed_gib:.2f} of {chosen.plan.capacity_gib:.2f} "
+            "GiB per rank."
         )
     return (
-        f"It fits on {chosen.offer.name}: {chosen.plan.needed_gib:.2f} of "
+        f"The job fits on {chosen.offer.name}: {chosen.plan.needed_gib:.2f} of "
         f"{chosen.plan.capacity_gib:.2f} GiB per rank."
     )
 
@@ -96,14 +96,18 @@ def _against_lease(steps: int, total_s: float | None, left_s: float) -> str:
     not."""
     left = _about(left_s)
     if total_s is None:
-        return f"The lease has {left} of use; how long the job takes here is not known."
+        return (
+            f"The lease has {left} of usable time; the duration of the job on these nodes "
+            "is unknown."
+        )
     took = _about(total_s)
     if total_s <= left_s:
-        return f"It takes about {took} of the lease's {left}."
+        return f"The job takes about {took} of the lease's {left}."
     reached = int(steps * left_s / total_s)
     return (
-        f"It takes about {took}, but the lease has {left} of use: it would be stopped near step "
-        f"{reached:,} of {steps:,} with a checkpoint, and go on from there in the queue."
+        f"The job takes about {took}, but the lease has {left} of usable time: the job would "
+        f"be stopped with a checkpoint near step {reached:,} of {steps:,} and continue from "
+        "there in the queue."
     )
 
 

@@ -62,7 +62,10 @@ def create_job(
     process: ProcessDep,
     changes: Annotated[
         PlainText | None,
-        Query(description="Fields to lay over the body, as a JSON object; null removes one."),
+        Query(
+            description="Fields that replace those of the body, as a JSON object; null "
+            "removes a field."
+        ),
     ] = None,
     key: IdempotencyKey = None,
 ) -> Response:
@@ -107,7 +110,9 @@ def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
 def list_jobs(
     person: SignedIn,
     process: ProcessDep,
-    state: Annotated[list[JobState] | None, Query(description="Only in these states.")] = None,
+    state: Annotated[
+        list[JobState] | None, Query(description="Only those in these states.")
+    ] = None,
     name: Annotated[PlainText | None, Query(description="Part of the name.")] = None,
     search: Annotated[
         PlainText | None, Query(description="Part of the name, an id, or its owner's name.")
@@ -158,7 +163,7 @@ def pause_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobVi
         job = find_job_locked(session, job_id, person)
         refuse_final(job, "paused")
         if job.desired is Desired.CANCEL:
-            raise Conflict(f"{job.name} is being cancelled, so it can't be paused.")
+            raise Conflict(f"{job.name} is being cancelled and cannot be paused.")
         if job.state is not JobState.PAUSED:
             want(session, bells, job, Desired.PAUSE, person)
         return show_job(session, job_id, person)
@@ -172,7 +177,7 @@ def resume_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobV
         job = find_job_locked(session, job_id, person)
         refuse_final(job, "resumed")
         if job.desired is Desired.CANCEL:
-            raise Conflict(f"{job.name} is being cancelled, so it can't be resumed.")
+            raise Conflict(f"{job.name} is being cancelled and cannot be resumed.")
         if job.state is JobState.PAUSED:
             advance(
                 session,
@@ -180,7 +185,7 @@ def resume_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobV
                 JobState.QUEUED,
                 now=now,
                 reason_code="resumed",
-                message="Resumed; waiting for the scheduler to look at it.",
+                message="Resumed; waiting for the scheduler's next cycle.",
                 actor=person.id,
                 desired=Desired.RUN,
             )
@@ -203,17 +208,17 @@ def resume_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobV
         return show_job(session, job_id, person)
 
 
-@router.post("/{job_id}/requeue", summary="Give a job's node up")
+@router.post("/{job_id}/requeue", summary="Make a job give up its node")
 def requeue_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
     """Stop a starting or running job with a checkpoint and put it back into the queue."""
     with process.write() as (session, bells):
         job = find_job_locked(session, job_id, person)
         refuse_final(job, "queued again; clone it instead")
         if job.state in WAITING_JOB:
-            raise Conflict(f"{job.name} is {job.state}; there is no attempt to stop.")
+            raise Conflict(f"{job.name} is {job.state}; it has no running attempt to stop.")
         if job.state is JobState.STOPPING:
-            raise Conflict(f"{job.name} is stopping already.")
-        stop(session, bells, job, Outcome.PREEMPTED, "Asked to give its node up.", person)
+            raise Conflict(f"{job.name} is already stopping.")
+        stop(session, bells, job, Outcome.PREEMPTED, "Asked to give up its node.", person)
         return show_job(session, job_id, person)
 
 
@@ -224,21 +229,21 @@ def profile_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Job
     return _request(process, job_id, person, "profile")
 
 
-@router.post("/{job_id}/snapshot", summary="See what fills a job's memory")
+@router.post("/{job_id}/snapshot", summary="Take a memory snapshot of a job")
 def snapshot_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
     """Record the contents of every rank's memory in the next step of a running job. Once the
     attempt has ended, a table is among the job's artifacts."""
     return _request(process, job_id, person, "snapshot")
 
 
-@router.post("/{job_id}/clone", status_code=201, response_model=JobView, summary="Submit it again")
+@router.post("/{job_id}/clone", status_code=201, response_model=JobView, summary="Clone a job")
 def clone_job(
     job_id: PlainText,
     person: SignedIn,
     process: ProcessDep,
     overrides: Annotated[
         dict[str, Any] | None,
-        Body(description="Fields to change, laid over the job; null removes one."),
+        Body(description="Fields that replace those of the job's spec; null removes a field."),
     ] = None,
     key: IdempotencyKey = None,
 ) -> Response:
@@ -267,7 +272,7 @@ def clone_job(
     return _answer(job, 201, standing)
 
 
-@router.get("/{job_id}/events", summary="What happened to a job")
+@router.get("/{job_id}/events", summary="List a job's events")
 def list_events(
     job_id: PlainText,
     person: SignedIn,
@@ -289,7 +294,7 @@ def list_events(
     )
 
 
-@router.get("/{job_id}/attempts", summary="The tries at running a job")
+@router.get("/{job_id}/attempts", summary="List a job's attempts")
 def list_attempts(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Page[AttemptView]:
     """List all attempts of a job, first one first, each with the reason of its end."""
     with process.read() as session:

@@ -33,7 +33,7 @@ BINARY = "application/octet-stream"
 DOWNLOAD = {200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}}
 
 
-@router.get("/{job_id}/checkpoints", summary="Checkpoints of a job")
+@router.get("/{job_id}/checkpoints", summary="List a job's checkpoints")
 def list_checkpoints(
     job_id: PlainText, person: SignedIn, process: ProcessDep
 ) -> Page[CheckpointView]:
@@ -72,7 +72,11 @@ def download_checkpoint(
     person: SignedIn,
     process: ProcessDep,
     path: Annotated[
-        PlainText | None, Query(description="One file of it, such as manifest.json.")
+        PlainText | None,
+        Query(
+            description="Only this file of the checkpoint, such as manifest.json. Default: "
+            "all, as a tar archive."
+        ),
     ] = None,
 ) -> Response:
     """Download the whole checkpoint as an uncompressed tar, or one file of it."""
@@ -98,7 +102,7 @@ def download_checkpoint(
     )
 
 
-@router.get("/{job_id}/artifacts", summary="Artifacts of a job")
+@router.get("/{job_id}/artifacts", summary="List a job's artifacts")
 def list_artifacts(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Page[ArtifactView]:
     """List files that the job's attempts left behind, such as sample.txt and the final weights."""
     with process.read() as session:

@@ -29,7 +29,7 @@ class LayoutView(View):
     """Names of the nodes of the newest attempt, as far as they are known."""
 
 
-@router.get("/{job_id}/layout", summary="Where a job's ranks sit")
+@router.get("/{job_id}/layout", summary="Get the placement of a job's ranks")
 def get_layout(job_id: PlainText, person: SignedIn, process: ProcessDep) -> LayoutView:
     """Return each rank's place along every axis and on the nodes, and a step of the pipeline."""
     with process.read() as session:

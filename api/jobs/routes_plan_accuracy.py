@@ -28,7 +28,7 @@ log = structlog.get_logger()
 router = APIRouter(prefix="/v1/jobs/plan", tags=["jobs"])
 
 
-@router.get("/accuracy", summary="How near plans were")
+@router.get("/accuracy", summary="Compare plans with measured runs")
 def accuracy(person: SignedIn, process: ProcessDep) -> AccuracyView:
     """Compare planned with measured memory of the newest finished jobs of all users, by device,
     model and strategy. No job is named."""

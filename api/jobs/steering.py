@@ -62,7 +62,7 @@ def stop(
     """Ask the live attempt to stop with a checkpoint. Raises Conflict if there is none."""
     now = utc_now()
     if not ask_to_stop(session, job, outcome, now=now, message=message, actor=person.id):
-        raise Conflict(f"{job.name} has just changed. Look again.")
+        raise Conflict(f"{job.name} has just changed. Read it again.")
     attempt = live_attempt(session, job)
     if attempt is not None:
         bells.nodes.update(node_names(session, attempt))
@@ -77,7 +77,7 @@ def request(
     """Ask the running attempt for something that it leaves behind as an artifact. Raises Conflict
     if there is none."""
     if job.code_sha256 is not None:
-        raise Conflict(f"{job.name} is a script, which makes a {WHAT[action]} only by itself.")
+        raise Conflict(f"{job.name} is a script; the platform cannot take a {WHAT[action]} of it.")
     attempt = live_attempt(session, job) if job.state is JobState.RUNNING else None
     if attempt is None:
         raise Conflict(
@@ -104,7 +104,7 @@ def refuse_final(job: Job, what: str) -> None:
     """Raise Conflict for a job that has ended."""
     if job.state in TERMINAL_JOB:
         ended = "has been cancelled" if job.state is JobState.CANCELLED else f"has {job.state}"
-        raise Conflict(f"{job.name} {ended} and can't be {what}.", code="job_is_final")
+        raise Conflict(f"{job.name} {ended} and cannot be {what}.", code="job_is_final")
 
 
 def audit_others(session: Session, job: Job, person: Person, action: str) -> None:

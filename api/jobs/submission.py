@@ -84,8 +84,8 @@ def read_spec(text: SpecText) -> AnyJobSpec:
     for name in OWN_SCRIPT:
         if name in text.value:
             raise BadRequest(
-                f"{name}: a script of your own is named by `script`, with its entry and the code "
-                "it is in; `trainyard submit --script FILE` writes that for you.",
+                f"{name}: a script is submitted under `script`, with its entry point and its "
+                "code; `trainyard submit --script FILE` writes that for you.",
                 code="unknown_field",
                 param=name,
             )
@@ -116,8 +116,8 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
         leased = class_of_leases(session, spec, user_id=user_id)
         if wanted not in (None, leased):
             raise BadRequest(
-                f"resources.node_class is {wanted}, but the lease is on a {leased}. Leave "
-                "node_class out.",
+                f"resources.node_class is {wanted}, but the lease is on a node of class "
+                f"{leased}. Leave node_class out.",
                 code="lease_mismatch",
                 param="resources.node_class",
             )
@@ -134,8 +134,8 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
     if offers and not enough:
         most = max(offers, key=lambda offer: offer.num_nodes)
         raise BadRequest(
-            f"resources.nodes: {spec.resources.nodes} nodes of one class are asked for, and the "
-            f"most there are is {most.num_nodes}, of class {most.name}. Take fewer.",
+            f"resources.nodes: {spec.resources.nodes} nodes of one class were requested, but "
+            f"the largest class, {most.name}, has {most.num_nodes}. Request fewer.",
             code="too_few_nodes",
             param="resources.nodes",
         )
@@ -165,10 +165,11 @@ def require_runnable(planned: Planned) -> ClassPlanned:
         raise InvalidRequest(
             items,
             code="does_not_fit",
-            detail=f"The job needs {plan.needed_gib:.2f} GiB per rank; the largest class here, "
-            f"{best.offer.name}, has {plan.capacity_gib:.2f} GiB for each. {items[0].message}. "
-            "resources.may_run_out_of_memory runs it all the same, for at most "
-            f"{format_duration(MAX_OUT_OF_MEMORY_S)}.",
+            detail=f"The job needs {plan.needed_gib:.2f} GiB per rank; the largest class "
+            f"here, {best.offer.name}, has {plan.capacity_gib:.2f} GiB per rank. "
+            f"{items[0].message}. To run it all the same, for at most "
+            f"{format_duration(MAX_OUT_OF_MEMORY_S)}, set "
+            "resources.may_run_out_of_memory.",
         )
     raise InvalidRequest(items, code="cannot_run")
 
@@ -204,7 +205,7 @@ def insert_job(
         "desired": Desired.RUN,
         "epoch": 0,
         "reason_code": "submitted",
-        "reason": "Submitted; waiting for the scheduler to look at it.",
+        "reason": "Submitted; waiting for the scheduler's next cycle.",
         "wall_time_s": spec.resources.wall_time,
         "used_s": 0,
         "infrastructure_failures": 0,
@@ -258,10 +259,10 @@ def check_queue(session: Session, user_id: str, max_jobs: int, *, adding: int = 
     open_jobs = session.scalar(OPEN_JOBS, {"user_id": user_id})
     assert open_jobs is not None
     if open_jobs + adding > max_jobs:
-        more = "" if adding == 1 else f", so {adding} more are too many"
+        more = "" if adding == 1 else f", so {adding} more would be too many"
         raise TooMany(
-            f"You have {open_jobs} jobs waiting or running and may have {max_jobs}{more}. Cancel "
-            "some, or wait until some have ended.",
+            f"You have {open_jobs} jobs waiting or running and the limit is {max_jobs}{more}. "
+            "Cancel some, or wait until some have ended.",
             code="queue_full",
         )
 
@@ -280,7 +281,7 @@ def find_dataset(session: Session, name: str, *, user_id: str, model: ModelName)
     ).first()
     if found is None:
         raise BadRequest(
-            f"data.dataset: you have no dataset {name!r}. Upload it first, or take a built-in "
+            f"data.dataset: you have no dataset {name!r}. Upload it first, or use a built-in "
             f"one: {', '.join(BUILT_IN)}.",
             code="unknown_dataset",
             param="data.dataset",
@@ -288,7 +289,7 @@ def find_dataset(session: Session, name: str, *, user_id: str, model: ModelName)
     if (found.format == "npz") != model.reads_images:
         holds, others = ("text", "gpt or llama") if model.reads_images else ("images", "mlp or cnn")
         raise BadRequest(
-            f"data.dataset: {name!r} holds {holds}, which {model} does not read; take {others}.",
+            f"data.dataset: {name!r} holds {holds}, which model {model} cannot read. Use {others}.",
             code="wrong_dataset",
             param="data.dataset",
         )
@@ -318,8 +319,8 @@ def find_model(session: Session, spec: JobSpec, *, user_id: str) -> str | None:
     wrong = list(differences(parse_config(found.config.encode()), spec))
     if wrong:
         raise BadRequest(
-            f"model.checkpoint: {name} is of another shape: {'; '.join(wrong)}. `trainyard models "
-            f"show {name}` prints the fields.",
+            f"model.checkpoint: the shape of {name} differs: {'; '.join(wrong)}. `trainyard "
+            f"models show {name}` prints the fields.",
             code="bad_checkpoint",
             param="model.checkpoint",
         )
@@ -338,8 +339,8 @@ def require_code(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None
     archive = session.get(CodeArchive, (user_id, spec.script.code))
     if archive is None:
         raise BadRequest(
-            f"script.code: you have uploaded no code {spec.script.code}. `trainyard submit "
-            "--script FILE` uploads a folder, POST /v1/code takes an archive.",
+            f"script.code: you have uploaded no code {spec.script.code}. Upload a folder with "
+            "`trainyard submit --script FILE`, or an archive with POST /v1/code.",
             code="unknown_code",
             param="script.code",
         )
@@ -347,7 +348,7 @@ def require_code(session: Session, spec: ScriptJobSpec, *, user_id: str) -> None
     for param, path in (("entry", script.entry), ("requirements", script.requirements)):
         if path is not None and path not in archive.paths:
             raise BadRequest(
-                f"script.{param}: the code holds no file {path!r}. It holds "
+                f"script.{param}: the code has no file {path!r}. It has "
                 f"{', '.join(archive.paths[:5])}{' and more' if len(archive.paths) > 5 else ''}.",
                 code="not_in_code",
                 param=f"script.{param}",
@@ -363,8 +364,8 @@ def require_secrets(session: Session, spec: ScriptJobSpec, *, user_id: str) -> N
     missing = sorted(wanted - set(rows))
     if missing:
         raise BadRequest(
-            f"script.secrets: you have no secret {missing[0]}. `trainyard secrets set "
-            f"{missing[0]}` asks for its value.",
+            f"script.secrets: you have no secret {missing[0]}. Set it with `trainyard secrets "
+            f"set {missing[0]}`, which asks for its value.",
             code="unknown_secret",
             param="script.secrets",
         )
@@ -403,11 +404,13 @@ def class_of_leases(session: Session, spec: AnyJobSpec, *, user_id: str) -> str:
     named, nodes = spec.named_leases, spec.resources.nodes
     param = "leases" if spec.leases else "lease"
     if spec.leases and spec.lease is not None:
-        raise BadRequest("leases: name them all there, and leave lease out.", param="leases")
+        raise BadRequest(
+            "leases: name all leases of the job here, and leave `lease` out.", param="leases"
+        )
     if len(set(named)) != nodes:
         raise BadRequest(
-            f"{param}: a job on {nodes} nodes runs in {nodes} leases, one on each, and names "
-            f"{len(set(named))}. Name them all in leases.",
+            f"{param}: a job on {nodes} nodes runs in {nodes} leases, one on each node, but "
+            f"{len(set(named))} were named. Name all of them in `leases`.",
             code="lease_mismatch",
             param=param,
         )
@@ -423,7 +426,7 @@ def class_of_leases(session: Session, spec: AnyJobSpec, *, user_id: str) -> str:
         elif len(nodes_found) < nodes:
             why = "two are on the same node"
         raise BadRequest(
-            f"leases: these can't be used together, {why}.", code="lease_mismatch", param="leases"
+            f"leases: these cannot be used together: {why}.", code="lease_mismatch", param="leases"
         )
     return classes[0]
 
@@ -437,9 +440,9 @@ def _usable_lease(
         .where(Lease.id == lease_id, Lease.user_id == user_id)
     ).one_or_none()
     if found is None or found[0].state not in (LeaseState.BOOKED, LeaseState.ACTIVE):
-        why = "you have no such lease" if found is None else f"that lease is {found[0].state}"
+        why = "you have no such lease" if found is None else f"it is {found[0].state}"
         raise BadRequest(
-            f"{param}: {lease_id} can't be used, {why}. Book one, or leave the field out.",
+            f"{param}: {lease_id} cannot be used: {why}. Book a lease, or leave the field out.",
             code="unknown_lease",
             param=param,
         )
@@ -451,8 +454,9 @@ def _kinder(item: ProblemItem) -> ProblemItem:
         return item.model_copy(
             update={
                 "param": "resources.wall_time",
-                "message": "resources.wall_time: say how long the job may run at most, such as "
-                "20min or 1h 30min. It decides when the job can start.",
+                "message": "resources.wall_time: give the longest time that the job may run, "
+                "such as 20min or 1h 30min. The scheduler needs it to find a start "
+                "for the job.",
             }
         )
     return item

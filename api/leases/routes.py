@@ -70,7 +70,9 @@ def book_lease(
 def list_leases(
     person: SignedIn,
     process: ProcessDep,
-    state: Annotated[list[LeaseState] | None, Query(description="Only in these states.")] = None,
+    state: Annotated[
+        list[LeaseState] | None, Query(description="Only those in these states.")
+    ] = None,
     user: Whose = None,
     limit: Limit = 50,
     after: After = None,

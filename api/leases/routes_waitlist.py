@@ -67,7 +67,9 @@ def join_waitlist(
 def list_waitlist(
     person: SignedIn,
     process: ProcessDep,
-    state: Annotated[list[WaitState] | None, Query(description="Only in these states.")] = None,
+    state: Annotated[
+        list[WaitState] | None, Query(description="Only those in these states.")
+    ] = None,
     user: Annotated[PlainText | None, Query(description="For staff: `all`.")] = None,
     limit: Limit = 50,
     after: After = None,

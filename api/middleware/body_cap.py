@@ -66,7 +66,8 @@ class BodyCap:
             if values > most_values:
                 raise HTTPException(
                     413,
-                    f"The body has {values:,} values or more; at most {most_values:,} are read.",
+                    f"The body has {values:,} values or more; the limit is {most_values:,}. "
+                    "Send less at once.",
                 )
             return message
 
@@ -92,4 +93,6 @@ class BodyCap:
 
 def too_large(size: int, max_bytes: int) -> TooLarge:
     """Return the error for a body of `size` bytes or more."""
-    return TooLarge(f"The body has {size:,} bytes or more; at most {max_bytes:,} are taken.")
+    return TooLarge(
+        f"The body has {size:,} bytes or more; the limit is {max_bytes:,}. Send less at once."
+    )

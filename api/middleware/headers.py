@@ -116,8 +116,8 @@ class Shell:
                 title="Unknown host",
                 status=421,
                 code="unknown_host",
-                detail="Trainyard is not reached by this name here. An administrator can add it "
-                "with TRAINYARD_ALLOWED_HOSTS.",
+                detail="This host name is not one of Trainyard's. An administrator can add "
+                "it to TRAINYARD_ALLOWED_HOSTS.",
             )
             await problem_response(problem)(scope, receive, dressed)
             return

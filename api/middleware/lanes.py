@@ -203,7 +203,7 @@ class Lane:
                 self._free -= 1
                 return None
             if len(self._line) >= self.limit.in_line:
-                raise self.refuse("Too much is asked for at once right now.")
+                raise self.refuse("The server is handling too many requests right now.")
             turn = asyncio.get_running_loop().create_future()
             self._line.append(turn)
         self._numbers.waiting.labels(self.kind).set(self.num_waiting)
@@ -223,7 +223,9 @@ class Lane:
                 self._numbers.turned_away.labels(self.kind, "gone").inc()
                 raise Gone
             if not turn.done() and self._leave_line(turn):
-                raise self.refuse(f"No place was free within {self.limit.wait_s:.0f} s.")
+                raise self.refuse(
+                    f"The request waited {self.limit.wait_s:.0f} s and was not begun."
+                )
         except (Gone, asyncio.CancelledError):
             if not self._leave_line(turn):
                 self.leave()  # the turn had come meanwhile

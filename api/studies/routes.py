@@ -52,11 +52,15 @@ def create_study(
     person: SignedIn,
     process: ProcessDep,
     ranks: Annotated[
-        Texts, Query(description="Sizes, such as `1,2,4`; repeated or with commas.")
+        Texts,
+        Query(description="Numbers of ranks, such as `1,2,4`; repeated or separated by commas."),
     ] = None,
     scaling: Annotated[
         Literal["strong", "weak"] | None,
-        Query(description="strong (default): the batch stays. weak: it grows with the ranks."),
+        Query(
+            description="strong (default): the batch size stays. weak: it grows with the "
+            "number of ranks."
+        ),
     ] = None,
     schedules: Annotated[
         Texts, Query(description="Instead of ranks: pipeline schedules, such as `naive,1F1B`.")
@@ -123,7 +127,7 @@ def list_studies(
     return Page[StudyView](data=views, has_more=len(rows) > limit)
 
 
-@router.get("/{study_id}", summary="What a study found")
+@router.get("/{study_id}", summary="Get a study")
 def get_study(study_id: PlainText, person: SignedIn, process: ProcessDep) -> StudyReport:
     """Return the jobs of a study and their results so far: step times, speed-up, efficiency, the
     limiting factor, and whether the loss curve stayed the same. Numbers that are not known are

@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
 SCRIPT_PROMISE = Promise("exact", Precision.FLOAT32, Strategy.DDP)
 
 
-@router.get("/{job_id}/comparison", summary="Whether two jobs took the same curve")
+@router.get("/{job_id}/comparison", summary="Compare the loss curves of two jobs")
 def compare_jobs(
     job_id: PlainText,
     person: SignedIn,
@@ -50,7 +50,8 @@ def compare_jobs(
     except ValueError:
         raise Conflict(
             f"{job.name} has {len(found.loss):,} steps with a loss and {other.name} has "
-            f"{len(expected.loss):,}; none of them is the same. Wait until both have trained.",
+            f"{len(expected.loss):,}, but they have no step in common. Wait until both have "
+            "trained.",
             code="no_common_step",
         ) from None
     return ComparisonView(job=job.id, other=other.id, **dict(comparison))

@@ -122,7 +122,7 @@ def check_report(body: ReportCheck, person: SignedIn, process: ProcessDep) -> Re
     return _verdict(found, row.name if row else None, row.made_at if row else None, intact=intact)
 
 
-@router.get("/{sha256}", response_model=ReportView, summary="One report")
+@router.get("/{sha256}", response_model=ReportView, summary="Get a report")
 def get_report(sha256: PlainText, person: SignedIn, process: ProcessDep) -> Response:
     """Return the report with this hash."""
     with process.read() as session:
@@ -157,7 +157,7 @@ def _require_room(session: Session, person: Person) -> None:
     )
     if kept is not None and kept >= MAX_REPORTS:
         raise Conflict(
-            f"You have {kept} reports; at most {MAX_REPORTS} are kept. Delete one that you no "
+            f"You have {kept} reports, and the limit is {MAX_REPORTS}. Delete one that you no "
             "longer need.",
             code="too_many_reports",
         )
@@ -168,7 +168,7 @@ def _is_after(session: Session, sha256: str, person: Person) -> ColumnElement[bo
     hash."""
     last = session.get(Report, sha256)
     if last is None or last.user_id != person.id:
-        raise BadRequest(f"{sha256!r} is not the hash of a report of yours.", param="after")
+        raise BadRequest(f"{sha256!r} is not the hash of one of your reports.", param="after")
     same_moment = and_(Report.made_at == last.made_at, Report.sha256 > last.sha256)
     return or_(Report.made_at < last.made_at, same_moment)
 
@@ -192,11 +192,11 @@ def _verdict(
     found: str, made_by: str | None, made_at: datetime | None, *, intact: bool
 ) -> ReportVerdict:
     if not intact:
-        message = "This report was changed: its content does not have the hash that it names."
+        message = "This report was altered: its content does not match the hash that it names."
     elif made_by is None:
-        message = "Its hash is right, but this platform did not write it."
+        message = "The hash matches the content, but this platform did not write this report."
     else:
-        message = f"This is exactly what this platform wrote for {made_by}."
+        message = f"This report is exactly as this platform wrote it for {made_by}."
     return ReportVerdict(
         intact=intact,
         known=made_by is not None,

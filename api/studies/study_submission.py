@@ -52,13 +52,13 @@ def asked_for(
     parameter."""
     if not isinstance(spec, JobSpec):
         raise BadRequest(
-            "script: a study varies a recipe. Submit the script once for each number of ranks, and "
-            "compare the jobs: trainyard verify JOB --against OTHER.",
+            "script: a study can only vary a recipe. Submit the script once for each number "
+            "of ranks, and compare the jobs: trainyard verify JOB --against OTHER.",
             param="script",
         )
     if (ranks is None) == (schedules is None):
         raise BadRequest(
-            "Say either ranks, such as ranks=1,2,4, or schedules, such as schedules=naive,1F1B.",
+            "Give either ranks, such as ranks=1,2,4, or schedules, such as schedules=naive,1F1B.",
             param="ranks",
         )
     if ranks is not None:
@@ -69,12 +69,16 @@ def asked_for(
         return Asked(kind, "ranks", labels, _made(makes, labels, "ranks"))
     assert schedules is not None
     if scaling is not None:
-        raise BadRequest("scaling goes with ranks; schedules keep the batch.", param="scaling")
+        raise BadRequest(
+            "scaling can only be given with ranks; schedules keep the batch size.", param="scaling"
+        )
     names = _listed(schedules, "schedules")
     for name in names:
         if name not in SCHEDULES:
             raise BadRequest(
-                f"schedules: {name!r} is none; there are {', '.join(SCHEDULES)}.", param="schedules"
+                f"schedules: {name!r} is not a pipeline schedule. Choose from "
+                f"{', '.join(SCHEDULES)}.",
+                param="schedules",
             )
     makes = [partial(scheduled, spec, name) for name in names]
     return Asked(StudyKind.SCHEDULES, "schedules", names, _made(makes, names, "schedules"))
@@ -97,8 +101,9 @@ def plan_study(session: Session, cache: PlanCache, asked: Asked, *, user_id: str
     if asked.kind is StudyKind.SCHEDULES and chosen[0].plan.layout.pipeline == 1:
         plan = chosen[0].plan
         raise BadRequest(
-            f"schedules: {plan.strategy} on {counted(plan.world_size, 'rank')} has no pipeline "
-            "whose schedule could be changed; take strategy pipeline and 2 ranks or more.",
+            f"schedules: {plan.strategy} on {counted(plan.world_size, 'rank')} has no "
+            "pipeline, so there is no schedule to vary. Use strategy pipeline on 2 ranks or "
+            "more.",
             param="schedules",
         )
     threads = equal_threads(chosen)
@@ -153,7 +158,7 @@ def _listed(texts: Sequence[str], param: str) -> list[str]:
     names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
     if not 2 <= len(names) <= MOST_JOBS or len(set(names)) < len(names):
         raise BadRequest(
-            f"{param}: a study has 2 to {MOST_JOBS} different ones, not "
+            f"{param}: a study needs 2 to {MOST_JOBS} different values, not "
             f"{', '.join(names) or 'none'}.",
             param=param,
         )
@@ -163,7 +168,7 @@ def _listed(texts: Sequence[str], param: str) -> list[str]:
 def _size(text: str) -> int:
     if not NUMBER.match(text) or int(text) > MOST_RANKS:
         raise BadRequest(
-            f"ranks: {text!r} is no number of ranks from 1 to {MOST_RANKS}.", param="ranks"
+            f"ranks: {text!r} is not a whole number from 1 to {MOST_RANKS}.", param="ranks"
         )
     return int(text)
 

@@ -63,19 +63,21 @@ def signed_in(
     with process.read() as session:
         found = session.execute(TOKEN, {"sha256": digest(secret)}).one_or_none()
     if found is None:
-        raise Unauthenticated("This token or session is not known here. Sign in again.")
+        raise Unauthenticated("This token or session is unknown. Sign in again.")
     token_id, kind, scopes, expires_at, revoked_at, *more = found
     created_at, last_used_at, made_with, maker_ends_at, *of_user = more
     user_id, name, role, zone, off = of_user
     ends = [moment for moment in (expires_at, maker_ends_at) if moment is not None]
     if revoked_at is not None or any(moment <= now for moment in ends):
-        raise Unauthenticated("This token or session has ended. Sign in again.", code="expired")
+        raise Unauthenticated(
+            "This token or session has expired or was revoked. Sign in again.", code="expired"
+        )
     if off:
         raise Unauthenticated("This account is disabled. Ask an administrator.", code="disabled")
     is_session = kind is TokenKind.SESSION
     if from_cookie:
         if not is_session:
-            raise Unauthenticated("This cookie holds no session. Sign in again.")
+            raise Unauthenticated("This cookie does not hold a valid session. Sign in again.")
         if request.method not in SAFE_METHODS and not comes_from_us(request, process):
             raise Forbidden(
                 "This request carries a browser's session but does not come from Trainyard's own "
@@ -130,7 +132,7 @@ def node(
             .where(Token.sha256 == digest(secret), Token.kind == TokenKind.NODE)
         ).one_or_none()
     if found is None or from_cookie or found.revoked_at or found.state is NodeState.RETIRED:
-        raise Unauthenticated("This is no token of an enrolled node. Enrol the node again.")
+        raise Unauthenticated("This is not the token of an enrolled node. Enrol the node again.")
     return NodeIdentity(id=found.id, name=found.name)
 
 
@@ -151,7 +153,7 @@ def require_known(request: Request, process: Process) -> None:
             .where(Token.sha256 == digest(secret), of_kind, in_force(utc_now()))
         )
     if known is None:
-        raise Unauthenticated("This token or session is not known here. Sign in again.")
+        raise Unauthenticated("This token or session is unknown. Sign in again.")
 
 
 Public = Depends(anyone)
@@ -198,7 +200,7 @@ def refuse_cross_site(request: Request, process: Process) -> None:
     """Refuse requests from another site's page. Scripts, which name no origin, pass."""
     named = request.headers.get("origin") or request.headers.get("sec-fetch-site")
     if named and not comes_from_us(request, process):
-        raise Forbidden("Another site's page may not sign you in here.", code="cross_site")
+        raise Forbidden("A page of another site cannot sign you in here.", code="cross_site")
 
 
 def comes_from_us(request: Request, process: Process) -> bool:

@@ -155,10 +155,12 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     code, title = TITLES.get(error.status_code, ("error", "Error"))
     detail = str(error.detail)
     if error.status_code == 404:
-        detail = f"There is nothing at {request.url.path[:200]}."
+        detail = f"{request.url.path[:200]} does not exist."
     elif error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        detail = f"{request.method} does not work here" + (f"; {allowed} does." if allowed else ".")
+        detail = f"{request.method} is not allowed at this address" + (
+            f"; use {allowed}." if allowed else "."
+        )
     return problem_response(
         ProblemDocument(title=title, status=error.status_code, code=code, detail=detail),
         error.headers,
@@ -167,15 +169,15 @@ async def _http_exception(request: Request, error: Exception) -> Response:
 
 async def _database_away(request: Request, error: Exception) -> Response:
     log.warning("database_away", path=request.url.path, error=str(error))
-    away = Unavailable("The database does not answer right now. Nothing was changed; try again.")
+    away = Unavailable("The database is not answering right now. Nothing was changed; try again.")
     return await _service_error(request, away)
 
 
 async def _not_storable(request: Request, error: Exception) -> Response:
     log.info("not_storable", path=request.url.path, error=str(error)[:500])
     refused = BadRequest(
-        "Something in this request can't be stored: a NUL character, half of a Unicode pair, or a "
-        "number beyond 64 bits.",
+        "This request contains a value that cannot be stored: a NUL character, half of a "
+        "surrogate pair, or a number beyond 64 bits. Remove it and send the request again.",
         code="not_storable",
     )
     return await _service_error(request, refused)
@@ -196,8 +198,8 @@ async def _internal_error(request: Request, error: Exception) -> Response:
             title=title,
             status=500,
             code=code,
-            detail="Something went wrong here, and it was written to the API's log. Trying again "
-            "is safe with the same Idempotency-Key.",
+            detail="The server failed on this request and wrote the error to the API's log. "
+            "Try again; with the same Idempotency-Key that is safe.",
         ),
         # This answer is made outside of every middleware.
         {"X-Request-Id": structlog.contextvars.get_contextvars().get("request", "")},

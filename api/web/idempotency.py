@@ -22,8 +22,8 @@ IdempotencyKey = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=r"^[\x21-\x7e]{1,200}$",
-        description="Any text of your choice, such as a UUID. Sending the same key and body again "
-        "is safe: it answers with what the first request made.",
+        description="Any text of your choice, such as a UUID. Sending the same key and body "
+        "again is safe: the answer is the object that the first request created.",
     ),
 ]
 
@@ -50,8 +50,8 @@ def made_before(session: Session, *, user_id: str, key: str | None, body_sha256:
         return None
     if found.body_sha256 != body_sha256:
         raise BadRequest(
-            f"The key was used before, for a different request, which made {found.subject}. "
-            "Choose a new key.",
+            "This key was already used for a different request, which created "
+            f"{found.subject}. Choose a new key.",
             code="idempotency_mismatch",
             param="Idempotency-Key",
         )

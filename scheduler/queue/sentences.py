@@ -270,7 +270,8 @@ def _nowhere(job: Waiting, world: Snapshot, need: Need) -> Reason:
     if not need.readable:
         return Reason(
             "unreadable",
-            "This version of the platform can't read its spec. Cancel it and submit it again.",
+            "Its spec was written by another version of the platform, and this version "
+            "cannot read it. Cancel the job and submit it again.",
         )
     here = ", ".join(sorted(world.classes)) or "none"
     if need.node_class is not None and need.node_class not in world.classes:

@@ -592,8 +592,8 @@ ME: Json = {"user": USER, "labs": ["nlp"], "queued": 1, "running": 2, "lease": L
 UNSAFE_SETTING: Json = {
     "setting": "TRAINYARD_REDIS_URL",
     "level": "danger",
-    "found": "The broker on redis has no password, or one that everybody guesses.",
-    "todo": "Give it a random one, with requirepass.",
+    "found": "The broker on redis has no password, or one that is easy to guess.",
+    "todo": "Set a random one with requirepass.",
 }
 READ_ONLY: Json = {"read_only": True, "reason": "Backup.", "until": "2026-11-21T12:30:00Z"}
 STORAGE: Json = {
@@ -992,7 +992,7 @@ REPORT_VERDICT: Json = {
     "sha256": "ab" * 32,
     "made_by": "ada",
     "made_at": NOW,
-    "message": "This is exactly what this platform wrote for ada.",
+    "message": "This report is exactly as this platform wrote it for ada.",
 }
 CODE = {
     "sha256": "0" * 64,

@@ -459,7 +459,7 @@ class FakeApi:
                 )
             )
             if key not in self.answers:
-                return _as_json(refusal(404, f"There is nothing at {request.url.path}."))
+                return _as_json(refusal(404, f"{request.url.path} does not exist."))
             response = _as_json(self.answers[key])
             response.headers.update(self.headers.get(key, {}))
             if key in self.cookies:

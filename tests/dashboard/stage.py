@@ -289,7 +289,7 @@ def add_job(
     hardware: Hardware = A100,
     user: str = "ada",
     state: JobState = JobState.QUEUED,
-    reason: str = "Waiting for the scheduler to look at it.",
+    reason: str = "Waiting for the scheduler's next cycle.",
     age: timedelta = HOUR,
     **changes: Any,
 ) -> Job:

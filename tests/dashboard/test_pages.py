@@ -142,11 +142,11 @@ def test_an_action_goes_to_the_api_and_back_to_the_job(
 
 
 def test_a_refused_action_is_said_on_the_jobs_page(full: FakeApi, page: TestClient) -> None:
-    reason = "gpt-ddp is being cancelled, so it can't be paused."
+    reason = "gpt-ddp is being cancelled and cannot be paused."
     full.put(f"/v1{JOB}/pause", refusal(409, reason), method="POST")
     answer = page.post(f"{JOB}/pause")
     assert answer.status_code == 409
-    assert "being cancelled, so it can&#39;t be paused" in answer.text
+    assert "being cancelled and cannot be paused" in answer.text
     assert "<h1><bdi>gpt-ddp</bdi></h1>" in answer.text
 
 
@@ -570,10 +570,10 @@ def test_the_address_of_a_form_opens_the_page_that_it_stands_on(
 
 
 def test_a_database_that_is_away_is_a_page_that_says_so(api: FakeApi, page: TestClient) -> None:
-    api.put("/v1/me", refusal(503, "The database does not answer right now."))
+    api.put("/v1/me", refusal(503, "The database is not answering right now."))
     answer = page.get("/jobs")
     assert answer.status_code == 503
-    assert "The database does not answer right now." in answer.text
+    assert "The database is not answering right now." in answer.text
     assert "Running jobs are not affected." in answer.text
 
 

@@ -151,7 +151,7 @@ def test_a_row_that_makes_no_sense_is_told_to_its_owner_and_stops_nobody_else(
         session.execute(update(Job).where(Job.id == broken).values(spec={"of": "another age"}))
     with running(migrated_database, NO_REDIS):
         wait_for(lambda: state_of(migrated_database, sound) is JobState.STARTING, "the sound job")
-        wait_for(lambda: "can't read" in world.get_job(broken).reason, "the sentence")
+        wait_for(lambda: "cannot read" in world.get_job(broken).reason, "the sentence")
 
 
 def test_an_error_in_a_cycle_is_logged_and_the_next_cycle_tried(

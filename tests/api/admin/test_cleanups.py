@@ -174,7 +174,7 @@ def test_edge_64_who_mends_it_after_the_preview_keeps_the_rest(world: World) -> 
     done = apply(world, plan)
     [row] = done["rows"]
     assert (row["result"], done["removed"], done["skipped"]) == ("skipped", 0, 1)
-    assert row["outcome"] == "No longer wrong: its owner has mended it."
+    assert row["outcome"] == "It no longer matches: its owner has corrected it."
     assert states(world)[newest] == states(world)[middle] == "booked"
 
 
@@ -185,7 +185,7 @@ def test_a_lease_that_changed_since_is_skipped_and_named(world: World) -> None:
     assert world.ann.delete(f"/v1/leases/{mine}").status_code == 204
     done = apply(world, plan)
     rows = {row["lease"]: row for row in done["rows"]}
-    assert rows[mine]["outcome"] == "Changed since: it is cancelled now."
+    assert rows[mine]["outcome"] == "It has changed since the preview: it is cancelled now."
     assert rows[theirs]["result"] == "removed"
 
 
@@ -393,7 +393,7 @@ def test_a_row_may_be_left_out_and_each_owner_is_told_once(world: World) -> None
     messages = {notice.facts["message"] for notice in told}
     assert messages == {
         "2 of your leases were removed by staff: Unit 4 is over.",
-        "One of your leases was removed by staff: Unit 4 is over.",
+        "1 of your leases was removed by staff: Unit 4 is over.",
     }
     [notice] = world.ann.get("/v1/me/notifications").json()["data"]
     assert notice["kind"] == "leases_cleaned"

@@ -192,9 +192,9 @@ def test_what_is_wrong_with_any_job_is_named_and_nothing_is_submitted(world: Wor
     assert "4 ranks per node" in told["2"]["message"]
     assert told["3"]["param"] == "jobs.3.lease"
     assert told["4"]["param"] == "jobs.4.resources.nodes"
-    assert "2 nodes are asked for, and the agenda's lease has 1" in told["4"]["message"]
+    assert "2 nodes were requested, but the agenda's lease has 1" in told["4"]["message"]
     assert "a100x4" in told["5"]["message"]
-    assert "how long the job may run" in told["6"]["message"]
+    assert "the longest time that the job may run" in told["6"]["message"]
     assert jobs_in(world) == 0
 
 
@@ -406,7 +406,7 @@ def test_more_nodes_than_were_booked_are_refused_with_the_number(world: World) -
     answer = submit(world, held[0], agenda({**wall("big", "20min", nodes=3), **three}))
     (problem,) = answer.json()["errors"]
     assert problem["param"] == "jobs.0.resources.nodes"
-    assert "3 nodes are asked for, and the agenda's lease has 2" in problem["message"]
+    assert "3 nodes were requested, but the agenda's lease has 2" in problem["message"]
     with world.database.write() as session:
         session.get_one(Lease, held[1]).state = LeaseState.ENDED
     gone = submit(world, held[0], agenda())

@@ -46,7 +46,7 @@ def test_images_are_kept_planned_with_and_given_to_a_node(world: World) -> None:
     assert (dataset["format"], dataset["lines"], dataset["size"]) == ("npz", None, len(content))
     preview = world.ann.get("/v1/datasets/mine/preview").json()
     assert preview["text"] == (
-        "40 images to train on, and 7 for tests: 6 x 5 pixels, 1 channel, 4 classes.\n"
+        "40 training images, and 7 test images: 6 x 5 pixels, 1 channel, 4 classes.\n"
     )
     made = world.ann.post("/v1/jobs", json=job_on({"dataset": "mine", **KNOWN}))
     assert made.status_code == 201, made.text
@@ -100,9 +100,9 @@ def test_a_file_that_holds_no_images_is_refused_with_the_numbers(
         (
             {"name": "gpt", "layers": 1, "width": 8, "heads": 2},
             {"dataset": "mine", "sequence_length": 8},
-            "'mine' holds images, which gpt does not read; take mlp or cnn.",
+            "'mine' holds images, which model gpt cannot read. Use mlp or cnn.",
         ),
-        (CNN, {"dataset": "poem", **KNOWN}, "'poem' holds text, which cnn does not read"),
+        (CNN, {"dataset": "poem", **KNOWN}, "'poem' holds text, which model cnn cannot read"),
         (CNN, {"dataset": "mine"}, "data.image_shape: a plan does not look at the images"),
         ({"name": "gpt", "layers": 1, "width": 8}, {"dataset": "poem"}, "model.heads: this field"),
         (

@@ -185,8 +185,8 @@ def test_what_is_no_model_is_refused_and_leaves_nothing(world: World) -> None:
         (tar({"config.json": b"[]"}), "unsupported_model", "config.json"),
         (tar(files(architectures=["GPT2LMHeadModel"])), "unsupported_model", "LlamaForCausalLM ("),
         (tar(files(num_hidden_layers=10**30)), "unsupported_model", "layers"),
-        (tar(torn), "torn", "model.safetensors is torn"),
-        (tar({**whole, "model.safetensors": b""}), "torn", "model.safetensors is torn"),
+        (tar(torn), "torn", "model.safetensors is truncated"),
+        (tar({**whole, "model.safetensors": b""}), "torn", "model.safetensors is truncated"),
         (tar({**whole, "model.safetensors": b"\xff" * 99}), "torn", "model.safetensors"),
         (tar(files(num_hidden_layers=2)), "weights_missing", "model.layers.1."),
         (
@@ -261,7 +261,7 @@ def test_a_header_larger_than_models_have_is_refused_by_its_size(world: World) -
     assert fits.status_code == 201, fits.text
     refused = world.ann.post("/v1/models?name=more", content=tar(with_header((4 << 20) + 1)))
     assert (refused.status_code, refused.json()["code"]) == (422, "too_large")
-    assert "4,194,305 bytes; at most 4,194,304" in refused.json()["detail"]
+    assert "4,194,305 bytes; the limit is 4,194,304" in refused.json()["detail"]
 
 
 def feed(check: ModelCheck, body: bytes) -> None:
@@ -276,7 +276,7 @@ def test_a_huge_header_is_not_kept_in_memory(tmp_path: Path) -> None:
     check = ModelCheck(store.incoming_file)
     tracemalloc.start()
     try:
-        with pytest.raises(ServiceError, match="at most 4,194,304 are read"):
+        with pytest.raises(ServiceError, match="the limit is 4,194,304"):
             feed(check, body)
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -66,9 +66,7 @@ def test_a_dataset_is_taken_up_to_the_limit_and_no_further(
     )
     answer = dataset(limited, "more", 1, **{"Idempotency-Key": "two"})
     assert refused(answer)
-    assert "ann holds 1.0 MiB of 1.0 MiB; there is no room for 1 bytes more" in str(
-        answer.json()["detail"]
-    )
+    assert "ann holds 1.0 MiB of 1.0 MiB, too much for 1 bytes more" in str(answer.json()["detail"])
 
 
 def test_a_model_with_a_key_is_taken_up_to_the_limit_and_no_further(

@@ -13,7 +13,10 @@ from tests.api.web.test_access import signed_in_browser
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
-UNREAD = "This version of the platform can't read its spec or plan, which another version wrote."
+UNREAD = (
+    "Its spec or plan was written by another version of the platform, and this version cannot "
+    "read it."
+)
 STORED: dict[str, Mapping[str, Any]] = {
     "a newer spec": {"spec": {**job_spec(), "priority": 3}},
     "a newer plan": {"plan": {"strategy": "ddp", "world_size": 2}},
@@ -51,7 +54,7 @@ def test_its_pages_open(world: World, unread: str) -> None:
     for page in ("/jobs", f"/jobs/{unread}", f"/reports/{report}"):
         answer = browser.get(page)
         assert answer.status_code == 200, answer.text
-    assert "which another version wrote" in browser.get(f"/jobs/{unread}").text
+    assert "was written by another version" in browser.get(f"/jobs/{unread}").text
 
 
 @pytest.mark.parametrize("act", ["cancel", "pause"])

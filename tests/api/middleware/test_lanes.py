@@ -169,7 +169,7 @@ def test_who_waited_too_long_is_answered_and_not_worked_on() -> None:
         first, second = (Caller(lanes, "GET", f"/v1/{name}") for name in ("nodes", "jobs"))
         await second.task
         assert second.answer["status"] == 503
-        assert "No place was free" in str(second.answer["body"])
+        assert "The request waited" in str(second.answer["body"])
         desk.finish.set()
         await first.task
         assert desk.begun == ["/v1/nodes"]

@@ -139,7 +139,7 @@ def test_a_node_goes_into_maintenance_once_nothing_runs_on_it(world: World) -> N
     place(world.database, job)
     busy = world.staff.post("/v1/admin/nodes/box/maintenance").json()
     assert busy["state"] == "draining"
-    assert "Goes into maintenance, for stefan" in busy["reason"]
+    assert "Goes into maintenance for stefan" in busy["reason"]
     assert world.staff.post("/v1/admin/nodes/box/resume").json()["state"] == "ready"
     enrol(world.app, world.database, "crate")
     assert world.staff.post("/v1/admin/nodes/crate/maintenance").status_code == 409  # pending
@@ -147,7 +147,7 @@ def test_a_node_goes_into_maintenance_once_nothing_runs_on_it(world: World) -> N
     idle = world.staff.post("/v1/admin/nodes/crate/maintenance").json()
     assert (idle["state"], idle["reason"]) == (
         "maintenance",
-        "Out of service: stefan works on it.",
+        "In maintenance by stefan.",
     )
 
 
@@ -166,12 +166,12 @@ def test_what_is_in_the_way_of_retiring_is_listed(world: World) -> None:
         job,
         *(lease["id"] for lease in found["leases"]),
     }
-    assert refused["errors"][0]["message"] == "gpt-ddp of bob runs on it."
+    assert refused["errors"][0]["message"] == "Job gpt-ddp of bob is running on it."
     assert refused["errors"][2]["message"].startswith("The lease of ann from 20")
     assert world.ann.get("/v1/admin/nodes/box/in-the-way").status_code == 403
     not_done = world.staff.post("/v1/admin/nodes/box/in-the-way")
     assert (not_done.status_code, not_done.headers["allow"]) == (405, "GET")
-    assert not_done.json()["detail"] == "POST does not work here; GET does."
+    assert not_done.json()["detail"] == "POST is not allowed at this address; use GET."
     assert world.staff.post("/v1/admin/nodes/box/polish").status_code == 422
 
 

@@ -65,7 +65,7 @@ def test_whoever_holds_a_report_can_have_it_checked(world: World, trained: str) 
     report["content"]["jobs"][0]["job"]["loss"] = 0.1
     changed = world.staff.post("/v1/reports/check", json=report).json()
     assert (changed["intact"], changed["known"]) == (False, False)
-    assert "was changed" in changed["message"]
+    assert "was altered" in changed["message"]
 
     forged = world.staff.post(
         "/v1/reports/check", json={**report, "sha256": changed["sha256"]}

@@ -127,18 +127,18 @@ def test_every_size_that_breaks_a_rule_is_named_with_the_rule(world: World) -> N
 
 def test_what_cannot_be_a_study_is_refused(world: World) -> None:
     for query, param, words in (
-        ("", "ranks", "Say either"),
-        ("ranks=1,2&schedules=naive,1F1B", "ranks", "Say either"),
-        ("ranks=2", "ranks", "2 to 8 different ones, not 2"),
+        ("", "ranks", "Give either"),
+        ("ranks=1,2&schedules=naive,1F1B", "ranks", "Give either"),
+        ("ranks=2", "ranks", "2 to 8 different values, not 2"),
         ("ranks=2,2", "ranks", "different"),
-        ("ranks=1,two", "ranks", "'two' is no number"),
-        ("ranks=0,1", "ranks", "'0' is no number"),
-        ("ranks=1,01", "ranks", "'01' is no number"),
-        ("ranks=1,99999999999999", "ranks", "no number"),
+        ("ranks=1,two", "ranks", "'two' is not a whole number"),
+        ("ranks=0,1", "ranks", "'0' is not a whole number"),
+        ("ranks=1,01", "ranks", "'01' is not a whole number"),
+        ("ranks=1,99999999999999", "ranks", "is not a whole number"),
         ("ranks=1,2,3,4,5,6,7,8,9", "ranks", "2 to 8"),
         ("ranks=1,2&scaling=sideways", "scaling", "scaling"),
-        ("schedules=naive,upwards", "schedules", "'upwards' is none"),
-        ("schedules=naive,1F1B&scaling=weak", "scaling", "goes with ranks"),
+        ("schedules=naive,upwards", "schedules", "'upwards' is not a pipeline schedule"),
+        ("schedules=naive,1F1B&scaling=weak", "scaling", "given with ranks"),
         ("schedules=GPipe,1F1B", "schedules", "has no pipeline"),
     ):
         answer = submit(world, query)
@@ -164,7 +164,7 @@ def test_a_study_fits_into_the_queue_whole_or_not_at_all(settings: ApiSettings) 
         assert world.ann.post("/v1/jobs", json=job_spec()).status_code == 201
         answer = submit(world)
         assert (answer.status_code, answer.json()["code"]) == (429, "queue_full")
-        assert "2 more are too many" in answer.json()["detail"]
+        assert "2 more would be too many" in answer.json()["detail"]
         assert jobs_in(world) == 1
 
 

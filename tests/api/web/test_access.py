@@ -164,7 +164,7 @@ def test_staff_who_cancel_for_others_are_in_the_audit_log(world: World) -> None:
     job = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
     assert world.staff.post(f"/v1/jobs/{job}/cancel").json()["state"] == "cancelled"
     late = world.ann.post(f"/v1/jobs/{job}/pause").json()
-    assert late["detail"].endswith(" has been cancelled and can't be paused.")
+    assert late["detail"].endswith(" has been cancelled and cannot be paused.")
     entry = world.staff.get("/v1/admin/audit").json()["data"][0]
     assert (entry["kind"], entry["subject"]) == ("job.cancel", job)
 

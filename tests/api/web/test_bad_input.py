@@ -140,7 +140,9 @@ def test_what_does_not_fit_runs_anyway_for_a_short_while_if_that_is_wanted(world
     assert "at most 30min, not 30min 1s" in too_long["detail"]
     planned = world.ann.post("/v1/jobs/plan", json={"spec": asking("30min")}).json()
     assert planned["chosen"] == "cpu2"
-    assert "does not fit on cpu2, and runs there all the same" in planned["reason"]
+    assert (
+        "does not fit on cpu2, but runs there because it may run out of memory" in planned["reason"]
+    )
     assert world.ann.post("/v1/jobs", json=asking("30min")).status_code == 201
     wrong = asking("30min") | {"parallelism": {"strategy": "tensor", "tensor_parallel_degree": 7}}
     assert world.ann.post("/v1/jobs", json=wrong).json()["code"] == "cannot_run"
@@ -210,9 +212,9 @@ def test_where_nothing_is_a_browser_gets_a_page_and_a_script_a_problem(world: Wo
     browser = {"accept": "text/html,application/xhtml+xml"}
     page = world.ann.get("/nothing", headers=browser)
     assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
-    assert "There is nothing at /nothing." in page.text
+    assert "/nothing does not exist." in page.text
     assert 'aria-label="Main"' in page.text, "the way to other pages"
-    assert "GET does not work here" in world.ann.get("/logout", headers=browser).text
+    assert "GET is not allowed at this address" in world.ann.get("/logout", headers=browser).text
     for path, headers in (("/nothing", {}), ("/v1/nothing", browser)):
         answer = world.ann.get(path, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
