@@ -10,9 +10,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from benchmarks.ratios import Ratio, ratio
-from strategies.optimizers.optimizer import build_optimizer
-from strategies.shapes import ffn_width
-from strategies.spec import ModelName, ModelSpec, OptimizerName, TrainingSpec
+from strategies.plan.shapes import ffn_width
+from strategies.plan.spec import ModelName, ModelSpec, OptimizerName, TrainingSpec
+from strategies.train.optimizers.optimizer import build_optimizer
 
 PAIRS, UPDATES, WARM_UP = 20, 20, 5
 BYTES_MOVED = 28  # per parameter: weight, gradient and two averages read, all but one written

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from strategies.data.batches import TrainingData, open_windows
-from strategies.engine import Batch
-from strategies.init import build_model
-from strategies.layout import Layout
-from strategies.loss import token_loss_sum
-from strategies.optimizers.learning_rate import learning_rate
-from strategies.run_directory import RunDirectory, RunPlan
+from strategies.plan.layout import Layout
+from strategies.plan.learning_rate import learning_rate
+from strategies.plan.run_directory import RunDirectory, RunPlan
+from strategies.train.data.batches import TrainingData, open_windows
+from strategies.train.engine import Batch
+from strategies.train.init import build_model
+from strategies.train.models.loss import token_loss_sum
 
 CPU = torch.device("cpu")
 Step = Callable[[list[Batch], int, float], Tensor]  # batches, valid tokens, learning rate -> loss

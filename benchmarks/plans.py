@@ -9,8 +9,8 @@ from api.jobs.plan_cache import ClassOnOffer, PlanCache
 from api.jobs.submission import read_spec
 from core.base.strict_text import parse_yaml
 from core.spec.spec import JobSpec
-from strategies.planning.gpus import known_node
-from strategies.planning.known_models import as_spec, known_model
+from strategies.plan.gpus import known_node
+from strategies.plan.known_models import as_spec, known_model
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-fsdp.yaml"
 MODELS = ("gpt2", "tinyllama-1.1b", "llama-2-7b", "llama-3-8b", "llama-2-70b", "llama-3-405b")

@@ -15,10 +15,10 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from strategies import train
-from strategies.layout import Layout
-from strategies.parallel.mesh import Mesh
-from strategies.trust.preflight import quick
+from strategies.plan.layout import Layout
+from strategies.train.main import preload
+from strategies.train.mesh import Mesh
+from strategies.train.trust.preflight import quick
 from worker.ranks.launch import free_port
 
 RANKS, GROUPS = 4, 60
@@ -27,7 +27,7 @@ TIMEOUT = timedelta(seconds=30)
 
 def main(ranks: int = RANKS, groups: int = GROUPS) -> None:
     """Measure and print a line."""
-    train.preload()
+    preload()
     gc.collect()
     gc.freeze()
     taken = [milliseconds(ranks) for _ in range(groups)]

@@ -19,11 +19,11 @@ from pathlib import Path
 import yaml
 
 from benchmarks.ratios import Ratio, ratio
-from strategies.data.stdlib_text import prepare
-from strategies.hardware import Hardware
-from strategies.planning.planner import plan
-from strategies.run_directory import RunDirectory, RunPlan
-from strategies.spec import TrainSpec
+from strategies.plan.built_in.stdlib_text import prepare
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import plan
+from strategies.plan.run_directory import RunDirectory, RunPlan
+from strategies.plan.spec import TrainSpec
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt-ddp.yaml"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-training.md"

@@ -40,7 +40,7 @@ from core.tables.people import Lab, Membership, User
 from core.wire.messages import Phase
 from scheduler.queue.fitting import Fitting, Need
 from scheduler.queue.turns import read_turns
-from strategies.hardware import Hardware
+from strategies.plan.hardware import Hardware
 
 # After so long a job no longer waits until the node has copied the last attempt's files.
 SAVING_PATIENCE = timedelta(minutes=10)

@@ -24,7 +24,7 @@ from scheduler.queue.masks import Lane, bits
 from scheduler.queue.timeline import Timeline
 from scheduler.snapshot import AttemptSeen, LeaseSeen, NodeSeen, Snapshot, Waiting
 from simulation.traces import BadTrace, TracedJob, Workload
-from strategies.hardware import Hardware
+from strategies.plan.hardware import Hardware
 
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 

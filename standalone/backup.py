@@ -36,8 +36,8 @@ from core.tables.files import StoredFile
 from core.tables.scripts import Secret
 from standalone.backup_keys import KEYS, back_up_keys, restore_keys, unopened, verify_keys
 from standalone.dump import Dumped, count_on, dump_table, load_table, tables_of
-from strategies.run_directory import fsync_directory, sha256_of, write_atomically
-from strategies.words import counted
+from strategies.plan.run_directory import fsync_directory, sha256_of, write_atomically
+from strategies.plan.words import counted
 
 MANIFEST = "manifest.json"
 FORMAT = 2

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from api.scripts.secret_box import SecretBox
 from core.base.errors import Unavailable
-from strategies.run_directory import sha256_of
-from strategies.words import counted
+from strategies.plan.run_directory import sha256_of
+from strategies.plan.words import counted
 
 KEYS = "secrets.key"
 

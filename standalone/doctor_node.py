@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from core.base.settings import WorkerSettings
 from standalone.doctor_server import GIB, about_broker, about_folder
-from strategies.parallel import async_io
+from strategies.train.engines import async_io
 from trainyard.doctor import Examiner, Finding
 from trainyard.doctor import Level as Severity
 from worker.ranks.launch import free_port
@@ -91,7 +91,7 @@ def about_files() -> Finding:
         "nvme",
         "warn",
         "the first job that offloads to files waits until DeepSpeed's async_io is compiled",
-        "As the worker's user: python -m strategies.parallel.async_io",
+        "As the worker's user: python -m strategies.train.engines.async_io",
     )
 
 

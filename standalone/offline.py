@@ -13,10 +13,10 @@ from api.web.errors import validation_items
 from core.base.errors import BadRequest
 from core.base.strict_text import Json, parse_yaml
 from core.spec.spec import JobSpec, may_start
-from strategies.hardware import Hardware
-from strategies.planning.gpus import known_node
-from strategies.planning.known_models import Shape, as_spec, from_config, known_model
-from strategies.planning.planner import plan
+from strategies.plan.gpus import known_node
+from strategies.plan.hardware import Hardware
+from strategies.plan.known_models import Shape, as_spec, from_config, known_model
+from strategies.plan.planner import plan
 
 GIB = 2**30
 CPU = "cpu"

@@ -21,7 +21,7 @@ from core.wire.doorbell import Doorbell
 from standalone import valkey
 from standalone.data_directory import DataDirectory
 from standalone.processes import FIRST_PORT, Processes, describe, interrupt_on_signals, listen
-from strategies.words import counted
+from strategies.plan.words import counted
 
 LOCAL_NODE = "this-machine"
 SAVE_DEADLINE_S = 90.0  # for the jobs to save and stop after Ctrl-C

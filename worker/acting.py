@@ -13,9 +13,9 @@ from core.base.clock import boot_s
 from core.spec.script import Script
 from core.states import INFRASTRUCTURE, Outcome
 from core.wire.messages import Order, StopOrder, Unread
-from strategies.run_directory import Result, json_bytes, write_atomically
-from strategies.trust.certificate import Certificate
-from strategies.trust.preflight_report import Report
+from strategies.plan.run_directory import Result, json_bytes, write_atomically
+from strategies.plan.trust.certificate import Certificate
+from strategies.plan.trust.preflight_report import Report
 from worker.api_client import ApiClient
 from worker.attempts import Attempt, Key, NodeFolder, Schedule, Start, read_model
 from worker.boot import boot_id, cores
@@ -70,7 +70,7 @@ class Actor:
     new_client: Callable[[], ApiClient]
     spawners: Spawners
     trainer: str
-    """Module whose main is one rank: strategies.train."""
+    """Module whose main is one rank: strategies.train.main."""
     host: ScriptHost
     slots: int | None
     """CPU slots of a machine without GPUs, if they are not its cores."""

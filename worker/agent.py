@@ -18,9 +18,9 @@ import structlog
 
 from core.base.clock import boot_s
 from core.wire.messages import Heartbeat, Observed, Orders, Phase
-from strategies.run_directory import Result
-from strategies.trust.certificate import Certificate
-from strategies.trust.preflight_report import Report
+from strategies.plan.run_directory import Result
+from strategies.plan.trust.certificate import Certificate
+from strategies.plan.trust.preflight_report import Report
 from worker.acting import Actor, InMemory
 from worker.api_client import ApiClient, Refused, Unreachable
 from worker.attempts import Attempt, NodeFolder, read_model

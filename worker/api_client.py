@@ -25,7 +25,7 @@ from core.wire.messages import (
     Orders,
     Secrets,
 )
-from strategies.run_directory import fsync_directory, sha256_of
+from strategies.plan.run_directory import fsync_directory, sha256_of
 
 TIMEOUT = httpx2.Timeout(15.0, connect=3.0)
 FILE_TIMEOUT = httpx2.Timeout(120.0, connect=3.0)

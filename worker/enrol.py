@@ -8,7 +8,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict
 
 from core.wire.messages import Enrolment, Inventory
-from strategies.run_directory import fsync_directory, json_bytes
+from strategies.plan.run_directory import fsync_directory, json_bytes
 from worker.api_client import ApiClient, Refused, Unreachable
 from worker.attempts import NodeFolder, read_model
 

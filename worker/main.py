@@ -38,7 +38,7 @@ from worker.shipping.keep import Keeper
 from worker.shipping.spool import Spool
 
 ENROL_TOKEN = "TRAINYARD_ENROL_TOKEN"
-TRAINER = "strategies.train"
+TRAINER = "strategies.train.main"
 MIB, GIB = 1 << 20, 1 << 30
 FLUSH_WITHIN_S = 6.0  # less than a supervisor waits before SIGKILL
 CELERY_RETRY_S = 1.0

@@ -33,7 +33,7 @@ from core.tables.kinds import RowResult
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import User
-from strategies.hardware import Hardware
+from strategies.plan.hardware import Hardware
 
 router = APIRouter(prefix="/v1/admin", tags=["administration"])
 

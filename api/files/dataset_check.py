@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from api.web.errors import InvalidRequest
 from api.web.schemas import ProblemItem
 from core.base.errors import BadRequest
-from strategies.data.rows import WrongRow, row_from
+from strategies.plan.data.rows import WrongRow, row_from
 
 MAX_ERRORS = 20
 LONG_LINE = 100_000  # characters, from which a line is worth a warning

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from core.base.errors import BadRequest
-from strategies.data.corpus import BadData
-from strategies.data.images import Found, check
+from strategies.plan.data.corpus import BadData
+from strategies.plan.data.images import Found, check
 
 MOST_UNPACKED = 8  # times the largest upload: MNIST packs to a fifth of its size
 

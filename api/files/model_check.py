@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from api.files.store import IncomingFile
 from core.base.errors import BadRequest
-from strategies.fine_tuning.hf_config import (
+from strategies.plan.hugging_face.hf_config import (
     CONFIG,
     INDEX,
     OTHER_FILES,
@@ -22,8 +22,8 @@ from strategies.fine_tuning.hf_config import (
     UnsupportedModel,
     parse_config,
 )
-from strategies.fine_tuning.hf_names import codes_name, hf_weights
-from strategies.spec import ModelSpec
+from strategies.plan.hugging_face.hf_names import codes_name, hf_weights
+from strategies.plan.spec import ModelSpec
 
 BLOCK = 512  # bytes; a tar archive's unit
 MAX_FILES = 300

@@ -28,9 +28,9 @@ from core.base.errors import Conflict
 from core.base.ids import Kind, new_id
 from core.tables.base import Document
 from core.tables.files import Dataset
-from strategies.data import digits
-from strategies.data.built_in import BUILT_IN, DIGITS, DatasetFormat, prepare
-from strategies.words import counted
+from strategies.plan.built_in import digits
+from strategies.plan.built_in.datasets import BUILT_IN, DIGITS, DatasetFormat, prepare
+from strategies.plan.words import counted
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 

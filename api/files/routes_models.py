@@ -26,9 +26,9 @@ from core.base.clock import utc_now
 from core.base.errors import Conflict
 from core.base.ids import Kind, new_id
 from core.tables.files import Model
-from strategies.fine_tuning.hf_config import parse_config
-from strategies.shapes import count_parameters
-from strategies.spec import ModelSpec
+from strategies.plan.hugging_face.hf_config import parse_config
+from strategies.plan.shapes import count_parameters
+from strategies.plan.spec import ModelSpec
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 

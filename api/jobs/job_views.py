@@ -21,7 +21,7 @@ from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import User
 from core.wire.messages import ExitRecord
-from strategies.trust.preflight_report import Report
+from strategies.plan.trust.preflight_report import Report
 
 UNREAD = (
     "Its spec or plan was written by another version of the platform, and this version "

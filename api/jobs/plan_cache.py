@@ -14,9 +14,9 @@ from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec
 from core.states import NodeState
 from core.tables.base import Document
 from core.tables.nodes import Node, NodeClass
-from strategies.hardware import Hardware
-from strategies.planning.planner import NOTHING_LEARNED, Learned, Plan, plan
-from strategies.spec import TrainSpec
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import NOTHING_LEARNED, Learned, Plan, plan
+from strategies.plan.spec import TrainSpec
 
 CAPACITY = 2_000  # of some 14 KiB each
 USED_STATES = (NodeState.PENDING, NodeState.READY, NodeState.DRAINING, NodeState.MAINTENANCE)

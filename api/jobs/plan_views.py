@@ -9,8 +9,8 @@ from core.policy.grid import usable_end
 from core.spec.script import ScriptPlan
 from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, format_duration
 from core.tables.leases import Lease
-from strategies.planning.planner import Plan
-from strategies.planning.seats import seats, time_slots
+from strategies.plan.planner import Plan
+from strategies.plan.seats import seats, time_slots
 
 
 def plan_view(

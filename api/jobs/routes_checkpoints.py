@@ -23,7 +23,7 @@ from core.base.errors import NotFound
 from core.tables.files import Artifact, Checkpoint
 from core.tables.jobs import Job
 from core.wire.messages import FileRef
-from strategies.run_directory import checkpoint_name
+from strategies.plan.run_directory import checkpoint_name
 
 router = APIRouter(prefix="/v1/jobs", tags=["files of a job"])
 

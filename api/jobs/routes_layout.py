@@ -11,8 +11,8 @@ from api.web.text_types import PlainText
 from core.spec.spec import JobSpec, stored_plan, stored_spec
 from core.tables.jobs import Attempt, Part
 from core.tables.nodes import Node
-from strategies.planning.planner import Plan
-from strategies.planning.seats import Seat, TimeSlot, seats, time_slots
+from strategies.plan.planner import Plan
+from strategies.plan.seats import Seat, TimeSlot, seats, time_slots
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

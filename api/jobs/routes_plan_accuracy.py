@@ -17,9 +17,9 @@ from core.database.database import Database
 from core.spec.spec import JobSpec, stored_plan, stored_spec
 from core.states import JobState
 from core.tables.jobs import Job
-from strategies.planning.accuracy import AccuracyRow, learned, table, weighed
-from strategies.planning.planner import Plan
-from strategies.run_directory import Result
+from strategies.plan.planner import Plan
+from strategies.plan.run_directory import Result
+from strategies.plan.trust.accuracy import AccuracyRow, learned, table, weighed
 
 RUNS = 500  # the newest: hardware, libraries and formulas change
 EVERY_S = 600.0

@@ -7,10 +7,10 @@ from pydantic import Field, computed_field
 from api.web.schemas import Body, Moment, View
 from core.spec.spec import AnyJobSpec, AnyPlan, UnreadPlan
 from core.states import TERMINAL_JOB, AttemptState, Desired, JobState, Outcome
-from strategies.planning.accuracy import AccuracyRow
-from strategies.planning.seats import Seat, TimeSlot
-from strategies.run_directory import Result
-from strategies.trust.certificate import Certificate
+from strategies.plan.run_directory import Result
+from strategies.plan.seats import Seat, TimeSlot
+from strategies.plan.trust.accuracy import AccuracyRow
+from strategies.plan.trust.certificate import Certificate
 
 
 class PlanRequest(Body):

@@ -36,10 +36,10 @@ from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.scripts import CodeArchive, Secret
 from core.transitions import enter_job
-from strategies.data.built_in import BUILT_IN
-from strategies.fine_tuning.hf_config import differences, parse_config
-from strategies.planning.planner import DOES_NOT_FIT, Plan
-from strategies.spec import HUB, ModelName
+from strategies.plan.built_in.datasets import BUILT_IN
+from strategies.plan.hugging_face.hf_config import differences, parse_config
+from strategies.plan.planner import DOES_NOT_FIT, Plan
+from strategies.plan.spec import HUB, ModelName
 
 OWN_SCRIPT = ("command", "entrypoint")
 OPEN_JOBS = (  # built once, as each submission asks it

@@ -25,8 +25,8 @@ from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
 from core.transitions import advance, note
 from core.wire.messages import ExitRecord, Heartbeat, Observed, Phase
-from strategies.hardware import Hardware
-from strategies.trust.certificate import Certificate
+from strategies.plan.hardware import Hardware
+from strategies.plan.trust.certificate import Certificate
 
 SLACK = timedelta(seconds=30)  # between the node's clock and ours
 

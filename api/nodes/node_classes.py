@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from core.states import NodeState
 from core.tables.nodes import Node, NodeClass
 from core.wire.messages import Inventory
-from strategies.hardware import Hardware
+from strategies.plan.hardware import Hardware
 
 BRANDS = ("nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct")
 SAME_MEMORY = 0.1  # relative: the firmware's share differs between equal machines

@@ -37,8 +37,8 @@ from core.wire.messages import (
     StopOrder,
     Unread,
 )
-from strategies.data.built_in import BUILT_IN, DatasetFormat
-from strategies.spec import TrainSpec
+from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat
+from strategies.plan.spec import TrainSpec
 
 DATASET_FILE = "dataset"
 CODE_FILE = "code.zip"

@@ -19,7 +19,7 @@ from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import User
 from core.wire.messages import Inventory, Telemetry
-from strategies.hardware import Hardware
+from strategies.plan.hardware import Hardware
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
 

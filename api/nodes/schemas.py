@@ -7,7 +7,7 @@ from api.web.schemas import Body, Moment, View
 from core.base.node_names import NodeName
 from core.states import NodeState
 from core.wire.messages import Inventory, Telemetry
-from strategies.hardware import Hardware
+from strategies.plan.hardware import Hardware
 
 
 class RunningJobView(View):

@@ -30,7 +30,7 @@ from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User
-from strategies.hardware import Hardware
+from strategies.plan.hardware import Hardware
 
 router = APIRouter(prefix="/v1/usage", tags=["usage"])
 

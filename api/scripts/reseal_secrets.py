@@ -8,7 +8,7 @@ from api.scripts.secret_box import SecretBox
 from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.tables.scripts import Secret
-from strategies.words import counted
+from strategies.plan.words import counted
 
 
 def main() -> int:

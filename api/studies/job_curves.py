@@ -10,8 +10,8 @@ from api.records import metric_store
 from api.records.downsample import newest_of_each_step
 from api.records.metric_store import Points
 from core.tables.jobs import Attempt, Job
-from strategies.trust.certificate import Curve
-from strategies.trust.scaling import Look
+from strategies.plan.trust.certificate import Curve
+from strategies.plan.trust.scaling import Look
 
 MOST_TIMED_STEPS = 100_000  # of an attempt, the last ones: a median needs no more
 LOOK_KEYS = ("forward_time_s", "backward_time_s", "exposed_comm_time_s")

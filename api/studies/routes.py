@@ -36,8 +36,8 @@ from core.spec.spec import JobSpec, stored_plan, stored_spec
 from core.states import TERMINAL_JOB, Desired, JobState
 from core.tables.jobs import Job, Study, StudyJob
 from core.tables.people import User
-from strategies.planning.planner import Plan
-from strategies.trust.scaling import Run, label_of, measure, summary
+from strategies.plan.planner import Plan
+from strategies.plan.trust.scaling import Run, label_of, measure, summary
 
 router = APIRouter(prefix="/v1/studies", tags=["jobs"])
 

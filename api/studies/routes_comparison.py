@@ -15,10 +15,10 @@ from api.web.text_types import PlainText
 from core.base.errors import BadRequest, Conflict
 from core.spec.spec import AnyJobSpec, JobSpec, ScriptJobSpec
 from core.tables.jobs import Job
-from strategies.planning.planner import Plan
-from strategies.spec import Precision, Strategy
-from strategies.trust.certificate import compare, differing_fields, promise_of
-from strategies.trust.promise import Promise
+from strategies.plan.planner import Plan
+from strategies.plan.promise import Promise
+from strategies.plan.spec import Precision, Strategy
+from strategies.plan.trust.certificate import compare, differing_fields, promise_of
 
 router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
 

@@ -2,9 +2,9 @@
 
 from api.web.schemas import Moment, View
 from core.states import JobState
-from strategies.catalog import ResultClass
-from strategies.trust.certificate import Difference, Verdict
-from strategies.trust.scaling import Measured, StudyKind
+from strategies.plan.catalog import ResultClass
+from strategies.plan.trust.certificate import Difference, Verdict
+from strategies.plan.trust.scaling import Measured, StudyKind
 
 
 class ComparisonView(View):

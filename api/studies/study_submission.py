@@ -15,8 +15,8 @@ from api.web.schemas import ProblemItem
 from core.base.errors import BadRequest
 from core.spec.spec import AnyJobSpec, JobSpec
 from core.spec.study import MOST_JOBS, SCHEDULES, on_class, scheduled, sized
-from strategies.trust.scaling import StudyKind, ranks_label
-from strategies.words import counted
+from strategies.plan.trust.scaling import StudyKind, ranks_label
+from strategies.plan.words import counted
 
 MOST_RANKS = 1024
 NUMBER = re.compile(r"^[1-9][0-9]{0,8}$", re.ASCII)

@@ -22,7 +22,7 @@ from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import NodeClass
-from strategies.planning.planner import Plan
+from strategies.plan.planner import Plan
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from core.spec.script import MAX_FILES, MAX_RATIO, MAX_UNPACKED_BYTES
-from strategies.zip_directory import find_directory, most_entries
+from strategies.plan.data.zip_directory import find_directory, most_entries
 
 PIECE = 1 << 20
 MAX_PATH = 400

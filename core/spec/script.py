@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from strategies.hardware import Hardware
-from strategies.rules.problem import Problem
-from strategies.spec import SpecPart
+from strategies.plan.hardware import Hardware
+from strategies.plan.rules.problem import Problem
+from strategies.plan.spec import SpecPart
 
 CODE_PATH = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"

@@ -1,4 +1,4 @@
-"""A user's submission: the training (`strategies.spec`), its resources and wall time. Pure."""
+"""A user's submission: the training (`strategies.plan.spec`), its resources and wall time. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from pydantic import (
 )
 
 from core.spec.script import Script, ScriptPlan
-from strategies.planning.planner import DOES_NOT_FIT, Plan
-from strategies.spec import SpecPart, TrainSpec
+from strategies.plan.planner import DOES_NOT_FIT, Plan
+from strategies.plan.spec import SpecPart, TrainSpec
 
 # Starts with a letter or digit; no markup, no control characters, nothing a shell would read.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,62}$"

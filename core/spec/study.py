@@ -1,10 +1,10 @@
 """A study: one training as several jobs, in several sizes or pipeline schedules. Pure."""
 
 from core.spec.spec import JobSpec
-from strategies.catalog import TECHNIQUES
-from strategies.rules.layout import DEGREE_FIELDS
-from strategies.spec import PipelineSchedule, Strategy
-from strategies.trust.scaling import StudyKind, ranks_label
+from strategies.plan.catalog import TECHNIQUES
+from strategies.plan.rules.layout import DEGREE_FIELDS
+from strategies.plan.spec import PipelineSchedule, Strategy
+from strategies.plan.trust.scaling import StudyKind, ranks_label
 
 MOST_JOBS = 8
 LONGEST_NAME = 63  # of a job

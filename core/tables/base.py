@@ -27,7 +27,7 @@ from core.tables.kinds import (
     WaitState,
 )
 from core.wire.messages import Phase
-from strategies.trust.scaling import StudyKind
+from strategies.plan.trust.scaling import StudyKind
 
 Document = dict[str, Any]
 Serial = BigInteger().with_variant(Integer, "sqlite")

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from core.states import AttemptState, Desired, JobState, Outcome
 from core.tables.base import Base, Document, Serial, one_of
 from core.wire.messages import Phase
-from strategies.trust.scaling import StudyKind
+from strategies.plan.trust.scaling import StudyKind
 
 
 class Job(Base):
@@ -61,9 +61,9 @@ class Job(Base):
     last_loss: Mapped[float | None]
     last_tokens_per_s: Mapped[float | None]
     result: Mapped[Document | None]
-    """`strategies.run_directory.Result` of the attempt that succeeded."""
+    """`strategies.plan.run_directory.Result` of the attempt that succeeded."""
     certificate: Mapped[Document | None]
-    """`strategies.trust.certificate.Certificate` of the newest attempt that began at step 1."""
+    """`strategies.plan.trust.certificate.Certificate` of the newest attempt begun at step 1."""
     created_at: Mapped[datetime]
     queued_at: Mapped[datetime | None]
     """Time at which its owner resumed it, which puts it behind the jobs that wait already.
@@ -141,7 +141,7 @@ class Attempt(Base):
     request: Mapped[Document | None]
     """`core.wire.messages.Request`, the newest."""
     preflight: Mapped[Document | None]
-    """`strategies.trust.preflight_report.Report`, where it did one."""
+    """`strategies.plan.trust.preflight_report.Report`, where it did one."""
     resume_checkpoint_id: Mapped[str | None] = mapped_column(ForeignKey("checkpoints.id"))
     exit: Mapped[Document | None]
     """`core.wire.messages.ExitRecord`, judged from those of all its nodes."""

@@ -18,7 +18,7 @@ class NodeClass(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     version: Mapped[int] = mapped_column(default=1)
     hardware: Mapped[Document]
-    """`strategies.planning.planner.Hardware`"""
+    """`strategies.plan.planner.Hardware`"""
 
 
 class Node(Base):

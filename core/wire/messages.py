@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from core.spec.script import Script
 from core.spec.spec import NAME, AnyPlan, Launcher
 from core.states import Outcome
-from strategies.data.built_in import DatasetFormat
-from strategies.run_directory import Result
-from strategies.spec import TrainSpec
-from strategies.trust.certificate import Certificate
-from strategies.trust.preflight_report import Report as PreflightReport
+from strategies.plan.built_in.datasets import DatasetFormat
+from strategies.plan.run_directory import Result
+from strategies.plan.spec import TrainSpec
+from strategies.plan.trust.certificate import Certificate
+from strategies.plan.trust.preflight_report import Report as PreflightReport
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Epoch = Annotated[int, Field(ge=1, le=2**31 - 1)]

@@ -19,7 +19,7 @@ from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership
 from scheduler.queue.ordering import Standing
-from strategies.hardware import Hardware
+from strategies.plan.hardware import Hardware
 
 HALF_LIFE = timedelta(days=7)
 HORIZON = 6 * HALF_LIFE  # older use counts less than a sixtieth

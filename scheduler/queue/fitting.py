@@ -10,8 +10,8 @@ from core.spec.script import plan_script
 from core.spec.spec import AnyJobSpec, ScriptJobSpec, may_start, stored_plan, stored_spec
 from core.tables.base import Document
 from core.tables.jobs import Job
-from strategies.hardware import Hardware
-from strategies.planning.planner import Plan, plan
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import Plan, plan
 
 CHUNK = 500  # ids in one query: SQLite's limit is 32,766 variables, PostgreSQL's planner likes less
 

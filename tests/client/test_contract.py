@@ -82,12 +82,13 @@ from api.studies.schemas_reports import (
 from api.watching.schemas import LogsView, MetricsView
 from api.web.schemas import EventView
 from core.wire.messages import Telemetry
-from strategies.hardware import Hardware
-from strategies.planning import advice, cost, planner, seats, traffic
-from strategies.planning.accuracy import AccuracyRow
-from strategies.run_directory import Result
-from strategies.trust.certificate import Certificate, Difference
-from strategies.trust.scaling import Measured
+from strategies.plan import planner, seats
+from strategies.plan.estimates import advice, cost, traffic
+from strategies.plan.hardware import Hardware
+from strategies.plan.run_directory import Result
+from strategies.plan.trust.accuracy import AccuracyRow
+from strategies.plan.trust.certificate import Certificate, Difference
+from strategies.plan.trust.scaling import Measured
 from tests.client import documents as d
 from trainyard import views
 from trainyard.errors import UnexpectedAnswer

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strategies.data.images import check
+from strategies.plan.data.images import check
 from tests.client import documents as d
 from tests.client.fake_server import FakeServer, as_json
 from tests.client.scripted import Run

@@ -6,7 +6,7 @@ import pytest
 
 from core.spec.spec import JobSpec
 from core.spec.study import SCHEDULES, on_class, scheduled, sized
-from strategies.trust.scaling import StudyKind
+from strategies.plan.trust.scaling import StudyKind
 
 
 def spec(**changes: Any) -> JobSpec:

@@ -35,14 +35,14 @@ from core.spec.spec import JobSpec
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.kinds import LeaseKind, Role, Scope
 from core.wire.messages import Inventory, Telemetry
-from strategies.hardware import Hardware
-from strategies.layout import Layout
-from strategies.planning.planner import Plan, plan
-from strategies.planning.seats import seats
-from strategies.run_directory import Result
-from strategies.spec import Precision, Strategy
-from strategies.trust.certificate import Certificate, Comparison, Difference, Verdict
-from strategies.trust.scaling import Measured, StudyKind
+from strategies.plan.hardware import Hardware
+from strategies.plan.layout import Layout
+from strategies.plan.planner import Plan, plan
+from strategies.plan.run_directory import Result
+from strategies.plan.seats import seats
+from strategies.plan.spec import Precision, Strategy
+from strategies.plan.trust.certificate import Certificate, Comparison, Difference, Verdict
+from strategies.plan.trust.scaling import Measured, StudyKind
 
 NOW = datetime(2026, 3, 5, 19, 12, tzinfo=UTC)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-ddp.yaml"

@@ -45,9 +45,9 @@ from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership, User
 from core.wire.messages import Gpu, Inventory, Telemetry
-from strategies.hardware import Hardware
-from strategies.planning.planner import plan
-from strategies.trust.scaling import StudyKind
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import plan
+from strategies.plan.trust.scaling import StudyKind
 from tests.running import own_port
 
 NOWHERE = "unix:///nonexistent/trainyard-stage.sock?db=0"

@@ -1,7 +1,7 @@
 """Ranks as a table: what stands beside what."""
 
 from dashboard.rank_grid import rank_grid
-from strategies.layout import Layout
+from strategies.plan.layout import Layout
 from tests.dashboard.fake_api import planned, spec
 from trainyard.transport.decoding import decode
 from trainyard.views import JobLayout, Plan, Seat

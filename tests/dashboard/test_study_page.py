@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from core.states import JobState
 from dashboard import formats
-from strategies.trust.scaling import StudyKind
+from strategies.plan.trust.scaling import StudyKind
 from tests.dashboard.fake_api import FakeApi, job, measured, study_report
 
 STUDY = "/studies/study_01aaaaaaaaaaaaaaaaaaaaaaaa"

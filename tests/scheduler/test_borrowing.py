@@ -22,7 +22,7 @@ from scheduler.queue.backfill import Rules
 from scheduler.queue.borrowing import Clearing, Group, fewest
 from scheduler.queue.placement import Decision, WalkIn, cut_hold_end, decide
 from scheduler.snapshot import AttemptSeen, Hold, LeaseSeen, NodeSeen, Snapshot, Waiting
-from strategies.hardware import Hardware
+from strategies.plan.hardware import Hardware
 from tests.scheduler.world import World, at
 
 NOW = at(10, 57)

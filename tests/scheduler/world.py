@@ -37,8 +37,8 @@ from core.wire.messages import ExitRecord, Phase
 from scheduler.cycle import Scheduler, run_cycle
 from scheduler.leadership import Leadership
 from scheduler.outbox.dispatch import Dispatcher
-from strategies.hardware import Hardware
-from strategies.planning.planner import plan
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import plan
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CPU2 = Hardware(class_name="cpu2", device="cpu", slots=2, memory_gib=8.0)

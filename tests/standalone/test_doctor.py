@@ -229,7 +229,7 @@ def test_a_node_tells_whether_jobs_can_offload_to_files(
     found = doctor_node.about_files()
     assert (found.level, found.todo) == (
         "warn",
-        "As the worker's user: python -m strategies.parallel.async_io",
+        "As the worker's user: python -m strategies.train.engines.async_io",
     )
     library = tmp_path / "trainyard" / "async_io" / "async_io" / "async_io.so"
     library.parent.mkdir(parents=True)

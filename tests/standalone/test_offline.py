@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from standalone.offline import plan_offline
-from strategies.planning.known_models import KNOWN
+from strategies.plan.known_models import KNOWN
 from trainyard.cli.app import app
 from trainyard.cli.jobs import planning
 

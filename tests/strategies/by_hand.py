@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from strategies.data.batches import TrainingData, open_windows
-from strategies.init import build_model
-from strategies.loss import token_loss_sum
-from strategies.optimizers.learning_rate import learning_rate
-from strategies.run_directory import RunPlan
+from strategies.plan.learning_rate import learning_rate
+from strategies.plan.run_directory import RunPlan
+from strategies.train.data.batches import TrainingData, open_windows
+from strategies.train.init import build_model
+from strategies.train.models.loss import token_loss_sum
 
 CPU = torch.device("cpu")
 

@@ -23,24 +23,24 @@ from torch.distributed.fsdp import FSDPModule
 from torch.utils.checkpoint import checkpoint
 from training_runs import make_run_plan, make_spec
 
-from strategies import train
-from strategies.checkpoint import Progress, save_checkpoint
-from strategies.engine import Batch, Engine, engine_for
-from strategies.gradients import own_part
-from strategies.init import source_of
-from strategies.layout import Layout
-from strategies.loss import IGNORED, token_loss_sum
-from strategies.models.attention import attend
-from strategies.parallel.context import ContextAttention
-from strategies.parallel.ddp import Replicated
-from strategies.parallel.local_sgd import LocalSgdEngine
-from strategies.parallel.mesh import Mesh, join
-from strategies.parallel.spmd import SpmdEngine
-from strategies.parallel.zero import ZeroEngine
-from strategies.run_directory import RunDirectory
-from strategies.spec import GradientCompression, Precision
-from strategies.train import run
-from strategies.trust.collective_digest import Digest, digest
+from strategies.plan.layout import Layout
+from strategies.plan.run_directory import RunDirectory
+from strategies.plan.spec import GradientCompression, Precision
+from strategies.train import main
+from strategies.train.checkpoints.checkpoint import Progress, save_checkpoint
+from strategies.train.engine import Batch, Engine, engine_for
+from strategies.train.engines.local_sgd import LocalSgdEngine
+from strategies.train.engines.spmd import SpmdEngine
+from strategies.train.engines.zero import ZeroEngine
+from strategies.train.gradients import own_part
+from strategies.train.init import source_of
+from strategies.train.main import run
+from strategies.train.mesh import Mesh, join
+from strategies.train.models.attention import attend
+from strategies.train.models.loss import IGNORED, token_loss_sum
+from strategies.train.parallel.context import ContextAttention
+from strategies.train.parallel.ddp import Replicated
+from strategies.train.trust.collective_digest import Digest, digest
 
 
 def train_run(run_dir: str, engine: str | None = None) -> int:
@@ -161,7 +161,7 @@ class SlowToAskEngine(SkippingEngine):
         if self.steps == 7 and dist.get_rank() == self.first_to_give_up:
             self.mesh.set_timeout(1.5)  # of the 2 s that all wait
         if self.steps == 7 and dist.get_rank() == 1:
-            train.digest = late_digest
+            main.digest = late_digest
         return super().clip(max_norm, loss_scale)
 
 

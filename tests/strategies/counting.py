@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from strategies.engine import Batch, Engine, engine_for
-from strategies.init import Source
-from strategies.parallel.mesh import Mesh
-from strategies.planning.planner import Plan
-from strategies.run_directory import RunDirectory
-from strategies.spec import TrainSpec
-from strategies.train import run
+from strategies.plan.planner import Plan
+from strategies.plan.run_directory import RunDirectory
+from strategies.plan.spec import TrainSpec
+from strategies.train.engine import Batch, Engine, engine_for
+from strategies.train.init import Source
+from strategies.train.main import run
+from strategies.train.mesh import Mesh
 
 Numbers = Sequence[Any]
 SENT = {  # of the bytes that it is given or gives, the share that one of N ranks sends on a ring

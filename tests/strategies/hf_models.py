@@ -15,9 +15,9 @@ from transformers import (
     Qwen2Config,
 )
 
-from strategies.fine_tuning.hf_config import parse_config
-from strategies.run_directory import RunPlan
-from strategies.spec import TrainSpec
+from strategies.plan.hugging_face.hf_config import parse_config
+from strategies.plan.run_directory import RunPlan
+from strategies.plan.spec import TrainSpec
 
 SHAPE = {
     "hidden_size": 32,

@@ -20,10 +20,10 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.optim import AdamW
 from training_runs import make_spec
 
-from strategies.optimizers.delayed_gradients import delay_gradients
-from strategies.optimizers.optimizer import build_optimizer, set_learning_rate
-from strategies.optimizers.triton_adamw import BLOCK, TritonAdamW
-from strategies.spec import TrainingSpec
+from strategies.plan.spec import TrainingSpec
+from strategies.train.optimizers.delayed_gradients import delay_gradients
+from strategies.train.optimizers.optimizer import build_optimizer, set_learning_rate
+from strategies.train.optimizers.triton_adamw import BLOCK, TritonAdamW
 
 ODD_SIZES = [(3, 700), (BLOCK,), (5,), (2, 2 * BLOCK), (1,), (7, BLOCK + 1), (0, 4)]
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from training_runs import Options, Run, make_run_plan
 
-from strategies.spec import Precision, TrainSpec
-from strategies.trust.promise import FLOAT32_INSIDE
+from strategies.plan.promise import FLOAT32_INSIDE
+from strategies.plan.spec import Precision, TrainSpec
 
 BATCH_IN_PARTS = ("training__micro_batch_size", "training__gradient_accumulation_steps")
 

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from training_runs import HARDWARE, make_spec
 
-from strategies.catalog import SPMD, TECHNIQUES, engine_path
-from strategies.layout import AXES, Layout
-from strategies.planning.planner import Plan, plan
-from strategies.rules.layout import DEGREE_FIELDS
-from strategies.spec import (
+from strategies.plan.catalog import SPMD, TECHNIQUES, engine_path
+from strategies.plan.layout import AXES, Layout
+from strategies.plan.planner import Plan, plan
+from strategies.plan.promise import FLOAT32_INSIDE
+from strategies.plan.rules.layout import DEGREE_FIELDS
+from strategies.plan.spec import (
     ActivationCheckpointing,
     ModelName,
     PipelineSchedule,
@@ -23,7 +24,6 @@ from strategies.spec import (
     Strategy,
     TrainSpec,
 )
-from strategies.trust.promise import FLOAT32_INSIDE
 
 SEQUENCE_LENGTH = 32
 TEXT_MODELS = (ModelName.GPT, ModelName.LLAMA)

@@ -4,7 +4,7 @@ import itertools
 
 from layouts import Split, Variant, all_splits, cover, layouts, legal_splits
 
-from strategies.spec import PipelineSchedule
+from strategies.plan.spec import PipelineSchedule
 
 MATRIX = cover(legal_splits(all_splits(layout for ranks in (1, 2, 4) for layout in layouts(ranks))))
 

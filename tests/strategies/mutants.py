@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from strategies.gradients import own_part
-from strategies.loss import IGNORED, token_loss_sum
-from strategies.parallel.attention_block import Sight
+from strategies.train.gradients import own_part
+from strategies.train.models.loss import IGNORED, token_loss_sum
+from strategies.train.parallel.attention_block import Sight
 
 Change = Callable[[Any], Any]  # from what there is to what takes its place
 
@@ -65,7 +65,7 @@ def mutant(*places: str, needs: tuple[str, ...] = ()) -> Callable[[Change], Chan
 # Sums, means and when they are made
 
 
-@mutant("parallel.ddp:Replicated.__init__", needs=("ddp",))
+@mutant("train.parallel.ddp:Replicated.__init__", needs=("ddp",))
 def ddp_takes_the_mean_of_ranks(make: Any) -> Any:
     def changed(self: Any, *arguments: Any, **named: Any) -> None:
         make(self, *arguments, **named)
@@ -74,7 +74,7 @@ def ddp_takes_the_mean_of_ranks(make: Any) -> Any:
     return changed
 
 
-@mutant("parallel.fsdp:Sharded.finish", needs=("shard",))
+@mutant("train.parallel.fsdp:Sharded.finish", needs=("shard",))
 def fsdp_takes_the_mean_of_ranks(finish: Any) -> Any:
     def changed(self: Any, model: Any) -> None:
         finish(self, model)
@@ -84,7 +84,7 @@ def fsdp_takes_the_mean_of_ranks(finish: Any) -> Any:
 
 
 @mutant(
-    "parallel.ddp:Replicated.micro_batch",
+    "train.parallel.ddp:Replicated.micro_batch",
     needs=(
         "replicate",
         "accumulation=4",
@@ -95,7 +95,7 @@ def no_sync_covers_the_last_micro_batch(micro_batch: Any) -> Any:
 
 
 @mutant(
-    "parallel.ddp:Replicated.micro_batch",
+    "train.parallel.ddp:Replicated.micro_batch",
     needs=(
         "replicate",
         "accumulation=4",
@@ -110,13 +110,13 @@ def only_the_first_micro_batch_is_synchronised(micro_batch: Any) -> Any:
     return changed
 
 
-@mutant("parallel.fsdp:Sharded.micro_batch", needs=("shard",))
+@mutant("train.parallel.fsdp:Sharded.micro_batch", needs=("shard",))
 def sharded_gradients_are_never_reduced(micro_batch: Any) -> Any:
     return lambda self, *, last: micro_batch(self, last=False)
 
 
 @mutant(
-    "parallel.fsdp:shard_mesh",
+    "train.parallel.fsdp:shard_mesh",
     needs=(
         "replicate",
         "shard",
@@ -126,7 +126,7 @@ def hsdp_forgets_its_replicas(shard_mesh: Any) -> Any:
     return lambda ranks: ranks.along("shard", "context")
 
 
-@mutant("parallel.mesh:Mesh.along", needs=("context",))
+@mutant("train.mesh:Mesh.along", needs=("context",))
 def context_ranks_keep_their_gradients(along: Any) -> Any:
     def changed(self: Any, *axes: str) -> DeviceMesh | None:
         return along(self, *(axis for axis in axes if axis != "context" or len(axes) == 1))  # type: ignore[no-any-return]
@@ -134,7 +134,7 @@ def context_ranks_keep_their_gradients(along: Any) -> Any:
     return changed
 
 
-@mutant("parallel.spmd:SpmdEngine.forward_backward", needs=("accumulation=4",))
+@mutant("train.engines.spmd:SpmdEngine.forward_backward", needs=("accumulation=4",))
 def only_the_last_micro_batch_leaves_a_gradient(forward_backward: Any) -> Any:
     def changed(self: Any, micro_batches: Any, divisor: float) -> Any:
         early = sum(self.evaluate(b, token_loss_sum) for b in micro_batches[:-1]) / divisor
@@ -143,7 +143,7 @@ def only_the_last_micro_batch_leaves_a_gradient(forward_backward: Any) -> Any:
     return changed
 
 
-@mutant("parallel.ddp:Replicated.__init__", needs=("ddp",))
+@mutant("train.parallel.ddp:Replicated.__init__", needs=("ddp",))
 def gradients_travel_as_float32(make: Any) -> Any:
     """Seven digits survive: what only float64 can tell from rounding."""
 
@@ -162,7 +162,7 @@ def gradients_travel_as_float32(make: Any) -> Any:
 # What a loss is divided by, and who counts it
 
 
-@mutant("data.batches:TrainingData.step", needs=("batch",))
+@mutant("train.data.batches:TrainingData.step", needs=("batch",))
 def a_loss_is_divided_by_its_own_ranks_tokens(step: Any) -> Any:
     def changed(self: Any, samples_seen: int) -> Any:
         batches, valid_tokens = step(self, samples_seen)
@@ -186,14 +186,14 @@ class OnlyDivides(int):
         return self.by / other
 
 
-@mutant("parallel.spmd:SpmdEngine.counted_once", needs=("tensor",))
+@mutant("train.engines.spmd:SpmdEngine.counted_once", needs=("tensor",))
 def every_tensor_rank_counts_the_loss(counted_once: Any) -> Any:
     return lambda self, share: share
 
 
 @mutant(
-    "parallel.spmd:SpmdEngine.evaluate",
-    "parallel.pipeline:PipelineEngine.evaluate",
+    "train.engines.spmd:SpmdEngine.evaluate",
+    "train.engines.pipeline:PipelineEngine.evaluate",
     needs=("tensor",),
 )
 def every_tensor_rank_counts_the_evaluation(evaluate: Any) -> Any:
@@ -205,7 +205,7 @@ def every_tensor_rank_counts_the_evaluation(evaluate: Any) -> Any:
 
 
 @mutant(
-    "parallel.pipeline:PipelineEngine.make_schedule",
+    "train.engines.pipeline:PipelineEngine.make_schedule",
     needs=(
         "pipeline",
         "accumulation=4",
@@ -223,7 +223,7 @@ def the_pipeline_takes_the_mean_of_micro_batches(make_schedule: Any) -> Any:
 # Clipping
 
 
-@mutant("parallel.spmd:clip_gradients", needs=("split",))
+@mutant("train.engines.spmd:clip_gradients", needs=("split",))
 def every_rank_clips_by_its_own_norm(clip: Any) -> Any:
     class Alone:
         world_size = 1
@@ -237,12 +237,12 @@ def every_rank_clips_by_its_own_norm(clip: Any) -> Any:
     return lambda weights, max_norm, ranks, **scale: clip(weights, max_norm, Alone(ranks), **scale)
 
 
-@mutant("parallel.spmd:weights_of", "parallel.pipeline:weights_of", needs=("copies",))
+@mutant("train.engines.spmd:weights_of", "train.engines.pipeline:weights_of", needs=("copies",))
 def the_norm_counts_every_copy(weights_of: Any) -> Any:
     return lambda named, ranks: [w._replace(copies=1) for w in weights_of(named, ranks)]
 
 
-@mutant("parallel.spmd:weights_of", "parallel.pipeline:weights_of", needs=("shard",))
+@mutant("train.engines.spmd:weights_of", "train.engines.pipeline:weights_of", needs=("shard",))
 def the_norm_takes_shards_for_copies(weights_of: Any) -> Any:
     def changed(named: Any, ranks: Any) -> Any:
         stage_size = ranks.layout.stage_size
@@ -251,13 +251,13 @@ def the_norm_takes_shards_for_copies(weights_of: Any) -> Any:
     return changed
 
 
-@mutant("gradients:norm_of", needs=("split",))
+@mutant("train.gradients:norm_of", needs=("split",))
 def the_norm_is_added_up_in_float32(norm_of: Any) -> Any:
     return lambda tensors: norm_of([tensor.float() for tensor in tensors]).float().double()
 
 
 @mutant(
-    "parallel.pipeline:held_twice",
+    "train.engines.pipeline:held_twice",
     needs=(
         "pipeline",
         "tied=True",
@@ -271,7 +271,7 @@ def the_norm_counts_a_tied_matrix_twice(held_twice: Any) -> Any:
 
 
 @mutant(
-    "parallel.pipeline:add_up_both_ends",
+    "train.engines.pipeline:add_up_both_ends",
     needs=(
         "pipeline",
         "tied=True",
@@ -284,12 +284,12 @@ def the_ends_of_a_pipeline_keep_their_gradients(add_up_both_ends: Any) -> Any:
 # Who sees which samples and tokens
 
 
-@mutant("data.batches:own_numbers", needs=("batch",))
+@mutant("train.data.batches:own_numbers", needs=("batch",))
 def all_ranks_train_on_the_same_samples(own_numbers: Any) -> Any:
     return lambda layout, batch_rank, *sizes: own_numbers(layout, 0, *sizes)
 
 
-@mutant("data.batches:own_numbers", needs=("batch",))
+@mutant("train.data.batches:own_numbers", needs=("batch",))
 def ranks_overlap_by_one_sample(own_numbers: Any) -> Any:
     def changed(layout: Any, batch_rank: int, *sizes: int) -> Any:
         return [own - (batch_rank > 0) for own in own_numbers(layout, batch_rank, *sizes)]
@@ -297,7 +297,7 @@ def ranks_overlap_by_one_sample(own_numbers: Any) -> Any:
     return changed
 
 
-@mutant("data.batches:HeldOut.__init__", needs=("batch",))
+@mutant("train.data.batches:HeldOut.__init__", needs=("batch",))
 def all_ranks_evaluate_the_same_samples(make: Any) -> Any:
     def changed(self: Any, windows: Any, run_plan: Any, *, batch_rank: int, device: Any) -> None:
         make(self, windows, run_plan, batch_rank=0, device=device)
@@ -305,7 +305,7 @@ def all_ranks_evaluate_the_same_samples(make: Any) -> Any:
     return changed
 
 
-@mutant("parallel.context:split_context", needs=("context",))
+@mutant("train.parallel.context:split_context", needs=("context",))
 def context_ranks_turn_all_tokens_by_the_first_positions(split_context: Any) -> Any:
     def changed(model: Any, *arguments: Any) -> Tensor:
         table = model.rotation
@@ -320,7 +320,7 @@ def context_ranks_turn_all_tokens_by_the_first_positions(split_context: Any) -> 
 
 
 @mutant(
-    "parallel.ring_attention:merge",
+    "train.parallel.ring_attention:merge",
     needs=(
         "context",
         "ring",
@@ -338,7 +338,7 @@ def ring_attention_merges_blocks_by_their_mean(merge: Any) -> Any:
 
 
 @mutant(
-    "parallel.ring_attention:part_of",
+    "train.parallel.ring_attention:part_of",
     needs=(
         "context",
         "ring",
@@ -349,7 +349,7 @@ def ring_attention_looks_into_the_future(part_of: Any) -> Any:
 
 
 @mutant(
-    "parallel.ring_attention:sight_of",
+    "train.parallel.ring_attention:sight_of",
     needs=(
         "context",
         "ring",
@@ -365,12 +365,12 @@ def ring_attention_looks_across_documents(sight_of: Any) -> Any:
     return changed
 
 
-@mutant("parallel.context:trade_heads_for_tokens", needs=("ulysses",))
+@mutant("train.parallel.context:trade_heads_for_tokens", needs=("ulysses",))
 def heads_come_home_to_the_wrong_rank(trade_back: Any) -> Any:
     return lambda output, group: trade_back(output.roll(1, dims=1), group)
 
 
-@mutant("parallel.ulysses:Trade.backward", needs=("ulysses",))
+@mutant("train.parallel.ulysses:Trade.backward", needs=("ulysses",))
 def traded_gradients_stay_where_they_are(backward: Any) -> Any:
     return staticmethod(lambda ctx, grad: (grad, None))
 
@@ -378,7 +378,7 @@ def traded_gradients_stay_where_they_are(backward: Any) -> Any:
 # Weights in parts
 
 
-@mutant("init:own_region", needs=("tensor",))
+@mutant("train.init:own_region", needs=("tensor",))
 def every_rank_takes_the_first_slice_of_a_weight(own_region: Any) -> Any:
     def changed(weight: Tensor) -> tuple[slice, ...]:
         return tuple(slice(0, n) for n in own_part(weight).shape)
@@ -386,7 +386,7 @@ def every_rank_takes_the_first_slice_of_a_weight(own_region: Any) -> Any:
     return changed
 
 
-@mutant("init:first_values", needs=("parts",))
+@mutant("train.init:first_values", needs=("parts",))
 def first_weights_depend_on_the_rank(first_values: Any) -> Any:
     def changed(name: str, shape: torch.Size, *, seed: int, width: int) -> Tensor:
         values: Tensor = first_values(name, shape, seed=seed + dist.get_rank(), width=width)
@@ -396,7 +396,7 @@ def first_weights_depend_on_the_rank(first_values: Any) -> Any:
 
 
 @mutant(
-    "gradients:settled",
+    "train.gradients:settled",
     needs=(
         "tensor",
         "sequence_parallel",
@@ -418,7 +418,7 @@ def gradients_of_norms_are_left_partial(settled: Any) -> Any:
 # The update
 
 
-@mutant("parallel.spmd:set_learning_rate")
+@mutant("train.engines.spmd:set_learning_rate")
 def the_learning_rate_is_that_of_the_step_before(set_rate: Any) -> Any:
     rates = [0.0]
 
@@ -432,7 +432,7 @@ def the_learning_rate_is_that_of_the_step_before(set_rate: Any) -> Any:
 # ZeRO
 
 
-@mutant("parallel.zero:ZeroEngine.forward_backward", needs=("zero",))
+@mutant("train.engines.zero:ZeroEngine.forward_backward", needs=("zero",))
 def zero_takes_the_mean_of_ranks(forward_backward: Any) -> Any:
     def changed(self: Any, micro_batches: Any, divisor: float) -> Any:
         ranks = dist.get_world_size()
@@ -441,7 +441,7 @@ def zero_takes_the_mean_of_ranks(forward_backward: Any) -> Any:
     return changed
 
 
-@mutant("parallel.zero:ZeroEngine.forward_backward", needs=("zero", "accumulation=4"))
+@mutant("train.engines.zero:ZeroEngine.forward_backward", needs=("zero", "accumulation=4"))
 def zero_updates_by_the_last_micro_batch(forward_backward: Any) -> Any:
     def changed(self: Any, micro_batches: Any, divisor: float) -> Any:
         early = sum(self.evaluate(b, token_loss_sum) for b in micro_batches[:-1]) / divisor

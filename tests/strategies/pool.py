@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from training_runs import Run, WarmRanks
 
-from strategies.run_directory import RunPlan, json_bytes
+from strategies.plan.run_directory import RunPlan, json_bytes
 
 LAST_WORDS_S = 2.0  # once a rank has failed, how long the others get to say that they have, too
 

@@ -19,13 +19,13 @@ import torch
 from mutants import MUTANTS
 from pool import Order
 
-from strategies.control import ControlWatch
-from strategies.data.batches import open_windows
-from strategies.engine import engine_for
-from strategies.layout import Layout
-from strategies.parallel.mesh import Mesh, join
-from strategies.run_directory import RunDirectory
-from strategies.train import train
+from strategies.plan.layout import Layout
+from strategies.plan.run_directory import RunDirectory
+from strategies.train.control import ControlWatch
+from strategies.train.data.batches import open_windows
+from strategies.train.engine import engine_for
+from strategies.train.main import train
+from strategies.train.mesh import Mesh, join
 
 
 def serve(address: str) -> int:
@@ -57,7 +57,7 @@ def mesh_of(layout: Layout, rank: int, device: torch.device) -> Mesh:
 
 
 def follow(order: Order, mesh: Mesh) -> None:
-    """One run, as strategies.train.run has it in a process of its own."""
+    """One run, as strategies.train.main.run has it in a process of its own."""
     directory = RunDirectory(Path(order.run_dir))
     for folder in (directory.checkpoints, directory.artifacts):
         folder.mkdir(exist_ok=True)

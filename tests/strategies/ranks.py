@@ -18,7 +18,7 @@ from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch: a thread pool would not survive a fork
 
-from strategies import train
+from strategies.train import main
 
 
 def free_port() -> int:
@@ -54,7 +54,7 @@ def be_rank(request: dict[str, Any], rank: int, port: int) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        train.end_process(code)
+        main.end_process(code)
 
 
 def serve_one(request: dict[str, Any]) -> None:
@@ -89,7 +89,7 @@ def answer(message: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    train.preload()
+    main.preload()
     answer({"ready": True})
     for line in sys.stdin:
         serve_one(json.loads(line))

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from strategies import train
-from strategies.run_directory import RunDirectory
-from strategies.trust import collectives
-from strategies.trust.collectives import MIB, full_list, quick_list
-from strategies.trust.preflight import examine
-from strategies.trust.preflight_report import Check, Report
-from strategies.trust.ring_all_reduce import ring_all_reduce
+from strategies.plan.run_directory import RunDirectory
+from strategies.plan.trust.preflight_report import Check, Report
+from strategies.train import main
+from strategies.train.trust import collectives
+from strategies.train.trust.collectives import MIB, full_list, quick_list
+from strategies.train.trust.preflight import examine
+from strategies.train.trust.ring_all_reduce import ring_all_reduce
 
 Done = Callable[[int], None]
 SICK = 1
@@ -74,7 +74,7 @@ def train_run(run_dir: str, sickness: str) -> int:
     if os.environ["RANK"] == str(SICK):
         SICKNESSES[sickness]([], run_dir)
     directory = RunDirectory(Path(run_dir))
-    return train.run(directory.read_plan(), directory.path)
+    return main.run(directory.read_plan(), directory.path)
 
 
 CPU = torch.device("cpu")

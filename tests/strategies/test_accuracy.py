@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_spec
 
-from strategies.hardware import Hardware
-from strategies.planning.accuracy import (
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import KindOfRun, Plan, plan
+from strategies.plan.spec import ModelName, Strategy
+from strategies.plan.trust.accuracy import (
     FEWEST_RUNS,
     MOST,
     Weighed,
@@ -17,8 +19,6 @@ from strategies.planning.accuracy import (
     table,
     weighed,
 )
-from strategies.planning.planner import KindOfRun, Plan, plan
-from strategies.spec import ModelName, Strategy
 
 KIND = KindOfRun("cpu", ModelName.GPT, Strategy.DDP)
 gib = st.floats(0.01, 500)

@@ -9,11 +9,11 @@ from pool import Pool
 from torch import nn
 from training_runs import HARDWARE, Options, make_run_plan, make_spec
 
-from strategies.optimizers.optimizer import build_optimizer, set_learning_rate
-from strategies.planning.memory import GIB
-from strategies.planning.planner import plan
-from strategies.run_directory import Action, write_control
-from strategies.spec import TrainSpec
+from strategies.plan.estimates.memory import GIB
+from strategies.plan.planner import plan
+from strategies.plan.run_directory import Action, write_control
+from strategies.plan.spec import TrainSpec
+from strategies.train.optimizers.optimizer import build_optimizer, set_learning_rate
 
 EIGHT_BIT: Options = {"training__optimizer": "adamw_8bit"}
 

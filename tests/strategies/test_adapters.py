@@ -18,22 +18,14 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.nn.functional import cross_entropy
 from training_runs import HARDWARE, Options, Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.checkpoint import read_weights
-from strategies.compiling import compile_layers
-from strategies.engine import Batch, engine_for
-from strategies.fine_tuning.peft_files import export_adapter, split_name
-from strategies.hardware import Hardware
-from strategies.init import build_model, first_values, seed_of, source_of
-from strategies.layout import Layout
-from strategies.models.transformer import Transformer
-from strategies.parallel.mesh import Mesh
-from strategies.parallel.spmd import SpmdEngine
-from strategies.planning.flops import flops_per_token, matrix_weights
-from strategies.planning.memory import GIB
-from strategies.planning.planner import plan
-from strategies.run_directory import ExitCode, json_bytes
-from strategies.shapes import count_adapters, count_parameters, frozen_bytes
-from strategies.spec import (
+from strategies.plan.estimates.flops import flops_per_token, matrix_weights
+from strategies.plan.estimates.memory import GIB
+from strategies.plan.hardware import Hardware
+from strategies.plan.layout import Layout
+from strategies.plan.planner import plan
+from strategies.plan.run_directory import ExitCode, json_bytes
+from strategies.plan.shapes import count_adapters, count_parameters, frozen_bytes
+from strategies.plan.spec import (
     ActivationCheckpointing,
     AdapterSpec,
     FrozenBase,
@@ -42,7 +34,15 @@ from strategies.spec import (
     Precision,
     TrainSpec,
 )
-from strategies.watching.probe import FIRST_LOOK
+from strategies.train.checkpoints.checkpoint import read_weights
+from strategies.train.engine import Batch, engine_for
+from strategies.train.engines.spmd import SpmdEngine
+from strategies.train.fine_tuning.peft_files import export_adapter, split_name
+from strategies.train.init import build_model, first_values, seed_of, source_of
+from strategies.train.mesh import Mesh
+from strategies.train.models.transformer import Transformer
+from strategies.train.parallel.compiling import compile_layers
+from strategies.train.watching.probe import FIRST_LOOK
 
 GLOO = pytest.mark.gloo
 CPU = torch.device("cpu")
@@ -153,7 +153,7 @@ def test_first_values_are_as_wide_as_pefts() -> None:
 def test_a_quantised_product_is_bitsandbytes_own(base: str) -> None:
     import bitsandbytes
 
-    from strategies.fine_tuning.quantised import FORMS
+    from strategies.train.fine_tuning.quantised import FORMS
 
     torch.manual_seed(0)
     matrix, x = torch.randn(96, 128), torch.randn(5, 128, requires_grad=True)
@@ -180,7 +180,7 @@ def test_a_quantised_product_is_bitsandbytes_own(base: str) -> None:
 def test_nf4_stands_for_the_values_of_the_paper(columns: int) -> None:
     """16 quantiles of a normal distribution, times the largest number of every 64 in a row
     (arXiv:2305.14314, appendix E), also where rows end within a block."""
-    from strategies.fine_tuning.quantised import Nf4Linear
+    from strategies.train.fine_tuning.quantised import Nf4Linear
 
     torch.manual_seed(0)
     matrix = torch.randn(96, columns)
@@ -559,7 +559,7 @@ def test_the_plan_warns_of_random_frozen_weights() -> None:
 
 def test_without_bitsandbytes_a_run_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    for module in ("strategies.fine_tuning.bnb", "strategies.fine_tuning.quantised"):
+    for module in ("strategies.train.fine_tuning.bnb", "strategies.train.fine_tuning.quantised"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(ImportError, match=r"need the package bitsandbytes on every node"):
         set_up(make_spec(adapter=ADAPTERS["nf4"]))

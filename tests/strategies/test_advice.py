@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_spec
 
-from strategies.hardware import Hardware
-from strategies.planning.advice import DECISIONS, changed
-from strategies.planning.gpus import NODE_CLASSES, known_node
-from strategies.planning.known_models import KNOWN, as_spec, known_model
-from strategies.planning.planner import Plan, plan
-from strategies.spec import Strategy, TrainSpec
+from strategies.plan.estimates.advice import DECISIONS, changed
+from strategies.plan.gpus import NODE_CLASSES, known_node
+from strategies.plan.hardware import Hardware
+from strategies.plan.known_models import KNOWN, as_spec, known_model
+from strategies.plan.planner import Plan, plan
+from strategies.plan.spec import Strategy, TrainSpec
 
 PAGE = Path(__file__).parents[2] / "docs" / "planning.md"
 

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 from training_runs import HARDWARE, make_spec
 
-from strategies.failures import exit_code_of
-from strategies.parallel import async_io
-from strategies.parallel.async_io import (
+from strategies.plan.planner import plan
+from strategies.plan.run_directory import ExitCode
+from strategies.train.engines import async_io
+from strategies.train.engines.async_io import (
     NotEquipped,
     joined,
     missing_packages,
     require,
     writes_directly,
 )
-from strategies.parallel.zero import make_swap_folder
-from strategies.planning.planner import plan
-from strategies.run_directory import ExitCode
+from strategies.train.engines.zero import make_swap_folder
+from strategies.train.failures import exit_code_of
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from training_runs import REPOSITORY, Run, make_run_plan, make_spec
 
-from strategies.run_directory import json_bytes, newest_checkpoint
+from strategies.plan.run_directory import json_bytes, newest_checkpoint
 
 pytestmark = pytest.mark.gloo
 

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_runs import HARDWARE, Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.control import ControlWatch
-from strategies.data.batches import open_windows
-from strategies.hardware import Hardware
-from strategies.planning.planner import plan
-from strategies.run_directory import Action, write_control
-from strategies.spec import Precision, Strategy
-from strategies.trust.certificate import (
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import plan
+from strategies.plan.promise import Promise
+from strategies.plan.run_directory import Action, write_control
+from strategies.plan.spec import Precision, Strategy
+from strategies.plan.trust.certificate import (
     Certificate,
     Comparison,
     Curve,
@@ -24,8 +23,9 @@ from strategies.trust.certificate import (
     differing_fields,
     relative,
 )
-from strategies.trust.one_rank import curve_of_one_rank, one_rank
-from strategies.trust.promise import Promise
+from strategies.train.control import ControlWatch
+from strategies.train.data.batches import open_windows
+from strategies.train.trust.one_rank import curve_of_one_rank, one_rank
 
 EXACT = Promise("exact", Precision.FLOAT32, Strategy.DDP)
 number = st.floats(allow_nan=True, allow_infinity=True)

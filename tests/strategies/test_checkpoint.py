@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 from training_runs import Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.run_directory import (
+from strategies.plan.run_directory import (
     BadCheckpoint,
     ExitCode,
     newest_checkpoint,

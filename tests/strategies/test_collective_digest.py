@@ -14,8 +14,8 @@ import pytest
 import torch.distributed as dist
 from training_runs import WarmRanks, make_run_plan, make_spec
 
-from strategies.parallel.mesh import Mesh
-from strategies.trust.collective_digest import Digest, Position, blame, digest, positions
+from strategies.train.mesh import Mesh
+from strategies.train.trust.collective_digest import Digest, Position, blame, digest, positions
 from worker.ranks.judge import Evidence, RankEvidence, judge
 from worker.ranks.launch import read_error
 

@@ -11,13 +11,13 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch._inductor import cpp_builder
 from training_runs import HARDWARE, Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.compiling import NoCompiler, compile_layers
-from strategies.init import build_model
-from strategies.loss import token_loss_sum
-from strategies.planning.planner import plan
-from strategies.recompute import forget_activations
-from strategies.run_directory import json_bytes
-from strategies.spec import ActivationCheckpointing
+from strategies.plan.planner import plan
+from strategies.plan.run_directory import json_bytes
+from strategies.plan.spec import ActivationCheckpointing
+from strategies.train.init import build_model
+from strategies.train.models.loss import token_loss_sum
+from strategies.train.parallel.compiling import NoCompiler, compile_layers
+from strategies.train.parallel.recompute import forget_activations
 
 CPU = torch.device("cpu")
 TOKENS_BT = torch.arange(4 * 48).reshape(4, 48)

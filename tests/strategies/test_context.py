@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from training_runs import HARDWARE, Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.engine import Batch
-from strategies.parallel.attention_block import CpuFlash, Kernel, Sight, WrittenOut, merge
-from strategies.parallel.ring_attention import part_of, zigzag
-from strategies.planning.planner import Problem, plan
-from strategies.spec import Precision, TrainSpec
+from strategies.plan.planner import Problem, plan
+from strategies.plan.spec import Precision, TrainSpec
+from strategies.train.engine import Batch
+from strategies.train.parallel.attention_block import CpuFlash, Kernel, Sight, WrittenOut, merge
+from strategies.train.parallel.ring_attention import part_of, zigzag
 
 KERNELS = [
     pytest.param(CpuFlash(), id="fused"),

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from training_runs import Run, Started, WarmRanks, make_run_plan, make_spec
 
-from strategies.run_directory import Action, ExitCode, newest_checkpoint, write_control
-from strategies.watching.memory_snapshot import Snapshot
+from strategies.plan.run_directory import Action, ExitCode, newest_checkpoint, write_control
+from strategies.train.watching.memory_snapshot import Snapshot
 
 pytestmark = pytest.mark.gloo
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from training_runs import spec_of_model
 
-from strategies.planning.cost import Cost
-from strategies.planning.gpus import GPUS, NODE_CLASSES, known_gpu, known_node
-from strategies.planning.planner import plan
+from strategies.plan.estimates.cost import Cost
+from strategies.plan.gpus import GPUS, NODE_CLASSES, known_gpu, known_node
+from strategies.plan.planner import plan
 
 
 def costs(model: str, *, ranks: int, node_class: str, nodes: int = 1, **changes: Any) -> Cost:

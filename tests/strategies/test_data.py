@@ -12,10 +12,10 @@ import pytest
 import torch
 from training_runs import make_run_plan, make_spec
 
-from strategies.data.batches import AHEAD, BadData, HeldOut, TrainingData, open_windows
-from strategies.engine import Batch
-from strategies.layout import Layout
-from strategies.run_directory import RunPlan
+from strategies.plan.layout import Layout
+from strategies.plan.run_directory import RunPlan
+from strategies.train.data.batches import AHEAD, BadData, HeldOut, TrainingData, open_windows
+from strategies.train.engine import Batch
 
 CPU = torch.device("cpu")
 

@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 from torch import nn
 from training_runs import HARDWARE, Options, Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.optimizers.delayed_gradients import delay_gradients
-from strategies.optimizers.optimizer import build_optimizer
-from strategies.planning.planner import plan
-from strategies.run_directory import ExitCode
-from strategies.spec import ModelName, Precision, TrainSpec
+from strategies.plan.planner import plan
+from strategies.plan.run_directory import ExitCode
+from strategies.plan.spec import ModelName, Precision, TrainSpec
+from strategies.train.optimizers.delayed_gradients import delay_gradients
+from strategies.train.optimizers.optimizer import build_optimizer
 
 BY_NAME = {str(split): split for split in MATRIX}
 

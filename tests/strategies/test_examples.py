@@ -7,8 +7,8 @@ import yaml
 from training_runs import REPOSITORY
 
 from core.spec.spec import JobSpec
-from strategies.hardware import Hardware
-from strategies.planning.planner import plan
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import plan
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
 WORKSTATION = Hardware(class_name="workstation", device="cpu", slots=8, memory_gib=16)

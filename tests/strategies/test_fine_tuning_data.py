@@ -12,14 +12,14 @@ from pool import Pool
 from training_runs import HARDWARE, make_run_plan, make_spec
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from strategies.data.batches import BadData, HeldOut, TrainingData, open_windows
-from strategies.data.corpus import whole_lines
-from strategies.data.hf_tokenizer import HuggingFace
-from strategies.data.rows import Chat, Completion, Message, Text, WrongRow, row_from
-from strategies.data.tokens import Bytes, tokenizer_from
-from strategies.loss import IGNORED
-from strategies.planning.planner import plan
-from strategies.run_directory import RunPlan
+from strategies.plan.data.corpus import whole_lines
+from strategies.plan.data.hf_tokenizer import HuggingFace
+from strategies.plan.data.rows import Chat, Completion, Message, Text, WrongRow, row_from
+from strategies.plan.data.tokens import Bytes, tokenizer_from
+from strategies.plan.planner import plan
+from strategies.plan.run_directory import RunPlan
+from strategies.train.data.batches import BadData, HeldOut, TrainingData, open_windows
+from strategies.train.models.loss import IGNORED
 
 pytestmark = pytest.mark.gloo
 

@@ -3,14 +3,14 @@
 import pytest
 from training_runs import make_spec, spec_of_model
 
-from strategies.planning.flops import (
+from strategies.plan.estimates.flops import (
     flops_per_step,
     flops_per_token,
     flops_per_token_of,
     matrix_weights,
 )
-from strategies.planning.gpus import known_gpu, peak_tflops
-from strategies.spec import ModelSpec, Precision
+from strategies.plan.gpus import known_gpu, peak_tflops
+from strategies.plan.spec import ModelSpec, Precision
 
 
 def test_gpt2_small_costs_what_nanogpt_counts() -> None:

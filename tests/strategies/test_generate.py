@@ -6,10 +6,10 @@ import torch
 from safetensors import safe_open
 from training_runs import make_spec
 
-from strategies.data.tokens import Bytes, Characters, tokenizer_from
-from strategies.generate import TOP_K, export_weights, generate, sample_text
-from strategies.init import build_model
-from strategies.spec import TrainSpec
+from strategies.plan.data.tokens import Bytes, Characters, tokenizer_from
+from strategies.plan.spec import TrainSpec
+from strategies.train.generate import TOP_K, export_weights, generate, sample_text
+from strategies.train.init import build_model
 
 CPU = torch.device("cpu")
 

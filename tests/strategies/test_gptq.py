@@ -10,9 +10,9 @@ from hf_models import make_model, planned
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from strategies.fine_tuning.hf_config import UnsupportedModel, parse_config
-from strategies.init import build_model, source_of
-from strategies.run_directory import BadCheckpoint
+from strategies.plan.hugging_face.hf_config import UnsupportedModel, parse_config
+from strategies.plan.run_directory import BadCheckpoint
+from strategies.train.init import build_model, source_of
 
 GROUP = 16  # inputs that share a scale
 CPU = torch.device("cpu")

@@ -10,8 +10,8 @@ from pool import Pool
 from safetensors.torch import load_file
 from training_runs import HARDWARE, Options, Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.planning.planner import plan
-from strategies.spec import TrainSpec
+from strategies.plan.planner import plan
+from strategies.plan.spec import TrainSpec
 
 BYTES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from strategies.gradients import clip_gradients, norm_of, weights_of
-from strategies.layout import Layout
-from strategies.parallel.mesh import Mesh
+from strategies.plan.layout import Layout
+from strategies.train.gradients import clip_gradients, norm_of, weights_of
+from strategies.train.mesh import Mesh
 
 ALONE = Mesh(layout=Layout(), rank=0, device=torch.device("cpu"))
 

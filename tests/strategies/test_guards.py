@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from training_runs import WarmRanks, make_run_plan, make_spec
 
-from strategies.guards import Diverged, remember, require_no_spike
-from strategies.parallel.mesh import Mesh
-from strategies.patience import Patience
-from strategies.run_directory import ExitCode, newest_checkpoint
-from strategies.spec import GuardSpec
+from strategies.plan.run_directory import ExitCode, newest_checkpoint
+from strategies.plan.spec import GuardSpec
+from strategies.train.guards import Diverged, remember, require_no_spike
+from strategies.train.mesh import Mesh
+from strategies.train.patience import Patience
 
 GUARDS = GuardSpec(loss_spike_factor=2.0, loss_spike_window=4)
 gloo = [pytest.mark.gloo]

@@ -13,15 +13,15 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from training_runs import HARDWARE, Run, make_run_plan, make_spec
 
-from strategies.data.batches import TrainingData, open_windows
-from strategies.data.built_in import prepare
-from strategies.init import build_model
-from strategies.optimizers.learning_rate import learning_rate
-from strategies.planning.flops import flops_per_token_of
-from strategies.planning.planner import Plan, plan
-from strategies.run_directory import Action, RunPlan, write_control
-from strategies.spec import Precision, TrainSpec
-from strategies.trust.promise import TOLERANCES
+from strategies.plan.built_in.datasets import prepare
+from strategies.plan.estimates.flops import flops_per_token_of
+from strategies.plan.learning_rate import learning_rate
+from strategies.plan.planner import Plan, plan
+from strategies.plan.promise import TOLERANCES
+from strategies.plan.run_directory import Action, RunPlan, write_control
+from strategies.plan.spec import Precision, TrainSpec
+from strategies.train.data.batches import TrainingData, open_windows
+from strategies.train.init import build_model
 
 pytestmark = pytest.mark.gloo
 

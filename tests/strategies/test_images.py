@@ -10,10 +10,10 @@ import pytest
 import torch
 from training_runs import make_run_plan, make_spec
 
-from strategies.data import digits
-from strategies.data.batches import BadData, HeldOut, TrainingData, open_windows
-from strategies.data.images import PIECE_BYTES, Images, check
-from strategies.run_directory import RunPlan
+from strategies.plan.built_in import digits
+from strategies.plan.data.images import PIECE_BYTES, Images, check
+from strategies.plan.run_directory import RunPlan
+from strategies.train.data.batches import BadData, HeldOut, TrainingData, open_windows
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(1)

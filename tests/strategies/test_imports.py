@@ -9,35 +9,35 @@ import pytest
 from training_runs import REPOSITORY, Run, WarmRanks, make_run_plan, make_spec
 
 TORCH_FREE = [
-    "catalog",
-    "data.built_in",
-    "data.digits",
-    "data.rows",
-    "data.stdlib_text",
-    "fine_tuning.hf_config",
-    "fine_tuning.hf_names",
-    "hardware",
-    "image_shapes",
-    "layout",
-    "planning.activations",
-    "planning.advice",
-    "planning.cost",
-    "planning.flops",
-    "planning.gpus",
-    "planning.known_models",
-    "planning.memory",
-    "planning.planner",
-    "planning.seats",
-    "planning.timeline",
-    "planning.traffic",
-    "rules",
-    "run_directory",
-    "shapes",
-    "spec",
-    "stages",
-    "trust.certificate",
-    "trust.promise",
-    "trust.scaling",
+    "plan.catalog",
+    "plan.built_in.datasets",
+    "plan.built_in.digits",
+    "plan.data.rows",
+    "plan.built_in.stdlib_text",
+    "plan.hugging_face.hf_config",
+    "plan.hugging_face.hf_names",
+    "plan.hardware",
+    "plan.image_shapes",
+    "plan.layout",
+    "plan.estimates.activations",
+    "plan.estimates.advice",
+    "plan.estimates.cost",
+    "plan.estimates.flops",
+    "plan.gpus",
+    "plan.known_models",
+    "plan.estimates.memory",
+    "plan.planner",
+    "plan.seats",
+    "plan.estimates.timeline",
+    "plan.estimates.traffic",
+    "plan.rules",
+    "plan.run_directory",
+    "plan.shapes",
+    "plan.spec",
+    "plan.stages",
+    "plan.trust.certificate",
+    "plan.promise",
+    "plan.trust.scaling",
 ]
 
 
@@ -55,10 +55,10 @@ def test_preloading_leaves_one_thread_and_no_second_import() -> None:
     """A process that forks ranks must own one thread, and a rank must find all it needs loaded."""
     code = (
         "import os; os.environ['OMP_NUM_THREADS'] = '1'\n"
-        "from strategies import train; train.preload()\n"
+        "from strategies.train import main; main.preload()\n"
         "import sys, threading\n"
         "print(threading.active_count(), len(os.listdir('/proc/self/task')),"
-        " 'torch._dynamo' in sys.modules, 'strategies.parallel.ddp' in sys.modules)"
+        " 'torch._dynamo' in sys.modules, 'strategies.train.parallel.ddp' in sys.modules)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True

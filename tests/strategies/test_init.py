@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from training_runs import make_spec
 
-from strategies.init import build_model, first_values
+from strategies.train.init import build_model, first_values
 
 CPU = torch.device("cpu")
 

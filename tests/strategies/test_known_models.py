@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from strategies.planning.known_models import (
+from strategies.plan.known_models import (
     KNOWN,
     Shape,
     UnknownModel,
@@ -14,7 +14,7 @@ from strategies.planning.known_models import (
     from_config,
     known_model,
 )
-from strategies.shapes import count_parameters
+from strategies.plan.shapes import count_parameters
 
 PUBLISHED = {  # as their model cards and papers say
     "gpt2": 124_439_808,

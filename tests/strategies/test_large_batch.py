@@ -13,9 +13,9 @@ from pool import Pool
 from torch import nn
 from training_runs import HARDWARE, Options, make_run_plan, make_spec
 
-from strategies.optimizers.optimizer import build_optimizer, set_learning_rate
-from strategies.planning.planner import plan
-from strategies.spec import Precision
+from strategies.plan.planner import plan
+from strategies.plan.spec import Precision
+from strategies.train.optimizers.optimizer import build_optimizer, set_learning_rate
 
 Numbers = npt.NDArray[np.float64]
 

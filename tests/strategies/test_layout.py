@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.layout import Layout
+from strategies.plan.layout import Layout
 
 degree = st.integers(1, 4)
 layouts = st.builds(

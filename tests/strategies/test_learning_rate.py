@@ -10,9 +10,9 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from training_runs import HARDWARE, make_spec
 
-from strategies.optimizers.learning_rate import learning_rate, scaling_policy
-from strategies.planning.planner import plan
-from strategies.spec import TrainingSpec
+from strategies.plan.learning_rate import learning_rate, scaling_policy
+from strategies.plan.planner import plan
+from strategies.plan.spec import TrainingSpec
 
 
 def training(**changes: Any) -> TrainingSpec:

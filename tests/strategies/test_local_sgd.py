@@ -11,8 +11,8 @@ from pool import Pool
 from safetensors.torch import load_file
 from training_runs import HARDWARE, Options, Run, make_run_plan, make_spec
 
-from strategies.planning.planner import plan
-from strategies.spec import Precision, TrainSpec
+from strategies.plan.planner import plan
+from strategies.plan.spec import Precision, TrainSpec
 
 NEVER_CLIPPED = 1e9
 

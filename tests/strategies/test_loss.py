@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.loss import IGNORED, token_loss_sum
+from strategies.train.models.loss import IGNORED, token_loss_sum
 
 
 def test_it_is_the_negative_log_likelihood_of_the_valid_tokens() -> None:

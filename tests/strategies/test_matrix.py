@@ -22,8 +22,8 @@ from layouts import VARIANTS, Split, Variant, all_splits, layouts, pairs
 from matrix import LARGE_MATRIX, MATRIX, essential
 from training_runs import make_run_plan
 
-from strategies.catalog import TECHNIQUES
-from strategies.spec import Precision
+from strategies.plan.catalog import TECHNIQUES
+from strategies.plan.spec import Precision
 
 RANKS = pytest.mark.gloo
 PRECISIONS = Precision.FLOAT32, Precision.FLOAT64

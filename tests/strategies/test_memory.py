@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_spec, spec_of_model
 
-from strategies.hardware import Hardware
-from strategies.init import build_model
-from strategies.loss import token_loss_sum
-from strategies.planning.activations import kept_by_layer, logit_bytes
-from strategies.planning.gpus import known_node
-from strategies.planning.memory import GIB
-from strategies.planning.planner import Plan, plan, resolve
-from strategies.shapes import count_parameters
-from strategies.spec import ActivationCheckpointing, ModelName, ModelSpec, TrainSpec
+from strategies.plan.estimates.activations import kept_by_layer, logit_bytes
+from strategies.plan.estimates.memory import GIB
+from strategies.plan.gpus import known_node
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import Plan, plan, resolve
+from strategies.plan.shapes import count_parameters
+from strategies.plan.spec import ActivationCheckpointing, ModelName, ModelSpec, TrainSpec
+from strategies.train.init import build_model
+from strategies.train.models.loss import token_loss_sum
 
 CPU = torch.device("cpu")
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from training_runs import make_spec
 
-from strategies.init import build_model
-from strategies.models.attention import Attention, rotary_table, rotate
-from strategies.models.transformer import Transformer
+from strategies.train.init import build_model
+from strategies.train.models.attention import Attention, rotary_table, rotate
+from strategies.train.models.transformer import Transformer
 
 CPU = torch.device("cpu")
 KINDS = [

@@ -9,7 +9,7 @@ from layouts import Split, Variant, words
 from matrix import MATRIX
 from mutants import MUTANTS
 
-from strategies.spec import Precision
+from strategies.plan.spec import Precision
 
 pytestmark = pytest.mark.gloo
 

@@ -8,9 +8,13 @@ import torch
 from torch import nn
 from training_runs import make_spec
 
-from strategies.gradients import Weight
-from strategies.optimizers.optimizer import build_optimizer, optimizer_state, set_learning_rate
-from strategies.spec import TrainingSpec
+from strategies.plan.spec import TrainingSpec
+from strategies.train.gradients import Weight
+from strategies.train.optimizers.optimizer import (
+    build_optimizer,
+    optimizer_state,
+    set_learning_rate,
+)
 
 STATE = {
     "adamw": {"step", "exp_avg", "exp_avg_sq"},

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_run_plan, make_spec
 
-from strategies.data.batches import HeldOut, TrainingData, open_windows
-from strategies.data.corpus import Corpus
-from strategies.data.tokens import Bytes
-from strategies.data.windows import PackedWindows
-from strategies.engine import Batch
-from strategies.init import build_model
-from strategies.loss import IGNORED, token_loss_sum
-from strategies.planning.planner import Problem, plan
-from strategies.spec import DataSpec
+from strategies.plan.data.corpus import Corpus
+from strategies.plan.data.tokens import Bytes
+from strategies.plan.data.windows import PackedWindows
+from strategies.plan.planner import Problem, plan
+from strategies.plan.spec import DataSpec
+from strategies.train.data.batches import HeldOut, TrainingData, open_windows
+from strategies.train.engine import Batch
+from strategies.train.init import build_model
+from strategies.train.models.loss import IGNORED, token_loss_sum
 
 CPU = torch.device("cpu")
 SIZES = st.lists(st.integers(2, 40), min_size=2, max_size=30)

@@ -12,9 +12,9 @@ from law import BANDS, departure, distance
 from pool import Pool
 from training_runs import HARDWARE, Run, make_run_plan, make_spec
 
-from strategies.planning.planner import plan
-from strategies.rules.problem import Problem
-from strategies.spec import Precision, TrainSpec
+from strategies.plan.planner import plan
+from strategies.plan.rules.problem import Problem
+from strategies.plan.spec import Precision, TrainSpec
 
 Options = dict[str, Any]
 BAND = BANDS[Precision.FLOAT64]

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_runs import HARDWARE, make_spec
 
-from strategies.catalog import TECHNIQUES
-from strategies.hardware import Hardware
-from strategies.planning.planner import Plan, plan
-from strategies.rules.problem import Problem
-from strategies.spec import Strategy
+from strategies.plan.catalog import TECHNIQUES
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import Plan, plan
+from strategies.plan.rules.problem import Problem
+from strategies.plan.spec import Strategy
 
 DEGREES = {
     "data_parallel_replicate_degree": "replicate",

@@ -12,12 +12,14 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load
 from training_runs import Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.checkpoint import alone_is_fine
-from strategies.init import build_model
-from strategies.layout import Layout
-from strategies.loss import token_loss_sum
-from strategies.models.transformer import Transformer
-from strategies.precision import (
+from strategies.plan.layout import Layout
+from strategies.plan.run_directory import ExitCode
+from strategies.plan.spec import Precision, Strategy
+from strategies.train.checkpoints.checkpoint import alone_is_fine
+from strategies.train.init import build_model
+from strategies.train.models.loss import token_loss_sum
+from strategies.train.models.transformer import Transformer
+from strategies.train.precision import (
     FIRST_SCALE,
     GOOD_STEPS_TO_DOUBLE,
     MOST_SKIPS_IN_A_ROW,
@@ -26,8 +28,6 @@ from strategies.precision import (
     compute_in,
     first_loss_scale,
 )
-from strategies.run_directory import ExitCode
-from strategies.spec import Precision, Strategy
 
 CPU = torch.device("cpu")
 TOKENS_BT = torch.arange(4 * 48).reshape(4, 48)

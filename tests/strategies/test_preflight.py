@@ -9,8 +9,9 @@ import torch
 from rich.console import Console
 from training_runs import Started, WarmRanks, make_run_plan, make_spec
 
-from strategies.run_directory import ExitCode, json_bytes
-from strategies.trust.collectives import (
+from strategies.plan.run_directory import ExitCode, json_bytes
+from strategies.plan.trust.preflight_report import Report, Verdict
+from strategies.train.trust.collectives import (
     COLLECTIVES,
     EXACT,
     PERIOD,
@@ -19,9 +20,8 @@ from strategies.trust.collectives import (
     quick_list,
     summands,
 )
-from strategies.trust.preflight import Findings, Measured, slow_ranks, timings
-from strategies.trust.preflight_display import show
-from strategies.trust.preflight_report import Report, Verdict
+from strategies.train.trust.preflight import Findings, Measured, slow_ranks, timings
+from strategies.train.trust.preflight_display import show
 
 SICK_RANKS = "sick_ranks.py"
 KILLED = -9

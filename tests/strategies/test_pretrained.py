@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from training_runs import Options, Run, make_run_plan, make_spec
 from transformers import AutoModelForCausalLM
 
-from strategies.data.batches import TrainingData, open_windows
-from strategies.fine_tuning.hf_config import UnsupportedModel, parse_config
-from strategies.fine_tuning.hub import with_model
-from strategies.fine_tuning.pretrained import to_hugging_face
-from strategies.init import build_model, design_model, source_of
-from strategies.layout import Layout
-from strategies.loss import token_loss_sum
-from strategies.models.transformer import Transformer
-from strategies.optimizers.learning_rate import learning_rate
-from strategies.parallel.mesh import Mesh
-from strategies.parallel.spmd import give_first_weights
-from strategies.run_directory import BadCheckpoint, RunPlan
-from strategies.spec import Precision
+from strategies.plan.hugging_face.hf_config import UnsupportedModel, parse_config
+from strategies.plan.layout import Layout
+from strategies.plan.learning_rate import learning_rate
+from strategies.plan.run_directory import BadCheckpoint, RunPlan
+from strategies.plan.spec import Precision
+from strategies.train.data.batches import TrainingData, open_windows
+from strategies.train.engines.spmd import give_first_weights
+from strategies.train.fine_tuning.hub import with_model
+from strategies.train.fine_tuning.pretrained import to_hugging_face
+from strategies.train.init import build_model, design_model, source_of
+from strategies.train.mesh import Mesh
+from strategies.train.models.loss import token_loss_sum
+from strategies.train.models.transformer import Transformer
 
 pytestmark = pytest.mark.gloo
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from strategies.engine import Held
-from strategies.planning.memory import GIB
-from strategies.watching.phases import Phase, listeners, phase
-from strategies.watching.probe import (
+from strategies.plan.estimates.memory import GIB
+from strategies.train.engine import Held
+from strategies.train.watching.phases import Phase, listeners, phase
+from strategies.train.watching.probe import (
     FIRST_LOOK,
     KeptActivations,
     Probe,

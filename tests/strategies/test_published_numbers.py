@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import pytest
 from training_runs import make_spec, spec_of_model
 
-from strategies.hardware import Hardware
-from strategies.planning.activations import kept_by_layer, layer_bytes
-from strategies.planning.cost import RECOMPUTED
-from strategies.planning.flops import flops_per_token
-from strategies.planning.memory import GIB, ZERO_BUCKET, host_terms, memory_by_stage
-from strategies.planning.planner import resolve
-from strategies.rules.problem import Asked
-from strategies.spec import ActivationCheckpointing, ModelName, ModelSpec
+from strategies.plan.estimates.activations import kept_by_layer, layer_bytes
+from strategies.plan.estimates.cost import RECOMPUTED
+from strategies.plan.estimates.flops import flops_per_token
+from strategies.plan.estimates.memory import GIB, ZERO_BUCKET, host_terms, memory_by_stage
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import resolve
+from strategies.plan.rules.problem import Asked
+from strategies.plan.spec import ActivationCheckpointing, ModelName, ModelSpec
 
 GPU = Hardware(class_name="h200x8", device="cuda", slots=8, memory_gib=140)
 GPT3 = {"name": "gpt", "layers": 96, "width": 12_288, "heads": 96}
@@ -249,7 +249,7 @@ class TestDeepSpeedsEstimators:
 
 def stage_2(parameters: int, **how: Any) -> tuple[int, int]:
     """Bytes of the host, and of a GPU, by DeepSpeed."""
-    from strategies.parallel import zero  # it tells DeepSpeed which accelerator there is
+    from strategies.train.engines import zero  # it tells DeepSpeed which accelerator there is
 
     stage = zero.deepspeed.runtime.zero.stage_1_and_2
     found: tuple[int, int] = stage.estimate_zero2_model_states_mem_needs(parameters, **how)
@@ -258,7 +258,7 @@ def stage_2(parameters: int, **how: Any) -> tuple[int, int]:
 
 def stage_3(parameters: int, largest_layer: int, **how: Any) -> tuple[int, int, int]:
     """Bytes of the host, of a GPU, and of the layer that is gathered, by DeepSpeed."""
-    from strategies.parallel import zero
+    from strategies.train.engines import zero
 
     stage = zero.deepspeed.runtime.zero.stage3
     offload = {"cpu_offload": False, "cpu_offload_params": False, **how}

@@ -11,13 +11,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from training_runs import make_spec
 
-from strategies.init import build_model
-from strategies.loss import token_loss_sum
-from strategies.models.transformer import Transformer
-from strategies.planning.activations import kept_by_layer
-from strategies.precision import compute_in
-from strategies.recompute import forget_activations
-from strategies.spec import ActivationCheckpointing, TrainSpec
+from strategies.plan.estimates.activations import kept_by_layer
+from strategies.plan.spec import ActivationCheckpointing, TrainSpec
+from strategies.train.init import build_model
+from strategies.train.models.loss import token_loss_sum
+from strategies.train.models.transformer import Transformer
+from strategies.train.parallel.recompute import forget_activations
+from strategies.train.precision import compute_in
 
 CPU = torch.device("cpu")
 NONE, SELECTIVE, FULL = ActivationCheckpointing

@@ -12,8 +12,8 @@ from layouts import Split, Variant
 from matrix import MATRIX
 from training_runs import Run, WarmRanks, make_run_plan
 
-from strategies.run_directory import Action, RunPlan, json_bytes, write_control
-from strategies.spec import ModelName, Precision
+from strategies.plan.run_directory import Action, RunPlan, json_bytes, write_control
+from strategies.plan.spec import ModelName, Precision
 
 pytestmark = pytest.mark.gloo
 

@@ -7,9 +7,8 @@ import pytest
 from pydantic import ValidationError
 from training_runs import make_run_plan, make_spec
 
-from strategies.control import ControlWatch
-from strategies.layout import Layout
-from strategies.run_directory import (
+from strategies.plan.layout import Layout
+from strategies.plan.run_directory import (
     Action,
     BadCheckpoint,
     Result,
@@ -26,7 +25,8 @@ from strategies.run_directory import (
     write_control,
     write_manifest,
 )
-from strategies.spec import TrainSpec
+from strategies.plan.spec import TrainSpec
+from strategies.train.control import ControlWatch
 
 
 def test_a_plan_survives_its_file(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pool import Pool
 from training_runs import HARDWARE, make_run_plan, make_spec
 
-from strategies.data.sampling import Order, permuted, round_keys, windows_of
-from strategies.planning.planner import plan
-from strategies.spec import Sampling
+from strategies.plan.planner import plan
+from strategies.plan.spec import Sampling
+from strategies.train.data.sampling import Order, permuted, round_keys, windows_of
 
 
 @given(st.integers(1, 5000), st.integers(0, 2**63 - 1), st.integers(0, 10))

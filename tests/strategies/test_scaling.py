@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from strategies.hardware import Hardware
-from strategies.planning.planner import plan
-from strategies.spec import TrainSpec
-from strategies.trust.certificate import Curve
-from strategies.trust.scaling import (
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import plan
+from strategies.plan.spec import TrainSpec
+from strategies.plan.trust.certificate import Curve
+from strategies.plan.trust.scaling import (
     JUDGEMENTS,
     WARM_UP_STEPS,
     Look,

@@ -5,9 +5,9 @@ from typing import Any
 
 from training_runs import HARDWARE, make_spec
 
-from strategies.hardware import Hardware
-from strategies.planning.planner import plan
-from strategies.planning.seats import seats, time_slots
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import plan
+from strategies.plan.seats import seats, time_slots
 
 
 def asked(ranks: int, nodes: int = 1, **parallelism: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 from training_runs import make_spec
 
-from strategies.spec import Strategy, TrainSpec
+from strategies.plan.spec import Strategy, TrainSpec
 
 
 def refused_at(**changes: Any) -> list[str]:

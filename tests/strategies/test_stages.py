@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_runs import make_spec
 
-from strategies.spec import ParallelismSpec, PipelineSchedule, Strategy
-from strategies.stages import cut, layers_of, rank_of, schedule_of, stages_per_rank
+from strategies.plan.spec import ParallelismSpec, PipelineSchedule, Strategy
+from strategies.plan.stages import cut, layers_of, rank_of, schedule_of, stages_per_rank
 
 cost = st.integers(0, 30)
 

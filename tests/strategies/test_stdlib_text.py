@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strategies.data.stdlib_text import prepare, read_sources
+from strategies.plan.built_in.stdlib_text import prepare, read_sources
 
 
 def test_it_is_the_standard_library_written_once(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from pool import Pool
 from torch.autograd.graph import saved_tensors_hooks
 from training_runs import HARDWARE, Options, WarmRanks, make_run_plan, make_spec
 
-from strategies.init import build_model
-from strategies.loss import token_loss_sum
-from strategies.models.transformer import Head
-from strategies.planning.memory import GIB
-from strategies.planning.planner import plan
-from strategies.spec import ActivationCheckpointing, ModelName, Precision
+from strategies.plan.estimates.memory import GIB
+from strategies.plan.planner import plan
+from strategies.plan.spec import ActivationCheckpointing, ModelName, Precision
+from strategies.train.init import build_model
+from strategies.train.models.loss import token_loss_sum
+from strategies.train.models.transformer import Head
 
 BY_NAME = {str(split): split for split in MATRIX}
 FULL = ActivationCheckpointing.FULL

@@ -8,9 +8,9 @@ import pytest
 from torch import nn
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
-from strategies.planning.timeline import Kind, Pass, Slot, bubble, order_of, timeline
-from strategies.spec import ParallelismSpec, PipelineSchedule, Strategy
-from strategies.stages import SINGLE_STAGE, can_order
+from strategies.plan.estimates.timeline import Kind, Pass, Slot, bubble, order_of, timeline
+from strategies.plan.spec import ParallelismSpec, PipelineSchedule, Strategy
+from strategies.plan.stages import SINGLE_STAGE, can_order
 
 KINDS = {"F": Kind.FORWARD, "B": Kind.BACKWARD, "I": Kind.INPUT_GRADIENT, "W": Kind.WEIGHT_GRADIENT}
 

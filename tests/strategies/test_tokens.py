@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pool import Pool
 from training_runs import HARDWARE, REPOSITORY, make_run_plan, make_spec
 
-from strategies.data.batches import open_windows
-from strategies.data.corpus import KEPT, PIECE_BYTES, open_corpus
-from strategies.data.tokens import Bytes, Characters, tokenizer_from
-from strategies.planning.planner import Plan, plan
-from strategies.spec import DataSpec
+from strategies.plan.data.corpus import KEPT, PIECE_BYTES, open_corpus
+from strategies.plan.data.tokens import Bytes, Characters, tokenizer_from
+from strategies.plan.planner import Plan, plan
+from strategies.plan.spec import DataSpec
+from strategies.train.data.batches import open_windows
 
 SHAKESPEARE = REPOSITORY.parent / "shared/data/tinyshakespeare.txt"
 needs_shakespeare = pytest.mark.skipif(

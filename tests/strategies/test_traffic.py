@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from training_runs import HARDWARE, Options, Started, WarmRanks, make_run_plan, make_spec
 
-from strategies.hardware import Hardware
-from strategies.planning.planner import Plan, plan
-from strategies.planning.traffic import Traffic
+from strategies.plan.estimates.traffic import Traffic
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import Plan, plan
 
 TWO_PARTS = {"training__gradient_accumulation_steps": 2}
 

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from training_runs import HARDWARE, HERE, REPOSITORY, make_spec
 
-from strategies.checkpoint import require_same_model
-from strategies.hardware import Hardware
-from strategies.planning.planner import plan
-from strategies.run_directory import BadCheckpoint
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import plan
+from strategies.plan.run_directory import BadCheckpoint
+from strategies.train.checkpoints.checkpoint import require_same_model
 
 GPU = Hardware(class_name="a100x4", device="cuda", slots=4, memory_gib=80)
 CASES = [
@@ -63,7 +63,7 @@ def test_it_compiles_for_a_gpu_and_reads_four_numbers_at_a_time(
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from strategies.optimizers.triton_adamw import BLOCK, EPSILON, adamw
+    from strategies.train.optimizers.triton_adamw import BLOCK, EPSILON, adamw
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     numbers = ("decay", "step_size", "correction", "weight1", "beta2", "weight2")
@@ -121,7 +121,7 @@ def test_checkpoints_move_between_it_and_torchs_adamw() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_on_a_gpu_it_is_torchs_fused_adamw_but_for_rounding() -> None:
-    from strategies.optimizers.optimizer import build_optimizer
+    from strategies.train.optimizers.optimizer import build_optimizer
 
     torch.manual_seed(0)
     shapes = [(768, 3072), (50_257, 64), (3, 700), (5,), (0, 4)]

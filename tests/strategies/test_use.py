@@ -4,8 +4,8 @@ import time
 
 import torch
 
-from strategies.watching import use
-from strategies.watching.use import EVERY_S, Use
+from strategies.train.watching import use
+from strategies.train.watching.use import EVERY_S, Use
 
 
 def spun(own: Use, work_s: float) -> dict[str, float]:

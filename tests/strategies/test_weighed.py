@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 from training_runs import HARDWARE, Options, WarmRanks, make_run_plan, make_spec
 
-from strategies.planning.memory import memory_by_stage
-from strategies.planning.planner import resolve
-from strategies.spec import FrozenBase, OptimizerName, TrainSpec
+from strategies.plan.estimates.memory import memory_by_stage
+from strategies.plan.planner import resolve
+from strategies.plan.spec import FrozenBase, OptimizerName, TrainSpec
 
 pytestmark = pytest.mark.gloo
 

@@ -8,10 +8,10 @@ from law import BANDS, departure
 from pool import Pool
 from training_runs import HARDWARE, Options, Run, WarmRanks, make_run_plan, make_spec
 
-from strategies.parallel.async_io import missing_packages
-from strategies.planning.planner import Plan, plan
-from strategies.run_directory import Action, ExitCode, write_control
-from strategies.spec import Precision
+from strategies.plan.planner import Plan, plan
+from strategies.plan.run_directory import Action, ExitCode, write_control
+from strategies.plan.spec import Precision
+from strategies.train.engines.async_io import missing_packages
 
 gloo = [pytest.mark.gloo]
 MODEL = {

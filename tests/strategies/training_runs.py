@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from strategies.hardware import Hardware
-from strategies.planning.known_models import as_spec, known_model
-from strategies.planning.planner import plan
-from strategies.run_directory import Result, RunDirectory, RunPlan, json_bytes
-from strategies.spec import TrainSpec
+from strategies.plan.hardware import Hardware
+from strategies.plan.known_models import as_spec, known_model
+from strategies.plan.planner import plan
+from strategies.plan.run_directory import Result, RunDirectory, RunPlan, json_bytes
+from strategies.plan.spec import TrainSpec
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent

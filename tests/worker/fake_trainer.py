@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from strategies.run_directory import (
+from strategies.plan.run_directory import (
     Action,
     Control,
     Result,

@@ -15,9 +15,9 @@ import psutil
 from core.spec.spec import Launcher
 from core.states import Outcome
 from core.wire.messages import Deadlines, Order
-from strategies.hardware import Hardware
-from strategies.planning.planner import plan
-from strategies.spec import TrainSpec
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import plan
+from strategies.plan.spec import TrainSpec
 from tests.worker.fake_api import FakeApi
 from worker.attempts import Attempt, Key, NodeFolder
 from worker.ranks.process_tree import attempts_of_processes

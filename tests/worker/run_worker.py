@@ -1,4 +1,4 @@
-"""The worker with another trainer than strategies.train: `python run_worker.py MODULE`."""
+"""The worker with another trainer than strategies.train.main: `python run_worker.py MODULE`."""
 
 import sys
 

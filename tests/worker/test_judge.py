@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from core.states import Outcome
-from strategies.run_directory import Result
+from strategies.plan.run_directory import Result
 from worker.ranks.judge import (
     Evidence,
     Planned,

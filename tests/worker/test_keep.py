@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from strategies.layout import Layout
-from strategies.run_directory import write_manifest
+from strategies.plan.layout import Layout
+from strategies.plan.run_directory import write_manifest
 from tests.worker.fake_api import TOKEN, FakeApi
 from tests.worker.nodes import make_order
 from worker.api_client import ApiClient, Unreachable

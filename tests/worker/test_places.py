@@ -17,7 +17,7 @@ def start(**changes: object) -> Start:
         "job_id": "job_a",
         "epoch": 1,
         "node": "n1",
-        "trainer": "strategies.train",
+        "trainer": "strategies.train.main",
         "launcher": Launcher.TORCHRUN,
         "ranks": 2,
         "threads": 3,

@@ -10,7 +10,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from strategies.trust.preflight_report import Report, Verdict
+from strategies.plan.trust.preflight_report import Report, Verdict
 from tests.running import wait_for
 
 pytestmark = pytest.mark.gloo

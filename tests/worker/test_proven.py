@@ -6,7 +6,7 @@ import pytest
 
 from core.spec.spec import Launcher
 from core.states import INFRASTRUCTURE, Outcome
-from strategies.run_directory import RunPlan, json_bytes
+from strategies.plan.run_directory import RunPlan, json_bytes
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, make_order
 from worker.attempts import Attempt, NodeFolder, Start

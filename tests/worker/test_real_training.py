@@ -11,8 +11,8 @@ import pytest
 from core.spec.spec import Launcher
 from core.states import Outcome
 from core.wire.messages import StopOrder
-from strategies.planning.planner import plan
-from strategies.spec import TrainSpec
+from strategies.plan.planner import plan
+from strategies.plan.spec import TrainSpec
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import HARDWARE, Node, make_order
 
@@ -30,7 +30,7 @@ def api() -> Iterator[FakeApi]:
 def node(api: FakeApi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A node that trains for all tests: its warm process imports torch once."""
     node = Node(tmp_path_factory.mktemp("training") / "node", api)
-    node.start(trainer="strategies.train")
+    node.start(trainer="strategies.train.main")
     yield node
     node.close()
 

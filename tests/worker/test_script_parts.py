@@ -11,7 +11,7 @@ import pytest
 
 from core.spec.code_archive import BadArchive, unpack
 from core.states import Outcome
-from strategies.run_directory import verify_checkpoint
+from strategies.plan.run_directory import verify_checkpoint
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node
 from tests.worker.scripts import output_of, packed, script_order

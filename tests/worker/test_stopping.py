@@ -9,7 +9,7 @@ import pytest
 from core.spec.spec import Launcher
 from core.states import Outcome
 from core.wire.messages import Request, StopOrder
-from strategies.run_directory import Action, Control, read_control
+from strategies.plan.run_directory import Action, Control, read_control
 from tests.worker.fake_api import FakeApi
 from tests.worker.nodes import Node, gone, make_order, wait_for
 

@@ -11,7 +11,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from strategies.trust.preflight_report import Report
+from strategies.plan.trust.preflight_report import Report
 from worker.boot import cores
 from worker.ranks.launch import MASTER, SHUTDOWN_TIMEOUT_S, free_port
 from worker.ranks.process_tree import die_with_parent
@@ -33,7 +33,7 @@ def run(*, ranks: int | None, quick: bool, as_json: bool) -> int:
                     [
                         *torchrun(ranks),
                         "-m",
-                        "strategies.trust.preflight",
+                        "strategies.train.trust.preflight",
                         *flags,
                         "--report",
                         report,

@@ -18,9 +18,9 @@ from core.base.clock import boot_s
 from core.spec.script import Script
 from core.states import Outcome
 from core.wire.messages import FileRef, Order, Resume, Secrets
-from strategies.data.built_in import prepare
-from strategies.planning.planner import Plan
-from strategies.run_directory import (
+from strategies.plan.built_in.datasets import prepare
+from strategies.plan.planner import Plan
+from strategies.plan.run_directory import (
     BadCheckpoint,
     RunPlan,
     checkpoint_name,
@@ -29,7 +29,7 @@ from strategies.run_directory import (
     verify_checkpoint,
     write_atomically,
 )
-from strategies.spec import TrainSpec
+from strategies.plan.spec import TrainSpec
 from worker.api_client import ApiClient, DamagedFile, Refused, Unreachable
 from worker.attempts import Attempt, NodeFolder
 from worker.boot import boot_id

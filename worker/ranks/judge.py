@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from core.states import Outcome
-from strategies.run_directory import ExitCode, Result
+from strategies.plan.run_directory import ExitCode, Result
 from worker.ranks.memory import MemoryUse
 
 # Messages of a healthy rank when another one is gone.

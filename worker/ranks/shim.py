@@ -21,7 +21,7 @@ from core.base.clock import boot_s
 from core.spec.spec import Launcher as LauncherName
 from core.states import Outcome
 from core.wire.messages import ExitRecord, RankExit
-from strategies.run_directory import Action, Result, RunPlan, json_bytes, write_control
+from strategies.plan.run_directory import Action, Result, RunPlan, json_bytes, write_control
 from worker.attempts import Attempt, Schedule, ShimState, Start, read_model
 from worker.boot import boot_id
 from worker.preparing.proven import note_end

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from strategies.words import counted
+from strategies.plan.words import counted
 
 NOT_FOUND = re.compile(r"No matching distribution found for ([^\s;]+)")
 CONFLICT = re.compile(r"The conflict is caused by:\s*(.+?)(?:\n\n|\Z)", re.DOTALL)

@@ -16,7 +16,7 @@ from core.spec.code_archive import BadArchive, unpack
 from core.spec.script import Script, ScriptLauncher
 from core.states import Outcome
 from core.wire.messages import Order, Secrets
-from strategies.run_directory import json_bytes
+from strategies.plan.run_directory import json_bytes
 from worker.attempts import Attempt
 from worker.scripts.environments import CannotBuild, build, requirements_of
 from worker.scripts.sandbox import Found

@@ -21,11 +21,7 @@ from typing import NoReturn
 
 from core.base.clock import boot_s
 from core.wire.messages import Secrets
-from strategies.run_directory import (
-    Result,
-    json_bytes,
-    write_atomically,
-)
+from strategies.plan.run_directory import Result, json_bytes, write_atomically
 from worker.attempts import Attempt, Start, read_model
 from worker.ranks.judge import RankEvidence, codes_in_report
 from worker.ranks.launch import MASTER, PASSED_PREFIXES, in_child

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strategies.run_directory import METRICS
+from strategies.plan.run_directory import METRICS
 from worker.scripts.event_files import HEADER, read_records, record_size
 from worker.scripts.script_files import open_plain, plain_files
 from worker.scripts.script_run import ScriptFolders

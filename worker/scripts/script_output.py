@@ -14,8 +14,13 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from core.wire.messages import RelativePath
-from strategies.layout import Layout
-from strategies.run_directory import MANIFEST, checkpoint_name, finished_checkpoints, write_manifest
+from strategies.plan.layout import Layout
+from strategies.plan.run_directory import (
+    MANIFEST,
+    checkpoint_name,
+    finished_checkpoints,
+    write_manifest,
+)
 from worker.scripts.script_files import Entry, open_plain, plain_files
 
 QUIET_S = 20.0  # without a change, after which the output is considered complete

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from core.spec.script import Script
 from core.wire.messages import Secrets
-from strategies.run_directory import METRICS
+from strategies.plan.run_directory import METRICS
 from worker.attempts import Attempt, Kept, read_model
 from worker.scripts.masking import Masks
 from worker.scripts.sandbox import Level

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from strategies.run_directory import RunPlan
+from strategies.plan.run_directory import RunPlan
 from worker.attempts import NodeFolder, read_model
 from worker.scripts.script_run import ScriptRun
 

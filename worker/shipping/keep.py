@@ -14,7 +14,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from core.wire.messages import ArtifactReport, CheckpointReport, FileRef, RelativePath
-from strategies.run_directory import (
+from strategies.plan.run_directory import (
     BadCheckpoint,
     finished_checkpoints,
     json_bytes,

@@ -20,7 +20,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict
 
 from core.wire.messages import LogBatch, MetricsBatch
-from strategies.run_directory import METRICS, RANK_METRICS_NAME
+from strategies.plan.run_directory import METRICS, RANK_METRICS_NAME
 from worker.api_client import ApiClient, Refused, Unreachable
 from worker.attempts import LOG_BYTES, Attempt, Key, NodeFolder, read_model
 from worker.ranks.log_cap import gap_of, note_of

@@ -25,8 +25,8 @@ from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import User
-from strategies.hardware import Hardware
-from strategies.planning.planner import plan
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import plan
 from tests.api.conftest import World, client
 from tests.api.shapes import job_spec
 

@@ -18,8 +18,8 @@ from api.files.store import Store
 from core.base.errors import ServiceError
 from core.base.settings import ApiSettings
 from core.tables.files import Model, StoredFile
-from strategies.fine_tuning.hf_names import hf_weights
-from strategies.spec import ModelSpec
+from strategies.plan.hugging_face.hf_names import hf_weights
+from strategies.plan.spec import ModelSpec
 from tests.api.conftest import World, running_world
 from tests.api.shapes import heartbeat, job_spec, place
 

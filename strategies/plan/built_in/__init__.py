@@ -1,0 +1,1 @@
+"""Datasets that need no upload. Torch-free and numpy-free."""

@@ -1,0 +1,97 @@
+"""Catalog of what this version can train: one line per strategy, model and precision.
+
+Torch-free.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from strategies.plan.layout import Layout
+from strategies.plan.spec import (
+    GradientCompression,
+    ModelName,
+    OptimizerName,
+    Precision,
+    Sampling,
+    Strategy,
+    TrainSpec,
+)
+
+BYTES_PER_WEIGHT = {
+    Precision.FLOAT64: 8,
+    Precision.FLOAT32: 4,
+    Precision.BFLOAT16: 4,
+    Precision.FLOAT16: 4,
+    Precision.PURE_BFLOAT16: 2,
+}
+BYTES_PER_FEATURE = {
+    **BYTES_PER_WEIGHT,
+    Precision.BFLOAT16: 2,
+    Precision.FLOAT16: 2,
+}
+
+SPMD = "strategies.train.engines.spmd:SpmdEngine"
+PIPELINE = "strategies.train.engines.pipeline:PipelineEngine"
+ZERO = "strategies.train.engines.zero:ZeroEngine"
+LOCAL_SGD = "strategies.train.engines.local_sgd:LocalSgdEngine"
+TORCH_AXES = ("pipeline", "replicate", "shard", "context", "tensor")
+
+
+ResultClass = Literal["exact", "band", "exempt"]  # promise about a loss curve
+RESULT_CLASSES: tuple[ResultClass, ...] = ("exact", "band", "exempt")  # best first
+HALF_PRECISION = (Precision.BFLOAT16, Precision.FLOAT16, Precision.PURE_BFLOAT16)
+
+
+@dataclass(frozen=True)
+class Technique:
+    """Implementation of a strategy: its class, an `engine.Engine`, and the axes it supports."""
+
+    engine: str  # "module:Class"
+    axes: tuple[str, ...]
+    open_axis: str | None  # axis of the ranks that the given degrees leave over
+    result_class: ResultClass
+
+
+TECHNIQUES = {
+    Strategy.SINGLE: Technique(SPMD, (), None, "exact"),
+    Strategy.DDP: Technique(
+        SPMD, ("pipeline", "replicate", "context", "tensor"), "replicate", "exact"
+    ),
+    Strategy.FSDP: Technique(SPMD, ("pipeline", "shard", "context", "tensor"), "shard", "exact"),
+    Strategy.HSDP: Technique(SPMD, TORCH_AXES, "replicate", "exact"),
+    Strategy.ZERO1: Technique(ZERO, ("shard",), "shard", "exact"),
+    Strategy.ZERO2: Technique(ZERO, ("shard",), "shard", "exact"),
+    Strategy.ZERO3: Technique(ZERO, ("shard",), "shard", "exact"),
+    Strategy.TENSOR: Technique(SPMD, TORCH_AXES, "tensor", "exact"),
+    Strategy.PIPELINE: Technique(SPMD, TORCH_AXES, "pipeline", "exact"),
+    Strategy.NAIVE: Technique(SPMD, ("pipeline",), "pipeline", "exact"),
+    Strategy.CONTEXT: Technique(SPMD, TORCH_AXES, "context", "exact"),
+    Strategy.LOCAL_SGD: Technique(LOCAL_SGD, ("replicate",), "replicate", "exempt"),
+}
+
+MODELS = {
+    ModelName.GPT: "strategies.train.models.gpt:GPT",
+    ModelName.LLAMA: "strategies.train.models.llama:Llama",
+    ModelName.MLP: "strategies.train.models.mlp:MLP",
+    ModelName.CNN: "strategies.train.models.cnn:CNN",
+}
+
+
+def promised(strategy: Strategy, spec: TrainSpec) -> ResultClass:
+    """Return the promise of a run's loss curve: the weakest of its parts."""
+    technique = TECHNIQUES.get(strategy)
+    by_strategy: ResultClass = "exact" if technique is None else technique.result_class
+    by_precision: ResultClass = "band" if spec.precision in HALF_PRECISION else "exact"
+    by_sampling: ResultClass = "exact" if spec.data.sampling is Sampling.GLOBAL else "exempt"
+    rounds = spec.training.optimizer is OptimizerName.ADAMW_8BIT
+    by_optimizer: ResultClass = "exempt" if rounds else "exact"
+    gradients = spec.parallelism.gradient_compression, spec.parallelism.gradient_delay
+    by_gradients: ResultClass = "exact" if gradients == (GradientCompression.NONE, 0) else "exempt"
+    parts = by_strategy, by_precision, by_sampling, by_optimizer, by_gradients
+    return max(parts, key=RESULT_CLASSES.index)
+
+
+def engine_path(strategy: Strategy, layout: Layout) -> str:
+    """Return `module:Class` of the engine that runs a strategy in a layout."""
+    engine = TECHNIQUES[strategy].engine
+    return PIPELINE if engine == SPMD and layout.pipeline > 1 else engine

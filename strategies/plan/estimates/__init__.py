@@ -1,0 +1,1 @@
+"""Cost of a run before it starts: memory, arithmetic, traffic, time. Pure, torch-free."""

@@ -1,0 +1,173 @@
+"""Memory of activations: tensors that a rank keeps until its backward pass has used them.
+
+Derived from the tensors that autograd saves, and checked against the allocator's own count. Pure,
+torch-free.
+"""
+
+from typing import NamedTuple
+
+from strategies.plan import image_shapes
+from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
+from strategies.plan.rules.problem import Asked
+from strategies.plan.shapes import ffn_width, heads, kv_heads, tokens_per_sample, vocabulary_size
+from strategies.plan.spec import (
+    ActivationCheckpointing,
+    ModelName,
+    PipelineSchedule,
+    Strategy,
+    TrainSpec,
+)
+from strategies.plan.stages import schedule_of, stages_per_rank
+
+FLOAT32 = 4
+
+
+class Kept(NamedTuple):
+    """Bytes that one layer keeps per token, or per image, by how tensor-parallel ranks share
+    them."""
+
+    residual: float
+    """Features between matrices: whole on every rank; split by sequence parallelism."""
+    read: float
+    """Input of a pair of matrices: whole on every rank."""
+    inner: float
+    """Features inside a pair of matrices: always split over the ranks."""
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> Kept:
+    """Return the bytes kept by one layer; attention scores are not stored.
+
+    Features between layers have the type of the weights, those that a matrix product reads or gives
+    have the type of the computation.
+    """
+    wide, narrow = BYTES_PER_WEIGHT[spec.precision], BYTES_PER_FEATURE[spec.precision]
+    if spec.model.name.reads_images:
+        numbers = image_shapes.kept_numbers(spec.model, spec.data, how) / spec.model.layers
+        return Kept(numbers * wide, 0, 0)
+    model = spec.model
+    width, inner = model.width, ffn_width(model)
+    keys_values = 2 * (width // heads(model) * kv_heads(model))
+    gated = model.name is ModelName.LLAMA
+    if how is ActivationCheckpointing.FULL:  # the layer's input
+        return Kept(width * wide, 0, 0)
+    if how is ActivationCheckpointing.SELECTIVE:
+        # Also the results of its products: output, down; query, attention; key, value; gate, up.
+        first = 2 * inner if gated else inner
+        products = (2 * width + keys_values + first) * narrow
+        return Kept(width * wide + 2 * width * narrow, 0, products)
+    residual = 2 * width * wide
+    if gated:  # torch's RMSNorm is several operations that each keep a tensor, in float32 or wider
+        residual += 2 * width * max(wide, FLOAT32)
+        residual += 2 * width * FLOAT32 if wide < FLOAT32 else 0
+    read = 2 * width * narrow  # both norms' outputs
+    if narrow < wide:  # every matrix that reads a norm has its own copy
+        read += (3 if gated else 2) * width * narrow
+    # Query, attention, key, value; before and after the activation.
+    numbers = 2 * width + keys_values + (4 if gated else 2) * inner
+    return Kept(residual, read, numbers * narrow)
+
+
+def layer_bytes(asked: Asked, how: ActivationCheckpointing) -> float:
+    """Return the bytes that one layer keeps of one micro-batch on one rank."""
+    kept, tensor = kept_by_layer(asked.spec, how), asked.layout.tensor
+    between = tensor if asked.spec.parallelism.sequence_parallel else 1
+    return tokens(asked) * (kept.residual / between + kept.read + kept.inner / tensor)
+
+
+def tokens(asked: Asked) -> int:
+    """Return the number of tokens of one micro-batch that a rank works on."""
+    return asked.micro_batch_size * tokens_per_sample(asked.spec.data) // asked.layout.context
+
+
+def activation_bytes(asked: Asked, layers: float, in_flight: float) -> float:
+    """Return the bytes that `layers` layers keep of `in_flight` micro-batches, plus those in
+    transit.
+
+    A layer that is recomputed holds all of its own activations for a moment.
+    """
+    how = asked.spec.activation_checkpointing
+    kept = layer_bytes(asked, how)
+    again = max(0.0, layer_bytes(asked, ActivationCheckpointing.NONE) - kept)
+    passing = 2 * tokens(asked) * asked.spec.model.width * BYTES_PER_WEIGHT[asked.spec.precision]
+    return layers * in_flight * kept + again + passing
+
+
+def logit_bytes(asked: Asked) -> float:
+    """Return the bytes of logits, log-probabilities and gradient.
+
+    The loss is computed in float32 at least.
+    """
+    spec = asked.spec
+    is_text = not spec.model.name.reads_images
+    choices = vocabulary_size(spec.data) if is_text else image_shapes.num_classes(spec.data)
+    wide, narrow = BYTES_PER_WEIGHT[spec.precision], BYTES_PER_FEATURE[spec.precision]
+    each = 3 * wide if narrow >= FLOAT32 else narrow + 3 * FLOAT32
+    at_once = tokens(asked) / min(spec.tiling.loss_parts, max(1, tokens(asked)))
+    return at_once * choices * each / asked.layout.tensor
+
+
+def exchange_bytes(asked: Asked) -> float:
+    """Return the bytes that context parallelism holds to send and to receive.
+
+    In a ring: keys and values of this rank and of a neighbour, their gradients in float32, and the
+    merged output. To trade heads: query, key, value and output before and after.
+    """
+    if asked.layout.context == 1:
+        return 0
+    spec, trade = asked.spec, asked.spec.parallelism.ulysses_degree
+    features = tokens(asked) * spec.model.width / asked.layout.tensor
+    grouped = kv_heads(spec.model) / heads(spec.model)
+    numbers = 0.0
+    if trade < asked.layout.context:
+        numbers += (8 * grouped + 2) * features
+    if trade > 1:
+        numbers += 2 * (1 + 2 * grouped) * features
+    return numbers * max(FLOAT32, BYTES_PER_FEATURE[spec.precision])
+
+
+def handed_over_bytes(asked: Asked) -> float:
+    """Return the bytes of a pipeline rank's receive buffers.
+
+    They hold features, and their gradients, of every micro-batch in progress at a time, for each of
+    the rank's stages.
+    """
+    if asked.layout.pipeline == 1:
+        return 0
+    parallelism = asked.spec.parallelism
+    at_once = 1 if asked.strategy is Strategy.NAIVE else asked.gradient_accumulation_steps
+    stages = stages_per_rank(schedule_of(asked.strategy, parallelism), parallelism)
+    return 2 * stages * at_once * bytes_between_stages(asked)
+
+
+def bytes_between_stages(asked: Asked) -> int:
+    """Return the bytes of one micro-batch that a rank sends to the next stage, or gets back."""
+    spec = asked.spec
+    features = tokens(asked) * spec.model.width * BYTES_PER_WEIGHT[spec.precision]
+    return features // asked.layout.tensor if spec.parallelism.sequence_parallel else features
+
+
+def micro_batches_kept(asked: Asked, place: int) -> float:
+    """Return how many micro-batches' activations one rank of a pipeline keeps at once.
+
+    Interleaving: Narayanan et al., arXiv:2104.04473, section 2.2, as torch runs it.
+    """
+    ranks, count = asked.layout.pipeline, asked.gradient_accumulation_steps
+    if ranks == 1 or asked.strategy is Strategy.NAIVE:
+        return 1
+    schedule = schedule_of(asked.strategy, asked.spec.parallelism)
+    stages = stages_per_rank(schedule, asked.spec.parallelism)
+    match schedule:
+        case PipelineSchedule.GPIPE:
+            return count
+        case PipelineSchedule.ONE_F_ONE_B:
+            return min(ranks - place, count)
+        case PipelineSchedule.INTERLEAVED:
+            round_size = count // max(1, count // ranks)
+            ahead = (stages - 1) * round_size + 2 * (ranks - 1 - place) + 1
+            return min(stages * count, ahead) / stages
+        case _:
+            return min(ranks, count)

@@ -1,0 +1,250 @@
+"""Traffic that a rank sends in one optimizer step, by axis. Pure arithmetic, torch-free.
+
+Of n bytes that N ranks share, a rank sends 2 (N-1)/N n in an all-reduce, and (N-1)/N n in an
+all-gather, a reduce-scatter or an all-to-all, when it goes round a ring. The formulas are those of
+docs/strategies/. The rank that sends the most counts: the first or the last of a pipeline has the
+embedding or the head beside its layers.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
+from strategies.plan.estimates.activations import bytes_between_stages, tokens
+from strategies.plan.estimates.memory import averages_per_weight, frozen_weight_bytes
+from strategies.plan.layout import AXES
+from strategies.plan.rules.problem import Asked
+from strategies.plan.shapes import count_trained, heads, kv_heads, vocabulary_size
+from strategies.plan.spec import ActivationCheckpointing, GradientCompression, Strategy
+from strategies.plan.stages import rank_of, schedule_of, stages_per_rank
+from strategies.plan.words import counted
+
+NUMBERS_PER_LOSS = 3  # a token's largest logit, its sum of exponentials, its own logit
+BYTES_OF_LOSS = 4
+BYTES_COMPRESSED = 2
+
+
+class Traffic(BaseModel):
+    """Data that one rank sends along one axis in one step."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    axis: str
+    ranks: int
+    """Number of ranks that communicate with each other."""
+    num_bytes: int
+    crosses_nodes: bool
+    overlaps: bool
+    """True if the data can travel while the rank computes."""
+    what: str
+
+
+class Shares(NamedTuple):
+    """Sizes that traffic depends on."""
+
+    weights: int  # bytes of this rank's share of the weights, gathered along all but two axes
+    gradients: int  # bytes of the gradients of trained weights
+    features: int  # numbers between two layers of one micro-batch, on one context rank
+    micro_batches: int
+
+
+def traffic(asked: Asked) -> list[Traffic]:
+    """Return the traffic of every axis along which ranks communicate, outer to inner."""
+    shares = shares_of(asked)
+    found = [*pipeline(asked, shares), *data_parallel(asked, shares)]
+    found += [*context(asked, shares), *tensor(asked, shares)]
+    return found
+
+
+def shares_of(asked: Asked) -> Shares:
+    spec, layout = asked.spec, asked.layout
+    size, across = BYTES_PER_WEIGHT[spec.precision], layout.tensor * layout.pipeline
+    trained = -(-count_trained(spec) // across) * size
+    return Shares(
+        weights=trained + -(-frozen_weight_bytes(spec) // across),
+        gradients=trained,
+        features=tokens(asked) * spec.model.width,
+        micro_batches=asked.gradient_accumulation_steps,
+    )
+
+
+def pipeline(asked: Asked, shares: Shares) -> Iterator[Traffic]:
+    """Yield features sent to the next stage and gradients to the previous one, for all
+    micro-batches."""
+    spec, ranks = asked.spec, asked.layout.pipeline
+    if ranks == 1:
+        return
+    schedule = schedule_of(asked.strategy, spec.parallelism)
+    stages = ranks * stages_per_rank(schedule, spec.parallelism)
+    at = [rank_of(stage, ranks=ranks, schedule=schedule) for stage in range(stages)]
+    borders = [(a, b) for a, b in pairwise(at) if a != b]
+    # Across a border the earlier stage sends features, the later one gradients.
+    most = max(Counter(chain.from_iterable(borders)).values(), default=0)
+    sent = most * shares.micro_batches * bytes_between_stages(asked)
+    what = f"features of {shares.micro_batches} micro-batches over {counted(most, 'stage border')}"
+    tied = spec.model.tied_embeddings and spec.adapter is None
+    if tied and asked.strategy is not Strategy.NAIVE:
+        sent += vocabulary_bytes(asked)
+        what += ", and the gradient of the tied matrix"
+    yield along(asked, ("pipeline",), sent, overlaps=False, what=what)
+
+
+def data_parallel(asked: Asked, shares: Shares) -> Iterator[Traffic]:
+    """Yield gradients, and with shards weights, among ranks with different samples or tokens."""
+    layout, strategy = asked.layout, asked.strategy
+    if layout.shard == 1:
+        ranks = layout.replicate * layout.context
+        if ranks > 1:
+            axes = tuple(a for a in ("replicate", "context") if getattr(layout, a) > 1)
+            yield replicas(asked, axes, all_reduce(ranks, shares.gradients))
+        return
+    ranks = layout.shard * layout.context
+    axes = tuple(a for a in ("shard", "context") if getattr(layout, a) > 1)
+    times = shares.micro_batches
+    match strategy:
+        case Strategy.ZERO1 | Strategy.ZERO2:
+            sums = 1 if strategy is Strategy.ZERO1 else times
+            sent = sums * all_reduce(ranks, shares.weights) + gather(ranks, shares.weights)
+            what = f"gradients summed {times_in_words(sums)}, updated weights gathered once"
+        case Strategy.ZERO3:
+            sent = 3 * times * gather(ranks, shares.weights)
+            gathered, scattered = times_in_words(2 * times), times_in_words(times)
+            what = f"weights gathered {gathered}, gradients scattered {scattered}"
+        case _:
+            gathers = 1 if layout.pipeline > 1 else 2 * times  # a stage stays gathered
+            sent = gathers * gather(ranks, shares.weights) + gather(ranks, shares.gradients)
+            what = f"weights gathered {times_in_words(gathers)}, gradients scattered once"
+    yield along(asked, axes, sent, overlaps=True, what=what)
+    if layout.replicate > 1:
+        part = shares.gradients // ranks
+        sent = all_reduce(layout.replicate, part)
+        yield along(asked, ("replicate",), sent, overlaps=True, what="gradients summed, once")
+
+
+def replicas(asked: Asked, axes: tuple[str, ...], whole_sum: int) -> Traffic:
+    """Return the traffic of ranks with the same weights, whose gradients take `whole_sum` bytes to
+    sum.
+
+    Ranks of local SGD, whose weights differ between averages, are included.
+    """
+    parallelism = asked.spec.parallelism
+    every = parallelism.average_every_steps
+    if every is not None:
+        states = 1 + averages_per_weight(asked.spec.training)
+        what = f"weights and optimizer state averaged, every {every} steps"
+        return along(asked, axes, states * whole_sum // every, overlaps=False, what=what)
+    what = "gradients summed, once"
+    if parallelism.gradient_compression is not GradientCompression.NONE:
+        whole_sum = whole_sum * BYTES_COMPRESSED // BYTES_PER_WEIGHT[asked.spec.precision]
+        what += f", as {parallelism.gradient_compression}"
+    return along(asked, axes, whole_sum, overlaps=True, what=what)
+
+
+def context(asked: Asked, shares: Shares) -> Iterator[Traffic]:
+    """Yield keys and values round a ring, or heads traded (Ulysses), in every layer and pass.
+
+    With b samples of s tokens, h features, c ranks of which u trade, g key-value heads per head, a
+    rank sends (2+2g) bsh (u-1)/(uc) to trade and 2g bsh (c/u-1)/c round the ring, each way; and in
+    the backward pass 2g bsh/u of gradients, at least in float32, if there is a ring.
+    """
+    spec, ranks = asked.spec, asked.layout.context
+    if ranks == 1:
+        return
+    trade = spec.parallelism.ulysses_degree
+    ring = ranks // trade
+    grouped = Fraction(kv_heads(spec.model), heads(spec.model))
+    bsh = Fraction(shares.features * ranks, asked.layout.tensor)
+    traded = (2 + 2 * grouped) * bsh * Fraction(trade - 1, trade * ranks)
+    round_ring = 2 * grouped * bsh * Fraction(ring - 1, ranks)
+    gradients = 2 * grouped * bsh / trade if ring > 1 else Fraction(0)
+    passes = 3 if recomputes(asked) else 2
+    size = BYTES_PER_FEATURE[spec.precision]
+    per_layer = passes * (traded + round_ring) * size + gradients * max(4, size)
+    sent = int(per_layer * layers_on_a_rank(asked) * shares.micro_batches)
+    what = "keys and values round the ring" if trade == 1 else "heads traded"
+    if 1 < trade < ranks:
+        what += ", keys and values round the ring"
+    yield along(asked, ("context",), sent, overlaps=trade == 1, what=f"{what}, in every layer")
+
+
+def tensor(asked: Asked, shares: Shares) -> Iterator[Traffic]:
+    """Yield two sums of features per pass of a layer, one at each end of the model, and the loss.
+
+    A recomputed layer does not send its output again, so one sum is enough; in two halves, of
+    tokens and of features (sequence parallelism), both inputs are gathered once more.
+    """
+    spec, ranks = asked.spec, asked.layout.tensor
+    if ranks == 1:
+        return
+    features = shares.features * BYTES_PER_FEATURE[spec.precision]
+    again = (1.5 if spec.parallelism.sequence_parallel else 1) if recomputes(asked) else 0
+    ends = 2 if asked.layout.pipeline == 1 else 1
+    sums = (4 + again) * layers_on_a_rank(asked) + ends
+    loss = all_reduce(ranks, NUMBERS_PER_LOSS * tokens(asked) * BYTES_OF_LOSS)
+    sent = int(shares.micro_batches * (sums * all_reduce(ranks, features) + loss))
+    how = "scattered and gathered" if spec.parallelism.sequence_parallel else "summed"
+    what = f"features {how} {sums:g} times in each micro-batch"
+    yield along(asked, ("tensor",), sent, overlaps=False, what=what)
+
+
+def along(
+    asked: Asked, axes: tuple[str, ...], num_bytes: int, *, overlaps: bool, what: str
+) -> Traffic:
+    """Return the traffic among the ranks of a line along some axes."""
+    ranks = 1
+    for axis in axes:
+        ranks *= getattr(asked.layout, axis)
+    return Traffic(
+        axis=" x ".join(axes),
+        ranks=ranks,
+        num_bytes=num_bytes,
+        crosses_nodes=crosses_nodes(asked, axes[0]),
+        overlaps=overlaps,
+        what=what,
+    )
+
+
+def crosses_nodes(asked: Asked, axis: str) -> bool:
+    """Return True if neighbours along an axis can be on different nodes: ranks fill node after
+    node."""
+    inner = AXES[AXES.index(axis) :]
+    together = 1
+    for name in inner:
+        together *= getattr(asked.layout, name)
+    return asked.nodes > 1 and asked.ranks_per_node % together != 0
+
+
+def all_reduce(ranks: int, num_bytes: int) -> int:
+    """Return the bytes that one of `ranks` sends to sum `num_bytes`."""
+    return 2 * gather(ranks, num_bytes)
+
+
+def gather(ranks: int, num_bytes: int) -> int:
+    """Return the bytes that one of `ranks` sends so that all have `num_bytes`, or a part of a
+    sum."""
+    return num_bytes * (ranks - 1) // ranks
+
+
+def layers_on_a_rank(asked: Asked) -> int:
+    return -(-asked.spec.model.layers // asked.layout.pipeline)
+
+
+def recomputes(asked: Asked) -> bool:
+    """Return True if the backward pass runs each layer's forward pass again, with its traffic."""
+    return asked.spec.activation_checkpointing is ActivationCheckpointing.FULL
+
+
+def vocabulary_bytes(asked: Asked) -> int:
+    """Return the bytes of this rank's part of the embedding's matrix."""
+    spec = asked.spec
+    numbers = vocabulary_size(spec.data) * spec.model.width // asked.layout.tensor
+    return numbers * BYTES_PER_WEIGHT[spec.precision]
+
+
+def times_in_words(times: int) -> str:
+    return "once" if times == 1 else f"{times} times"

@@ -1,0 +1,1 @@
+"""Names and settings of Hugging Face checkpoints. Torch-free."""

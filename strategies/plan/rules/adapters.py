@@ -1,0 +1,88 @@
+"""Rules about adapters: the matrices they fit, and the splits that quantised matrices allow."""
+
+from collections.abc import Iterator
+
+from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.shapes import matrices
+from strategies.plan.spec import AdapterTarget, FrozenBase, Strategy, TrainSpec
+
+ZERO = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
+
+
+def targets_exist(asked: Asked) -> Iterator[Problem]:
+    adapter, model = asked.spec.adapter, asked.spec.model
+    if adapter is None:
+        return
+    there = matrices(model)
+    if not there:
+        yield Problem(
+            code="not_supported_by_model",
+            param="adapter",
+            message=f"adapters go beside the matrices of gpt and llama; {model.name} has none of "
+            f"the {len(AdapterTarget)}: leave adapter out",
+        )
+        return
+    missing = [target for target in adapter.targets if target not in there]
+    if missing:
+        yield Problem(
+            code="no_such_matrix",
+            param="adapter.targets",
+            message=f"a layer of {model.name} has no {', '.join(missing)}; of its {len(there)} "
+            f"matrices take any: {', '.join(there)}",
+        )
+    if len(set(adapter.targets)) < len(adapter.targets):
+        yield Problem(
+            code="named_twice",
+            param="adapter.targets",
+            message=f"adapter.targets has {len(adapter.targets)} names, but only "
+            f"{len(set(adapter.targets))} different ones; name each once",
+        )
+    narrowest = min(min(there.get(target, (adapter.rank,))) for target in adapter.targets)
+    if adapter.rank > narrowest:
+        yield Problem(
+            code="out_of_range",
+            param="adapter.rank",
+            message=f"an adapter of rank {adapter.rank} is no smaller than the matrix beside it, "
+            f"whose narrow side is {narrowest}; take {narrowest} or less",
+        )
+
+
+def quantised_bases_stay_whole(asked: Asked) -> Iterator[Problem]:
+    adapter, spec = asked.spec.adapter, asked.spec
+    if adapter is None or adapter.base is FrozenBase.NONE:
+        return
+    if asked.layout.tensor > 1:
+        yield Problem(
+            code="not_supported_together",
+            param="adapter.base",
+            message=f"base {adapter.base} keeps numbers in blocks that tensor degree "
+            f"{asked.layout.tensor} would cut through; take base none, or strategy fsdp, which "
+            "splits the codes",
+        )
+    if spec.compile:
+        yield Problem(
+            code="not_supported_together",
+            param="compile",
+            message=f"compile cannot look into the kernels that read base {adapter.base}; leave "
+            "it out, or take base none",
+        )
+
+
+def zero_trains_all(asked: Asked) -> Iterator[Problem]:
+    if asked.spec.adapter is not None and asked.strategy in ZERO:
+        nearest = "fsdp" if asked.strategy is Strategy.ZERO3 else "ddp"
+        yield Problem(
+            code="not_supported_together",
+            param="parallelism.strategy",
+            message=f"{asked.strategy} shares out what is trained, which beside a frozen model is "
+            f"little (rank {asked.spec.adapter.rank}); take strategy {nearest}",
+        )
+
+
+def nothing_to_adapt(spec: TrainSpec) -> Iterator[str]:
+    """Warn if the frozen weights are untrained."""
+    if spec.adapter is not None and spec.model.checkpoint is None:
+        yield (
+            f"the frozen weights are random numbers (seed {spec.training.seed}): adapters beside "
+            "them learn little; name a model.checkpoint, unless this is an exercise"
+        )

@@ -1,0 +1,50 @@
+"""Rules about the fields that a tokenizer and packing need."""
+
+from collections.abc import Iterator
+
+from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.shapes import BYTES
+
+
+def vocabulary_is_known(asked: Asked) -> Iterator[Problem]:
+    spec = asked.spec.data
+    if asked.spec.model.name.reads_images:
+        return
+    if spec.tokenizer == "characters" and spec.vocabulary_size is None:
+        yield Problem(
+            code="vocabulary_missing",
+            param="data.vocabulary_size",
+            message="a plan does not read the text, so it must be told how many different "
+            "characters there are (tiny Shakespeare: 65); more than there are is fine",
+        )
+    if spec.tokenizer == "huggingface" and asked.spec.model.checkpoint is None:
+        yield Problem(
+            code="needs_checkpoint",
+            param="data.tokenizer",
+            message="tokenizer huggingface needs a checkpoint, but model.checkpoint names none; "
+            "name one, or take bytes or characters",
+        )
+    if spec.tokenizer == "huggingface" and spec.vocabulary_size is None:
+        yield Problem(
+            code="vocabulary_missing",
+            param="data.vocabulary_size",
+            message="a plan does not read the checkpoint, so it must be told its vocab_size (see "
+            "its config.json, or `trainyard models show`)",
+        )
+    if spec.tokenizer == "bytes" and spec.vocabulary_size not in (None, BYTES):
+        yield Problem(
+            code="vocabulary_fixed",
+            param="data.vocabulary_size",
+            message=f"there are {BYTES} different bytes, not {spec.vocabulary_size}; leave it out",
+        )
+
+
+def packed_samples_have_labels(asked: Asked) -> Iterator[Problem]:
+    spec = asked.spec.data
+    if spec.packing and spec.sequence_length == 1:
+        yield Problem(
+            code="out_of_range",
+            param="data.sequence_length",
+            message="a packed sample of 1 token can be the end of a document, which leaves nothing "
+            "to predict; take at least 2",
+        )

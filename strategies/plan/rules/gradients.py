@@ -1,0 +1,101 @@
+"""Rules about gradients that are rounded, late, or not shared at every step."""
+
+from collections.abc import Iterator
+
+from strategies.plan.catalog import SPMD, TECHNIQUES
+from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.spec import GradientCompression, OptimizerName, Precision, Strategy
+
+FLAT = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
+AVERAGED = (
+    OptimizerName.ADAMW,
+    OptimizerName.ADAMW_TRITON,
+    OptimizerName.SGD,
+    OptimizerName.LARS,
+    OptimizerName.LAMB,
+)
+
+
+def compression_needs_ddp(asked: Asked) -> Iterator[Problem]:
+    compression, layout = asked.spec.parallelism.gradient_compression, asked.layout
+    if compression is GradientCompression.NONE or asked.strategy not in TECHNIQUES:
+        return
+    split = {
+        "data_parallel_shard_degree": layout.shard,
+        "tensor_parallel_degree": layout.tensor,
+        "pipeline_parallel_degree": layout.pipeline,
+    }
+    others = [f"{field} {degree}" for field, degree in split.items() if degree > 1]
+    if TECHNIQUES[asked.strategy].engine != SPMD:
+        others = [f"strategy {asked.strategy}", *others]
+    if others:
+        yield Problem(
+            code="compression_needs_ddp",
+            param="parallelism.gradient_compression",
+            message=f"gradient_compression {compression} rounds the messages of torch's "
+            f"DistributedDataParallel, which does not run with {', '.join(others)}; take "
+            "strategy ddp with these degrees at 1, or gradient_compression none",
+        )
+    if asked.spec.precision is Precision.PURE_BFLOAT16:
+        yield Problem(
+            code="compression_saves_nothing",
+            param="parallelism.gradient_compression",
+            message=f"gradients of precision pure_bfloat16 have 2 bytes already, so "
+            f"gradient_compression {compression} would save nothing; take none",
+        )
+
+
+def local_ranks_average(asked: Asked) -> Iterator[Problem]:
+    parallelism, optimizer = asked.spec.parallelism, asked.spec.training.optimizer
+    every = parallelism.average_every_steps
+    if asked.strategy is not Strategy.LOCAL_SGD:
+        if every is not None:
+            yield Problem(
+                code="averaging_needs_local_sgd",
+                param="parallelism.average_every_steps",
+                message=f"average_every_steps {every} is for strategy local_sgd; "
+                f"{asked.strategy} keeps its ranks together at every step; leave it out",
+            )
+        return
+    if every is None:
+        yield Problem(
+            code="averaging_missing",
+            param="parallelism.average_every_steps",
+            message="local_sgd averages the weights of its ranks every few steps; give the number "
+            "of steps between two averages, 8 for example (1 sends more than ddp)",
+        )
+    if optimizer not in AVERAGED:
+        known = ", ".join(AVERAGED)
+        yield Problem(
+            code="not_supported_together",
+            param="training.optimizer",
+            message=f"local_sgd averages the state of its ranks' optimizers, and that of "
+            f"{optimizer} is not a plain number per weight; take one of {known}",
+        )
+
+
+def late_gradients_are_whole(asked: Asked) -> Iterator[Problem]:
+    delay, steps = asked.spec.parallelism.gradient_delay, asked.spec.training.steps
+    if delay == 0:
+        return
+    if asked.strategy in FLAT:
+        yield Problem(
+            code="not_supported_together",
+            param="parallelism.gradient_delay",
+            message=f"gradient_delay {delay} keeps gradients from step to step, and DeepSpeed's "
+            f"{asked.strategy} frees its own; take strategy fsdp, which shards the same state",
+        )
+    if asked.strategy is Strategy.LOCAL_SGD:
+        yield Problem(
+            code="not_supported_together",
+            param="parallelism.gradient_delay",
+            message=f"gradient_delay {delay} delays the gradient that ranks share, and the ranks "
+            "of local_sgd share none; take strategy ddp for late gradients, or gradient_delay 0",
+        )
+    if delay >= steps:
+        yield Problem(
+            code="out_of_range",
+            param="parallelism.gradient_delay",
+            message=f"with gradient_delay {delay} the first {delay} steps change nothing, and the "
+            f"run has {steps}; {steps - 1} would leave one update",
+        )

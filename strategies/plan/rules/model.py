@@ -1,0 +1,76 @@
+"""Rules about widths and heads, which must divide, and about fields of one model family."""
+
+from collections.abc import Iterator
+
+from strategies.plan.rules.problem import Asked, Problem, largest_divisor
+from strategies.plan.shapes import heads
+from strategies.plan.spec import ModelName
+
+
+def heads_divide(asked: Asked) -> Iterator[Problem]:
+    model, num_heads = asked.spec.model, heads(asked.spec.model)
+    if model.name.reads_images:
+        return
+    fitting = f"the nearest is {largest_divisor(num_heads, model.width // 2)}"
+    if model.width % 2:
+        fitting = f"the width must be even, and {model.width + 1} is"
+    if model.width % num_heads:
+        yield Problem(
+            code="not_divisible",
+            param="model.heads",
+            message=f"width {model.width} is not divisible by {num_heads} heads; {fitting}",
+        )
+    elif model.width // num_heads % 2:
+        yield Problem(
+            code="odd_head_width",
+            param="model.heads",
+            message=f"width {model.width} / {num_heads} heads = {model.width // num_heads} "
+            f"features per head; rotary positions need an even number; {fitting}",
+        )
+    if model.kv_heads is None:
+        return
+    if model.name is ModelName.GPT and model.kv_heads != num_heads:
+        yield Problem(
+            code="not_supported_by_model",
+            param="model.kv_heads",
+            message=f"gpt gives each of its {num_heads} heads its own keys, so kv_heads cannot "
+            f"be {model.kv_heads}; leave it out, or take llama",
+        )
+    elif num_heads % model.kv_heads:
+        yield Problem(
+            code="not_divisible",
+            param="model.kv_heads",
+            message=f"{num_heads} heads are not divisible by {model.kv_heads} kv_heads; the "
+            f"nearest is {largest_divisor(min(model.kv_heads, num_heads), num_heads)}",
+        )
+
+
+def family_has_it(asked: Asked) -> Iterator[Problem]:
+    """Refuse fields that only llama has."""
+    model = asked.spec.model
+    if model.name is ModelName.LLAMA:
+        return
+    if model.checkpoint is not None:
+        yield Problem(
+            code="not_supported_by_model",
+            param="model.checkpoint",
+            message=f"a checkpoint is loaded into llama (Llama, Mistral and Qwen2 are of its "
+            f"family), not into {model.name}; take name llama and the fields of its config.json",
+        )
+    if model.attention_bias:
+        yield Problem(
+            code="not_supported_by_model",
+            param="model.attention_bias",
+            message=f"{model.name} has no biases in its attention; leave it out, or take llama",
+        )
+
+
+def frequencies_are_ordered(asked: Asked) -> Iterator[Problem]:
+    scaling = asked.spec.model.rope_scaling
+    if scaling is not None and scaling.high_freq_factor <= scaling.low_freq_factor:
+        yield Problem(
+            code="out_of_range",
+            param="model.rope_scaling.high_freq_factor",
+            message=f"high_freq_factor {scaling.high_freq_factor:g} must be above low_freq_factor "
+            f"{scaling.low_freq_factor:g}; Llama 3.1 has 4 and 1",
+        )

@@ -1,0 +1,25 @@
+"""Warnings about half precision on hardware that only emulates it."""
+
+from collections.abc import Iterator
+
+from strategies.plan.catalog import HALF_PRECISION
+from strategies.plan.gpus import known_gpu
+from strategies.plan.hardware import Hardware
+from strategies.plan.spec import Precision
+
+
+def emulated(precision: Precision, hardware: Hardware) -> Iterator[str]:
+    """Warn if the hardware has no units for a precision."""
+    if precision not in HALF_PRECISION:
+        return
+    gpu = known_gpu(hardware.model)
+    if hardware.device == "cpu":
+        yield (
+            f"{precision} on a CPU saves activation memory but seldom time: without units for it "
+            "a step takes longer than in float32"
+        )
+    elif precision is not Precision.FLOAT16 and gpu is not None and gpu.bfloat16 is None:
+        yield (
+            f"{hardware.model} has no units for bfloat16, so {precision} is emulated, no faster "
+            f"than float32 ({gpu.float32:g} TFLOP/s); float16 reaches {gpu.float16:g}"
+        )

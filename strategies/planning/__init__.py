@@ -1,1 +1,0 @@
-"""Plan of a run before it starts: its costs and whether it fits. Pure, torch-free."""

@@ -1,0 +1,1 @@
+"""Checkpoints: written aside, verified, read in any layout."""

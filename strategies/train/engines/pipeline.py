@@ -1,0 +1,228 @@
+"""Pipeline parallelism: ranks hold different layers, and a step's micro-batches follow each other
+through them. Naive: each micro-batch goes forward and back before the next one starts.
+
+GPipe (arXiv:1811.06965), 1F1B and interleaving (arXiv:2104.04473), zero bubble (arXiv:2401.10241);
+torch.distributed.pipelining runs the schedules and moves the features.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import (
+    PipelineScheduleMulti,
+    PipelineScheduleSingle,
+    get_schedule_class,
+)
+
+from strategies.plan.planner import Plan
+from strategies.plan.shapes import tokens_per_sample
+from strategies.plan.spec import Strategy, TrainSpec
+from strategies.plan.stages import layers_of, rank_of, schedule_of, stages_per_rank
+from strategies.train.engine import Batch, State, sum_of
+from strategies.train.engines.spmd import SpmdEngine, spread
+from strategies.train.gradients import Weight, own_part, settled, weights_of
+from strategies.train.init import Source, design_model
+from strategies.train.mesh import Mesh
+from strategies.train.models.loss import Measure, token_loss_sum
+from strategies.train.models.network import Network
+from strategies.train.optimizers.delayed_gradients import delay_gradients
+from strategies.train.optimizers.optimizer import build_optimizer
+from strategies.train.precision import dtype_of
+from strategies.train.watching.phases import Phase, phase
+
+TIED = "embedding.weight"
+
+
+class Stage(PipelineStage):
+    """torch's stage, which also announces its phases."""
+
+    def forward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+        with phase(Phase.FORWARD):
+            return super().forward_one_chunk(*arguments, **options)
+
+    def backward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+        with phase(Phase.BACKWARD):
+            return super().backward_one_chunk(*arguments, **options)
+
+    def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+        with phase(Phase.BACKWARD):
+            return super().backward_weight_one_chunk(*arguments, **options)
+
+
+class PipelineEngine(SpmdEngine):
+    """Engine of layouts with a pipeline; forward and backward differ from SpmdEngine, updates do
+    not."""
+
+    def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
+        line = mesh.along("pipeline")
+        assert line is not None
+        self.mesh, self.line = mesh, line
+        self.order = schedule_of(plan.strategy, spec.parallelism)
+        naive = plan.strategy is Strategy.NAIVE
+        self.at_once = 1 if naive else plan.gradient_accumulation_steps
+        self.num_stages = line.size() * stages_per_rank(self.order, spec.parallelism)
+        layers = layers_of(spec, self.num_stages)
+        self.stages = {
+            stage: spread(design_stage(spec, layers, stage), spec, plan, mesh, source)
+            for stage in range(self.num_stages)
+            if self.holder(stage) == line.get_local_rank()
+        }
+        self.spread = next(iter(self.stages.values()))  # for the attributes all stages share
+        self.models = [stage.model for stage in self.stages.values()]
+        self.weights = [
+            weight
+            for stage in self.stages.values()
+            for weight in weights_of(stage.model.named_weights(), mesh)
+        ]
+        self.tied: list[nn.Parameter] = []
+        if spec.model.tied_embeddings:
+            self.tied = [weight.parameter for weight in self.weights if weight.name == TIED]
+            self.weights = [held_twice(weight) for weight in self.weights]
+        self.optimizer = build_optimizer((w.parameter for w in self.weights), spec.training)
+        delay_gradients(self.optimizer, steps=spec.parallelism.gradient_delay)
+        self.features_BTC = features_between_stages(spec, plan, mesh)
+        self.schedule = self.make_schedule()
+
+    def holder(self, stage: int) -> int:
+        """Return the pipeline rank that holds a stage."""
+        return rank_of(stage, ranks=self.line.size(), schedule=self.order)
+
+    def make_schedule(self) -> PipelineScheduleSingle | PipelineScheduleMulti:
+        """Return torch's schedule over this rank's stages."""
+        stages = [
+            Stage(
+                stage.data_parallel.module,
+                index,
+                self.num_stages,
+                self.mesh.device,
+                input_args=self.features_BTC,
+                output_args=self.features_BTC,
+                group=self.line.get_group(),
+            )
+            for index, stage in self.stages.items()
+        ]
+        make = get_schedule_class(self.order)
+        schedule: PipelineScheduleSingle | PipelineScheduleMulti = make(
+            stages if issubclass(make, PipelineScheduleMulti) else stages[0],
+            self.at_once,
+            loss_fn=self.loss,
+            scale_grads=False,  # the loss is already divided by the tokens of the whole step
+        )
+        return schedule
+
+    def loss(self, logits_BTV: Tensor, labels_BT: Tensor, *, divisor: float) -> Tensor:
+        """Return one micro-batch's part of the step's loss."""
+        return own_part(token_loss_sum(logits_BTV, labels_BT)) / divisor
+
+    def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
+        shares = [torch.zeros((), device=self.mesh.device)]  # only the last stage has losses
+        for start in range(0, len(micro_batches), self.at_once):
+            batches = [self.own_tokens(b) for b in micro_batches[start : start + self.at_once]]
+            shares += self.follow_schedule(batches, divisor)
+        if self.tied:
+            other_end = self.holder(self.num_stages - 1 if 0 in self.stages else 0)
+            add_up_both_ends(self.tied, self.line, other_end)
+        return self.counted_once(sum_of(shares))
+
+    def own_tokens(self, batch: Batch) -> Batch:
+        """Return this rank's tokens of a micro-batch."""
+        return batch if self.spread.positions is None else batch.at(self.spread.positions)
+
+    def follow_schedule(self, batches: Sequence[Batch], divisor: float) -> list[Tensor]:
+        """Run both passes of some micro-batches; return their losses on the last stage, else
+        none."""
+        documents = [batch.documents_BT for batch in batches if batch.documents_BT is not None]
+        losses: list[Tensor] = []
+        with self.spread.around_loss():
+            self.schedule.step(  # cuts the concatenated batches apart again
+                torch.cat([batch.inputs_BT for batch in batches]),
+                target=torch.cat([batch.labels_BT for batch in batches]),
+                losses=losses,
+                return_outputs=False,
+                loss_kwargs={"divisor": divisor},
+                **({"documents_BT": torch.cat(documents)} if documents else {}),
+            )
+        return [loss.detach() for loss in losses]
+
+    @torch.no_grad()
+    def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
+        batch, me = self.own_tokens(micro_batch), self.line.get_local_rank()
+        group, x, last = self.line.get_group(), batch.inputs_BT, self.num_stages - 1
+        with self.spread.around_loss():
+            for index, stage in self.stages.items():
+                if index > 0 and self.holder(index - 1) != me:
+                    x = torch.empty_like(self.features_BTC, device=self.mesh.device)
+                    dist.recv(x, group=group, group_src=self.holder(index - 1))
+                x = stage.data_parallel.module(x, batch.documents_BT)
+                if index < last and self.holder(index + 1) != me:
+                    dist.send(x, group=group, group_dst=self.holder(index + 1))
+            if last not in self.stages:
+                return torch.zeros((), device=self.mesh.device)
+            return self.counted_once(own_part(measure(x, batch.labels_BT)))
+
+    def load(self, state: State) -> None:
+        super().load(state)
+        # If one rank holds both ends, a name stands for two tensors, of which only the last was
+        # read.
+        self.weights.reverse()
+        super().load(state)
+        self.weights.reverse()
+
+
+def design_stage(spec: TrainSpec, layers: Sequence[range], stage: int) -> Network:
+    """Return the model without storage, reduced to the modules of this stage."""
+    model = design_model(spec)
+    for name in list(model.layers):
+        if int(name) not in layers[stage]:
+            del model.layers[name]
+    if stage > 0:
+        model.embedding = None
+    if stage < len(layers) - 1:
+        model.norm = model.head = None
+    return model
+
+
+def features_between_stages(spec: TrainSpec, plan: Plan, mesh: Mesh) -> Tensor:
+    """Return a meta tensor of the shape and type that stages send to each other."""
+    tokens = tokens_per_sample(spec.data) // mesh.layout.context
+    if spec.parallelism.sequence_parallel:
+        tokens //= mesh.layout.tensor
+    return torch.empty(
+        (plan.micro_batch_size, tokens, spec.model.width),
+        dtype=dtype_of(spec.precision),
+        device="meta",
+        requires_grad=True,
+    )
+
+
+def held_twice(weight: Weight) -> Weight:
+    """Count a tied embedding twice: its matrix is on the first and on the last stage."""
+    return weight._replace(copies=2 * weight.copies) if weight.name == TIED else weight
+
+
+@torch.no_grad()
+def add_up_both_ends(matrices: Sequence[nn.Parameter], line: DeviceMesh, other_end: int) -> None:
+    """Give the matrix of first and last stage the same gradient, the sum of both.
+
+    A rank has one of the two, and swaps gradients with the rank that has the other, or has both.
+    """
+    gradients = [own_part(settled(matrix)) for matrix in matrices]
+    if len(gradients) == 2:
+        total = gradients[0] + gradients[1]
+        for gradient in gradients:
+            gradient.copy_(total)
+        return
+    (own,) = gradients
+    group, other = line.get_group(), torch.empty_like(own, memory_format=torch.contiguous_format)
+    swap = [
+        dist.P2POp(dist.isend, own.contiguous(), group=group, group_peer=other_end),
+        dist.P2POp(dist.irecv, other, group=group, group_peer=other_end),
+    ]
+    for work in dist.batch_isend_irecv(swap):
+        work.wait()
+    own += other

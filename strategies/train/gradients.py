@@ -1,0 +1,121 @@
+"""Gradient of the whole model, whichever part of it a rank holds: its norm, and clipping."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from strategies.train.mesh import Mesh
+
+
+class Weight(NamedTuple):
+    """Parameter under its global name, and the number of ranks that hold each number of it."""
+
+    name: str
+    parameter: nn.Parameter
+    copies: int
+
+
+def weights_of(named: Sequence[tuple[str, nn.Parameter]], mesh: Mesh) -> list[Weight]:
+    """Return the trained parameters of this rank's layers.
+
+    A rank that shares its layers with others but holds only part of the numbers has a DTensor; a
+    plain tensor is held whole by all ranks of the layer.
+    """
+    return [
+        Weight(name, parameter, mesh.layout.stage_size // num_shards(parameter))
+        for name, parameter in named
+        if parameter.requires_grad
+    ]
+
+
+def num_shards(tensor: Tensor) -> int:
+    """Return the number of parts into which ranks have split a tensor."""
+    if not isinstance(tensor, DTensor):
+        return 1
+    shards = 1
+    for degree, placement in zip(tensor.device_mesh.shape, tensor.placements, strict=True):
+        shards *= 1 if placement.is_replicate() else degree
+    return shards
+
+
+def own_part(tensor: Tensor) -> Tensor:
+    """Return the numbers that this rank holds, as a plain tensor on the same storage."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def num_bytes(tensors: Iterable[Tensor]) -> int:
+    """Return the bytes that this rank holds of some tensors."""
+    return sum(part.numel() * part.element_size() for part in map(own_part, tensors))
+
+
+@torch.no_grad()
+def clip_gradients(
+    weights: Sequence[Weight], max_norm: float, mesh: Mesh, *, loss_scale: float = 1.0
+) -> Tensor:
+    """Divide the gradient by `loss_scale`, and scale that of the whole model to at most `max_norm`.
+
+    Returns its norm before the second scaling, 0-d, float64. Every rank adds up the squares of its
+    numbers, each divided by the number of ranks that also hold it; the sum over all ranks then
+    counts every number once, whatever the layout. A gradient that is not finite is not changed, so
+    that one can still see where it broke.
+    """
+    by_copies: dict[int, list[Tensor]] = {}
+    for weight in weights:
+        if weight.parameter.grad is not None:
+            gradient = own_part(settled(weight.parameter))
+            by_copies.setdefault(weight.copies, []).append(gradient)
+    squares = torch.zeros((), dtype=torch.float64, device=mesh.device)
+    for copies, gradients in by_copies.items():
+        squares += norm_of(gradients).square() / copies
+    everyone_holds_all = set(by_copies) <= {mesh.world_size}
+    total = squares * mesh.world_size if everyone_holds_all else mesh.sum(squares)
+    norm = total.sqrt() / loss_scale
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0) / loss_scale
+    factor = torch.where(norm.isfinite(), factor, 1.0)
+    for gradients in by_copies.values():
+        torch._foreach_mul_(gradients, factor)
+    return norm
+
+
+def broken_weights(weights: Sequence[Weight]) -> list[str]:
+    """Return the names of weights whose gradient, on this rank, is not finite."""
+    return [
+        weight.name
+        for weight in weights
+        if weight.parameter.grad is not None
+        and not own_part(weight.parameter.grad).isfinite().all()
+    ]
+
+
+def settled(parameter: nn.Parameter) -> Tensor:
+    """Return the gradient, laid out as its parameter: some tensor-parallel ones are not summed
+    yet."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if isinstance(parameter, DTensor):
+        assert isinstance(gradient, DTensor)
+        if gradient.placements != parameter.placements:
+            gradient = gradient.redistribute(placements=parameter.placements)
+            parameter.grad = gradient
+    return gradient
+
+
+def norm_of(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the norm of all gradients as one vector, 0-d, float64.
+
+    Row by row, and the rows in float64: in one sum on CPU, float32 sums are so long that torch's
+    own norm is off by 3e-6 on 160 x 640 numbers and by 6e-4 on 4096 x 4096. It costs the same.
+    """
+    rows = [row_norms(gradient) for gradient in gradients]
+    norm: Tensor = torch.linalg.vector_norm(torch.cat(rows), dtype=torch.float64)
+    return norm
+
+
+def row_norms(gradient: Tensor) -> Tensor:
+    """Return the norm of every row, in float32 or wider, 1-d."""
+    dtype = torch.promote_types(gradient.dtype, torch.float32)
+    norms: Tensor = torch.linalg.vector_norm(gradient, dim=-1, dtype=dtype)
+    return norms.flatten()

@@ -1,0 +1,160 @@
+"""Initial weights that do not depend on the layout: a name determines the whole tensor, a rank
+keeps its slice.
+
+They come from a source: a Hugging Face checkpoint, or `Seed`, which draws them. Norm weights start
+at 1, biases at 0, matrices at a normal distribution with deviation sqrt(2 / (5 x width))
+(SmallInit, arXiv:1910.05895, equation 6: 0.05 at width 160, 0.023 at width 768). For image models,
+whose matrices read more or fewer numbers than width, the formula uses how many each reads. In an
+adapter, A is uniform up to 1 / sqrt(width) and B zero; adapters are always drawn.
+"""
+
+import hashlib
+import importlib
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from strategies.plan.catalog import MODELS
+from strategies.plan.image_shapes import image_shape, num_classes
+from strategies.plan.run_directory import BadCheckpoint, RunPlan
+from strategies.plan.shapes import tokens_per_sample, vocabulary_size
+from strategies.plan.spec import TrainSpec
+from strategies.train.fine_tuning.adapters import FrozenMatrix, adapt
+from strategies.train.models.network import Network
+from strategies.train.precision import dtype_of
+
+Region = tuple[slice, ...]  # part of a tensor, with the bounds of every dimension
+ADAPTER = re.compile(r"\.lora\.\w+\.([ab])$")
+
+
+class Source(Protocol):
+    """Source of initial weights."""
+
+    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
+        """Return a region of the weight with this global name and, as a whole, this shape."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """Source that draws a whole tensor from hash(seed, name) and returns a region of it."""
+
+    seed: int
+    width: int | None  # None: for each matrix, the count of numbers it reads
+
+    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
+        return first_values(name, shape, seed=self.seed, width=self.width)[region]
+
+
+@dataclass(frozen=True)
+class AdaptersBeside:
+    """Source of frozen weights together with adapters, which it lacks and which are drawn."""
+
+    frozen: Source
+    drawn: Seed
+
+    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
+        source = self.drawn if ADAPTER.search(name) else self.frozen
+        return source.read(name, shape, region)
+
+
+def source_of(run_plan: RunPlan) -> Source:
+    """Return the source of a run's initial weights. Raises BadCheckpoint if it cannot be used."""
+    spec = run_plan.spec
+    if spec.model.checkpoint is None:
+        return seed_of(spec)
+    if run_plan.model_path is None:
+        raise BadCheckpoint(
+            f"the plan has no model_path, the folder of checkpoint {spec.model.checkpoint}"
+        )
+    from strategies.train.fine_tuning.pretrained import Pretrained
+
+    pretrained = Pretrained(Path(run_plan.model_path), spec)
+    return pretrained if spec.adapter is None else AdaptersBeside(pretrained, seed_of(spec))
+
+
+def seed_of(spec: TrainSpec) -> Seed:
+    """Return the source of a model that starts from random weights."""
+    return Seed(spec.training.seed, None if spec.model.name.reads_images else spec.model.width)
+
+
+def design_model(spec: TrainSpec) -> Network:
+    """Return the model without storage, so that it can be cut and spread before it takes memory."""
+    module, _, name = MODELS[spec.model.name].partition(":")
+    make: Callable[..., Network] = getattr(importlib.import_module(module), name)
+    with torch.device("meta"):  # torch's own initial values are not wanted
+        if spec.model.name.reads_images:
+            return make(
+                spec.model,
+                image=image_shape(spec.data),
+                classes=num_classes(spec.data),
+                dtype=dtype_of(spec.precision),
+            )
+        model = make(
+            spec.model,
+            vocabulary=vocabulary_size(spec.data),
+            sequence_length=tokens_per_sample(spec.data),
+            dtype=dtype_of(spec.precision),
+        )
+    if spec.adapter is not None:
+        adapt(model, spec.adapter)
+    return model
+
+
+def build_model(spec: TrainSpec, *, device: torch.device, source: Source | None = None) -> Network:
+    """Return the whole model with its initial weights, by default the random ones."""
+    model = design_model(spec)
+    for name, module in model.named_children():
+        named = "embedding" if model.tied and name == "head" else name
+        materialise(module, named, source or seed_of(spec), device=device)
+    model.compute_constants(device)
+    model.tie()
+    return model
+
+
+@torch.no_grad()
+def materialise(module: nn.Module, name: str, source: Source, *, device: torch.device) -> None:
+    """Give a module of a meta model storage and initial weights; `name` is its global name."""
+    module.to_empty(device=device)
+    for own_name, matrix in module.named_modules(prefix=name):
+        if isinstance(matrix, FrozenMatrix):
+            whole = tuple(slice(0, length) for length in matrix.shape)
+            matrix.take(source.read(f"{own_name}.weight", matrix.shape, whole))
+    for own_name, parameter in module.named_parameters(prefix=name):
+        if not parameter.is_floating_point():
+            continue  # codes of a frozen matrix, filled above
+        own = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+        own.copy_(source.read(own_name, parameter.shape, own_region(parameter)))
+
+
+def own_region(weight: Tensor) -> Region:
+    """Return the region of a whole tensor that this rank holds."""
+    shape, offset = tuple(weight.shape), (0,) * weight.ndim
+    if isinstance(weight, DTensor):
+        shape, offset = compute_local_shape_and_global_offset(
+            weight.shape, weight.device_mesh, weight.placements
+        )
+    return tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
+
+
+def first_values(name: str, shape: torch.Size, *, seed: int, width: int | None) -> Tensor:
+    """Return one whole tensor, in float64, from its name."""
+    if len(shape) == 1:
+        return (torch.zeros if name.endswith("bias") else torch.ones)(shape, dtype=torch.float64)
+    adapter = ADAPTER.search(name)
+    if adapter is not None and adapter[1] == "b":
+        return torch.zeros(shape, dtype=torch.float64)
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    if adapter is not None:  # torch's own for a linear layer, which is peft's
+        bound = 1 / math.sqrt(shape[1])
+        return (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1) * bound
+    deviation = math.sqrt(2 / (5 * (width or math.prod(shape[1:]))))
+    return torch.randn(shape, generator=generator, dtype=torch.float64) * deviation

@@ -1,0 +1,105 @@
+"""Causal self-attention with rotary positions and, for llama, grouped keys and values."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from strategies.plan.spec import RopeScaling
+
+ROTARY_BASE = 10_000.0  # RoFormer (arXiv:2104.09864), section 3.2.2
+
+
+def rotary_table(
+    sequence_length: int,
+    head_width: int,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | None = None,
+    base: float = ROTARY_BASE,
+    scaling: RopeScaling | None = None,
+) -> Tensor:
+    """Return complex numbers of length 1, (T, 1, D/2): the rotation of each pair of features.
+
+    Complex, because one complex product costs a third of the same rotation in real numbers.
+    """
+    exponents = torch.arange(0, head_width, 2, dtype=torch.float64, device=device) / head_width
+    positions = torch.arange(sequence_length, dtype=torch.float64, device=device)
+    frequencies = base**-exponents
+    if scaling is not None:
+        frequencies = stretched(frequencies, scaling)
+    angles = torch.outer(positions, frequencies)
+    complex_dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
+    return torch.polar(torch.ones_like(angles), angles).to(complex_dtype).unsqueeze(1)
+
+
+def stretched(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
+    """Return Llama 3.1's frequencies.
+
+    Slow ones are divided by the factor, fast ones kept, those between interpolated smoothly.
+    Source: Meta's llama-models, `apply_scaling`.
+    """
+    turns = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
+    slow, fast = scaling.low_freq_factor, scaling.high_freq_factor
+    kept = ((turns - slow) / (fast - slow)).clamp(0, 1)
+    return frequencies * ((1 - kept) / scaling.factor + kept)
+
+
+def rotate(x_BTHD: Tensor, rotation: Tensor) -> Tensor:
+    """Rotate neighbouring pairs of features by their position's angle; keeps (B, T, H, D)."""
+    wide = x_BTHD.to(rotation.real.dtype)  # half precision has no complex numbers
+    pairs = torch.view_as_complex(wide.view(*x_BTHD.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * rotation).flatten(-2).to(x_BTHD.dtype)
+
+
+def attend(
+    query_BHTD: Tensor, key_BKTD: Tensor, value_BKTD: Tensor, documents_BT: Tensor | None
+) -> Tensor:
+    """Compute causal attention, (B, H, T, D); with document numbers, within each document only."""
+    mask = None
+    if documents_BT is not None:
+        same_B1TT = (documents_BT[:, :, None] == documents_BT[:, None, :]).unsqueeze(1)
+        mask = same_B1TT.tril()
+    return scaled_dot_product_attention(
+        query_BHTD,
+        key_BKTD,
+        value_BKTD,
+        attn_mask=mask,
+        is_causal=mask is None,
+        enable_gqa=query_BHTD.shape[1] != key_BKTD.shape[1],
+    )
+
+
+class Attention(nn.Module):
+    """Self-attention, (B, T, C) to (B, T, C).
+
+    Biases of query, key and value are for checkpoints that have them. The number of heads follows
+    from the matrices: a tensor-parallel rank holds only some.
+    """
+
+    def __init__(
+        self, width: int, heads: int, kv_heads: int, dtype: torch.dtype, *, bias: bool = False
+    ) -> None:
+        super().__init__()
+        self.head_width = width // heads
+        kv_width = self.head_width * kv_heads
+        self.query = nn.Linear(width, width, bias=bias, dtype=dtype)
+        self.key = nn.Linear(width, kv_width, bias=bias, dtype=dtype)
+        self.value = nn.Linear(width, kv_width, bias=bias, dtype=dtype)
+        self.output = nn.Linear(width, width, bias=False, dtype=dtype)
+        self.attend = attend  # context parallelism replaces it
+
+    def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:
+        query_BTHD = self.query(x_BTC).unflatten(-1, (-1, self.head_width))
+        key_BTKD = self.key(x_BTC).unflatten(-1, (-1, self.head_width))
+        value_BTKD = self.value(x_BTC).unflatten(-1, (-1, self.head_width))
+        mixed_BHTD = self.attend(
+            rotate(query_BTHD, rotation).transpose(1, 2),
+            rotate(key_BTKD, rotation).transpose(1, 2),
+            value_BTKD.transpose(1, 2),
+            documents_BT,
+        )
+        mixed_BTC = mixed_BHTD.transpose(1, 2).flatten(-2)
+        output: Tensor = self.output(mixed_BTC)
+        return output

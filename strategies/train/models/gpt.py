@@ -1,0 +1,51 @@
+"""GPT: pre-norm blocks of attention and a GELU feed-forward part, rotary positions, no dropout."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu
+
+from strategies.plan.shapes import ffn_width, heads
+from strategies.plan.spec import ModelSpec
+from strategies.train.models.attention import Attention
+from strategies.train.models.transformer import Transformer
+
+
+class FeedForward(nn.Module):
+    def __init__(self, width: int, inner: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, inner, bias=False, dtype=dtype)
+        self.down = nn.Linear(inner, width, bias=False, dtype=dtype)
+
+    def forward(self, x_BTC: Tensor) -> Tensor:
+        output: Tensor = self.down(gelu(self.up(x_BTC)))
+        return output
+
+
+class Block(nn.Module):
+    def __init__(self, spec: ModelSpec, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
+        self.attention = Attention(spec.width, heads(spec), heads(spec), dtype)
+        self.feed_forward_norm = nn.LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype)
+        self.feed_forward = FeedForward(spec.width, ffn_width(spec), dtype)
+
+    def forward(self, x_BTC: Tensor, rotation: Tensor, documents_BT: Tensor | None) -> Tensor:
+        x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), rotation, documents_BT)
+        x_BTC = x_BTC + self.feed_forward(self.feed_forward_norm(x_BTC))
+        return x_BTC
+
+
+class GPT(Transformer):
+    """GPT-2's blocks (LayerNorm, GELU) with rotary instead of learned positions."""
+
+    def __init__(
+        self, spec: ModelSpec, *, vocabulary: int, sequence_length: int, dtype: torch.dtype
+    ) -> None:
+        super().__init__(
+            spec,
+            block=Block,
+            norm=nn.LayerNorm(spec.width, eps=spec.norm_epsilon, dtype=dtype),
+            vocabulary=vocabulary,
+            sequence_length=sequence_length,
+            dtype=dtype,
+        )

@@ -1,0 +1,90 @@
+"""Tensor parallelism: every matrix of a layer is split over ranks; so are the embedding, the head
+and the loss, along the vocabulary. Sequence parallelism: between matrices, tokens are split too.
+
+Shoeybi et al., arXiv:1909.08053; Korthikanti et al., arXiv:2205.05198; torch's DTensor moves the
+numbers.
+"""
+
+from contextlib import AbstractContextManager
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+
+from strategies.train.fine_tuning.adapters import Lora
+from strategies.train.models.network import Network
+
+
+def loss_over_ranks() -> AbstractContextManager[None]:
+    """Return the context in which the loss of split logits, and its backward pass, must run."""
+    return loss_parallel()
+
+
+def split_matrices(model: Network, ranks: DeviceMesh, *, sequence_parallel: bool) -> None:
+    """Split a model on the meta device.
+
+    Columns first, then rows, so that a pair of matrices costs one reduction each way.
+    """
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    between = Shard(1) if sequence_parallel else Replicate()
+    whole, columns = Replicate(), Shard(-1)
+    for layer in model.layers.values():
+        styles: dict[str, ParallelStyle] = {
+            # The features of all tokens are gathered once for all matrices that read them.
+            "attention": PrepareModuleInput(
+                input_layouts=(between, None, None), desired_input_layouts=(whole, None, None)
+            ),
+            "feed_forward": PrepareModuleInput(
+                input_layouts=(between,), desired_input_layouts=(whole,)
+            ),
+            "attention.output": RowwiseParallel(output_layouts=between),
+            "feed_forward.down": RowwiseParallel(output_layouts=between),
+        }
+        for name in ("attention.query", "attention.key", "attention.value"):
+            styles[name] = ColwiseParallel()
+        for name in ("feed_forward.gate", "feed_forward.up"):
+            styles[name] = ColwiseParallel()
+        for name in ("attention_norm", "feed_forward_norm"):
+            if sequence_parallel:
+                styles[name] = SequenceParallel(use_local_output=True)
+        present = {name for name, _ in layer.named_modules()}
+        styles = {name: style for name, style in styles.items() if name in present}
+        parallelize_module(layer, ranks, styles)
+        for name, lora in layer.named_modules():
+            if isinstance(lora, Lora):
+                matrix = name.replace(".lora.", ".")
+                by_columns = isinstance(styles[matrix], ColwiseParallel)
+                split_adapter(lora, ranks, by_columns=by_columns)
+    ends: dict[str, ParallelStyle] = {
+        "embedding": RowwiseParallel(input_layouts=whole, output_layouts=between),
+        "head": ColwiseParallel(
+            input_layouts=between, output_layouts=columns, use_local_output=False
+        ),
+    }
+    if sequence_parallel:
+        ends["norm"] = SequenceParallel(use_local_output=True)
+    here = {name: style for name, style in ends.items() if getattr(model, name) is not None}
+    if here:
+        parallelize_module(model, ranks, here)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in trained)  # torch makes the new parameters trainable
+
+
+def split_adapter(lora: Lora, ranks: DeviceMesh, *, by_columns: bool) -> None:
+    """Split an adapter like its matrix: B beside columns, A beside rows; the other stays whole."""
+    whole = Replicate()
+    for name, placement in (
+        ("a", whole if by_columns else Shard(1)),
+        ("b", Shard(0) if by_columns else whole),
+    ):
+        parts = distribute_tensor(getattr(lora, name), ranks, [placement])
+        setattr(lora, name, nn.Parameter(parts))

@@ -1,0 +1,94 @@
+"""Precisions as torch types, and the loss scale that float16 needs."""
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import nn
+
+from strategies.plan.spec import Precision
+
+WEIGHTS = {
+    Precision.FLOAT64: torch.float64,
+    Precision.FLOAT32: torch.float32,
+    Precision.BFLOAT16: torch.float32,
+    Precision.FLOAT16: torch.float32,
+    Precision.PURE_BFLOAT16: torch.bfloat16,
+}
+AUTOCAST = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}
+
+# The constants of torch.amp.GradScaler, which has no smallest scale and never gives up.
+FIRST_SCALE, SMALLEST_SCALE, GOOD_STEPS_TO_DOUBLE = 2.0**16, 1.0, 2000
+MOST_SKIPS_IN_A_ROW = 32  # 16 from the first scale to the smallest, and as many at the smallest
+
+
+def dtype_of(precision: Precision) -> torch.dtype:
+    """Return the type of weights, gradients and optimizer state."""
+    return WEIGHTS[precision]
+
+
+def compute_in(precision: Precision, model: nn.Module, device: torch.device) -> None:
+    """Run a model's matrix products and attention in half precision, if the precision asks for it.
+
+    Norms, residuals and weights keep their type.
+    """
+    if precision in AUTOCAST:
+        # No cache: a pass uses every weight once, and a sharded one's copy must not outlive it.
+        half = torch.autocast(device.type, AUTOCAST[precision], cache_enabled=False)
+        model.forward = half(model.forward)
+
+
+class LossScale(BaseModel):
+    """Factor of the loss before its backward pass, so that small gradients do not vanish in
+    float16.
+
+    Halved whenever a gradient overflows, doubled after many that did not. All other precisions keep
+    it at 1. An overflow is seen in the norm of the whole model's gradient, which is the same on all
+    ranks. Source: Micikevicius et al., arXiv:1710.03740, section 3.2.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: float = 1.0
+    dynamic: bool = False
+    good_steps: int = 0
+    """Steps since the scale last changed."""
+    skipped_steps: int = 0
+    skipped_in_a_row: int = 0
+
+    @property
+    def may_skip(self) -> bool:
+        """True if a gradient that is not finite may be due to the scale."""
+        exhausted = self.value == SMALLEST_SCALE and self.skipped_in_a_row >= MOST_SKIPS_IN_A_ROW
+        return self.dynamic and not exhausted
+
+    def after(self, *, skipped: bool) -> "LossScale":
+        """Return the scale of the next step."""
+        if not self.dynamic:
+            return self
+        if skipped:
+            return LossScale(
+                dynamic=True,
+                value=max(SMALLEST_SCALE, self.value / 2),
+                skipped_steps=self.skipped_steps + 1,
+                skipped_in_a_row=self.skipped_in_a_row + 1,
+            )
+        doubled = self.good_steps + 1 == GOOD_STEPS_TO_DOUBLE
+        return LossScale(
+            dynamic=True,
+            value=self.value * 2 if doubled else self.value,
+            good_steps=0 if doubled else self.good_steps + 1,
+            skipped_steps=self.skipped_steps,
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Return the scale and the number of skipped steps; empty for other precisions than
+        float16."""
+        if not self.dynamic:
+            return {}
+        return {"loss_scale": self.value, "skipped_steps": self.skipped_steps}
+
+
+def first_loss_scale(precision: Precision) -> LossScale:
+    """Return the loss scale that a run begins with."""
+    if precision is Precision.FLOAT16:
+        return LossScale(value=FIRST_SCALE, dynamic=True)
+    return LossScale()
