@@ -1,6 +1,5 @@
 """Fixtures of the training tests."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from law import Bench
-from pool import Pool
-from training_runs import WarmRanks, ragged_documents
+from tests.strategies.support.law import Bench
+from tests.strategies.support.pool import Pool
+from tests.strategies.support.training_runs import WarmRanks, ragged_documents
 
 Options = dict[str, Any]
 

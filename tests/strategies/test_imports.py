@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_runs import REPOSITORY, Run, WarmRanks, make_run_plan, make_spec
+
+from tests.strategies.support.training_runs import (
+    REPOSITORY,
+    Run,
+    WarmRanks,
+    make_run_plan,
+    make_spec,
+)
 
 TORCH_FREE = [
     "plan.catalog",

@@ -1,0 +1,103 @@
+"""What a plan says about time, against published runs and its own parts."""
+
+from typing import Any
+
+import pytest
+
+from strategies.plan.estimates.cost import Cost
+from strategies.plan.gpus import GPUS, NODE_CLASSES, known_gpu, known_node
+from strategies.plan.planner import plan
+from tests.strategies.support.training_runs import spec_of_model
+
+
+def costs(model: str, *, ranks: int, node_class: str, nodes: int = 1, **changes: Any) -> Cost:
+    spec = spec_of_model(
+        model,
+        **{"data__sequence_length": 8192, "parallelism": {"strategy": "fsdp"}, **changes},
+    )
+    hardware = known_node(node_class, gpus=8)
+    found = plan(spec, nodes=nodes, ranks_per_node=ranks, hardware=hardware).cost
+    assert found is not None
+    return found
+
+
+def test_the_range_holds_torchtitans_8b_on_8_h100() -> None:
+    """torchtitan, benchmarks of Llama 3.1 8B, 8 H100, bfloat16, 2 samples of 8,192 tokens on each:
+    5,762 tokens/s and GPU, 6,667 with torch.compile."""
+    found = costs(
+        "llama-3-8b",
+        ranks=8,
+        node_class="h100-80gb",
+        precision="bfloat16",
+        training__global_batch_size=16,
+        activation_checkpointing="selective",
+    )
+    assert found.step_time is not None
+    tokens = 16 * 8192 / 8
+    for published in (5_762, 6_667):
+        assert found.step_time.low_s < tokens / published < found.step_time.high_s
+        assert tokens / published == pytest.approx(found.step_time.expected_s, rel=0.3)
+
+
+def test_times_add_up_to_gpu_hours() -> None:
+    found = costs("llama-2-7b", ranks=8, node_class="a100-80gb", precision="bfloat16")
+    assert found.step_time is not None
+    assert found.total_s == pytest.approx(50 * found.step_time.expected_s)
+    assert found.gpu_hours == pytest.approx(8 * 50 * found.step_time.expected_s / 3600)
+    assert found.tokens_per_s == pytest.approx(8 * 8192 / found.step_time.expected_s)
+    assert found.flops_per_step == 8 * 8192 * found.flops_per_token
+
+
+def test_recomputing_takes_a_third_longer_and_a_bubble_stretches() -> None:
+    """Full recomputation runs the forward pass, a third of the arithmetic, once more; 4 stages and
+    8 micro-batches wait 3 of 11 turns (GPipe, arXiv:1811.06965)."""
+    alone = costs("gpt2-xl", ranks=1, node_class="a100-80gb", parallelism={"strategy": "single"})
+    again = costs(
+        "gpt2-xl",
+        ranks=1,
+        node_class="a100-80gb",
+        parallelism={"strategy": "single"},
+        activation_checkpointing="full",
+    )
+    piped = costs(
+        "gpt2-xl",
+        ranks=4,
+        node_class="a100-80gb",
+        parallelism={"strategy": "pipeline", "pipeline_schedule": "GPipe"},
+        training__gradient_accumulation_steps=8,
+    )
+    assert alone.step_time is not None
+    assert again.step_time is not None
+    assert piped.step_time is not None
+    assert again.step_time.compute_s == pytest.approx(4 / 3 * alone.step_time.compute_s)
+    assert piped.bubble == pytest.approx(3 / 11)
+    assert piped.step_time.compute_s == pytest.approx(alone.step_time.compute_s / 4 * 11 / 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "nodes", "node_class"),
+    [
+        ({}, 2, "a100-80gb"),
+        ({}, 1, "max1550-128gb"),
+        ({"parallelism": {"strategy": "zero3", "offload_optimizer": "cpu"}}, 1, "a100-80gb"),
+        ({"precision": "float64"}, 1, "a100-80gb"),
+    ],
+    ids=["network", "links", "host", "float64"],
+)
+def test_what_is_not_known_stays_unknown(
+    changes: dict[str, Any], nodes: int, node_class: str
+) -> None:
+    found = costs("gpt2", ranks=8, nodes=nodes, node_class=node_class, **changes)
+    assert found.step_time is None
+    assert (found.tokens_per_s, found.total_s, found.gpu_hours) == (None, None, None)
+    assert found.traffic
+
+
+def test_every_class_that_is_known_by_name_has_a_known_gpu() -> None:
+    for name, (model, memory_gb) in NODE_CLASSES.items():
+        gpu = known_gpu(model)
+        assert gpu is GPUS[model]
+        assert name.endswith(f"-{memory_gb}gb")
+        assert known_node(name, gpus=4).memory_gib < memory_gb
+    with pytest.raises(ValueError, match="node class 'k80' is not known; known are: v100-32gb"):
+        known_node("k80", gpus=1)

@@ -1,0 +1,207 @@
+"""The planner's arithmetic against the real modules, and against published numbers."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies.plan.estimates.activations import kept_by_layer, logit_bytes
+from strategies.plan.estimates.memory import GIB
+from strategies.plan.gpus import known_node
+from strategies.plan.hardware import Hardware
+from strategies.plan.planner import Plan, plan, resolve
+from strategies.plan.shapes import count_parameters
+from strategies.plan.spec import ActivationCheckpointing, ModelName, ModelSpec, TrainSpec
+from strategies.train.init import build_model
+from strategies.train.models.loss import token_loss_sum
+from tests.strategies.support.training_runs import HARDWARE, make_spec, spec_of_model
+
+CPU = torch.device("cpu")
+
+
+def planned(spec: TrainSpec) -> Plan:
+    return plan(spec, nodes=1, ranks_per_node=1, hardware=HARDWARE)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> dict[str, Any]:
+    name = draw(st.sampled_from(["gpt", "llama"]))
+    kv_heads, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    heads = kv_heads * group
+    model = {
+        "name": name,
+        "layers": draw(st.integers(1, 3)),
+        "width": heads * 2 * draw(st.integers(1, 4)),
+        "heads": heads,
+        "ffn_width": draw(st.none() | st.integers(2, 40)),
+        "tied_embeddings": draw(st.booleans()),
+    }
+    if name == "llama":
+        model["kv_heads"] = kv_heads
+        model["attention_bias"] = draw(st.booleans())
+    return model
+
+
+@given(models())
+def test_the_parameter_count_is_that_of_the_module(model: dict[str, Any]) -> None:
+    spec = make_spec(model=model)
+    built = build_model(spec, device=CPU)
+    counted = sum(parameter.numel() for parameter in built.parameters())
+    assert count_parameters(spec.model, vocabulary=256) == counted
+
+
+def test_the_count_agrees_with_published_ones() -> None:
+    def count(vocabulary: int, **model: Any) -> int:
+        return count_parameters(ModelSpec.model_validate(model), vocabulary=vocabulary)
+
+    # Llama 3 8B: 8,030,261,248 (its model card's weights).
+    llama = {"layers": 32, "width": 4096, "heads": 32, "kv_heads": 8, "ffn_width": 14336}
+    assert count(128_256, name="llama", **llama) == 8_030_261_248
+    # GPT-2 small without learned positions, biases of Linear layers and tying.
+    blocks = 12 * (12 * 768**2 + 4 * 768) + 2 * 768
+    assert count(50_257, name="gpt", layers=12, width=768, heads=12) == blocks + 2 * 50_257 * 768
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "billions"),
+    [(24, 2304, 1.7), (36, 4096, 7.5), (80, 12288, 145.6), (128, 25600, 1008.0)],
+)
+def test_megatrons_models_have_their_published_size(
+    layers: int, width: int, billions: float
+) -> None:
+    """Narayanan et al. (arXiv:2104.04473), table 1: vocabulary 51,200, 2,048 tokens, with learned
+    positions, biases and tied embeddings; ours has no positions and no biases."""
+    model = ModelSpec(
+        name=ModelName.GPT, layers=layers, width=width, heads=16, tied_embeddings=True
+    )
+    theirs = 2048 * width + layers * 13 * width - 4 * layers * width - 2 * width
+    counted = count_parameters(model, vocabulary=51_200) + theirs
+    assert round(counted / 1e9, 1) == billions
+
+
+def test_zeros_model_of_7_5_billion_takes_120_gb_on_each_rank() -> None:
+    """ZeRO (arXiv:1910.02054), figure 1: 16 bytes a parameter without sharing out; a 64th, 1.88 GB,
+    shared out fully by ranks that keep nothing twice."""
+    gpu = Hardware(class_name="h200x8", device="cuda", slots=8, memory_gib=140)
+    model = {"name": "gpt", "layers": 36, "width": 4096, "heads": 32}
+    held = []
+    for strategy in ("ddp", "fsdp"):
+        spec = make_spec(
+            model=model, parallelism={"strategy": strategy}, training__global_batch_size=64
+        )
+        found = plan(spec, nodes=8, ranks_per_node=8, hardware=gpu)
+        states = sum(t.gib for t in found.memory if t.name in ("weights", "gradients", "optimizer"))
+        held.append(states * GIB / found.parameters * 7.5)
+    assert held[0] == pytest.approx(120, abs=0.1)
+    assert held[1] == pytest.approx(1.88, abs=0.01)
+
+
+def test_logits_of_llama_3_take_4_gib_for_8192_tokens() -> None:
+    """8,192 tokens x 128,256 words in float32 are 3.91 GiB; log-probabilities and their gradient
+    are as many."""
+    spec = spec_of_model("llama-3-8b", data__sequence_length=8192, training__global_batch_size=1)
+    gpu = Hardware(class_name="h200", device="cuda", slots=1, memory_gib=140)
+    asked = resolve(spec, nodes=1, ranks_per_node=1, hardware=gpu)
+    assert logit_bytes(asked) / GIB == pytest.approx(3 * 3.91, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["gpt", "llama"])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_activation_estimate_is_near_what_autograd_saves(name: str, precision: str) -> None:
+    spec = make_spec(
+        model={"name": name, "layers": 4, "width": 128, "heads": 4},
+        data__sequence_length=64,
+        training__global_batch_size=4,
+        precision=precision,
+    )
+    model = build_model(spec, device=CPU)
+    weights = {parameter.data_ptr() for parameter in model.parameters()}
+    saved: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    tokens_BT = torch.zeros((4, 64), dtype=torch.int64)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = token_loss_sum(model(tokens_BT), tokens_BT)
+    assert loss.requires_grad
+    kept = kept_by_layer(spec, ActivationCheckpointing.NONE).total
+    assert sum(saved.values()) == pytest.approx(4 * kept * tokens_BT.numel(), rel=0.15)
+
+
+def test_model_states_are_sixteen_bytes_per_parameter() -> None:
+    # ZeRO (arXiv:1910.02054), section 3.1, counts the same for fp32 training with Adam.
+    spec = make_spec()
+    terms = {t.name: t for t in planned(spec).memory}
+    states = [terms[name] for name in ("weights", "gradients", "optimizer")]
+    parameters = count_parameters(spec.model, vocabulary=256)
+    assert sum(term.gib for term in states) * GIB == pytest.approx(16 * parameters)
+    assert all(term.exact for term in states)
+    assert not terms["activations"].exact
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fixed", "shared"), [("zero1", 8, 12), ("zero2", 4, 16), ("zero3", 0, 20)]
+)
+def test_zero_holds_what_its_stages_say(strategy: str, fixed: int, shared: int) -> None:
+    """Bytes per parameter in float32: ZeRO (arXiv:1910.02054), figure 1, with the copy of its own
+    part that DeepSpeed keeps for the update; from stage 2 on also the bucket that is reduced."""
+    spec = make_spec(parallelism__strategy=strategy)
+    found = plan(spec, nodes=1, ranks_per_node=4, hardware=HARDWARE)
+    terms = {term.name: term.gib * GIB for term in found.memory}
+    states = sum(terms[name] for name in ("weights", "gradients", "optimizer"))
+    bucket = 0 if strategy == "zero1" else 4 * found.parameters
+    assert states == pytest.approx((fixed + shared / 4) * found.parameters + bucket, rel=1e-4)
+
+
+def test_offload_empties_a_gpu_and_no_host() -> None:
+    gpu = Hardware(class_name="a100x4", device="cuda", slots=4, memory_gib=80)
+    asked = {"strategy": "zero3", "offload_optimizer": "cpu", "offload_parameters": "cpu"}
+    spec = make_spec(parallelism=asked)
+    on_gpu, on_host = (
+        {term.name: term.gib for term in planned.memory}
+        for planned in (
+            plan(spec, nodes=1, ranks_per_node=4, hardware=hardware) for hardware in (gpu, HARDWARE)
+        )
+    )
+    assert on_gpu["optimizer"] == on_gpu["weights"] == 0
+    assert on_host["optimizer"] == on_host["weights"] > 0
+
+
+def test_what_is_offloaded_is_told_of_the_host() -> None:
+    """ZeRO-Offload (arXiv:2101.06840), section 4: states and update on the host; here in float32
+    throughout, 16 bytes a parameter and 4 more where the weights are there, too."""
+    gpu = Hardware(class_name="a100x4", device="cuda", slots=4, memory_gib=80)
+    both = {"strategy": "zero3", "offload_optimizer": "cpu", "offload_parameters": "cpu"}
+    found = plan(make_spec(parallelism=both), nodes=1, ranks_per_node=4, hardware=gpu)
+    by_name = {term.name: term.gib * GIB for term in found.host_memory}
+    assert by_name["optimizer"] == pytest.approx(16 * found.parameters, rel=1e-3)
+    assert by_name["weights"] == pytest.approx(4 * found.parameters, rel=1e-3)
+    on_cpu = plan(make_spec(parallelism=both), nodes=1, ranks_per_node=4, hardware=HARDWARE)
+    assert on_cpu.host_memory == []
+
+
+def test_sgd_without_momentum_keeps_nothing_so_13_billion_fit_on_one_80_gb_gpu() -> None:
+    def on_a100(momentum: float) -> Plan:
+        spec = spec_of_model(
+            "llama-2-13b",
+            precision="pure_bfloat16",
+            activation_checkpointing="full",
+            training__optimizer="sgd",
+            training__beta1=momentum,
+            training__micro_batch_size=1,
+        )
+        return plan(spec, nodes=1, ranks_per_node=1, hardware=known_node("a100-80gb", gpus=1))
+
+    with_momentum, without = on_a100(0.9), on_a100(0.0)
+    gib = {term.name: term.gib for term in without.memory}
+    assert gib["optimizer"] == 0
+    assert without.fits
+    assert not with_momentum.fits
+    kept = with_momentum.needed_gib - without.needed_gib
+    assert kept == pytest.approx(with_momentum.parameters * 2 / GIB)

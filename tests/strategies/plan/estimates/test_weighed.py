@@ -1,0 +1,152 @@
+"""The plan's memory against the allocator's own count, run by run and rank by rank."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from strategies.plan.estimates.memory import memory_by_stage
+from strategies.plan.planner import resolve
+from strategies.plan.spec import FrozenBase, OptimizerName, TrainSpec
+from tests.strategies.support.training_runs import (
+    HARDWARE,
+    Options,
+    WarmRanks,
+    make_run_plan,
+    make_spec,
+)
+
+pytestmark = pytest.mark.gloo
+
+BAND = 0.10
+GPT: Options = {"name": "gpt", "layers": 4, "width": 128, "heads": 4}
+LLAMA: Options = {**GPT, "name": "llama", "kv_heads": 2}
+CNN: Options = {"name": "cnn", "layers": 2, "width": 32}
+MLP: Options = {"name": "mlp", "layers": 2, "width": 256}
+DIGITS: Options = {
+    "data": {"dataset": "digits", "held_out": 0.2},
+    "data__sequence_length": None,
+    "training__global_batch_size": 256,
+}
+EVERYWHERE = ["query", "key", "value", "output", "up", "down"]
+LORA: Options = {"kind": "lora", "rank": 8, "alpha": 16, "targets": EVERYWHERE}
+
+
+class Case(NamedTuple):
+    """A run to weigh."""
+
+    name: str
+    ranks: int
+    changes: Options
+
+
+def one(name: str, model: Options, **changes: Any) -> Case:
+    return Case(name, 1, {"model": model, "parallelism": {"strategy": "single"}, **changes})
+
+
+def two(name: str, parallelism: Options, **changes: Any) -> Case:
+    return Case(name, 2, {"model": GPT, "parallelism": parallelism, **changes})
+
+
+IN_FOUR = {"training__gradient_accumulation_steps": 4}
+QUICK = [
+    one("gpt", GPT),
+    one("llama", LLAMA),
+    one("gpt, full checkpointing", GPT, activation_checkpointing="full"),
+    one("llama, bfloat16", LLAMA, precision="bfloat16"),
+    two("ddp", {"strategy": "ddp"}),
+    two("fsdp", {"strategy": "fsdp"}),
+    two("zero3", {"strategy": "zero3"}),
+    two("tensor, sequence parallel", {"strategy": "tensor", "sequence_parallel": True}),
+    two("pipeline, 1F1B", {"strategy": "pipeline"}),
+    two("context, ring", {"strategy": "context"}),
+]
+LONG = [
+    one("gpt, sgd, 4 micro-batches", GPT, training__optimizer="sgd", **IN_FOUR),
+    one(
+        "gpt, sgd without momentum, 4 micro-batches",
+        GPT,
+        training__optimizer="sgd",
+        training__beta1=0.0,
+        **IN_FOUR,
+    ),
+    one("llama, 4 micro-batches", LLAMA, **IN_FOUR),
+    one("gpt, selective checkpointing", GPT, activation_checkpointing="selective"),
+    one("llama, selective checkpointing", LLAMA, activation_checkpointing="selective"),
+    one("llama, full checkpointing", LLAMA, activation_checkpointing="full"),
+    one("gpt, bfloat16", GPT, precision="bfloat16"),
+    one("gpt, pure bfloat16", GPT, precision="pure_bfloat16"),
+    one("llama, pure bfloat16", LLAMA, precision="pure_bfloat16"),
+    one("gpt, float64", GPT, precision="float64"),
+    one("llama, float64", LLAMA, precision="float64"),
+    one(
+        "gpt, tied, 4,096 tokens",
+        {**GPT, "tied_embeddings": True},
+        data__tokenizer="characters",
+        data__vocabulary_size=4096,
+    ),
+    two("ddp, 2 micro-batches", {"strategy": "ddp"}, training__gradient_accumulation_steps=2),
+    two("fsdp, 2 micro-batches", {"strategy": "fsdp"}, training__gradient_accumulation_steps=2),
+    two("fsdp, full checkpointing", {"strategy": "fsdp"}, activation_checkpointing="full"),
+    two("zero1", {"strategy": "zero1"}),
+    two("zero2", {"strategy": "zero2"}),
+    two("tensor", {"strategy": "tensor"}),
+    two("pipeline, GPipe", {"strategy": "pipeline", "pipeline_schedule": "GPipe"}),
+    two("pipeline, interleaved", {"strategy": "pipeline", "pipeline_schedule": "Interleaved1F1B"}),
+    two("pipeline, ZBV", {"strategy": "pipeline", "pipeline_schedule": "ZBVZeroBubble"}),
+    two("naive", {"strategy": "naive"}),
+    two("context, Ulysses", {"strategy": "context", "ulysses_degree": 2}),
+    one("gpt, LoRA", GPT, adapter=LORA),
+    one("gpt, LoRA, full checkpointing", GPT, adapter=LORA, activation_checkpointing="full"),
+    one("gpt, QLoRA", GPT, adapter={**LORA, "base": "nf4"}),
+    one("gpt, int8 base", GPT, adapter={**LORA, "base": "int8"}),
+    one("gpt, AdamW in 8 bits", GPT, training__optimizer="adamw_8bit"),
+    one("gpt, loss in 4 parts", GPT, tiling__loss_parts=4),
+    one("cnn", CNN, **DIGITS),
+    one("mlp", MLP, **DIGITS),
+    two("fsdp, LoRA", {"strategy": "fsdp"}, adapter=LORA),
+    two("fsdp, QLoRA", {"strategy": "fsdp"}, adapter={**LORA, "base": "nf4"}),
+    two("fsdp, matrix by matrix", {"strategy": "fsdp"}, tiling__gather="matrix"),
+]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in LONG)],
+    ids=lambda case: case.name,
+)
+def test_every_rank_needs_what_the_plan_says(
+    warm: WarmRanks, ragged: Options, tmp_path: Path, case: Case
+) -> None:
+    spec = make_spec(
+        **{
+            "training__steps": 3,
+            "training__warmup_steps": 0,
+            "data__sequence_length": 128,
+            **case.changes,
+        }
+    )
+    data = {} if spec.data.dataset == "digits" else ragged
+    how = {"case": "train_with_bitsandbytes"} if stores_in_few_bits(spec) else {}
+    run = warm.train(make_run_plan(spec, ranks=case.ranks, **data), tmp_path / "run", **how)
+    assert len(run.result.peak_gib) == case.ranks
+    asked = resolve(spec, nodes=1, ranks_per_node=case.ranks, hardware=HARDWARE)
+    by_stage = memory_by_stage(asked)
+    for rank, weighed in enumerate(run.result.peak_gib):
+        terms = by_stage[rank if asked.layout.pipeline > 1 else 0]
+        planned = sum(term.gib for term in terms if term.name != "process")
+        error = planned / weighed - 1
+        sys.stdout.write(f"| {case.name} | {rank} | {weighed * 1024:.1f} | {error:+.1%} |\n")
+        assert math.isclose(planned, weighed, rel_tol=BAND), (
+            weighed * 1024,
+            {t.name: t.gib * 1024 for t in terms},
+        )
+
+
+def stores_in_few_bits(spec: TrainSpec) -> bool:
+    """Whether it needs bitsandbytes."""
+    return spec.training.optimizer is OptimizerName.ADAMW_8BIT or (
+        spec.adapter is not None and spec.adapter.base is not FrozenBase.NONE
+    )

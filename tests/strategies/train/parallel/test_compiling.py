@@ -1,0 +1,102 @@
+"""torch.compile: the same numbers, one compilation for all layers, a sentence where it cannot."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._inductor import cpp_builder
+
+from strategies.plan.planner import plan
+from strategies.plan.run_directory import json_bytes
+from strategies.plan.spec import ActivationCheckpointing
+from strategies.train.init import build_model
+from strategies.train.models.loss import token_loss_sum
+from strategies.train.parallel.compiling import NoCompiler, compile_layers
+from strategies.train.parallel.recompute import forget_activations
+from tests.strategies.support.training_runs import (
+    HARDWARE,
+    Run,
+    WarmRanks,
+    make_run_plan,
+    make_spec,
+)
+
+CPU = torch.device("cpu")
+TOKENS_BT = torch.arange(4 * 48).reshape(4, 48)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"parallelism__strategy": "tensor"}, "tensor degree 2"),
+        ({"parallelism__strategy": "context"}, "context degree 2"),
+        ({"parallelism__strategy": "zero2"}, "strategy zero2"),
+        ({"parallelism__strategy": "ddp"}, None),
+        ({"parallelism__strategy": "fsdp"}, None),
+    ],
+)
+def test_the_plan_refuses_it_where_it_is_not_known_to_run(
+    changes: dict[str, Any], named: str | None
+) -> None:
+    found = plan(
+        make_spec(compile=True, **changes), nodes=1, ranks_per_node=2, hardware=HARDWARE
+    ).problems
+    assert [p.param for p in found] == ([] if named is None else ["compile"])
+    assert named is None or named in found[0].message
+
+
+def test_a_machine_without_a_compiler_is_told_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cpp_builder.cpp_compiler_search.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    model = build_model(make_spec(), device=CPU)
+    with pytest.raises(NoCompiler, match=r"needs a C\+\+ compiler on every node"):
+        compile_layers(model, CPU)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch's tracer, about its own doings
+@pytest.mark.parametrize("how", ActivationCheckpointing)
+def test_gradients_agree_and_equal_layers_are_compiled_once(
+    how: ActivationCheckpointing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gradients(*, compiled: bool) -> list[Tensor]:
+        model = build_model(make_spec(precision="float64"), device=CPU)
+        forget_activations(model, how)
+        if compiled:
+            compile_layers(model, CPU)
+        token_loss_sum(model(TOKENS_BT), TOKENS_BT).backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    plain, compiled = gradients(compiled=False), gradients(compiled=True)
+    for found, wanted in zip(compiled, plain, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.slow
+@pytest.mark.gloo
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_compiled_run_follows_the_curve(
+    strategy: str, warm: WarmRanks, ragged: dict[str, Any], tmp_path: Path
+) -> None:
+    def losses(name: str, **changes: Any) -> list[float]:
+        changes |= {"parallelism__strategy": strategy, "model__layers": 2, "precision": "float64"}
+        run_plan = make_run_plan(make_spec(training__steps=5, **changes), ranks=2, **ragged)
+        run = Run(tmp_path / name)
+        run.directory.path.mkdir()
+        run.directory.plan.write_bytes(json_bytes(run_plan))
+        started = warm.start("train_run", ranks=2, deadline_s=900, run_dir=str(tmp_path / name))
+        assert started.wait() == [0, 0], warm.said()
+        return run.series("loss")
+
+    assert losses("compiled", compile=True) == pytest.approx(losses("plain"), rel=1e-13)

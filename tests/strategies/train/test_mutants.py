@@ -1,0 +1,50 @@
+"""The matrix is strong: whatever is broken, one of its cells notices."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from strategies.plan.spec import Precision
+from tests.strategies.support.law import Bench, band_of
+from tests.strategies.support.layouts import Split, Variant, words
+from tests.strategies.support.matrix import MATRIX
+from tests.strategies.support.mutants import MUTANTS
+
+pytestmark = pytest.mark.gloo
+
+
+@pytest.fixture(scope="module")
+def caught() -> Iterator[list[str]]:
+    """The mutants found out; tells how many of all at the end."""
+    names: list[str] = []
+    yield names
+    print(f"\n{len(names)} of {len(MUTANTS)} mutants caught")  # noqa: T201
+
+
+def cells_for(name: str) -> list[tuple[Split, Variant]]:
+    """Where in the matrix a mutant matters, fewest ranks first."""
+    needs = {*MUTANTS[name].needs}
+    return [(split, variant) for split, variant in MATRIX.items() if needs <= words(split, variant)]
+
+
+def one_of_each() -> Iterator[Any]:
+    """All of them; the first for each thing that must be in use is in `make test`."""
+    seen: set[tuple[str, ...]] = set()
+    for name, mutant in MUTANTS.items():
+        is_first = len(mutant.needs) == 1 and mutant.needs not in seen
+        seen.add(mutant.needs)
+        yield name if is_first else pytest.param(name, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", list(one_of_each()))
+def test_a_mutant_is_caught(name: str, bench: Bench, caught: list[str]) -> None:
+    cells = cells_for(name)
+    assert cells, f"no cell of the matrix has {', '.join(MUTANTS[name].needs)} together"
+    for split, variant in cells:
+        found = bench.departure(split, variant, mutant=name)
+        if not found.within(band_of(split, Precision.FLOAT64)):
+            caught.append(name)
+            print(f"{name}: {split}-{variant}: {found}")  # noqa: T201
+            return
+    pytest.fail(f"{name} was noticed by none of {len(cells)} cells")
