@@ -13,7 +13,7 @@ import numpy as np
 from playwright.sync_api import Browser, sync_playwright
 
 from api.records import metric_store
-from api.records.metric_store import BLOCK, Points
+from api.records.metric_store import BLOCKS, Points
 from core.base.clock import utc_now
 from core.states import JobState, Outcome
 from tests import chromium
@@ -90,8 +90,8 @@ def add_job(stage: Stage, points: int) -> str:
             outcome=Outcome.SUCCEEDED,
         )
         draw = np.random.default_rng(1)
-        for first in range(0, steps, BLOCK):
-            lines = np.arange(first, min(first + BLOCK, steps), dtype=np.int64)
+        for first in range(0, steps, BLOCKS[-1]):
+            lines = np.arange(first, min(first + BLOCKS[-1], steps), dtype=np.int64)
             found = {key: Points(lines + 1, lines, draw.random(len(lines))) for key in KEYS}
             metric_store.append(session, attempt.id, 0, first, found)
         return job.id

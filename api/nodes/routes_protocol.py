@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Response
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from api.nodes import enrolment, heartbeat
@@ -42,6 +42,36 @@ from core.wire.messages import (
 )
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"])
+
+# Built once: to build a query takes longer than to ask it, and nodes send these all the time.
+JOB_EPOCH = select(Job.epoch).where(Job.id == bindparam("job_id")).with_for_update(key_share=True)
+OWN_ATTEMPT = (
+    select(Attempt.id, Part.position, Attempt.state, Part.exit)
+    .join(Part, Part.attempt_id == Attempt.id)
+    .where(
+        Attempt.job_id == bindparam("job_id"),
+        Attempt.epoch == bindparam("epoch"),
+        Part.node_id == bindparam("node_id"),
+    )
+)
+SEEN_STEP = (
+    update(Attempt)
+    .where(Attempt.id == bindparam("attempt_id"))
+    .values(last_step_at=bindparam("now"))
+    .execution_options(synchronize_session=False)
+)
+PROGRESS = (
+    update(Job)
+    .where(Job.id == bindparam("job_id"))
+    .values(
+        last_step=bindparam("step"),
+        last_loss=func.coalesce(bindparam("loss", type_=Job.last_loss.type), Job.last_loss),
+        last_tokens_per_s=func.coalesce(
+            bindparam("tokens_per_s", type_=Job.last_tokens_per_s.type), Job.last_tokens_per_s
+        ),
+    )
+    .execution_options(synchronize_session=False)
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +111,7 @@ def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
     for job_id, attempt_id in finished:  # apart: merging a long curve takes a while
         with process.write() as (session, _):
             session.execute(select(Job.id).where(Job.id == job_id).with_for_update(key_share=True))
-            metric_store.merge(session, attempt_id, block=metric_store.LARGE_BLOCK)
+            metric_store.merge(session, attempt_id)
     without = None if orders.unread else {"unread"}
     return Response(orders.model_dump_json(exclude=without), media_type="application/json")
 
@@ -104,13 +134,9 @@ def take_metrics(message: MetricsBatch, node: NodeOnly, process: ProcessDep) -> 
             latest = metric_store.latest(lines, position)
         metric_store.append(session, fenced.attempt_id, message.rank, position, found)
         metric_store.move_stream(session, fenced.attempt_id, stream, to=end)
-        if end // metric_store.BLOCK > position // metric_store.BLOCK:
-            metric_store.merge(
-                session,
-                fenced.attempt_id,
-                block=metric_store.BLOCK,
-                up_to_line=end // metric_store.BLOCK * metric_store.BLOCK,
-            )
+        metric_store.merge_full_blocks(
+            session, fenced.attempt_id, message.rank, start=position, end=end
+        )
         if message.rank == 0 and latest is not None and fenced.is_current:
             _note_progress(session, node, fenced, latest, bells)
         bells.jobs.add(message.job_id)
@@ -230,18 +256,10 @@ def _fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> _Fe
 
     Raises NotFound if the node has no such attempt, StaleEpoch if it was given up and replaced.
     """
-    job_epoch = session.scalar(
-        select(Job.epoch).where(Job.id == clean_text(job_id)).with_for_update(key_share=True)
-    )
-    found = session.execute(
-        select(Attempt.id, Part.position, Attempt.state, Part.exit)
-        .join(Part, Part.attempt_id == Attempt.id)
-        .where(
-            Attempt.job_id == clean_text(job_id),
-            Attempt.epoch == epoch,
-            Part.node_id == node.id,
-        )
-    ).one_or_none()
+    named = {"job_id": clean_text(job_id)}
+    job_epoch = session.scalar(JOB_EPOCH, named)
+    own = {**named, "epoch": epoch, "node_id": node.id}
+    found = session.execute(OWN_ATTEMPT, own).one_or_none()
     if job_epoch is None or found is None:
         raise NotFound(f"{node.name} has no attempt {epoch} of {job_id[:60]!r}.", param="job_id")
     attempt_id, position, state, record = found
@@ -302,20 +320,9 @@ def _note_progress(
         assert attempt is not None
         attempts.run(session, job, attempt, now=now, actor=node.id)
         bells.scheduler = True
-    values: dict[str, object] = {"last_step": latest.step}
-    if latest.loss is not None:
-        values["last_loss"] = latest.loss
-    if latest.tokens_per_s is not None:
-        values["last_tokens_per_s"] = latest.tokens_per_s
-    unsynchronized = {"synchronize_session": False}
-    session.execute(
-        update(Job).where(Job.id == fenced.job_id).values(**values),
-        execution_options=unsynchronized,
-    )
-    session.execute(
-        update(Attempt).where(Attempt.id == fenced.attempt_id).values(last_step_at=now),
-        execution_options=unsynchronized,
-    )
+    values = {"step": latest.step, "loss": latest.loss, "tokens_per_s": latest.tokens_per_s}
+    session.execute(PROGRESS, {"job_id": fenced.job_id, **values})
+    session.execute(SEEN_STEP, {"attempt_id": fenced.attempt_id, "now": now})
 
 
 def _require_stored(session: Session, files: list[FileRef]) -> None:

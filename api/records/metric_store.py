@@ -8,12 +8,12 @@ import math
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import delete, func, insert, or_, select, tuple_, update
+from sqlalchemy import Row, bindparam, delete, func, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from core.base.errors import BadRequest
@@ -26,8 +26,74 @@ Line = dict[str, float | int | str | None]
 KEY = re.compile(r"^[A-Za-z][A-Za-z0-9_./-]{0,79}$")
 MAX_KEYS = 200  # of one line
 MAX_STEP = 2**62
-BLOCK = 2048  # lines after which the rows of a running attempt are merged
+# Lines after which the rows of a running attempt are merged: whoever reads a curve takes some 10 us
+# for a row, and a row comes with every batch.
+BLOCKS = (16, 256, 2048)
 LARGE_BLOCK = 65_536  # and those of one that has ended
+
+# Built once: to build a query takes longer than to ask it.
+SERIES = (
+    MetricChunk.attempt_id == bindparam("attempt_id"),
+    MetricChunk.rank == bindparam("rank"),
+)
+PACKED = (MetricChunk.first_line, MetricChunk.count, MetricChunk.steps, MetricChunk.values)
+POSITION = (
+    select(StreamCursor.position)
+    .where(
+        StreamCursor.attempt_id == bindparam("attempt_id"),
+        StreamCursor.stream == bindparam("stream"),
+    )
+    .with_for_update(key_share=True)
+)
+MOVE = (
+    update(StreamCursor)
+    .where(
+        StreamCursor.attempt_id == bindparam("of_attempt"),
+        StreamCursor.stream == bindparam("of_stream"),
+    )
+    .values(position=bindparam("to"))
+    .execution_options(synchronize_session=False)
+)
+APPEND = insert(MetricChunk)
+# Of each key, only the last row that begins before `start` can reach beyond it.
+REACHING = (
+    select(MetricChunk.key, func.max(MetricChunk.first_line))
+    .where(*SERIES, MetricChunk.first_line <= bindparam("start"))
+    .group_by(MetricChunk.key)
+)
+BETWEEN = select(MetricChunk.key, *PACKED).where(
+    *SERIES,
+    MetricChunk.first_line < bindparam("end"),
+    or_(
+        MetricChunk.first_line > bindparam("start"),
+        tuple_(MetricChunk.key, MetricChunk.first_line).in_(bindparam("reaching", expanding=True)),
+    ),
+)
+CHUNKS = (
+    select(MetricChunk.key, MetricChunk.rank, *PACKED)
+    .where(MetricChunk.attempt_id == bindparam("attempt_id"))
+    .order_by(MetricChunk.key, MetricChunk.rank, MetricChunk.first_line)
+)
+SMALL = (
+    select(MetricChunk.id, MetricChunk.rank, MetricChunk.key, MetricChunk.first_line)
+    .where(MetricChunk.attempt_id == bindparam("attempt_id"))
+    .order_by(MetricChunk.key, MetricChunk.rank, MetricChunk.first_line)
+)
+SMALL_OF_BLOCK = SMALL.where(
+    MetricChunk.rank == bindparam("rank"),
+    MetricChunk.first_line >= bindparam("start"),
+    MetricChunk.first_line < bindparam("end"),
+)
+ROWS = (
+    select(*PACKED)
+    .where(MetricChunk.id.in_(bindparam("row_ids", expanding=True)))
+    .order_by(MetricChunk.first_line)
+)
+DELETE = (
+    delete(MetricChunk)
+    .where(MetricChunk.id.in_(bindparam("row_ids", expanding=True)))
+    .execution_options(synchronize_session=False)
+)
 
 
 @dataclass(frozen=True)
@@ -112,11 +178,7 @@ def latest(lines: Sequence[Line], first_line: int) -> Latest | None:
 def stream_position(session: Session, attempt_id: str, stream: str) -> int:
     """Return the number of the next line, or byte, of a stream; its row is locked until the
     transaction ends."""
-    position = session.scalar(
-        select(StreamCursor.position)
-        .where(StreamCursor.attempt_id == attempt_id, StreamCursor.stream == stream)
-        .with_for_update(key_share=True)
-    )
+    position = session.scalar(POSITION, {"attempt_id": attempt_id, "stream": stream})
     if position is not None:
         return int(position)
     # Two first batches at once: the caller holds the job's row, so the second one waits there.
@@ -126,11 +188,7 @@ def stream_position(session: Session, attempt_id: str, stream: str) -> int:
 
 def move_stream(session: Session, attempt_id: str, stream: str, *, to: int) -> None:
     """Record that everything before `to` is stored."""
-    session.execute(
-        update(StreamCursor)
-        .where(StreamCursor.attempt_id == attempt_id, StreamCursor.stream == stream)
-        .values(position=to)
-    )
+    session.execute(MOVE, {"of_attempt": attempt_id, "of_stream": stream, "to": to})
 
 
 def append(
@@ -145,42 +203,55 @@ def append(
             packed_steps[same] = pack_steps(points, first_line)
         rows.append(_row(attempt_id, rank, key, first_line, points, packed_steps[same]))
     if rows:
-        session.connection().execute(insert(MetricChunk), rows)
+        session.connection().execute(APPEND, rows)
 
 
-def merge(session: Session, attempt_id: str, *, block: int, up_to_line: int | None = None) -> None:
-    """Merge the small rows of each series into one row per `block` lines.
+def merge_full_blocks(
+    session: Session, attempt_id: str, rank: int, *, start: int, end: int
+) -> None:
+    """Merge the rows of each series in the largest block that the lines `start` to `end` - 1 have
+    filled. Call it under the lock on the job's row."""
+    filled = [block for block in BLOCKS if end // block > start // block]
+    if not filled:
+        return
+    block_end = end // filled[-1] * filled[-1]
+    of_block = {"attempt_id": attempt_id, "rank": rank, "end": block_end}
+    rows = session.execute(SMALL_OF_BLOCK, {**of_block, "start": block_end - filled[-1]})
+    _merge(session, attempt_id, rows, filled[-1])
 
-    Rows of one series never overlap, before and after. Call it under the lock on the job's row: two
-    at once would both insert.
-    """
-    query = (
-        select(MetricChunk.id, MetricChunk.rank, MetricChunk.key, MetricChunk.first_line)
-        .where(MetricChunk.attempt_id == attempt_id)
-        .order_by(MetricChunk.key, MetricChunk.rank, MetricChunk.first_line)
-    )
-    if up_to_line is not None:
-        start = max(0, up_to_line - block)
-        query = query.where(MetricChunk.first_line >= start, MetricChunk.first_line < up_to_line)
+
+def merge(session: Session, attempt_id: str) -> None:
+    """Merge the rows of each series of an attempt that has ended into one row per LARGE_BLOCK
+    lines. Call it under the lock on the job's row: two at once would both insert."""
+    _merge(session, attempt_id, session.execute(SMALL, {"attempt_id": attempt_id}), LARGE_BLOCK)
+
+
+def _merge(
+    session: Session, attempt_id: str, rows: Iterable[Row[int, int, str, int]], block: int
+) -> None:
+    """Merge the rows that begin in one block. Rows of one series never overlap, before and
+    after."""
     groups: dict[tuple[int, str, int], list[int]] = defaultdict(list)
-    for row_id, rank, key, first_line in session.execute(query):
+    for row_id, rank, key, first_line in rows:
         groups[rank, key, first_line // block].append(row_id)
-    for (rank, key, number), row_ids in groups.items():
+    for (rank, key, _), row_ids in groups.items():
         if len(row_ids) < 2:
             continue
-        rows = session.execute(
-            select(MetricChunk.first_line, MetricChunk.count, MetricChunk.steps, MetricChunk.values)
-            .where(MetricChunk.id.in_(row_ids))
-            .order_by(MetricChunk.first_line)
-        )
-        joined = Points.joined([unpack(*row) for row in rows])
-        for start in range(0, len(row_ids), 500):
-            dead = row_ids[start : start + 500]
-            session.execute(delete(MetricChunk).where(MetricChunk.id.in_(dead)))
-        first_line = number * block
+        parts = [row for some in _some(row_ids) for row in session.execute(ROWS, {"row_ids": some})]
+        for some in _some(row_ids):
+            session.execute(DELETE, {"row_ids": some})
+        joined = Points.joined([unpack(*part) for part in parts])
+        # A batch may reach into the next block: the row begins where the first of them does.
+        first_line = parts[0].first_line
         packed = pack_steps(joined, first_line)
         row = _row(attempt_id, rank, key, first_line, joined, packed)
-        session.connection().execute(insert(MetricChunk), row)
+        session.connection().execute(APPEND, row)
+
+
+def _some(row_ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield the ids in order, as many as one statement takes."""
+    for start in range(0, len(row_ids), 500):
+        yield row_ids[start : start + 500]
 
 
 def read(
@@ -191,24 +262,14 @@ def read(
     rank: int | None = None,
 ) -> dict[tuple[str, int], Points]:
     """Return the points of an attempt by (key, rank)."""
-    query = (
-        select(
-            MetricChunk.key,
-            MetricChunk.rank,
-            MetricChunk.first_line,
-            MetricChunk.count,
-            MetricChunk.steps,
-            MetricChunk.values,
-        )
-        .where(MetricChunk.attempt_id == attempt_id)
-        .order_by(MetricChunk.key, MetricChunk.rank, MetricChunk.first_line)
-    )
+    query = CHUNKS
     if keys is not None:
         query = query.where(MetricChunk.key.in_(keys))
     if rank is not None:
         query = query.where(MetricChunk.rank == rank)
     parts: dict[tuple[str, int], list[Points]] = defaultdict(list)
-    for key, of_rank, first_line, count, steps, values in session.execute(query):
+    rows = session.execute(query, {"attempt_id": attempt_id})
+    for key, of_rank, first_line, count, steps, values in rows:
         parts[key, of_rank].append(unpack(first_line, count, steps, values))
     return {series: Points.joined(found) for series, found in parts.items()}
 
@@ -217,31 +278,9 @@ def lines_between(
     session: Session, attempt_id: str, *, rank: int, start: int, end: int
 ) -> list[dict[str, float | int | None]]:
     """Return the stored lines `start` to `end` - 1, each with its step and its numeric keys."""
-    series = (MetricChunk.attempt_id == attempt_id, MetricChunk.rank == rank)
-    # Of each key, only the last row that begins before `start` can reach beyond it.
-    reaching = session.execute(
-        select(MetricChunk.key, func.max(MetricChunk.first_line))
-        .where(*series, MetricChunk.first_line <= start)
-        .group_by(MetricChunk.key)
-    ).all()
-    rows = session.execute(
-        select(
-            MetricChunk.key,
-            MetricChunk.first_line,
-            MetricChunk.count,
-            MetricChunk.steps,
-            MetricChunk.values,
-        ).where(
-            *series,
-            MetricChunk.first_line < end,
-            or_(
-                MetricChunk.first_line > start,
-                tuple_(MetricChunk.key, MetricChunk.first_line).in_(
-                    [(key, first_line) for key, first_line in reaching]
-                ),
-            ),
-        )
-    )
+    place = {"attempt_id": attempt_id, "rank": rank, "start": start}
+    reaching = [(key, first_line) for key, first_line in session.execute(REACHING, place)]
+    rows = session.execute(BETWEEN, {**place, "end": end, "reaching": reaching})
     lines: dict[int, dict[str, float | int | None]] = {}
     for key, first_line, count, steps, values in rows:
         points = unpack(first_line, count, steps, values)

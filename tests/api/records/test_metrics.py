@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, insert, select
@@ -128,6 +129,33 @@ def test_rows_are_merged_as_they_pile_up_and_at_the_end_and_nothing_changes(worl
     world.node.post("/v1/node/heartbeat", json=heartbeat(seen))
     assert num_rows(world) == 2  # one per key
     check()
+
+
+def test_a_curve_that_came_line_by_line_is_read_from_few_rows(world: World) -> None:
+    job_id = running_job(world)
+    for number in range(300):
+        rare = {"eval_loss": 1.0} if number % 50 == 49 else {}
+        send(world, job_id, number, [{"step": number, "loss": 0.5, **rare}])
+    assert num_rows(world) < 16 + 16 + 2 + 6  # lines, merged sixteens, a merged 256; the rare key's
+    assert series(world, job_id, "loss")["steps"] == list(range(300))
+    assert series(world, job_id, "eval_loss")["steps"] == list(range(49, 300, 50))
+
+
+@pytest.mark.parametrize("size", [3, 20, 100])
+def test_a_batch_that_reaches_into_the_next_block_is_read_from_any_line(
+    world: World, size: int
+) -> None:
+    job_id = running_job(world)
+    lines = [{"step": n, "loss": float(n)} for n in range(300)]
+    for start in range(0, 300, size):
+        send(world, job_id, start, lines[start : start + size])
+    with world.database.read() as session:
+        attempt_id = session.scalars(select(Attempt.id)).one()
+        for start in range(300):
+            found = metric_store.lines_between(
+                session, attempt_id, rank=0, start=start, end=start + 5
+            )
+            assert [line["line"] for line in found] == list(range(start, min(start + 5, 300)))
 
 
 def test_curves_go_on_over_attempts_and_since_a_step(world: World) -> None:
