@@ -11,7 +11,7 @@ from sqlalchemy import CompoundSelect, Row, literal, select, union_all, update
 from sqlalchemy.orm import Session
 
 from api.admin.schemas_audit import AuditView
-from api.leases.lease_views import lease_views, leases_with_context
+from api.leases.lease_views import LEASES_WITH_CONTEXT, lease_views
 from api.nodes import enrolment
 from api.nodes.routes import show_node
 from api.nodes.schemas import EnrolmentView, InTheWayView, NewEnrolment, NodeView, RunningJobView
@@ -268,9 +268,9 @@ def _running_on(session: Session, node: Node) -> Sequence[Row[str, str, str]]:
 def _open_on(session: Session, node: Node) -> Sequence[Row[Lease, str, str, str]]:
     """Return the booked, active and ending leases on the node, with their context."""
     return session.execute(
-        leases_with_context()
-        .where(Lease.node_id == node.id, Lease.state.in_(LIVE_LEASE))
-        .order_by(Lease.hold_start, Lease.id)
+        LEASES_WITH_CONTEXT.where(Lease.node_id == node.id, Lease.state.in_(LIVE_LEASE)).order_by(
+            Lease.hold_start, Lease.id
+        )
     ).all()
 
 

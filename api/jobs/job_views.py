@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Row, Select, and_, select
+from sqlalchemy import Row, and_, bindparam, select
 from sqlalchemy.orm import Session
 
 from api.jobs.schemas import AttemptView, JobView, PlaceView, PreflightCheck, PreflightView
@@ -28,26 +28,39 @@ UNREAD = (
     "cannot read it."
 )
 
-
-def jobs_with_context() -> Select[Job, str, str, str, Attempt, str, Lease]:
-    """Select each job with its owner's name and the ids of its study and agenda; while an attempt
-    is live, also with the attempt, its first node and its lease there."""
-    return (
-        select(Job, User.name, StudyJob.study_id, AgendaJob.agenda_id, Attempt, Node.name, Lease)
-        .join(User, User.id == Job.user_id)
-        .outerjoin(StudyJob, StudyJob.job_id == Job.id)
-        .outerjoin(AgendaJob, AgendaJob.job_id == Job.id)
-        .outerjoin(
-            Attempt,
-            and_(
-                Attempt.job_id == Job.id,
-                Attempt.epoch == Job.epoch,
-                Attempt.state.in_(LIVE_ATTEMPT),
-            ),
-        )
-        .outerjoin(Node, Node.id == Attempt.node_id)
-        .outerjoin(Lease, Lease.id == Attempt.lease_id)
+# Built once: to build a query takes longer than to ask it.
+JOBS_WITH_CONTEXT = (
+    select(Job, User.name, StudyJob.study_id, AgendaJob.agenda_id, Attempt, Node.name, Lease)
+    .join(User, User.id == Job.user_id)
+    .outerjoin(StudyJob, StudyJob.job_id == Job.id)
+    .outerjoin(AgendaJob, AgendaJob.job_id == Job.id)
+    .outerjoin(
+        Attempt,
+        and_(
+            Attempt.job_id == Job.id,
+            Attempt.epoch == Job.epoch,
+            Attempt.state.in_(LIVE_ATTEMPT),
+        ),
     )
+    .outerjoin(Node, Node.id == Attempt.node_id)
+    .outerjoin(Lease, Lease.id == Attempt.lease_id)
+)
+"""Selects each job with its owner's name and the ids of its study and agenda; while an attempt is
+live, also with the attempt, its first node and its lease there."""
+JOB_WITH_CONTEXT = JOBS_WITH_CONTEXT.where(Job.id == bindparam("job_id"))
+PLACES = (
+    select(Part, Node.name)
+    .join(Node, Node.id == Part.node_id)
+    .where(Part.attempt_id.in_(bindparam("attempt_ids", expanding=True)))
+    .order_by(Part.attempt_id, Part.position)
+)
+ATTEMPTS = (
+    select(Attempt, Node.name, Checkpoint.step)
+    .join(Node, Node.id == Attempt.node_id)
+    .outerjoin(Checkpoint, Checkpoint.id == Attempt.resume_checkpoint_id)
+    .where(Attempt.job_id == bindparam("job_id"))
+    .order_by(Attempt.epoch)
+)
 
 
 def job_views(
@@ -57,7 +70,7 @@ def job_views(
         | tuple[Job, str, str | None, str | None, Attempt | None, str | None, Lease | None]
     ],
 ) -> list[JobView]:
-    """Return the views of rows of `jobs_with_context`."""
+    """Return the views of rows of `JOBS_WITH_CONTEXT`."""
     places = places_of(session, [attempt for _, _, _, _, attempt, _, _ in rows if attempt])
     return [
         _job_view(
@@ -77,13 +90,9 @@ def job_views(
 def places_of(session: Session, attempts: Sequence[Attempt]) -> dict[str, list[PlaceView]]:
     """Map attempt id -> the nodes that the attempt is or was on, the first node first."""
     found: dict[str, list[PlaceView]] = {attempt.id: [] for attempt in attempts}
-    rows = session.execute(
-        select(Part, Node.name)
-        .join(Node, Node.id == Part.node_id)
-        .where(Part.attempt_id.in_(found))
-        .order_by(Part.attempt_id, Part.position)
-    )
-    for part, node in rows if found else ():
+    if not found:
+        return found
+    for part, node in session.execute(PLACES, {"attempt_ids": list(found)}):
         reason = part.lost or (part.exit or {}).get("reason", "")
         first = part.position * len(part.slots)
         ranks = list(range(first, first + len(part.slots)))
@@ -175,7 +184,7 @@ def find_job_locked(session: Session, job_id: str, person: Person) -> Job:
 
 def show_job(session: Session, job_id: str, person: Person) -> JobView:
     """Return the view of a job that `person` may see."""
-    row = session.execute(jobs_with_context().where(Job.id == job_id)).one_or_none()
+    row = session.execute(JOB_WITH_CONTEXT, {"job_id": job_id}).one_or_none()
     if row is None or not (row[0].user_id == person.id or person.is_staff):
         raise NotFound(f"You have no job {job_id!r}.")
     return job_views(session, [row])[0]
@@ -183,13 +192,7 @@ def show_job(session: Session, job_id: str, person: Person) -> JobView:
 
 def attempt_views(session: Session, job: Job) -> Sequence[AttemptView]:
     """Return all attempts of a job, first one first."""
-    rows = session.execute(
-        select(Attempt, Node.name, Checkpoint.step)
-        .join(Node, Node.id == Attempt.node_id)
-        .outerjoin(Checkpoint, Checkpoint.id == Attempt.resume_checkpoint_id)
-        .where(Attempt.job_id == job.id)
-        .order_by(Attempt.epoch)
-    ).all()
+    rows = session.execute(ATTEMPTS, {"job_id": job.id}).all()
     places = places_of(session, [attempt for attempt, _, _ in rows])
     return [_attempt_view(attempt, node, step, places[attempt.id]) for attempt, node, step in rows]
 

@@ -9,11 +9,11 @@ from sqlalchemy import or_, select
 from api.files.storage_use import require_room
 from api.jobs.job_order import JobOrder, in_order
 from api.jobs.job_views import (
+    JOBS_WITH_CONTEXT,
     attempt_views,
     find_job,
     find_job_locked,
     job_views,
-    jobs_with_context,
     show_job,
     spec_document,
 )
@@ -123,7 +123,7 @@ def list_jobs(
     after: After = None,
 ) -> Page[JobView]:
     """List your jobs, newest first or in another order."""
-    query = in_order(jobs_with_context(), order, after=after).limit(limit + 1)
+    query = in_order(JOBS_WITH_CONTEXT, order, after=after).limit(limit + 1)
     query = query.where(of_whom(Job.user_id, user, person))
     if state:
         query = query.where(Job.state.in_(state))

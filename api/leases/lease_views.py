@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from api.leases.schemas import ChargeView, LeaseView, LeftView, NodeVerdict, ReasonView
@@ -18,6 +18,27 @@ from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import User
+
+# Built once: to build a query takes longer than to ask it.
+LEASES_WITH_CONTEXT = (
+    select(Lease, User.name, Node.name, Node.class_name)
+    .join(User, User.id == Lease.user_id)
+    .join(Node, Node.id == Lease.node_id)
+)
+"""Selects each lease with the names of its owner, node and node class."""
+LEASE_WITH_CONTEXT = LEASES_WITH_CONTEXT.where(Lease.id == bindparam("lease_id"))
+RUNNING_IN = (
+    select(Part.lease_id, Attempt.job_id)
+    .join(Attempt, Attempt.id == Part.attempt_id)
+    .join(Job, Job.id == Attempt.job_id)
+    .join(Lease, (Lease.id == Part.lease_id) & (Lease.user_id == Job.user_id))
+    .where(
+        Part.lease_id.in_(bindparam("lease_ids", expanding=True)),
+        Part.ended_at.is_(None),
+        Attempt.state.in_(LIVE_ATTEMPT),
+    )
+    .order_by(Attempt.assigned_at)
+)
 
 
 def find_lease(session: Session, lease_id: str, person: Person, *, lock: bool = False) -> Lease:
@@ -34,31 +55,16 @@ def find_lease(session: Session, lease_id: str, person: Person, *, lock: bool = 
 def show_lease(session: Session, lease_id: str, person: Person) -> LeaseView:
     """Return the view of a lease that `person` may see."""
     find_lease(session, lease_id, person)
-    row = session.execute(leases_with_context().where(Lease.id == lease_id)).one()
+    row = session.execute(LEASE_WITH_CONTEXT, {"lease_id": lease_id}).one()
     return lease_views(session, [row])[0]
 
 
-def leases_with_context() -> Select[Lease, str, str, str]:
-    """Select each lease with the names of its owner, node and node class."""
-    return (
-        select(Lease, User.name, Node.name, Node.class_name)
-        .join(User, User.id == Lease.user_id)
-        .join(Node, Node.id == Lease.node_id)
-    )
-
-
 def lease_views(session: Session, rows: Sequence[Row[Lease, str, str, str]]) -> list[LeaseView]:
-    """Return the views of rows of `leases_with_context`, with the owners' jobs that run in them."""
+    """Return the views of rows of `LEASES_WITH_CONTEXT`, with the owners' jobs that run in them."""
     jobs: dict[str, list[str]] = {lease.id: [] for lease, _, _, _ in rows}
-    running = session.execute(
-        select(Part.lease_id, Attempt.job_id)
-        .join(Attempt, Attempt.id == Part.attempt_id)
-        .join(Job, Job.id == Attempt.job_id)
-        .join(Lease, (Lease.id == Part.lease_id) & (Lease.user_id == Job.user_id))
-        .where(Part.lease_id.in_(jobs), Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
-        .order_by(Attempt.assigned_at)
-    )
-    for lease_id, job_id in running:
+    if not jobs:
+        return []
+    for lease_id, job_id in session.execute(RUNNING_IN, {"lease_ids": list(jobs)}):
         jobs[lease_id].append(job_id)
     return [_lease_view(*row, jobs[row[0].id]) for row in rows]
 

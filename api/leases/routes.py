@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from api.leases import booking
 from api.leases.availability import availability as availability_of
 from api.leases.clock_times import moment_of
-from api.leases.lease_views import lease_views, leases_with_context, show_lease
+from api.leases.lease_views import LEASES_WITH_CONTEXT, lease_views, show_lease
 from api.leases.schemas import (
     AvailabilityView,
     Block,
@@ -78,7 +78,7 @@ def list_leases(
     after: After = None,
 ) -> Page[LeaseView]:
     """List your leases, newest first."""
-    query = leases_with_context().order_by(Lease.id.desc()).limit(limit + 1)
+    query = LEASES_WITH_CONTEXT.order_by(Lease.id.desc()).limit(limit + 1)
     query = query.where(of_whom(Lease.user_id, user, person))
     if state:
         query = query.where(Lease.state.in_(state))

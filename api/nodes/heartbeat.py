@@ -8,7 +8,7 @@ take turns.
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from api.nodes.node_classes import hardware_of, join_class, judge_gangs, refit, same_kind
@@ -29,6 +29,34 @@ from strategies.plan.hardware import Hardware
 from strategies.plan.trust.certificate import Certificate
 
 SLACK = timedelta(seconds=30)  # between the node's clock and ours
+
+# Built once: to build a query takes longer than to ask it, and every heartbeat asks these.
+LIVE_ON = (
+    select(Attempt.job_id)
+    .join(Part, Part.attempt_id == Attempt.id)
+    .where(
+        Part.node_id == bindparam("node_id"),
+        Part.ended_at.is_(None),
+        Attempt.state.in_(LIVE_ATTEMPT),
+    )
+)
+LOCK = (
+    select(Job.id)
+    .where(Job.id.in_(bindparam("job_ids", expanding=True)))
+    .order_by(Job.id)
+    .with_for_update(key_share=True)
+)
+PARTS_ON = (
+    select(Job, Attempt, Part)
+    .join(Attempt, Attempt.job_id == Job.id)
+    .join(Part, Part.attempt_id == Attempt.id)
+    .where(
+        Part.node_id == bindparam("node_id"),
+        Job.id.in_(bindparam("job_ids", expanding=True)),
+    )
+    .order_by(Job.id, Attempt.epoch)
+    .execution_options(populate_existing=True)
+)
 
 
 def newly_kept(session: Session, node_id: str, beat: Heartbeat) -> list[tuple[str, str]]:
@@ -88,30 +116,13 @@ def _parts_on(
     session: Session, node: Node, seen: Sequence[Observed]
 ) -> Sequence[tuple[Job, Attempt, Part]]:
     """Lock the jobs of attempts that are live on the node or reported by it; return their parts."""
-    job_ids = {one.job_id for one in seen} | set(
-        session.scalars(
-            select(Attempt.job_id)
-            .join(Part, Part.attempt_id == Attempt.id)
-            .where(
-                Part.node_id == node.id,
-                Part.ended_at.is_(None),
-                Attempt.state.in_(LIVE_ATTEMPT),
-            )
-        )
-    )
+    here = {"node_id": node.id}
+    job_ids = {one.job_id for one in seen} | set(session.scalars(LIVE_ON, here))
     if not job_ids:
         return []
-    session.execute(
-        select(Job.id).where(Job.id.in_(job_ids)).order_by(Job.id).with_for_update(key_share=True)
-    ).all()
-    rows = session.execute(
-        select(Job, Attempt, Part)
-        .join(Attempt, Attempt.job_id == Job.id)
-        .join(Part, Part.attempt_id == Attempt.id)
-        .where(Part.node_id == node.id, Job.id.in_(job_ids))
-        .order_by(Job.id, Attempt.epoch)
-        .execution_options(populate_existing=True)
-    )
+    named = {"job_ids": sorted(job_ids)}
+    session.execute(LOCK, named).all()
+    rows = session.execute(PARTS_ON, {**here, **named})
     return [(job, attempt, part) for job, attempt, part in rows]
 
 

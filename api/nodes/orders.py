@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import cast
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from core.leases.adjacent import stopped_with
@@ -49,6 +49,25 @@ DEFAULT_STOP_GRACE_S = 60.0
 # After the loss of a rank on another node nothing can be saved: a checkpoint needs all ranks.
 FELLOW_GONE_GRACE_S = 5.0
 
+# Built once: to build a query takes longer than to ask it, and every heartbeat asks these.
+DESIRED = (
+    select(Attempt, Job, Part)
+    .join(Job, (Job.id == Attempt.job_id) & (Job.epoch == Attempt.epoch))
+    .join(Part, Part.attempt_id == Attempt.id)
+    .where(
+        Part.node_id == bindparam("node_id"),
+        Part.ended_at.is_(None),
+        Attempt.state.in_(LIVE_ATTEMPT),
+    )
+    .order_by(Attempt.assigned_at)
+)
+LEASES_OF = (
+    select(Lease)
+    .join(Part, Part.lease_id == Lease.id)
+    .where(Part.attempt_id == bindparam("attempt_id"))
+    .order_by(Lease.id)
+)
+
 
 def orders_for(
     session: Session,
@@ -58,13 +77,7 @@ def orders_for(
     now: datetime,
 ) -> Orders:
     """Return the full desired set of a node's attempts, and the attempts that it may wipe."""
-    rows = session.execute(
-        select(Attempt, Job, Part)
-        .join(Job, (Job.id == Attempt.job_id) & (Job.epoch == Attempt.epoch))
-        .join(Part, Part.attempt_id == Attempt.id)
-        .where(Part.node_id == node_id, Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
-        .order_by(Attempt.assigned_at)
-    ).all()
+    rows = session.execute(DESIRED, {"node_id": node_id}).all()
     wanted = [_order(session, job, attempt, part, now=now) for attempt, job, part in rows]
     return Orders(
         attempts=[one for one in wanted if isinstance(one, Order)],
@@ -158,12 +171,7 @@ def _leases_of(session: Session, attempt: Attempt) -> list[Lease]:
 
     For a lease with back-to-back successors of the same owner on the node this is the last one.
     """
-    found = session.scalars(
-        select(Lease)
-        .join(Part, Part.lease_id == Lease.id)
-        .where(Part.attempt_id == attempt.id)
-        .order_by(Lease.id)
-    ).all()
+    found = session.scalars(LEASES_OF, {"attempt_id": attempt.id}).all()
     return [stopped_with(session, lease) for lease in found]
 
 

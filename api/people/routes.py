@@ -4,11 +4,11 @@ from datetime import timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi import APIRouter, Response
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from api.leases.lease_views import lease_views, leases_with_context
+from api.leases.lease_views import LEASES_WITH_CONTEXT, lease_views
 from api.people import deactivation
 from api.people.schemas import LinkView, Me, Move, MoveView, MyChange, NewUser, UserChange, UserView
 from api.web import audit
@@ -35,35 +35,37 @@ router = APIRouter(prefix="/v1", tags=["people"])
 LINK_LIFETIME = timedelta(minutes=10)
 PASSWORD_LINK_LIFETIME = timedelta(days=1)
 
+# Built once: to build a query takes longer than to ask it, and every page asks these.
+OWN_LABS = (
+    select(Lab.name)
+    .join(Membership, Membership.lab_id == Lab.id)
+    .where(Membership.user_id == bindparam("user_id"))
+    .order_by(Lab.name)
+)
+OWN_JOBS = (
+    select(Job.state, func.count())
+    .where(Job.user_id == bindparam("user_id"), Job.state.in_(LIVE_JOB + WAITING_JOB))
+    .group_by(Job.state)
+)
+NEXT_LEASE = (
+    LEASES_WITH_CONTEXT.where(
+        Lease.user_id == bindparam("user_id"),
+        Lease.state.in_((LeaseState.ACTIVE, LeaseState.BOOKED)),
+    )
+    .order_by(Lease.hold_start)
+    .limit(1)
+)
+
 
 @router.get("/me", summary="Who am I?")
 def get_me(person: SignedIn, process: ProcessDep) -> Me:
     """Return your account, labs, numbers of queued and running jobs, and active or next lease."""
     with process.read() as session:
         user = session.get(User, person.id)
-        labs = session.scalars(
-            select(Lab.name)
-            .join(Membership, Membership.lab_id == Lab.id)
-            .where(Membership.user_id == person.id)
-            .order_by(Lab.name)
-        ).all()
-        counts: dict[str, int] = {
-            state: count
-            for state, count in session.execute(
-                select(Job.state, func.count())
-                .where(Job.user_id == person.id, Job.state.in_(LIVE_JOB + WAITING_JOB))
-                .group_by(Job.state)
-            )
-        }
-        next_lease = session.execute(
-            leases_with_context()
-            .where(
-                Lease.user_id == person.id,
-                Lease.state.in_((LeaseState.ACTIVE, LeaseState.BOOKED)),
-            )
-            .order_by(Lease.hold_start)
-            .limit(1)
-        ).all()
+        own = {"user_id": person.id}
+        labs = session.scalars(OWN_LABS, own).all()
+        counts: dict[str, int] = {state: count for state, count in session.execute(OWN_JOBS, own)}
+        next_lease = session.execute(NEXT_LEASE, own).all()
         leases = lease_views(session, next_lease)
     return Me(
         user=UserView.model_validate(user),

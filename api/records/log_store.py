@@ -4,12 +4,12 @@ A chunk's last line may still be growing: what comes next is appended to it, up 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import Row, Select, func, insert, or_, select, update
+from sqlalchemy import Row, Select, bindparam, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from api.records.schemas import LogLine
@@ -27,6 +27,47 @@ ERROR = re.compile(
 )
 WARNING = re.compile(r"warn(ing)?\b", re.IGNORECASE)
 CURSOR = re.compile(r"^\d{1,18}\.\d{1,9}(-\d{1,18}){0,2000}$")
+
+
+# Built once: to build a query takes longer than to ask it.
+OF_JOB = (
+    select(
+        LogChunk.id,
+        Attempt.epoch,
+        LogChunk.rank,
+        LogChunk.stream,
+        LogChunk.first_line,
+        LogChunk.content,
+        Attempt.state,
+    )
+    .join(Attempt, Attempt.id == LogChunk.attempt_id)
+    .where(Attempt.job_id == bindparam("job_id"))
+)
+NEXT = (
+    OF_JOB.where(
+        or_(
+            LogChunk.id > bindparam("chunk"),
+            LogChunk.id.in_(bindparam("held", expanding=True)),
+        ),
+        LogChunk.id <= bindparam("until"),
+        LogChunk.id > bindparam("last_id"),
+    )
+    .order_by(LogChunk.id)
+    .limit(CHUNKS_AT_A_TIME)
+)
+NO_END = 2**63 - 1
+Chunks = Select[int, int, int, str, int, str, AttemptState]
+LAST = (
+    select(LogChunk.id, LogChunk.first_line, LogChunk.content)
+    .where(
+        LogChunk.attempt_id == bindparam("attempt_id"),
+        LogChunk.rank == bindparam("rank"),
+        LogChunk.stream == bindparam("stream"),
+    )
+    .order_by(LogChunk.first_byte.desc())
+    .limit(1)
+)
+APPEND = insert(LogChunk)
 
 
 class LogLevel(StrEnum):
@@ -124,16 +165,8 @@ def append(
     content = content.encode("utf-8", "replace").decode()
     if not content:
         return
-    last = session.execute(
-        select(LogChunk.id, LogChunk.first_line, LogChunk.content)
-        .where(
-            LogChunk.attempt_id == attempt_id,
-            LogChunk.rank == rank,
-            LogChunk.stream == stream,
-        )
-        .order_by(LogChunk.first_byte.desc())
-        .limit(1)
-    ).one_or_none()
+    of_stream = {"attempt_id": attempt_id, "rank": rank, "stream": stream}
+    last = session.execute(LAST, of_stream).one_or_none()
     next_line = 0
     if last is not None:
         stored = last.content
@@ -146,17 +179,8 @@ def append(
             session.execute(update(LogChunk).where(LogChunk.id == last.id).values(content=stored))
         next_line = last.first_line + stored.count("\n")
     if content:
-        session.execute(
-            insert(LogChunk).values(
-                attempt_id=attempt_id,
-                rank=rank,
-                stream=stream,
-                first_byte=first_byte,
-                first_line=next_line,
-                at=now,
-                content=content,
-            )
-        )
+        row = {"first_byte": first_byte, "first_line": next_line, "at": now, "content": content}
+        session.connection().execute(APPEND, {**of_stream, **row})
 
 
 def read(
@@ -173,15 +197,18 @@ def read(
 
     With `until`, exactly the lines that a reader at `cursor` had read when it stood at `until`.
     """
-    query = _chunks(job_id, wanted).order_by(LogChunk.id).limit(CHUNKS_AT_A_TIME)
-    query = query.where(or_(LogChunk.id > cursor.chunk, LogChunk.id.in_(cursor.held)))
-    if until is not None:
-        query = query.where(LogChunk.id <= until.chunk)
+    place_in_job = {
+        "job_id": job_id,
+        "chunk": cursor.chunk,
+        "held": sorted(cursor.held),
+        "until": NO_END if until is None else until.chunk,
+    }
+    last_id = min([cursor.chunk, *(held - 1 for held in cursor.held)])
     lines: list[LogLine] = []
     held = set(cursor.held)
     place, skip = cursor.chunk, cursor.lines
     num_read = size = 0
-    for chunk in _in_turn(session, query):
+    for chunk in _in_turn(session, _of(NEXT, wanted), place_in_job, last_id):
         num_read += 1
         texts, growing = chunk.lines()
         if until is not None and chunk.id in until.held:
@@ -213,12 +240,11 @@ def read(
 
 
 def _in_turn(
-    session: Session, query: Select[int, int, int, str, int, str, AttemptState]
+    session: Session, query: Chunks, place: Mapping[str, object], last_id: int
 ) -> Iterator[_Chunk]:
-    """Yield the first CHUNKS_A_READ chunks of a query, with a few in memory at a time."""
-    last_id = 0
+    """Yield the first CHUNKS_A_READ chunks after `last_id`, with a few in memory at a time."""
     for _ in range(CHUNKS_A_READ // CHUNKS_AT_A_TIME):
-        rows = session.execute(query.where(LogChunk.id > last_id)).all()
+        rows = session.execute(query, {**place, "last_id": last_id}).all()
         yield from (_chunk(row) for row in rows)
         if len(rows) < CHUNKS_AT_A_TIME:
             return
@@ -229,12 +255,13 @@ def tail(session: Session, job_id: str, count: int, *, wanted: LogFilter) -> Log
     """Return the last `count` finished lines, within PAGE_CHARACTERS, and the position after
     them."""
     held = _growing(session, job_id, wanted)
-    place = session.scalar(_chunks(job_id, wanted).with_only_columns(func.max(LogChunk.id))) or 0
+    chunks, of_job = _of(OF_JOB, wanted), {"job_id": job_id}
+    place = session.scalar(chunks.with_only_columns(func.max(LogChunk.id)), of_job) or 0
     lines: list[LogLine] = []  # the last first
     before, size = place + 1, 0
+    earlier = chunks.where(LogChunk.id < bindparam("before")).order_by(LogChunk.id.desc())
     while len(lines) < count:
-        query = _chunks(job_id, wanted).order_by(LogChunk.id.desc()).limit(50)
-        rows = session.execute(query.where(LogChunk.id < before)).all()
+        rows = session.execute(earlier.limit(50), {**of_job, "before": before}).all()
         if not rows:
             break
         for chunk in (_chunk(row) for row in rows):
@@ -254,13 +281,12 @@ def tail(session: Session, job_id: str, count: int, *, wanted: LogFilter) -> Log
 def _growing(session: Session, job_id: str, wanted: LogFilter) -> frozenset[int]:
     """Return the ids of chunks whose last line has no end yet: only a stream's newest chunk can
     have one."""
-    newest = (
-        _chunks(job_id, wanted)
-        .with_only_columns(func.max(LogChunk.id))
-        .group_by(LogChunk.attempt_id, LogChunk.rank, LogChunk.stream)
+    chunks, of_job = _of(OF_JOB, wanted), {"job_id": job_id}
+    newest = chunks.with_only_columns(func.max(LogChunk.id)).group_by(
+        LogChunk.attempt_id, LogChunk.rank, LogChunk.stream
     )
-    ids = session.scalars(newest).all()
-    rows = session.execute(_chunks(job_id, wanted).where(LogChunk.id.in_(ids)))
+    ids = session.scalars(newest, of_job).all()
+    rows = session.execute(chunks.where(LogChunk.id.in_(ids)), of_job)
     return frozenset(chunk.id for chunk in (_chunk(row) for row in rows) if chunk.lines()[1])
 
 
@@ -275,20 +301,8 @@ def ranks(session: Session, job_id: str) -> Sequence[int]:
     return sorted(session.scalars(query))
 
 
-def _chunks(job_id: str, wanted: LogFilter) -> Select[int, int, int, str, int, str, AttemptState]:
-    query = (
-        select(
-            LogChunk.id,
-            Attempt.epoch,
-            LogChunk.rank,
-            LogChunk.stream,
-            LogChunk.first_line,
-            LogChunk.content,
-            Attempt.state,
-        )
-        .join(Attempt, Attempt.id == LogChunk.attempt_id)
-        .where(Attempt.job_id == job_id)
-    )
+def _of(query: Chunks, wanted: LogFilter) -> Chunks:
+    """Restrict a query to the rank and the attempt that a reader wants."""
     if wanted.rank is not None:
         query = query.where(LogChunk.rank == wanted.rank)
     if wanted.epoch is not None:

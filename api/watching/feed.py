@@ -15,7 +15,9 @@ from core.database.database import Database
 Result = TypeVar("Result")
 
 POLL_S = 1.0
-REST_S = 0.05  # between two reads of one job: bundles what comes in bursts
+# A node sends curves and logs at the same moment, and Redis says of both what this process knows
+# already: they are read together.
+GATHER_S = REST_S = 0.05
 BATCHES = 64
 
 
@@ -23,7 +25,7 @@ class Feed(Reader):
     """The newest batches of one job, and the job itself."""
 
     def __init__(self, database: Database, job_id: str, limiter: anyio.CapacityLimiter) -> None:
-        super().__init__(POLL_S, REST_S)
+        super().__init__(POLL_S, REST_S, gather_s=GATHER_S)
         self._database = database
         self._job_id = job_id
         self._limiter = limiter

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pydantic import TypeAdapter
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from api.jobs.job_views import job_views, jobs_with_context
+from api.jobs.job_views import JOB_WITH_CONTEXT, job_views
 from api.records import log_store, metric_store
 from api.records.log_store import LogCursor, LogFilter
 from api.watching.schemas import LiveLog, LiveMetrics
@@ -29,6 +29,25 @@ FIRST_METRIC_LINES, FIRST_LOG_LINES = 2000, 200  # of the past, for a reader wit
 METRICS = "metrics/0"  # rank 0 writes the metrics of a job
 
 EVENT_JSON = TypeAdapter(EventView)
+
+# Built once: to build a query takes longer than to ask it.
+EVENTS = (
+    select(Event)
+    .where(
+        Event.subject == bindparam("job_id"),
+        Event.id > bindparam("since"),
+        Event.id <= bindparam("until"),
+    )
+    .order_by(Event.id)
+    .limit(EVENTS_A_READ)
+)
+WITH_METRICS = (
+    select(Attempt.epoch, Attempt.id, StreamCursor.position)
+    .join(StreamCursor, StreamCursor.attempt_id == Attempt.id)
+    .where(Attempt.job_id == bindparam("job_id"), StreamCursor.stream == METRICS)
+    .order_by(Attempt.epoch)
+)
+NO_END = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -108,10 +127,9 @@ def read_news(
     """Return the news after `since`; with `until`, exactly the news between the two."""
     parts: list[bytes] = []
     position = since
-    query = select(Event).where(Event.subject == job_id, Event.id > since.event)
-    if until is not None:
-        query = query.where(Event.id <= until.event)
-    events = session.scalars(query.order_by(Event.id).limit(EVENTS_A_READ)).all()
+    last_event = NO_END if until is None else until.event
+    wanted = {"job_id": job_id, "since": since.event, "until": last_event}
+    events = session.scalars(EVENTS, wanted).all()
     for event in events:
         position = replace(position, event=event.id)
         text = EVENT_JSON.dump_json(EventView.model_validate(event)).decode()
@@ -145,7 +163,7 @@ def read_news(
     if until is not None and not has_more:
         position = until
 
-    row = session.execute(jobs_with_context().where(Job.id == job_id)).one()
+    row = session.execute(JOB_WITH_CONTEXT, {"job_id": job_id}).one()
     job = row[0]
     return News(
         payload=b"".join(parts),
@@ -158,12 +176,7 @@ def read_news(
 
 def _metrics_of(session: Session, job_id: str) -> list[tuple[int, str, int]]:
     """Return epoch, attempt id and number of stored lines of every attempt that has metrics."""
-    rows = session.execute(
-        select(Attempt.epoch, Attempt.id, StreamCursor.position)
-        .join(StreamCursor, StreamCursor.attempt_id == Attempt.id)
-        .where(Attempt.job_id == job_id, StreamCursor.stream == METRICS)
-        .order_by(Attempt.epoch)
-    )
+    rows = session.execute(WITH_METRICS, {"job_id": job_id})
     return [(epoch, attempt_id, position) for epoch, attempt_id, position in rows]
 
 

@@ -17,12 +17,13 @@ class Reader(ABC):
     is_over = False
     """True once nothing can change any more."""
 
-    def __init__(self, poll_s: float, rest_s: float) -> None:
-        """Set the pauses: `rest_s` lies between two readings and bundles what comes in bursts."""
+    def __init__(self, poll_s: float, rest_s: float, *, gather_s: float = 0.0) -> None:
+        """Set the pauses: `rest_s` lies between two readings, `gather_s` between what wakes the
+        reader and the reading, which then has all that belongs together."""
         self.num_viewers = 0
         self.changed = asyncio.Event()
         """Event that is set when there is something new, and then replaced by a fresh one."""
-        self._poll_s, self._rest_s = poll_s, rest_s
+        self._poll_s, self._rest_s, self._gather_s = poll_s, rest_s, gather_s
         self._wake = asyncio.Event()
         self._reading = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -78,6 +79,7 @@ class Reader(ABC):
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_s):
                     await self._wake.wait()
+            await asyncio.sleep(self._gather_s)
             self._wake.clear()
             try:
                 await self.refresh()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from core.leases import leases
@@ -17,6 +17,19 @@ from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import advance
+
+# Built once: to build a query takes longer than to ask it, and every heartbeat asks this one.
+LATER = (
+    select(Lease)
+    .join(Node, Node.id == Lease.node_id)
+    .where(
+        Lease.user_id == bindparam("user_id"),
+        Lease.node_id == bindparam("node_id"),
+        Lease.state == LeaseState.BOOKED,
+        Lease.hold_start >= bindparam("hold_end"),
+        Node.state == NodeState.READY,
+    )
+)
 
 
 class Held(Protocol):
@@ -74,17 +87,8 @@ def stopped_with(session: Session, lease: Lease) -> Lease:
     """
     if lease.kind is LeaseKind.WALK_IN:
         return lease
-    later = session.scalars(
-        select(Lease)
-        .join(Node, Node.id == Lease.node_id)
-        .where(
-            Lease.user_id == lease.user_id,
-            Lease.node_id == lease.node_id,
-            Lease.state == LeaseState.BOOKED,
-            Lease.hold_start >= lease.hold_end,
-            Node.state == NodeState.READY,
-        )
-    ).all()
+    whose = {"user_id": lease.user_id, "node_id": lease.node_id, "hold_end": lease.hold_end}
+    later = session.scalars(LATER, whose).all()
     return last_of(lease, followers([lease, *later]))
 
 

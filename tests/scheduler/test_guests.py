@@ -6,7 +6,7 @@ A number at the end of a name is that of the case in the list of edge cases.
 import pytest
 from sqlalchemy import select
 
-from api.leases.lease_views import lease_views, leases_with_context
+from api.leases.lease_views import LEASES_WITH_CONTEXT, lease_views
 from core.database.database import Database
 from core.leases import waitlist
 from core.leases.appointments import NoShow
@@ -357,7 +357,7 @@ def test_the_owner_is_shown_no_jobs_of_others(world: World) -> None:
     guest = world.job(user="bob", wall="2h")
     go(world, 11, 15)
     with world.database.read() as session:
-        (row,) = session.execute(leases_with_context()).all()
+        (row,) = session.execute(LEASES_WITH_CONTEXT).all()
         (view,) = lease_views(session, [row])
     assert view.id == lease_id
     assert view.jobs == []
