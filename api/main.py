@@ -49,7 +49,9 @@ def main() -> None:
         sys.exit(str(error))
     link = ensure_link(process.database, url=process.url, path=settings.first_start_link)
     if link is not None:
-        sys.stdout.write(f"No users yet. Make the first administrator within an hour: {link}\n")
+        sys.stdout.write(
+            f"There are no users yet. Create the first administrator within an hour: {link}\n"
+        )
         sys.stdout.flush()
     config = uvicorn.Config(
         app,
@@ -93,10 +95,11 @@ def _require_safe(settings: ApiSettings) -> None:
         )
     if not settings.public_url.startswith("https://"):
         sys.exit(
-            f"TRAINYARD_HOST={settings.host} with TRAINYARD_TRUST_PROXY needs the https address "
-            f"that users type; TRAINYARD_PUBLIC_URL is {settings.public_url or 'not set'}. Without "
-            "it sessions could travel in the clear, and any name would be answered to. Set it, or "
-            "listen on 127.0.0.1."
+            f"TRAINYARD_HOST={settings.host} with TRAINYARD_TRUST_PROXY needs the https "
+            "address that users type; TRAINYARD_PUBLIC_URL is "
+            f"{settings.public_url or 'not set'}. Without it sessions could be sent "
+            "unencrypted, and any host name would be answered. Set it, or listen on "
+            "127.0.0.1."
         )
 
 

@@ -30,14 +30,14 @@ class ReadOnlyView(View):
     until: Moment | None
 
 
-@router.get("/read-only", summary="Is the platform read-only?")
+@router.get("/read-only", summary="Get the read-only state")
 def get_read_only(person: StaffOnly, process: ProcessDep) -> ReadOnlyView:
     """Return whether the platform is read-only, the reason, and the latest end."""
     with process.read() as session:
         return _view(read_only.state(session, now=utc_now()))
 
 
-@router.post("/read-only", summary="Make the platform read-only")
+@router.post("/read-only", summary="Begin read-only mode")
 def begin_read_only(wish: ReadOnlyWish, person: AdminOnly, process: ProcessDep) -> ReadOnlyView:
     """Make the platform read-only: every change answers 503 with the reason. Running jobs continue;
     nodes send their news later."""
@@ -53,7 +53,7 @@ def begin_read_only(wish: ReadOnlyWish, person: AdminOnly, process: ProcessDep) 
     return _view((wish.reason, until))
 
 
-@router.delete("/read-only", status_code=204, summary="Let the platform change again")
+@router.delete("/read-only", status_code=204, summary="End read-only mode")
 def end_read_only(person: AdminOnly, process: ProcessDep) -> Response:
     """End the read-only state at once. Nodes then send what they have kept."""
     with process.database.write() as session:

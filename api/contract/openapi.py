@@ -22,14 +22,15 @@ from core.tables.kinds import Scope
 
 DESCRIPTION = """Submit training jobs with a parallelism spec, book GPU nodes by the hour, watch.
 
-- Sign in with `Authorization: Bearer <token>`; `trainyard login` or the account page make one.
-- `x-scope` of an operation is what an API token needs for it: each scope includes `read`, and `all`
-  every other.
+- Sign in with `Authorization: Bearer <token>`; `trainyard login` or the account page creates one.
+- `x-scope` of an operation is the scope that an API token needs for it. Each scope includes `read`;
+  `all` includes every other.
 - Times are RFC 3339 with an offset; a time without one is refused.
-- Lists are pages: `{"object": "list", "data": [...], "has_more": true}`; the next page begins
-  `after` the last id.
+- Lists come in pages: `{"object": "list", "data": [...], "has_more": true}`. For the next page pass
+  the last id as `after`.
 - Errors are problem documents (RFC 9457) with `code`, `param` and a sentence that says what to do.
-- Creates take an `Idempotency-Key`: sending a request again with the same key makes nothing new.
+- Requests that create something take an `Idempotency-Key`: repeating a request with the same key
+  creates nothing new.
 """
 PROBLEM = "#/components/schemas/ProblemDocument"
 REF = "#/components/schemas/{model}"
@@ -88,7 +89,7 @@ def _document(app: FastAPI, scopes: Scopes) -> dict[str, Any]:
         schemas.pop(name, None)
     add_field_docs(schemas)
     problem = {
-        "description": "What was wrong, and what to do.",
+        "description": "What was wrong and what to do next.",
         "content": {"application/problem+json": {"schema": {"$ref": PROBLEM}}},
     }
     for path, operations in document["paths"].items():

@@ -113,9 +113,14 @@ def list_jobs(
     state: Annotated[
         list[JobState] | None, Query(description="Only those in these states.")
     ] = None,
-    name: Annotated[PlainText | None, Query(description="Part of the name.")] = None,
+    name: Annotated[
+        PlainText | None, Query(description="Only jobs whose name contains this text.")
+    ] = None,
     search: Annotated[
-        PlainText | None, Query(description="Part of the name, an id, or its owner's name.")
+        PlainText | None,
+        Query(
+            description="Only jobs with this text in their name, with this id, or of this owner."
+        ),
     ] = None,
     user: Whose = None,
     order: JobOrder = JobOrder.NEWEST,

@@ -56,7 +56,7 @@ def availability(
     a block of that length, or of any allowed length, may start then count as free. `names` limits
     the answer to these nodes."""
     if block_hours is not None and any_length:
-        raise BadRequest("block_hours: ask for one length or for any.", param="block_hours")
+        raise BadRequest("block_hours: give either one length or `any`.", param="block_hours")
     query = select(Node).where(Node.state != NodeState.RETIRED).order_by(Node.name)
     if node_class is not None:
         query = query.where(Node.class_name == node_class)
@@ -71,8 +71,9 @@ def availability(
     if any(asked.values()):
         if len(nodes) * hours > MAX_JUDGED:
             raise BadRequest(
-                f"hours: {len(nodes)} nodes x {hours} hours are too many to judge at once; ask for "
-                f"{max(1, MAX_JUDGED // max(1, len(nodes)))} hours at most, or for a class.",
+                f"hours: {len(nodes)} nodes x {hours} hours are too many for one request. "
+                f"Request {max(1, MAX_JUDGED // max(1, len(nodes)))} hours at most, or name a "
+                "class.",
                 param="hours",
             )
         longest = max(max(lengths) for lengths in asked.values())
@@ -86,7 +87,7 @@ def availability(
             if why is not None:
                 taken[at].append(TakenView(node=node.name, why=why))
             elif lengths and at + HOUR <= now:
-                taken[at].append(TakenView(node=node.name, why=OVER, message="It is over."))
+                taken[at].append(TakenView(node=node.name, why=OVER, message="It has passed."))
             elif lengths:
                 open_.append(at)
         for at, broken in openings.refusals(judge, node, open_, lengths).items():
@@ -111,7 +112,7 @@ def _named(nodes: Sequence[Node], names: Sequence[str]) -> Sequence[Node]:
     found = [node for node in nodes if is_one_of(node.name, names)]
     for name in names:
         if not any(is_one_of(node.name, [name]) for node in found):
-            raise NotFound(f"There is no such node here: {name!r}.")
+            raise NotFound(f"There is no node {name!r} here.")
     return found
 
 

@@ -143,18 +143,21 @@ def extend(
     leases.lock_nodes(session, [lease.node_id])
     leases.lock_lease(session, lease)
     if lease.kind is LeaseKind.WALK_IN or lease.state not in leases.CHANGEABLE:
-        raise Conflict(f"{lease.id} is a {lease.kind} that is {lease.state}: not to be extended.")
+        raise Conflict(
+            f"{lease.id} is a {lease.kind} lease in state {lease.state}, which cannot be extended."
+        )
     if not lease.counts:
         raise Conflict(
-            f"{lease.id} has been refunded and is charged to nobody, and more of it would not be "
-            "either. Book the hours after it: on the same node they are one stretch.",
+            f"{lease.id} has been refunded, and an extension would be free of charge, too. "
+            "Book the hours after it instead: adjacent leases on one node are used like one "
+            "lease.",
             code="lease_refunded",
         )
     if lease.booked_node_id is not None:
         raise Conflict(
-            f"{lease.id} was moved by a fault and is charged as hours of the node it was booked "
-            "on, whose rules may be others. Book the hours after it: on the same node they are one "
-            "stretch.",
+            f"{lease.id} was moved by failover and is charged as hours of the node it was "
+            "booked on, which may have other rules. Book the hours after it instead: "
+            "adjacent leases on one node are used like one lease.",
             code="lease_moved",
         )
     node = session.get_one(Node, lease.node_id, populate_existing=True)
@@ -162,8 +165,8 @@ def extend(
     end = hold_end(end, rules.grace_s, rules.anchor)
     if end <= lease.hold_end:
         raise Conflict(
-            f"{lease.id} ends at {lease.hold_end.isoformat()}; an extension ends later. "
-            "To give hours back, release it."
+            f"{lease.id} ends at {lease.hold_end.isoformat()}; an extension must end later. "
+            "To give hours back, release the lease early."
         )
     verdict = judge.verdict(
         node, lease.hold_start, end, kind=RequestKind.EXTENSION, replaces=[lease.id]
@@ -190,7 +193,7 @@ def give_back(
 ) -> None:
     """Cancel a booked lease, or end an active one early; a lease that is over is left as it is."""
     if lease.kind is LeaseKind.WALK_IN and lease.state is LeaseState.ACTIVE:
-        raise Conflict("This walk-in ends by itself when its job does. Cancel or pause the job.")
+        raise Conflict("This walk-in ends together with its job. Cancel or pause the job.")
     by = person.name
     rules = rules_for(session, lease.user_id, session.get_one(Node, lease.node_id))
     if lease.state is LeaseState.BOOKED:
@@ -248,7 +251,9 @@ def _refusal(judge: Judge, choice: Choice, wish: Wish) -> Exception:
         codes = {reason.code for one in choice.refused for reason in one.verdict.reasons}
         if codes == {"node_down"}:
             states = ", ".join(f"{one.node.name} is {one.node.state}" for one in choice.refused)
-            return Conflict(f"No such node can be booked now: {states}.", code="node_not_ready")
+            return Conflict(
+                f"No node that was asked for can be booked now: {states}.", code="node_not_ready"
+            )
         return taken_error(choice, wish, starts)
     return refusal_of(choice.refused[0].verdict, choices=starts)
 

@@ -14,7 +14,7 @@ from core.policy.local_time import UnclearTime, edge, resolve, zone_named
 class BadClockTime(BadRequest):
     """A clock time that is skipped on that day, or comes twice; `choices` are moments."""
 
-    title = "No such moment"
+    title = "No such clock time"
 
     def __init__(self, unclear: UnclearTime, zone: ZoneInfo, *, param: str) -> None:
         super().__init__(f"{param}: {unclear.message}", code=unclear.code, param=param)
@@ -36,13 +36,15 @@ def moment_of(given: datetime, zone_name: str | None, *, param: str) -> datetime
     there exactly once.
     """
     if not 2000 <= given.year <= 9000:
-        raise BadRequest(f"{param}: the year {given.year} is not one to book in.", param=param)
+        raise BadRequest(
+            f"{param}: the year {given.year} is out of range. Choose an earlier time.", param=param
+        )
     if given.tzinfo is not None:
         return given.astimezone(UTC)
     if zone_name is None:
         raise BadRequest(
-            f"{param}: give the time with its offset, such as 2026-11-22T14:00:00+01:00, or name "
-            "its timezone as `zone`.",
+            f"{param}: the time has no offset. Write it like 2026-11-22T14:00:00+01:00, or "
+            "name its time zone as `zone`.",
             code="naive_time",
             param=param,
         )

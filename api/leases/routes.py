@@ -99,19 +99,29 @@ def judge_block(wanted: Block, person: SignedIn, process: ProcessDep) -> Verdict
         return booking.preview(session, person, wanted, now=utc_now())
 
 
-@router.get("/availability", summary="When nodes are free")
+@router.get("/availability", summary="List free hours of nodes")
 def availability(
     person: SignedIn,
     process: ProcessDep,
-    start: Annotated[AskedMoment, Query(description="RFC 3339, with its offset.")],
+    start: Annotated[AskedMoment, Query(description="RFC 3339, with an offset.")],
     hours: Annotated[int, Query(ge=1, le=MAX_HOURS_SHOWN)] = 24,
-    node_class: Annotated[PlainText | None, Query(description="Default: every class.")] = None,
+    node_class: Annotated[
+        PlainText | None, Query(description="Only nodes of this class. Default: every class.")
+    ] = None,
     block_hours: Annotated[
         int | None,
-        Query(ge=1, le=168, description="Ask where a block of so many hours may start for you."),
+        Query(
+            ge=1,
+            le=168,
+            description="Also list the starts at which you could book a block of this many hours.",
+        ),
     ] = None,
     any_length: Annotated[
-        bool, Query(description="Ask where a block of some allowed length may start for you.")
+        bool,
+        Query(
+            description="Also list the starts at which you could book a block of any allowed "
+            "length."
+        ),
     ] = False,
     node: Annotated[
         list[PlainText] | None, Query(max_length=100, description="Only these nodes, by name.")
@@ -149,7 +159,9 @@ def change_lease(
     """Give a lease a later end, judged like an extension. Staff may protect the lease from
     clean-ups."""
     if change.protected is not None and not person.is_staff:
-        raise Forbidden("protected: only staff protect a lease from clean-ups.", param="protected")
+        raise Forbidden(
+            "protected: only staff may protect a lease from clean-ups.", param="protected"
+        )
 
     def work(session: Session, bells: Bells) -> LeaseView:
         lease = booking.owned(session, lease_id, person)
@@ -176,7 +188,7 @@ def extend_lease(
 ) -> LeaseView:
     """Extend a lease by whole hours, if the node is free and the policy allows it."""
     if (wanted.hours is None) == (wanted.end is None):
-        raise BadRequest("hours: give either hours or an end.", param="hours")
+        raise BadRequest("hours: give either hours or end.", param="hours")
 
     def work(session: Session, bells: Bells) -> LeaseView:
         lease = booking.owned(session, lease_id, person)
@@ -193,7 +205,7 @@ def extend_lease(
     return process.transact(work)
 
 
-@router.post("/{lease_id}/release", summary="Give hours back early")
+@router.post("/{lease_id}/release", summary="Release a lease early")
 def release_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
     """Cancel a lease before it starts, or end it early: its jobs save and go back to the queue. Its
     hours are free from the next full hour that leaves room for cleaning up."""
@@ -206,7 +218,7 @@ def release_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) ->
     return process.transact(work)
 
 
-@router.post("/{lease_id}/swap", status_code=201, summary="Swap for another block")
+@router.post("/{lease_id}/swap", status_code=201, summary="Swap a lease for another block")
 def swap_lease(
     lease_id: PlainText, wanted: Block, person: SignedIn, process: ProcessDep
 ) -> LeaseView:
@@ -225,7 +237,7 @@ def swap_lease(
     return process.transact(work)
 
 
-@router.post("/{lease_id}/restore", status_code=201, summary="Book a cancelled block again")
+@router.post("/{lease_id}/restore", status_code=201, summary="Restore a cancelled lease")
 def restore_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
     """Book a cancelled block again, if it is still free; the cancelled lease then no longer counts.
     The answer is a new lease; jobs that named the old one move to it."""
@@ -242,7 +254,7 @@ def restore_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) ->
     return process.transact(work)
 
 
-@router.delete("/{lease_id}", status_code=204, summary="Give a lease back")
+@router.delete("/{lease_id}", status_code=204, summary="Cancel a lease")
 def delete_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
     """Give a lease back, as `release` does."""
 
@@ -267,4 +279,4 @@ def _record(session: Session, lease: Lease, person: Person, action: str) -> None
 
 def _require_own(lease: Lease, person: Person) -> None:
     if lease.user_id != person.id:
-        raise Forbidden(f"{lease.id} is not yours: only its owner books anew in its place.")
+        raise Forbidden(f"{lease.id} is not yours; only its owner can swap it for another block.")

@@ -40,14 +40,14 @@ MAX_FEEDS = 20  # of one person
 
 @feed_router.get(
     "/calendar.ics",
-    summary="A calendar feed",
+    summary="Read a calendar feed",
     dependencies=[Public],
     response_class=Response,
     responses={200: {"content": {"text/calendar": {"schema": {"type": "string"}}}}},
 )
 def read_calendar(
     process: ProcessDep,
-    token: Annotated[PlainText, Query(description="The secret of the feed.")],
+    token: Annotated[PlainText, Query(description="Secret part of the feed's address.")],
 ) -> Response:
     """Return the leases of a person or a node as iCalendar, in UTC. The token in the address is the
     only credential; it opens nothing else."""
@@ -60,7 +60,7 @@ def read_calendar(
         ).one_or_none()
         owner = session.get(User, feed.user_id) if feed else None
         if feed is None or owner is None or owner.disabled:
-            raise NotFound("There is no such calendar; it may have been revoked.")
+            raise NotFound("This calendar does not exist; it may have been revoked.")
         calendar = _calendar(session, feed)
     if feed.last_used_at is None or now - feed.last_used_at > timedelta(hours=1):
         with suppress(ReadOnly), process.write() as (session, _):
@@ -80,10 +80,12 @@ def create_feed(wanted: NewFeed, person: SignedIn, process: ProcessDep) -> FeedV
         node_id = None
         if wanted.node is not None:
             if not person.is_staff:
-                raise Forbidden("node: calendars of nodes are for staff.", param="node")
+                raise Forbidden("node: only staff may make calendars of nodes.", param="node")
             node_id = nodes_named(session, [wanted.node], param="node")[0].id
         if len(_feeds(session, person.id)) >= MAX_FEEDS:
-            raise Conflict(f"You have {MAX_FEEDS} calendar feeds; revoke one first.")
+            raise Conflict(
+                f"You have {MAX_FEEDS} calendar feeds, which is the limit. Revoke one first."
+            )
         feed = CalendarFeed(
             id=new_id(Kind.FEED),
             user_id=person.id,
@@ -100,7 +102,7 @@ def create_feed(wanted: NewFeed, person: SignedIn, process: ProcessDep) -> FeedV
     return view.model_copy(update={"url": url})
 
 
-@router.get("", summary="Your calendar feeds")
+@router.get("", summary="List my calendar feeds")
 def list_feeds(person: SignedIn, process: ProcessDep) -> Page[FeedView]:
     """List your calendar feeds that are not revoked, without their addresses."""
     with process.read() as session:

@@ -298,17 +298,23 @@ def _view(
 
 def _sentence(found: Forecast, policy: Policy) -> str:
     unspent, free = found.unspent_hours, found.free_hours
-    begin = f"{unspent:,.0f} node-hours of quota are left, {free:,.0f} are free until then."
+    begin = (
+        f"Everybody's quotas together have {unspent:,.0f} node-hours left; {free:,.0f} "
+        "node-hours are free until then."
+    )
     if unspent == 0:
-        return f"Every quota is spent; {free:,.0f} node-hours are free until then."
+        return f"All quotas are used up; {free:,.0f} node-hours are free until then."
     if found.unmet_hours >= 0.5:
         return (
-            f"{begin} If everybody spends theirs evenly, {found.unmet_hours:,.0f} find no room: "
-            "book early."
+            f"{begin} If everybody uses their quota at an even rate, {found.unmet_hours:,.0f} "
+            "node-hours will not find a free node: book early."
         )
     if found.full_from is not None:
         return (
-            f"{begin} If everybody spends theirs evenly, no hour is free from "
+            f"{begin} If everybody uses their quota at an even rate, no hour is free from "
             f"{show(found.full_from, policy.zone)} on."
         )
-    return f"{begin} If everybody spends theirs, {100 * unspent / free:.0f} % of the free hours go."
+    return (
+        f"{begin} If everybody uses their quota, {100 * unspent / free:.0f} % of the free "
+        "hours are taken."
+    )

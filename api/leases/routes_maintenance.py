@@ -55,7 +55,7 @@ def plan_maintenance(
         )
 
 
-@router.post("", status_code=201, summary="Keep hours for maintenance")
+@router.post("", status_code=201, summary="Create a maintenance")
 def create_maintenance(
     wanted: NewMaintenance, person: StaffOnly, process: ProcessDep
 ) -> MaintenanceView:
@@ -69,9 +69,12 @@ def create_maintenance(
         agreed = maintenance.plan_hash(displaced)
         if displaced and wanted.plan != agreed:
             raise Conflict(
-                f"{len(displaced)} leases stand in the way"
-                + (", and they have changed since that plan" if wanted.plan else "")
-                + f". See POST /v1/maintenance/plan, then repeat this with plan={agreed}.",
+                f"{len(displaced)} leases conflict with the maintenance"
+                + (", and they have changed since the plan was made" if wanted.plan else "")
+                + (
+                    ". Read the answer of POST /v1/maintenance/plan, then repeat this request "
+                    f"with plan={agreed}."
+                ),
                 code="plan_needed",
                 param="plan",
             )
@@ -133,7 +136,7 @@ def _displace(
 ) -> str:
     """Displace one lease in its own transaction, and hold its hours for the maintenance."""
     if one.act == maintenance.KEEP:
-        return "left alone: it has begun"
+        return "skipped: it has begun"
     with process.write() as (session, bells):
         done = maintenance.displace(session, one, why=why, actor=person.id, now=now)
         maintenance.keep(session, session.get_one(Maintenance, row_id), one.slot)
@@ -150,10 +153,11 @@ def _slots(session: Session, wanted: NewMaintenance, person: Person) -> list[Slo
     start = moment_of(wanted.start, wanted.zone, param="start")
     starts = occurrences(wanted.rule, start, zone_of(zone_name))
     if starts[0] < utc_now() - HOUR:
-        raise BadRequest("start: it is over.", param="start", code="in_the_past")
+        raise BadRequest("start: it must not be in the past.", param="start", code="in_the_past")
     if len(starts) * len(nodes) > MAX_SLOTS:
         raise BadRequest(
-            f"rule: {len(starts)} times on {len(nodes)} nodes are more than {MAX_SLOTS}.",
+            f"rule: {len(starts)} times on {len(nodes)} nodes are more than the limit of "
+            f"{MAX_SLOTS}.",
             param="rule",
         )
     length = timedelta(hours=wanted.hours)

@@ -24,7 +24,7 @@ from core.policy.local_time import has_moved, show, stamp
 router = APIRouter(prefix="/v1/admin/moved-leases", tags=["administration"])
 
 
-@router.get("", summary="Leases whose clock time has moved")
+@router.get("", summary="List leases whose clock time has changed")
 def list_moved_leases(person: StaffOnly, process: ProcessDep) -> Page[AffectedLease]:
     """List future leases that start at another clock time than was shown when they were booked,
     because the time zone data on this machine has changed since."""
@@ -32,7 +32,7 @@ def list_moved_leases(person: StaffOnly, process: ProcessDep) -> Page[AffectedLe
         return Page[AffectedLease](data=[one.view() for one in _moved(session, utc_now())])
 
 
-@router.post("", summary="Tell their owners")
+@router.post("", summary="Notify owners of moved leases")
 def tell_owners(person: StaffOnly, process: ProcessDep) -> Page[AffectedLease]:
     """Tell the owners of these leases. Each lease is told once and then no longer listed."""
     now = utc_now()

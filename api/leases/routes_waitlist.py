@@ -63,14 +63,16 @@ def join_waitlist(
     return process.transact(work)
 
 
-@router.get("", summary="Your wishes")
+@router.get("", summary="List my waitlist entries")
 def list_waitlist(
     person: SignedIn,
     process: ProcessDep,
     state: Annotated[
         list[WaitState] | None, Query(description="Only those in these states.")
     ] = None,
-    user: Annotated[PlainText | None, Query(description="For staff: `all`.")] = None,
+    user: Annotated[
+        PlainText | None, Query(description="For staff: `all` lists everybody's entries.")
+    ] = None,
     limit: Limit = 50,
     after: After = None,
 ) -> Page[WaitView]:
@@ -110,7 +112,7 @@ def leave_waitlist(wait_id: PlainText, person: SignedIn, process: ProcessDep) ->
     return Response(status_code=204)
 
 
-@router.post("/{wait_id}/accept", status_code=201, summary="Take up an offer")
+@router.post("/{wait_id}/accept", status_code=201, summary="Accept an offer")
 def accept_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
     """Book the block that is held for this wish, until the offer expires. A repeated call returns
     the same lease."""
@@ -165,11 +167,13 @@ def _tell(process: Process, person: Person, shown: Select[str]) -> None:
 def _require_hope(session: Session, person: Person, wanted: NewWait, *, now: datetime) -> None:
     """Raise the errors that a booking would raise, if no waiting can change them."""
     if (wanted.node is None) == (wanted.node_class is None):
-        raise BadRequest("node_class: wait for a class or for a node.", param="node_class")
+        raise BadRequest("node_class: give either a class or a node.", param="node_class")
     nodes, _, _ = nodes_of(session, Block(node=wanted.node, node_class=wanted.node_class))
     first, last = range_of(wanted, zone=person.zone, hours=wanted.hours)
     if last < now:
-        raise BadRequest("last_start: it is over.", param="last_start", code="in_the_past")
+        raise BadRequest(
+            "last_start: it must not be in the past.", param="last_start", code="in_the_past"
+        )
     judge = Judge(session, person.id, now=now)
     refused = waitlist.hopeless(judge, nodes, waitlist.Range(first, last, wanted.hours))
     if refused is not None:
@@ -189,7 +193,7 @@ def _join(session: Session, person: Person, wanted: NewWait) -> str:
     ).all()
     if len(waiting) >= MAX_WISHES:
         raise Conflict(
-            f"You have {len(waiting)} wishes on the waitlist and may have {MAX_WISHES}. "
+            f"You have {len(waiting)} entries on the waitlist and the limit is {MAX_WISHES}. "
             "Leave one first.",
             code="too_many_wishes",
         )
@@ -208,14 +212,14 @@ def _join(session: Session, person: Person, wanted: NewWait) -> str:
 def _find(session: Session, wait_id: str, person: Person) -> Wait:
     wait = session.get(Wait, wait_id)
     if wait is None or not (wait.user_id == person.id or person.is_staff):
-        raise NotFound(f"You have no wish {wait_id!r}.")
+        raise NotFound(f"You have no waitlist entry {wait_id!r}.")
     return wait
 
 
 def _locked(session: Session, wait_id: str, person: Person) -> Wait:
     wait = _find(session, wait_id, person)
     if wait.user_id != person.id:
-        raise NotFound(f"You have no wish {wait_id!r}.")
+        raise NotFound(f"You have no waitlist entry {wait_id!r}.")
     lock_user(session, wait.user_id)
     session.refresh(wait)
     return wait
@@ -229,7 +233,7 @@ def _open_offer(session: Session, wait: Wait) -> Offer:
     if last is not None and last.state is OfferState.EXPIRED:
         ended = f"The offer of {wait.id} ended at {last.expires_at:%H:%M} UTC. {wait.reason}"
         raise Conflict(ended, code="offer_expired")
-    raise Conflict(f"No offer is open for {wait.id}.", code="no_offer")
+    raise Conflict(f"Waitlist entry {wait.id} has no open offer.", code="no_offer")
 
 
 def _became(session: Session, wait: Wait) -> str | None:

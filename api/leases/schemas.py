@@ -15,9 +15,7 @@ Name = Annotated[str, Field(max_length=63)]
 NodeAsked = Annotated[str, Field(max_length=LONGEST, description="Name or id, in either case.")]
 Zone = Annotated[str, Field(max_length=63, description="IANA name, such as Europe/Berlin.")]
 Hours = Annotated[int, Field(ge=1, le=1000)]
-When = Annotated[
-    datetime, Field(description="RFC 3339 with its offset; or a clock time of `zone`.")
-]
+When = Annotated[datetime, Field(description="RFC 3339 with an offset, or a clock time in `zone`.")]
 
 
 class Prefer(StrEnum):

@@ -56,11 +56,16 @@ def wish_of(session: Session, block: Block, judge: Judge, *, zone: str, lock: bo
     nodes, count, what = nodes_of(session, block, lock=lock)
     if block.start is not None:
         if block.on or block.first_start or block.last_start:
-            raise BadRequest("start: give a start, a day or a range of starts.", param="start")
+            raise BadRequest(
+                "start: give one of these: a start, a day as `on`, or first_start and last_start.",
+                param="start",
+            )
         start = moment_of(block.start, block.zone, param="start")
         return Wish(what, nodes, count, [start], _length(block, start), False, block.prefer)
     if block.hours is None:
-        raise BadRequest("hours: say how many, for any start will do.", param="hours")
+        raise BadRequest(
+            "hours: give the length of the block, because any start would do.", param="hours"
+        )
     length = block.hours * HOUR
     first, last = range_of(block, zone=zone, hours=block.hours)
     anchors = {judge.policy_for_node(node).grid.anchor for node in nodes}
@@ -68,7 +73,7 @@ def wish_of(session: Session, block: Block, judge: Judge, *, zone: str, lock: bo
     starts = sorted({at for anchor in anchors for at in _hours(first, last, anchor)})
     if not starts:
         raise BadRequest(
-            f"first_start: no full hour is left between {first.isoformat()} and "
+            f"first_start: there is no full hour left between {first.isoformat()} and "
             f"{last.isoformat()}.",
             param="on" if block.on else "first_start",
             code="in_the_past",
@@ -87,12 +92,14 @@ def range_of(wanted: Block | NewWait, *, zone: str, hours: int) -> tuple[datetim
     """Return the first and the last start that will do, in UTC. Raises BadRequest."""
     if wanted.on is not None:
         if not 2000 <= wanted.on.year <= 9000:
-            raise BadRequest(f"on: the year {wanted.on.year} is not one to book in.", param="on")
+            raise BadRequest(
+                f"on: the year {wanted.on.year} is out of range. Choose an earlier day.", param="on"
+            )
         first, end = day_of(wanted.on, zone_of(wanted.zone or zone))
         return first, end - hours * HOUR
     if wanted.first_start is None or wanted.last_start is None:
         raise BadRequest(
-            "start: say when: a start, a day as `on`, or first_start and last_start.",
+            "start: give a start, a day as `on`, or first_start and last_start.",
             param="start",
         )
     first = moment_of(wanted.first_start, wanted.zone, param="first_start")
@@ -128,7 +135,7 @@ def nodes_of(session: Session, block: Block, *, lock: bool = False) -> tuple[lis
     """Return the nodes that would do, the number to book, and their name for messages."""
     if block.nodes:
         if block.node or block.node_class or block.count != 1:
-            raise BadRequest("nodes: give names, one node, or a class.", param="nodes")
+            raise BadRequest("nodes: give either `nodes`, `node` or `node_class`.", param="nodes")
         nodes = nodes_named(session, block.nodes, param="nodes", lock=lock)
         return nodes, len(nodes), " and ".join(node.name for node in nodes)
     if block.node is not None:
@@ -138,11 +145,14 @@ def nodes_of(session: Session, block: Block, *, lock: bool = False) -> tuple[lis
                 f"node_class: {node.name} is of class {node.class_name}.", param="node_class"
             )
         if block.count != 1:
-            raise BadRequest("count: is for a class, not for one node.", param="count")
+            raise BadRequest(
+                "count: it can only be given with node_class, not with one node.", param="count"
+            )
         return [node], 1, node.name
     if block.node_class is None:
         raise BadRequest(
-            "node_class: say on what to book, by node_class or by node.", param="node_class"
+            "node_class: give the node or the class to book, as `node` or `node_class`.",
+            param="node_class",
         )
     found = session.scalars(
         select(Node)
@@ -153,14 +163,14 @@ def nodes_of(session: Session, block: Block, *, lock: bool = False) -> tuple[lis
         raise _unknown(session, "node_class", block.node_class)
     if block.count > len(found):
         raise BadRequest(
-            f"count: there are {len(found)} nodes of class {block.node_class}.", param="count"
+            f"count: class {block.node_class} has only {len(found)} nodes.", param="count"
         )
     return list(found), block.count, f"every {block.node_class}"
 
 
 def _length(block: Block, start: datetime) -> timedelta:
     if (block.hours is None) == (block.end is None):
-        raise BadRequest("hours: give either hours or an end.", param="hours")
+        raise BadRequest("hours: give either hours or end.", param="hours")
     if block.hours is not None:
         return block.hours * HOUR
     assert block.end is not None
@@ -176,7 +186,7 @@ def _unknown(session: Session, param: str, asked: str) -> BadRequest:
         select(column).where(Node.state != NodeState.RETIRED).distinct().order_by(column)
     )
     return BadRequest(
-        f"{param}: there is no {asked!r} here. There is: {', '.join(known) or 'none yet'}.",
+        f"{param}: there is no {asked!r} here. Known: {', '.join(known) or 'none yet'}.",
         code="unknown_node",
         param=param,
     )

@@ -35,4 +35,4 @@ class Look(Generic[Answer]):
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(last)), WITHIN_S)
         except TimeoutError as error:
-            raise Unavailable(f"No answer of the database within {WITHIN_S:.0f} s.") from error
+            raise Unavailable(f"The database did not answer within {WITHIN_S:.0f} s.") from error

@@ -47,39 +47,39 @@ class RequestNumbers:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "trainyard_http_requests_total",
-            "Answers sent.",
+            "Responses sent.",
             ["method", "route", "status"],
             registry=self.registry,
         )
         self.seconds = Histogram(
             "trainyard_http_request_seconds",
-            "Time to the first byte of an answer.",
+            "Time to the first byte of a response.",
             ["method", "route"],
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             registry=self.registry,
         )
         self.wait_s = Histogram(
             "trainyard_lane_wait_seconds",
-            "Time that requests stood in the line of their lane before they were worked on.",
+            "Time that requests waited in the queue of their lane.",
             ["lane"],
             buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             registry=self.registry,
         )
         self.waiting = Gauge(
             "trainyard_lane_waiting",
-            "Requests that stand in the line of their lane.",
+            "Requests waiting in the queue of their lane.",
             ["lane"],
             registry=self.registry,
         )
         self.turned_away = Counter(
             "trainyard_lane_turned_away_total",
-            "Requests that were not worked on: the lane was busy, or the client gone.",
+            "Requests that were dropped: the lane was busy, or the client had gone.",
             ["lane", "why"],
             registry=self.registry,
         )
         self.loop_lag = Histogram(
             "trainyard_loop_lag_seconds",
-            "How much too late the event loop came back to what it was to do.",
+            "Delay of the event loop in running a scheduled callback.",
             buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1),
             registry=self.registry,
         )
@@ -162,13 +162,13 @@ class CountRequests:
         await self.app(scope, receive, count)
 
 
-@router.get("/healthz", summary="Is this process alive?")
+@router.get("/healthz", summary="Check that the process is alive")
 async def healthz() -> Health:
     """Answer 200 as long as the process answers at all."""
     return Health(status="ok", version=VERSION)
 
 
-@router.get("/readyz", summary="Can it do its work?")
+@router.get("/readyz", summary="Check that the process can do its work")
 async def readyz(looks: Annotated[Looks, Depends(looks_of)]) -> Health:
     """Answer 200 if database and store answered within the last second. Redis may be away: nothing
     is lost without it."""
@@ -178,7 +178,7 @@ async def readyz(looks: Annotated[Looks, Depends(looks_of)]) -> Health:
 
 @router.get(
     "/metrics",
-    summary="Numbers for Prometheus",
+    summary="Get metrics for Prometheus",
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
@@ -224,7 +224,7 @@ class _Counts:
             ),
         )
         queue = GaugeMetricFamily(
-            "trainyard_oldest_waiting_seconds", "How long the job that waits longest has waited."
+            "trainyard_oldest_waiting_seconds", "Waiting time of the job that has waited longest."
         )
         ended = CounterMetricFamily(
             "trainyard_attempts_ended", "Attempts that ended, by outcome.", labels=["outcome"]
@@ -234,17 +234,17 @@ class _Counts:
             "trainyard_scheduler_leads", "1 while a scheduler leads, else 0."
         )
         cycles = HistogramMetricFamily(
-            "trainyard_scheduler_cycle_seconds", "How long cycles of the leader took."
+            "trainyard_scheduler_cycle_seconds", "Duration of the leader's cycles."
         )
         pauses = HistogramMetricFamily(
-            "trainyard_scheduler_pause_seconds", "How long it rested between two cycles."
+            "trainyard_scheduler_pause_seconds", "Pause between two of the leader's cycles."
         )
         last = GaugeMetricFamily(
             "trainyard_scheduler_last_cycle_seconds",
-            "Time since its last cycle ended; it tells so every few seconds.",
+            "Time since the leader's last cycle ended, reported every few seconds.",
         )
         clock = GaugeMetricFamily(
-            "trainyard_clock_doubt_seconds", "Leap of the database's clock that is not believed."
+            "trainyard_clock_doubt_seconds", "Jump of the database's clock that is being ignored."
         )
         now = utc_now()
         with self._database.read() as session:

@@ -29,7 +29,7 @@ def invite(
     """
     known = session.scalars(select(Node).where(Node.is_called(name))).one_or_none()
     if known is not None and known.state is NodeState.RETIRED:
-        raise Conflict(f"name: {name} was retired for good. Choose another name.", param="name")
+        raise Conflict(f"name: {name} was retired permanently. Choose another name.", param="name")
     link, secret = issue_link(
         session,
         kind=LinkKind.ENROL,
@@ -52,7 +52,9 @@ def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
     assert link.node_name is not None
     node = session.scalars(select(Node).where(Node.is_called(link.node_name))).one_or_none()
     if node is not None and node.state is NodeState.RETIRED:
-        raise Conflict(f"{node.name} was retired for good. Ask for a token for another name.")
+        raise Conflict(
+            f"{node.name} was retired permanently. Ask for an enrolment token with another name."
+        )
     inventory = request.inventory.model_dump(mode="json")
     if node is None:
         node = Node(
@@ -87,7 +89,7 @@ def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
             node.id,
             "enrolled_again",
             now=now,
-            message=f"{node.name} was enrolled again; its former token has ended.",
+            message=f"{node.name} was enrolled again; its former token is no longer valid.",
             actor=node.id,
         )
     _, secret = issue_token(session, kind=TokenKind.NODE, name=node.name, now=now, node_id=node.id)

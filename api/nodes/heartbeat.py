@@ -99,7 +99,7 @@ def take_in(
             _take_part(session, node, beat, job, attempt, part, seen, now=now, bells=bells)
         rebooted = bool(part.boot_id) and part.boot_id != beat.boot_id
         if rebooted and part.phase is not None and _is_live(attempt, part):
-            end = PartEnd(None, lost=f"{node.name} was restarted under it.")
+            end = PartEnd(None, lost=f"{node.name} was restarted while the attempt ran.")
             _end_part(session, node, job, attempt, part, end, now=now, bells=bells)
         if _is_live(attempt, part):
             unwanted.discard((job.id, attempt.epoch))
@@ -231,7 +231,7 @@ def _take_exit(
                 job.id,
                 "late_exit_reported",
                 now=now,
-                message=f"{node.name} told later how attempt {attempt.epoch} ended: "
+                message=f"{node.name} reported later how attempt {attempt.epoch} ended: "
                 f"{record.reason}",
                 actor=node.id,
                 epoch=attempt.epoch,
@@ -273,7 +273,7 @@ def _stops_by_itself(
     lease = stopped_with(session, lease)
     lease_is_over = usable_end(lease.hold_end, lease.grace_s) <= now + SLACK
     reason = Outcome.LEASE_ENDED if lease_is_over else Outcome.TIME_LIMIT
-    message = "Its lease ends." if lease_is_over else "Its wall time is over."
+    message = "Its lease ends." if lease_is_over else "Its wall time is used up."
     attempts.ask_to_stop(
         session, job, reason, now=now, message=f"Saving and stopping: {message}", actor=node.id
     )
@@ -337,6 +337,6 @@ def _take_inventory(session: Session, node: Node, beat: Heartbeat, *, now: datet
         node.id,
         "hardware_changed",
         now=now,
-        message=f"{node.name} has other hardware than before; it is of class {node.class_name}.",
+        message=f"The hardware of {node.name} has changed; its class is now {node.class_name}.",
         actor=node.id,
     )

@@ -103,7 +103,7 @@ def join_class(session: Session, inventory: Inventory, *, named: str | None) -> 
         if not users:
             refit(known, hardware)
             return name
-    raise AssertionError("a hundred classes of one name")
+    raise AssertionError("there are a hundred node classes with one name")
 
 
 def refit(known: NodeClass, hardware: Hardware) -> None:

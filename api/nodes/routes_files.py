@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/node/files", tags=["node protocol"])
 Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 
 
-@router.head("/{sha256}", summary="Is this file in the store?")
+@router.head("/{sha256}", summary="Check whether a file is in the store")
 def head_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> Response:
     """Answer 200 with the size of a stored file, or 404.
 
@@ -40,9 +40,9 @@ def head_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> Response:
 @router.put(
     "/{sha256}",
     status_code=201,
-    summary="Bring a file",
+    summary="Upload a file",
     response_class=Response,
-    responses={200: {"description": "It was there already."}},
+    responses={200: {"description": "The file was already in the store."}},
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -88,7 +88,7 @@ def _may_bring(process: Process, node: NodeIdentity, sha256: str) -> bool:
     """
     with process.read() as session:
         if not _has_files_to_bring(session, node):
-            raise Conflict(f"{node.name} has no attempt whose files are still to be kept.")
+            raise Conflict(f"{node.name} has no attempt with files that are still to be uploaded.")
     return _stored_size(process, sha256) is not None and process.store.has(sha256)
 
 

@@ -98,7 +98,7 @@ def enrol(message: Enrolment, process: ProcessDep) -> Enrolled:
 @router.post(
     "/heartbeat",
     response_model=Orders,
-    summary="Observed set up, desired set down",
+    summary="Report observed attempts and get desired ones",
 )
 def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
     """Take in the full observed state of the node; return the full desired state."""
@@ -116,7 +116,7 @@ def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
     return Response(orders.model_dump_json(exclude=without), media_type="application/json")
 
 
-@router.post("/metrics", summary="Lines of metrics.jsonl")
+@router.post("/metrics", summary="Send lines of metrics.jsonl")
 def take_metrics(message: MetricsBatch, node: NodeOnly, process: ProcessDep) -> MetricsAck:
     """Store the lines that are new; lines that were sent before are not stored again."""
     found = metric_store.columns(message.lines, message.first_line)
@@ -143,7 +143,7 @@ def take_metrics(message: MetricsBatch, node: NodeOnly, process: ProcessDep) -> 
     return MetricsAck(next_line=end)
 
 
-@router.post("/logs", summary="Output of a rank")
+@router.post("/logs", summary="Send output of a rank")
 def take_logs(message: LogBatch, node: NodeOnly, process: ProcessDep) -> LogAck:
     """Store the bytes that are new; bytes that were sent before are not stored again."""
     stream = f"{message.stream}/{message.rank}"
@@ -176,7 +176,7 @@ def take_logs(message: LogBatch, node: NodeOnly, process: ProcessDep) -> LogAck:
 @router.post(
     "/checkpoints",
     status_code=204,
-    summary="A checkpoint is in the store",
+    summary="Report an uploaded checkpoint",
 )
 def take_checkpoint(message: CheckpointReport, node: NodeOnly, process: ProcessDep) -> None:
     """Register a checkpoint whose files have all been uploaded, by every node that wrote some."""
@@ -221,7 +221,7 @@ def take_checkpoint(message: CheckpointReport, node: NodeOnly, process: ProcessD
         bells.jobs.add(message.job_id)
 
 
-@router.post("/artifacts", status_code=204, summary="An artifact is in the store")
+@router.post("/artifacts", status_code=204, summary="Report an uploaded artifact")
 def take_artifact(message: ArtifactReport, node: NodeOnly, process: ProcessDep) -> None:
     """Register a file that an attempt left behind and that has been uploaded."""
     with process.write() as (session, bells):
@@ -266,7 +266,7 @@ def _fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> _Fe
     is_current = epoch == job_epoch
     if not is_current and state is AttemptState.EXITED and record is None:
         raise StaleEpoch(
-            f"Attempt {epoch} of {job_id} was given up; attempt {job_epoch} is the current one.",
+            f"Attempt {epoch} of {job_id} was abandoned; attempt {job_epoch} is the current one.",
             param="epoch",
         )
     return _Fenced(job_id, attempt_id, epoch, position, state, is_current)

@@ -66,7 +66,7 @@ def read_people(text: str) -> tuple[list[Listed], list[Mistake]]:
             if person is not None:
                 people.append(person)
     except csv.Error as error:
-        mistakes.append(Mistake(max(1, reader.line_num), "", f"This is no CSV: {error}."))
+        mistakes.append(Mistake(max(1, reader.line_num), "", f"This is not valid CSV: {error}."))
     mistakes += _repeated(people)
     return people, mistakes
 
@@ -77,14 +77,22 @@ def _wrong_heads(heads: Sequence[str]) -> list[Mistake]:
     mistakes = []
     if "name" not in heads:
         mistakes.append(
-            Mistake(1, "name", f"There is no column `name`, only: {', '.join(heads)[:MAX_TEXT]}.")
+            Mistake(
+                1,
+                "name",
+                f"The column `name` is missing; the columns are: {', '.join(heads)[:MAX_TEXT]}.",
+            )
         )
     for position, head in enumerate(heads):
         if head in heads[:position]:
-            mistakes.append(Mistake(1, head, "This column is there twice."))
+            mistakes.append(Mistake(1, head, "This column occurs twice."))
         elif re.fullmatch(NAME, head) is None:
             mistakes.append(
-                Mistake(1, head[:MAX_TEXT], "A column's name has letters, digits, . _ - or spaces.")
+                Mistake(
+                    1,
+                    head[:MAX_TEXT],
+                    "A column name may only have letters, digits, spaces and . _ -",
+                )
             )
     if len([head for head in heads if head not in KNOWN]) > MAX_ATTRIBUTES:
         mistakes.append(Mistake(1, heads[-1], f"At most {MAX_ATTRIBUTES} attributes."))
@@ -121,21 +129,23 @@ def _wrong(column: str, value: str) -> str:
     """Return the mistake in a field as a sentence; empty if there is none."""
     if column == "name" and re.fullmatch(USER_NAME, value) is None:
         return (
-            f"{value[:40]!r} is no name: a small letter, then at most 31 small letters, digits, "
-            "_ . or -."
+            f"{value[:40]!r} is not a valid name: use a small letter, then at most 31 small "
+            "letters, digits, _ . or -."
         )
     if not value:
         return ""
     if len(value) > MAX_TEXT or not value.isprintable():
         return f"At most {MAX_TEXT} printable characters."
     if column == "email" and re.fullmatch(EMAIL, value) is None:
-        return f"{value!r} is no mail address."
+        return f"{value!r} is not a valid mail address."
     if column == "role" and value not in list(Role):
-        return f"{value!r} is no role; there is: {', '.join(Role)}."
+        return f"{value!r} is not a role. Choose from {', '.join(Role)}."
     if column == "lab" and re.fullmatch(NAME, value) is None:
-        return f"{value!r} is no name of a lab: letters, digits, . _ - or spaces, 63 at most."
+        return (
+            f"{value!r} is not a valid lab name: use at most 63 letters, digits, spaces and . _ -"
+        )
     if column == "zone" and not _is_zone(value):
-        return f"{value!r} is no time zone; write it like Europe/Berlin or UTC."
+        return f"{value!r} is not a known time zone. Write it like Europe/Berlin or UTC."
     return ""
 
 
@@ -153,11 +163,11 @@ def _repeated(people: Sequence[Listed]) -> list[Mistake]:
     emails: dict[str, int] = {}
     for person in people:
         if person.name in names:
-            sentence = f"{person.name} is on line {names[person.name]} already."
+            sentence = f"{person.name} is already on line {names[person.name]}."
             mistakes.append(Mistake(person.line, "name", sentence))
         names.setdefault(person.name, person.line)
         if person.email is not None and person.email in emails:
-            sentence = f"{person.email} is on line {emails[person.email]} already."
+            sentence = f"{person.email} is already on line {emails[person.email]}."
             mistakes.append(Mistake(person.line, "email", sentence))
         if person.email is not None:
             emails.setdefault(person.email, person.line)

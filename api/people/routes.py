@@ -76,7 +76,7 @@ def get_me(person: SignedIn, process: ProcessDep) -> Me:
     )
 
 
-@router.patch("/me", summary="Change my zone or password")
+@router.patch("/me", summary="Change my time zone or password")
 def change_me(change: MyChange, person: SignedIn, process: ProcessDep) -> UserView:
     """Change your zone or password. A new password requires the present one, if there is one.
 
@@ -107,7 +107,7 @@ def change_me(change: MyChange, person: SignedIn, process: ProcessDep) -> UserVi
         return UserView.model_validate(session.get(User, person.id))
 
 
-@router.post("/me/login-link", status_code=201, summary="A link that signs me in elsewhere")
+@router.post("/me/login-link", status_code=201, summary="Create a login link for myself")
 def create_login_link(person: SignedIn, process: ProcessDep) -> LinkView:
     """Make a login link for yourself, which works once, for ten minutes.
 
@@ -167,14 +167,14 @@ def create_user(
         return UserView.model_validate(session.get(User, user_id))
 
 
-@router.get("/users/{user_id}", summary="One person")
+@router.get("/users/{user_id}", summary="Get a person")
 def get_user(user_id: PlainText, person: StaffOnly, process: ProcessDep) -> UserView:
     """Return a person by id or name."""
     with process.read() as session:
         return UserView.model_validate(find_user(session, user_id))
 
 
-@router.patch("/users/{user_id}", summary="Change role, password, access, address, attributes")
+@router.patch("/users/{user_id}", summary="Change a person")
 def change_user(
     user_id: PlainText, change: UserChange, person: AdminOnly, process: ProcessDep
 ) -> UserView:
@@ -235,7 +235,9 @@ def disable_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> 
     return Response(status_code=204)
 
 
-@router.post("/users/{user_id}/login-link", status_code=201, summary="A login link for a person")
+@router.post(
+    "/users/{user_id}/login-link", status_code=201, summary="Create a login link for a person"
+)
 def create_link_for_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> LinkView:
     """Make a login link for a person who has no password or has forgotten it.
 
@@ -247,7 +249,7 @@ def create_link_for_user(user_id: PlainText, person: AdminOnly, process: Process
 
 
 @router.post(
-    "/users/{user_id}/password-link", status_code=201, summary="A link to set a new password"
+    "/users/{user_id}/password-link", status_code=201, summary="Create a password link for a person"
 )
 def create_password_link(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> LinkView:
     """Make a link to set a password, for a person who has forgotten theirs or never had one.
@@ -270,7 +272,7 @@ def move_user(user_id: PlainText, move: Move, person: AdminOnly, process: Proces
         user = find_user(session, user_id, lock=True)
         old, new = find_lab(session, move.from_lab), find_lab(session, move.to_lab)
         if old.id == new.id:
-            raise BadRequest("to_lab: this is the lab to leave.", param="to_lab")
+            raise BadRequest("to_lab: it is the same as from_lab.", param="to_lab")
         membership = session.get(Membership, (old.id, user.id))
         if membership is None and session.get(Membership, (new.id, user.id)) is None:
             raise Conflict(
@@ -401,7 +403,7 @@ def _require_other_admin(session: Session, user: User) -> None:
         .where(User.role == Role.ADMIN, User.disabled.is_(False), User.id != user.id)
     )
     if not others:
-        raise Conflict(f"{user.name} is the last administrator. Make another one first.")
+        raise Conflict(f"{user.name} is the last administrator. Appoint another one first.")
 
 
 def checked_zone(zone: str) -> str:
@@ -410,5 +412,6 @@ def checked_zone(zone: str) -> str:
         return ZoneInfo(zone).key
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise BadRequest(
-            f"zone: {zone!r} is no time zone; write it like Europe/Berlin or UTC.", param="zone"
+            f"zone: {zone!r} is not a known time zone. Write it like Europe/Berlin or UTC.",
+            param="zone",
         ) from error

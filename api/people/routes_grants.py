@@ -31,8 +31,10 @@ WITH_LIMIT = frozenset(
 def list_grants(
     person: SignedIn,
     process: ProcessDep,
-    user: Annotated[PlainText | None, Query(description="Only this person's, by name.")] = None,
-    now_only: Annotated[bool, Query(description="Only those that hold now.")] = False,
+    user: Annotated[
+        PlainText | None, Query(description="Only exceptions for this person, by name.")
+    ] = None,
+    now_only: Annotated[bool, Query(description="Only exceptions that are in effect now.")] = False,
     limit: Limit = 50,
     after: After = None,
 ) -> Page[GrantView]:
@@ -58,10 +60,13 @@ def create_grant(
     if wanted.ends_at <= wanted.starts_at:
         raise BadRequest("ends_at: it must be after starts_at.", param="ends_at")
     if wanted.ends_at.year > 9000:
-        raise BadRequest(f"ends_at: the year {wanted.ends_at.year} is too far.", param="ends_at")
+        raise BadRequest(
+            f"ends_at: the year {wanted.ends_at.year} is out of range. Choose an earlier time.",
+            param="ends_at",
+        )
     if not wanted.rule.startswith("quota_") and wanted.rule not in LIFTABLE | WITH_LIMIT:
         raise BadRequest(
-            f"rule: nothing lifts {wanted.rule!r}. There is: quota_<name>, "
+            f"rule: an exception cannot lift {wanted.rule!r}. Choose from quota_<name>, "
             f"{', '.join(sorted(LIFTABLE | WITH_LIMIT))}.",
             code="unknown_rule",
             param="rule",
@@ -104,7 +109,7 @@ def create_grant(
         return _show(session, grant_id)
 
 
-@router.delete("/{grant_id}", status_code=204, summary="Take an exception back")
+@router.delete("/{grant_id}", status_code=204, summary="Revoke an exception")
 def revoke_grant(grant_id: PlainText, person: StaffOnly, process: ProcessDep) -> Response:
     """Take an exception back. Booked leases are kept.
 

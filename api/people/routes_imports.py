@@ -129,13 +129,13 @@ def _clashes(people: Sequence[Listed], known: Known) -> list[Mistake]:
     for listed in people:
         holder = known.emails.get(listed.email or "")
         if holder is not None and holder != listed.name:
-            sentence = f"{listed.email} is the address of {holder}."
+            sentence = f"{listed.email} already belongs to {holder}."
             mistakes.append(Mistake(listed.line, "email", sentence))
         user = known.users.get(listed.name)
         if user is not None and listed.role not in (None, user.role):
             sentence = (
-                f"{user.name} is here as {user.role}; a list does not change roles. Use "
-                "`trainyard admin set-role`."
+                f"{user.name} already has the role {user.role}, and an import does not change "
+                "roles. Use `trainyard admin set-role`."
             )
             mistakes.append(Mistake(listed.line, "role", sentence))
     return mistakes

@@ -61,7 +61,9 @@ def create_lab(
                     session.add(lab)
             except IntegrityError as error:
                 raise Conflict(
-                    f"name: there is a lab {wanted.name} already.", code="name_taken", param="name"
+                    f"name: there already is a lab {wanted.name}. Choose another name.",
+                    code="name_taken",
+                    param="name",
                 ) from error
             audit.record(session, person.id, "lab.add", lab.id, now=now, name=lab.name)
             return lab.id
@@ -112,7 +114,7 @@ def add_member(
         return _view(session, lab)
 
 
-@router.delete("/{lab_id}/members/{user}", summary="Take a person out of a lab")
+@router.delete("/{lab_id}/members/{user}", summary="Remove a person from a lab")
 def remove_member(
     lab_id: PlainText, user: PlainText, person: AdminOnly, process: ProcessDep
 ) -> LabView:

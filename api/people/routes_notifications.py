@@ -34,13 +34,13 @@ from core.tables.people import User
 router = APIRouter(prefix="/v1/me", tags=["notifications"])
 
 
-@router.get("/notifications", summary="What I was told")
+@router.get("/notifications", summary="List my notices")
 def list_notices(
     person: SignedIn,
     process: ProcessDep,
     limit: Limit = 50,
     after: Annotated[
-        int | None, Query(ge=1, le=2**63 - 1, description="Id of the last one seen.")
+        int | None, Query(ge=1, le=2**63 - 1, description="Id of the last notice seen.")
     ] = None,
 ) -> Page[NoticeView]:
     """Return your notices, newest first, with the state of their delivery."""
@@ -58,14 +58,14 @@ def list_notices(
     return Page[NoticeView](data=[_view(*row) for row in rows[:limit]], has_more=len(rows) > limit)
 
 
-@router.get("/notifications/choices", summary="How I am told")
+@router.get("/notifications/choices", summary="Get my notice settings")
 def get_choices(person: SignedIn, process: ProcessDep) -> ChoicesView:
     """Return your channels for notices: mail at once unless you have chosen otherwise."""
     with process.read() as session:
         return _choices(session, person.id)
 
 
-@router.put("/notifications/choices", summary="Choose how I am told")
+@router.put("/notifications/choices", summary="Change my notice settings")
 def put_choices(change: ChoicesChange, person: SignedIn, process: ProcessDep) -> ChoicesView:
     """Choose mail, webhook, one digest a day, or only the account; for all, or kind by kind.
 
@@ -101,7 +101,7 @@ def put_webhook(wanted: NewWebhook, person: SignedIn, process: ProcessDep) -> We
     return WebhookMade(url=wanted.url, secret=secret)
 
 
-@router.delete("/webhook", status_code=204, summary="Forget my webhook")
+@router.delete("/webhook", status_code=204, summary="Delete my webhook")
 def delete_webhook(person: SignedIn, process: ProcessDep) -> Response:
     """Forget your webhook. Notices that would go there are then only shown in the account."""
     now = utc_now()
@@ -113,7 +113,7 @@ def delete_webhook(person: SignedIn, process: ProcessDep) -> Response:
     return Response(status_code=204)
 
 
-@router.post("/notifications/test", status_code=202, summary="Send me a test")
+@router.post("/notifications/test", status_code=202, summary="Send me a test notice")
 def send_test(wanted: TestNotice, person: SignedIn, process: ProcessDep) -> NoticeView:
     """Send yourself a test notice, in the way of every notice.
 

@@ -31,7 +31,7 @@ from core.tables.nodes import Node
 router = APIRouter(prefix="/v1/me", tags=["usage"])
 
 
-@router.get("/quotas", summary="What is left of my quotas")
+@router.get("/quotas", summary="Get my remaining quotas")
 def get_quotas(person: SignedIn, process: ProcessDep) -> QuotasView:
     """Return what you may still book, for each policy and each window that is not over."""
     now = utc_now()

@@ -51,17 +51,19 @@ class Stretch:
 
 @router.get(
     "",
-    summary="Hours booked, used and useful",
+    summary="Get booked, used and useful hours",
     response_model=UsageView,
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
 )
 def get_usage(
     person: SignedIn,
     process: ProcessDep,
-    by: Annotated[By, Query(description="Whose hours are added up.")] = By.USER,
-    per: Annotated[Per, Query(description="Cut into days or weeks.")] = Per.WEEK,
-    start: Annotated[AskedMoment | None, Query(description="Default: 28 days ago.")] = None,
-    end: Annotated[AskedMoment | None, Query(description="Default: now.")] = None,
+    by: Annotated[By, Query(description="Group the hours by user, lab or node.")] = By.USER,
+    per: Annotated[Per, Query(description="Divide the hours into days or weeks.")] = Per.WEEK,
+    start: Annotated[
+        AskedMoment | None, Query(description="Begin of the range. Default: 28 days ago.")
+    ] = None,
+    end: Annotated[AskedMoment | None, Query(description="End of the range. Default: now.")] = None,
     zone: Annotated[PlainText | None, Query(description="Default: your own.")] = None,
     format: Annotated[Literal["json", "csv"], Query()] = "json",
 ) -> UsageView | Response:
@@ -79,7 +81,7 @@ def get_usage(
             f"start: it must be before end, by {MAX_RANGE.days} days at most.", param="start"
         )
     if since.year < 2000 or until.year > 9000:
-        raise BadRequest("start: that is not a time to ask for.", param="start")
+        raise BadRequest("start: it is out of range.", param="start")
     shown = ZoneInfo(checked_zone(zone or person.zone))
     with process.read() as session:
         may_see = _visible(session, person)

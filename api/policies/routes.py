@@ -65,7 +65,7 @@ def list_policies(person: SignedIn, process: ProcessDep) -> Page[PolicyView]:
     return Page[PolicyView](data=[_view(*row) for row in rows])
 
 
-@router.get("/{policy_id}", summary="One policy")
+@router.get("/{policy_id}", summary="Get a policy")
 def get_policy(
     policy_id: PlainText,
     person: SignedIn,
@@ -84,7 +84,7 @@ def get_policy(
         row = session.execute(query).one_or_none()
         if row is None:
             which = "active version" if version is None else f"version {version}"
-            raise NotFound(f"There is no {which} of a policy {policy_id!r}.")
+            raise NotFound(f"There is no {which} of policy {policy_id!r}.")
         policy, name = row
         windows = list_of(session, policy_id) if policy.active else []
         return PolicyText(
@@ -92,7 +92,7 @@ def get_policy(
         )
 
 
-@router.get("/{policy_id}/versions", summary="Its versions")
+@router.get("/{policy_id}/versions", summary="List the versions of a policy")
 def list_versions(
     policy_id: PlainText, person: SignedIn, process: ProcessDep, limit: Limit = 200
 ) -> Page[PolicyView]:
@@ -109,7 +109,9 @@ def apply_policy(
     text: Annotated[str, Depends(document_text)],
     person: StaffOnly,
     process: ProcessDep,
-    dry_run: Annotated[bool, Query(description="Only say what it would do.")] = False,
+    dry_run: Annotated[
+        bool, Query(description="Do not apply the policy; only report its effects.")
+    ] = False,
 ) -> PolicyPlan:
     """Put a document into force. It is validated; the answer lists what it changes and the future
     leases that it would have refused. Applying the same text again changes nothing; an old version
@@ -160,7 +162,7 @@ def _apply(
     refused = _refused(session, policy, now=now)
     plan = _answer(session, policy, text, refused, now=now, applied=True, num_cancelled=0)
     _put_into_force(session, policy, text, person, now=now)
-    why = f"version {policy.version} of the policy {policy.id} does not allow it. "
+    why = f"version {policy.version} of policy {policy.id} does not allow it. "
     num_cancelled = 0
     if policy.policy.in_flight is InFlight.CANCEL_WITH_REFUND:
         for one in refused:
@@ -241,13 +243,13 @@ def _require_next(session: Session, policy: Policy, text: str, active: Policy | 
     )
     if known is not None and known.sha256 != fingerprint(text):
         raise Conflict(
-            f"Version {policy.version} of {policy.id} was applied before with another text; "
-            f"write version: {(newest or 0) + 1}.",
+            f"Version {policy.version} of {policy.id} was already applied with a different "
+            f"text. Write version: {(newest or 0) + 1}.",
             param="policy.version",
         )
     if known is None and newest is not None and policy.version < newest:
         raise Conflict(
-            f"Version {newest} of {policy.id} is there already; write version: {newest + 1}.",
+            f"Version {newest} of {policy.id} already exists. Write version: {newest + 1}.",
             param="policy.version",
         )
 
@@ -278,7 +280,9 @@ def _put_into_force(
     try:
         session.flush()
     except IntegrityError as error:
-        raise Conflict(f"Somebody else has just applied {policy.id}. Look at it first.") from error
+        raise Conflict(
+            f"Somebody else has just applied {policy.id}. Read that version first."
+        ) from error
     for window in rows_of(session, policy.id):
         session.delete(window)
     add_windows(session, policy, actor=person.id, now=now)

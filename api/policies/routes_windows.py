@@ -36,7 +36,7 @@ Orphans = Literal["keep", "cancel"]
 def list_windows(
     person: SignedIn,
     process: ProcessDep,
-    policy: Annotated[PlainText | None, Query(description="Only of this policy.")] = None,
+    policy: Annotated[PlainText | None, Query(description="Only windows of this policy.")] = None,
 ) -> Page[WindowView]:
     """List windows: the times in which leases may lie on pools, and the moment from which each may
     be booked; earliest first."""
@@ -114,14 +114,16 @@ def change_window(
         return plan.model_copy(update={"applied": True, "num_cancelled": cancelled})
 
 
-@router.delete("/{window_id}", summary="Take a window away")
+@router.delete("/{window_id}", summary="Delete a window")
 def delete_window(
     window_id: PlainText,
     person: StaffOnly,
     process: ProcessDep,
-    orphans: Annotated[Orphans, Query(description="What becomes of leases in it.")] = "keep",
+    orphans: Annotated[
+        Orphans, Query(description="Treatment of the leases in the window.")
+    ] = "keep",
     plan: Annotated[
-        PlainText | None, Query(description="Hash of the plan that you have seen.")
+        PlainText | None, Query(description="Hash of the plan that you have read.")
     ] = None,
 ) -> WindowPlan:
     """Delete a window. Without `plan`, the answer lists the booked leases in it; with the hash of
@@ -133,8 +135,8 @@ def delete_window(
         after = [other for other in rows_of(session, row.policy_id) if other.id != row.id]
         if not after:
             raise Conflict(
-                f"It is the last window of {policy.id}; without one all times would be open. "
-                "Withdraw the policy, or shorten the window."
+                f"It is the last window of {policy.id}, and without a window every hour could "
+                "be booked. Withdraw the policy, or shorten the window."
             )
         seen, left_out = _plan(session, policy, None, after, now=now)
         if plan is None:
@@ -224,7 +226,7 @@ def _plan(
 def _require_same(plan: WindowPlan, seen: str) -> None:
     if plan.hash != seen:
         raise Conflict(
-            "Leases were booked or cancelled since that plan was made. Look at the new one.",
+            "Leases were booked or cancelled since the plan was made. Read the new plan.",
             code="stale_plan",
             param="plan",
         )

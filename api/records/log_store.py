@@ -95,7 +95,9 @@ class LogCursor:
         """Return the cursor that `str` gave. Raises BadRequest for anything else."""
         if not CURSOR.match(text):
             raise BadRequest(
-                f"cursor: {text[:60]!r} is not one that this address gave out.", param="cursor"
+                f"cursor: {text[:60]!r} is not a cursor of this address. Use `cursor` of an "
+                "earlier page.",
+                param="cursor",
             )
         place, *held = text.split("-")
         chunk, lines = place.split(".")

@@ -143,7 +143,7 @@ def columns(lines: Sequence[Line], first_line: int) -> dict[str, Points]:
     for key in found:
         if not KEY.match(key):
             raise BadRequest(
-                f"lines: {key[:80]!r} is no name of a metric; take letters, digits and _ . / -.",
+                f"lines: {key[:80]!r} is not a valid metric name. Use letters, digits and _ . / -",
                 param="lines",
             )
     return {
@@ -159,7 +159,8 @@ def step_of(line: Line, number: int) -> int:
     step = line.get("step")
     if isinstance(step, str) or step is None or not 0 <= step < MAX_STEP or step != int(step):
         raise BadRequest(
-            f"lines: line {number} has no step that is a whole number from 0.", param="lines"
+            f"lines: line {number} has no valid step; it must be a whole number of at least 0.",
+            param="lines",
         )
     return int(step)
 

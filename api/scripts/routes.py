@@ -53,7 +53,7 @@ async def upload_code(request: Request, person: SignedIn, process: ProcessDep) -
         return await anyio.to_thread.run_sync(_keep, process, person, incoming)
 
 
-@router.get("/v1/code/{sha256}", summary="One archive of code")
+@router.get("/v1/code/{sha256}", summary="Get an archive of code")
 def get_code(sha256: Sha256, person: SignedIn, process: ProcessDep) -> CodeView:
     """Return the size and the file paths of an archive that you have uploaded."""
     with process.read() as session:
@@ -102,15 +102,17 @@ def delete_code(sha256: Sha256, person: SignedIn, process: ProcessDep) -> Respon
         needed = _jobs_in_need(session, person.id, [sha256]).get(sha256)
         if needed:
             raise Conflict(
-                f"Jobs that have not ended need this code: {in_words(needed)}. Cancel them, or "
-                "wait.",
+                f"Jobs that have not ended need this code: {in_words(needed)}. Cancel them, "
+                "or wait for their end.",
                 code="code_in_use",
             )
         session.delete(archive)
     return Response(status_code=204)
 
 
-@router.get("/v1/jobs/{job_id}/code", summary="The code a job runs", response_class=FileResponse)
+@router.get(
+    "/v1/jobs/{job_id}/code", summary="Download the code of a job", response_class=FileResponse
+)
 def download_code(job_id: PlainText, person: SignedIn, process: ProcessDep) -> FileResponse:
     """Return the archive of the code that a job runs, as it was uploaded."""
     with process.read() as session:
@@ -173,7 +175,6 @@ def _checked(incoming: IncomingFile) -> Listing:
         return check(incoming.written())
     except BadArchive as error:
         raise BadRequest(
-            f"The archive is refused: {error}. `trainyard submit --script` packs one that is "
-            "taken.",
+            f"The archive was refused: {error}. `trainyard submit --script` packs a valid one.",
             code="bad_archive",
         ) from error

@@ -20,7 +20,7 @@ from core.wire.messages import Secrets
 router = APIRouter(prefix="/v1/node/secrets", tags=["node protocol"])
 
 
-@router.get("/{job_id}/{epoch}", summary="Secrets of an attempt")
+@router.get("/{job_id}/{epoch}", summary="Get the secrets of an attempt")
 def get_secrets(
     job_id: PlainText,
     epoch: Annotated[int, Path(ge=1, le=2**31 - 1)],

@@ -22,7 +22,12 @@ router = APIRouter(prefix="/v1/secrets", tags=["scripts"])
 
 MOST_SECRETS = 200
 Name = Annotated[
-    str, Path(pattern=VARIABLE, description="Also the variable that the script finds it in.")
+    str,
+    Path(
+        pattern=VARIABLE,
+        description="Name of the secret, and of the environment variable that holds it "
+        "in the script.",
+    ),
 ]
 
 
@@ -40,7 +45,8 @@ def set_secret(
             known = session.scalars(select(Secret.name).where(Secret.user_id == person.id)).all()
             if len(known) >= MOST_SECRETS:
                 raise TooMany(
-                    f"You have {len(known)} secrets, and may have {MOST_SECRETS}. Delete some.",
+                    f"You have {len(known)} secrets and the limit is {MOST_SECRETS}. Delete "
+                    "one that you no longer need.",
                     code="too_many_secrets",
                 )
             secret = Secret(

@@ -29,8 +29,8 @@ class SecretBox:
             return self._fernet().decrypt(sealed).decode()
         except InvalidToken as error:
             raise Unavailable(
-                f"A secret can't be opened with any key in {self.path}. An administrator puts the "
-                "key back that it was sealed with, or its owner sets it again.",
+                f"A secret cannot be decrypted with any key in {self.path}. An administrator "
+                "must restore the key that sealed it, or its owner must set the secret again.",
                 code="secret_key_missing",
             ) from error
 
@@ -61,6 +61,6 @@ class SecretBox:
             return MultiFernet([Fernet(key) for key in keys])
         except (OSError, ValueError) as error:
             raise Unavailable(
-                f"The keys in {self.path} can't be read: {error}. An administrator must look.",
+                f"The keys in {self.path} cannot be read: {error}. Tell an administrator.",
                 code="secret_key_missing",
             ) from error

@@ -96,8 +96,9 @@ def _first_time(session: Session, claims: Claims, settings: ApiSettings, *, now:
     """
     if claims.email is None:
         raise Forbidden(
-            f"{settings.oidc_title} has not verified your mail address, so it can't tell which "
-            "account is yours. Verify it there; or sign in with a password or a login link.",
+            f"{settings.oidc_title} has not verified your mail address, so your account here "
+            "cannot be determined. Verify the address there, or sign in with a password or a "
+            "login link.",
             code="email_unverified",
         )
     user = session.scalars(
@@ -119,8 +120,8 @@ def _first_time(session: Session, claims: Claims, settings: ApiSettings, *, now:
     domain = claims.email.rpartition("@")[2]
     if invite is None and domain not in [one.lower() for one in settings.oidc_domains]:
         raise Forbidden(
-            f"No account here is {claims.email}'s. Ask an administrator, or who leads your lab, to "
-            "invite this address; then sign in again.",
+            f"No account here has the address {claims.email}. Ask an administrator or the "
+            "lead of your lab to invite this address, then sign in again.",
             code="not_invited",
         )
     user = User(

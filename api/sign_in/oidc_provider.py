@@ -171,8 +171,8 @@ class Provider:
         except (JoseError, ValueError) as error:
             log.warning("id_token_refused", issuer=self._issuer, error=str(error))
             raise NotVouched(
-                f"{self.name} sent a proof of who you are that does not hold: {error}. Try again; "
-                "if it stays, tell an administrator."
+                f"{self.name} sent an identity token that is not valid: {error}. Try again; "
+                "if it happens again, tell an administrator."
             ) from error
         return _read(claims, self._groups_claim)
 
@@ -201,7 +201,7 @@ class Provider:
         if answer.status_code != 200 or not isinstance(document.get("id_token"), str):
             why = document.get("error_description") or document.get("error") or answer.status_code
             log.warning("code_refused", issuer=self._issuer, error=str(why))
-            raise NotVouched(f"{self.name} did not confirm this sign-in ({why}). Begin again.")
+            raise NotVouched(f"{self.name} did not confirm this sign-in ({why}). Start again.")
         access_token = document.get("access_token")
         return document["id_token"], access_token if isinstance(access_token, str) else None
 
@@ -236,7 +236,7 @@ class Provider:
             published = cast(KeySetSerialization, _document(self._ask("GET", metadata.jwks_uri)))
             keys = KeySet.import_key_set(published)  # it looks closely
         except (ValidationError, JoseError, ValueError, KeyError) as error:
-            raise self._away("it does not answer as an OpenID provider does") from error
+            raise self._away("its answer is not that of an OpenID provider") from error
         return metadata, keys
 
     def _ask(
@@ -257,8 +257,8 @@ class Provider:
     def _away(self, why: str) -> ProviderAway:
         log.warning("oidc_unreachable", issuer=self._issuer, error=why)
         return ProviderAway(
-            f"{self.name} can't be used right now ({why}). Sign in with your password or a login "
-            "link, or try again later; administrators: trainyard doctor --server."
+            f"{self.name} cannot be used right now ({why}). Sign in with your password or a "
+            "login link, or try again later; administrators: trainyard doctor --server."
         )
 
 
@@ -268,7 +268,10 @@ def provider_flaw(settings: ApiSettings) -> str | None:
         return None
     for name in ("oidc_client_id", "oidc_client_secret"):
         if not getattr(settings, name):
-            return f"TRAINYARD_OIDC_ISSUER is set, but not TRAINYARD_{name.upper()}."
+            return (
+                f"TRAINYARD_OIDC_ISSUER is set, but TRAINYARD_{name.upper()} is not. Set "
+                "both or none."
+            )
     if not is_safe_address(settings.oidc_issuer):
         return f"TRAINYARD_OIDC_ISSUER={settings.oidc_issuer} must begin with https://."
     return None

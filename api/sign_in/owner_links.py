@@ -71,6 +71,6 @@ def _named(users: list[User], name: str) -> User:
         if user.name == name:
             return user
     raise NotFound(
-        f"{name!r} is not an enabled administrator here. These are: "
+        f"{name!r} is not an enabled administrator here. The enabled administrators are: "
         f"{', '.join(user.name for user in users)}."
     )

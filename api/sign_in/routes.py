@@ -48,7 +48,7 @@ log = structlog.get_logger()
     "/first-start",
     status_code=201,
     dependencies=[Public, Watched],
-    summary="Make the first administrator",
+    summary="Create the first administrator",
 )
 def first_start(
     wanted: FirstStart, request: Request, response: Response, process: ProcessDep
@@ -73,7 +73,7 @@ def first_start(
         ).all()
         use_link(session, wanted.secret, LinkKind.FIRST_START, now=now)
         if session.scalar(select(func.count()).select_from(User)):
-            raise Conflict("There is an administrator already. Sign in instead.")
+            raise Conflict("There already is an administrator. Sign in instead.")
         user = User(
             id=new_id(Kind.USER),
             name=wanted.name,
@@ -115,7 +115,7 @@ def sign_in(wanted: SignIn, request: Request, response: Response, process: Proce
     "/sessions/link",
     status_code=201,
     dependencies=[Public, Watched],
-    summary="Sign in by a login link",
+    summary="Sign in with a login link",
 )
 def sign_in_by_link(
     wanted: LinkSignIn, request: Request, response: Response, process: ProcessDep
@@ -138,7 +138,7 @@ def sign_in_by_link(
     "/new-password",
     status_code=201,
     dependencies=[Public, Watched],
-    summary="Set a new password by a link",
+    summary="Set a new password with a link",
 )
 def set_password_by_link(
     wanted: NewPassword, request: Request, response: Response, process: ProcessDep

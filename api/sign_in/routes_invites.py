@@ -46,8 +46,8 @@ def create_invite(
         known = made_before(session, user_id=person.id, key=key, body_sha256=body_sha256)
         if known is not None:
             raise Conflict(
-                f"This request made {known} already, and its link was shown then. Take that one "
-                "back, and make one with a new key.",
+                f"This request already created {known}, and its link was shown then. Take "
+                "that invitation back, and create another with a new key.",
                 code="shown_once",
             )
         lab = find_lab(session, wanted.lab) if wanted.lab is not None else None
@@ -103,7 +103,7 @@ def list_invites(
     return Page[InviteView](data=data, has_more=len(rows) > limit)
 
 
-@router.delete("/{invite_id}", status_code=204, summary="Take an invitation back")
+@router.delete("/{invite_id}", status_code=204, summary="Revoke an invitation")
 def revoke_invite(invite_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
     """Take an invitation back: its link stops working. An account made by it is kept."""
     now = utc_now()
@@ -121,7 +121,7 @@ def revoke_invite(invite_id: PlainText, person: SignedIn, process: ProcessDep) -
     "/accept",
     status_code=201,
     dependencies=[Public, Watched],
-    summary="Make an account by an invitation",
+    summary="Create an account by invitation",
 )
 def accept_invite(
     answer: InviteAnswer, request: Request, response: Response, process: ProcessDep
@@ -177,22 +177,23 @@ def _require_may_invite(session: Session, person: Person, lab: Lab | None) -> No
         return
     if lab is None:
         raise Forbidden(
-            "Only an administrator invites without a lab. Who leads a lab may invite into it.",
+            "Only an administrator may invite without a lab. The lead of a lab may invite "
+            "into that lab.",
             param="lab",
         )
     membership = session.get(Membership, (lab.id, person.id))
     if membership is None:
         raise NotFound(f"There is no lab {lab.name!r}.")  # others' labs look absent, as elsewhere
     if not membership.is_lead:
-        raise Forbidden(f"Only who leads {lab.name} may invite into it.", param="lab")
+        raise Forbidden(
+            f"Only a lead of {lab.name} or an administrator may invite into it.", param="lab"
+        )
 
 
 def _find(session: Session, secret: str) -> Invite:
     invite = session.scalars(select(Invite).where(Invite.sha256 == digest(secret))).one_or_none()
     if invite is None:
-        raise Unauthenticated(
-            "This invitation is not known here. Ask for a new one.", code="bad_link"
-        )
+        raise Unauthenticated("This invitation is not valid. Ask for a new one.", code="bad_link")
     return invite
 
 

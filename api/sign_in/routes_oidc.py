@@ -59,7 +59,7 @@ class OidcAnswer(Body):
     error_description: str = Field(default="", max_length=2000)
 
 
-@router.get("/sessions/oidc", dependencies=[Public], summary="Is there a single sign-on?")
+@router.get("/sessions/oidc", dependencies=[Public], summary="Get the single sign-on provider")
 def get_oidc(process: ProcessDep) -> OidcView:
     """Return the name of the OpenID provider in the settings; null if there is none."""
     return OidcView(name=process.provider.name if process.provider else None)
@@ -68,7 +68,7 @@ def get_oidc(process: ProcessDep) -> OidcView:
 @router.post(
     "/sessions/oidc/start",
     dependencies=[Public, Watched],
-    summary="Begin to sign in by the provider",
+    summary="Start a sign-in with the provider",
 )
 def start_oidc(request: Request, response: Response, process: ProcessDep) -> OidcStart:
     """Return the provider's address for this browser, which gets a cookie for ten minutes."""
@@ -95,7 +95,7 @@ def start_oidc(request: Request, response: Response, process: ProcessDep) -> Oid
     "/sessions/oidc",
     status_code=201,
     dependencies=[Public, Watched],
-    summary="Sign in by the provider",
+    summary="Finish a sign-in with the provider",
 )
 def sign_in_by_oidc(
     answer: OidcAnswer,
@@ -113,13 +113,13 @@ def sign_in_by_oidc(
     trip = Trip(secret or "")
     if secret is None or not hmac.compare_digest(trip.state.encode(), answer.state.encode()):
         raise Unauthenticated(
-            "This sign-in did not begin in this browser, or another one has begun since. Begin "
-            "again, in one window.",
+            "This sign-in was not started in this browser, or another one was started since. "
+            "Start again, in one window.",
             code="oidc_state",
         )
     _use_up(process, trip)
     if answer.error or not answer.code:
-        why = answer.error_description or answer.error or "it sent no code"
+        why = answer.error_description or answer.error or "it sent no authorization code"
         raise NotVouched(f"{provider.name} did not sign you in: {why}")
     claims = provider.claims_of(answer.code, trip, back_to=_back_to(process))
     now = utc_now()
@@ -136,7 +136,7 @@ def sign_in_by_oidc(
 
 
 @router.delete(
-    "/users/{user_id}/identities", status_code=204, summary="Forget who a person is elsewhere"
+    "/users/{user_id}/identities", status_code=204, summary="Unlink a person from the provider"
 )
 def unlink_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> Response:
     """Forget a person's identities at the provider.
@@ -157,8 +157,8 @@ def unlink_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> R
 def _provider(process: Process) -> Provider:
     if process.provider is None:
         raise NotFound(
-            "There is no single sign-on here. An administrator sets it up with "
-            "TRAINYARD_OIDC_ISSUER and its kin.",
+            "Single sign-on is not set up here. An administrator sets it up with the "
+            "settings TRAINYARD_OIDC_*.",
             code="no_oidc",
         )
     return process.provider
@@ -178,6 +178,6 @@ def _use_up(process: Process, trip: Trip) -> None:
             use_link(session, trip.secret, LinkKind.OIDC, now=utc_now())
     except Unauthenticated as error:
         raise Unauthenticated(
-            "This sign-in has been finished already, or took more than ten minutes. Begin again.",
+            "This sign-in was already finished, or took more than ten minutes. Start again.",
             code="oidc_over",
         ) from error

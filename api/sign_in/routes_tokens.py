@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/tokens", tags=["people"])
 MAX_TOKENS = 50  # that work at a time, of one person: a page of the list, so that all can be seen
 
 
-@router.post("", status_code=201, summary="Make an API token")
+@router.post("", status_code=201, summary="Create an API token")
 def create_token(
     wanted: NewToken, person: SignedIn, process: ProcessDep, key: IdempotencyKey = None
 ) -> TokenMade:
@@ -46,8 +46,8 @@ def create_token(
         known = made_before(session, user_id=person.id, key=key, body_sha256=body_sha256)
         if known is not None:
             raise Conflict(
-                f"This request made {known} already, and its secret was shown then. Delete that "
-                "token, and make one with a new key.",
+                f"This request already created {known}, and its secret was shown then. Delete "
+                "that token, and create another with a new key.",
                 code="shown_once",
             )
         _require_room(session, person, now=now)
@@ -129,7 +129,7 @@ def _require_room(session: Session, person: Person, *, now: datetime) -> None:
     )
     if held is not None and held >= MAX_TOKENS:
         raise Conflict(
-            f"You have {held} API tokens that work; at most {MAX_TOKENS} are kept. Revoke one that "
+            f"You have {held} valid API tokens and the limit is {MAX_TOKENS}. Revoke one that "
             "you no longer need.",
             code="too_many_tokens",
         )
@@ -139,15 +139,16 @@ def _refuse_wider(person: Person, wanted: NewToken, *, ends_at: datetime) -> Non
     more = included(wanted.scopes) - person.scopes
     if more:
         raise Forbidden(
-            f"scopes: the token that you use lacks {', '.join(sorted(more))}, so it can't make one "
-            "with that. Make it where you are signed in.",
+            f"scopes: the token that you use lacks {', '.join(sorted(more))}, so it cannot "
+            "create a token with that scope. Create the token on the account page.",
             code="wider_token",
             param="scopes",
         )
     if person.token_ends_at is not None and ends_at > person.token_ends_at:
         raise Forbidden(
-            f"expires_in_days: the token that you use ends at {person.token_ends_at:%Y-%m-%d %H:%M}"
-            " UTC; one that it makes can't last longer. Make it where you are signed in.",
+            "expires_in_days: the token that you use ends at "
+            f"{person.token_ends_at:%Y-%m-%d %H:%M} UTC, and a token that it creates cannot "
+            "last longer. Create the token on the account page.",
             code="wider_token",
             param="expires_in_days",
         )

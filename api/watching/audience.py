@@ -43,8 +43,8 @@ class TooManyStreams(TooMany):
 
     def __init__(self) -> None:
         super().__init__(
-            f"You watch {MOST_STREAMS} things at once, the most that one person may. Close a tab "
-            "or a `trainyard watch`, and try again."
+            f"You have {MOST_STREAMS} live streams open, which is the limit for one person. "
+            "Close a tab or a `trainyard watch`, and try again."
         )
 
 

@@ -11,17 +11,19 @@ from api.web.process import ProcessDep
 
 router = APIRouter(prefix="/v1/leases", tags=["leases"])
 
-EVENTS = """Server-sent events, of everybody's hours and of your own:
+EVENTS = """Server-sent events about everybody's hours and about your own:
 
-- `holds`: nodes, each with its state and all that holds it. With `whole` they are all nodes, and
-  what is not named is gone; without, those that have changed, each complete
-- `own`: a lease, offer or wish of yours, or a job in a lease, has changed: read your lists again
-- `rules`: what one may book has changed: a policy, a window, an exception, a lab
+- `holds`: nodes, each with its state and all its holds. With `whole`, the event names all nodes,
+  and a node that it does not name is gone; without `whole`, it names the changed nodes, each
+  complete
+- `own`: one of your leases, offers or waitlist entries, or a job in a lease, has changed: read your
+  lists again
+- `rules`: the booking rules have changed: a policy, a window, an exception or a lab
 
-Each has a `version`, which is also an id of the stream. A new stream begins with the whole; one
-that goes on with `Last-Event-ID`, as browsers do by themselves, with what came since, or, where
-that is no longer known, with `own`, `rules` and the whole. Holds that ended a day ago are left out.
-Staff see whose each lease is (`user`, `lease`).
+Each event has a `version`, which is also the event's id. A new stream begins with the whole. A
+stream that continues with `Last-Event-ID`, as browsers do automatically, begins with the later
+events, or, if these are no longer known, with `own`, `rules` and the whole. Holds that ended more
+than a day ago are left out. Staff see the owner of each lease (`user`, `lease`).
 """
 
 

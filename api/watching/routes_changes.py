@@ -23,7 +23,8 @@ async def stream_changes(
     person: SignedIn,
     process: ProcessDep,
     lists: Annotated[
-        list[ListName], Query(alias="list", min_length=1, description="What is shown.")
+        list[ListName],
+        Query(alias="list", min_length=1, description="Names of the lists to watch."),
     ],
 ) -> StreamingResponse:
     """Stream server-sent events: `changes` (`words`: one for each list, which differs when the list

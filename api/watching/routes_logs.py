@@ -16,7 +16,7 @@ from api.web.text_types import PlainText
 router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
 
 
-@router.get("/{job_id}/logs", summary="Output of the ranks")
+@router.get("/{job_id}/logs", summary="Get the output of the ranks")
 def get_logs(
     job_id: PlainText,
     person: SignedIn,
@@ -26,24 +26,26 @@ def get_logs(
         Query(
             ge=-1024,
             le=100_000,
-            description="-1 is the launcher, -2 that of the second node. Default: all.",
+            description="Number of the rank; -1 is the launcher, -2 the launcher of the "
+            "second node. Default: all.",
         ),
     ] = None,
     attempt: Annotated[
-        int | None, Query(ge=1, le=2**31, description="Number of the attempt. Default: all.")
+        int | None,
+        Query(ge=1, le=2**31, description="Number of the attempt. Default: all attempts."),
     ] = None,
-    search: Annotated[PlainText, Query(description="Only lines that contain this.")] = "",
+    search: Annotated[PlainText, Query(description="Only lines that contain this text.")] = "",
     level: Annotated[
-        LogLevel | None, Query(description="Only lines that read like this or worse.")
+        LogLevel | None, Query(description="Only lines of this severity or worse.")
     ] = None,
     cursor: Annotated[
         Annotated[str, Query(max_length=20_000)] | None,
-        Query(description="`cursor` of the page before."),
+        Query(description="`cursor` of the previous page."),
     ] = None,
     tail: Annotated[
-        int | None, Query(ge=0, le=5000, description="The last lines instead of the first.")
+        int | None, Query(ge=0, le=5000, description="Return the last lines instead of the first.")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=5000, description="Lines on one page.")] = 500,
+    limit: Annotated[int, Query(ge=1, le=5000, description="Number of lines on one page.")] = 500,
 ) -> LogsView:
     """Return lines in the order in which they arrived, of all attempts unless one is named; at most
     a million characters of them.

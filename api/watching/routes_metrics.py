@@ -22,18 +22,23 @@ from core.tables.telemetry import MetricChunk
 router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
 
 
-@router.get("/{job_id}/metrics", response_model=MetricsView, summary="Curves of a job")
+@router.get("/{job_id}/metrics", response_model=MetricsView, summary="Get the curves of a job")
 def get_metrics(
     job_id: PlainText,
     person: SignedIn,
     process: ProcessDep,
     keys: Annotated[
         list[PlainText] | None,
-        Query(description="Names, such as `loss,lr`; repeated or with commas. Default: all."),
+        Query(
+            description="Names of metrics, such as `loss,lr`; repeated or separated by "
+            "commas. Default: all."
+        ),
     ] = None,
-    resolution: Annotated[int, Query(ge=2, le=100_000, description="Most points a series.")] = 500,
+    resolution: Annotated[
+        int, Query(ge=2, le=100_000, description="Largest number of points per series.")
+    ] = 500,
     since_step: Annotated[
-        int, Query(ge=-1, le=2**62, description="Only steps after this one.")
+        int, Query(ge=-1, le=2**62, description="Only points of later steps.")
     ] = -1,
     rank: Annotated[int | None, Query(ge=0, le=100_000)] = None,
 ) -> Response:

@@ -19,15 +19,15 @@ router = APIRouter(prefix="/v1/jobs", tags=["metrics and logs"])
 
 EVENTS = """Server-sent events until the job is over:
 
-- `job`: the job (`JobView`), at the start and whenever it changed
+- `job`: the job (`JobView`), at the start and after each change
 - `event`: something happened (`EventView`)
 - `metrics`: new metrics lines of rank 0 (`LiveMetrics`)
 - `log`: new lines of any rank (`LiveLog`)
-- `end`: the job (`JobView`); nothing more comes
+- `end`: the job (`JobView`); the stream ends after it
 
 A new stream begins with all events, the last 2,000 metrics lines of each attempt and the last 200
-log lines. A stream that goes on with `Last-Event-ID`, as browsers do by themselves, misses nothing
-and repeats nothing.
+log lines. A stream that continues with `Last-Event-ID`, as browsers do automatically, misses
+nothing and repeats nothing.
 """
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}

@@ -115,7 +115,7 @@ def find_link(session: Session, secret: str, kind: LinkKind) -> Link:
     """Return the link behind `secret`, used or not. Raises Unauthenticated if there is none."""
     link = session.get(Link, digest(secret))
     if link is None or link.kind is not kind:
-        raise Unauthenticated("This link is not known here. Ask for a new one.", code="bad_link")
+        raise Unauthenticated("This link is not valid. Ask for a new one.", code="bad_link")
     return link
 
 
@@ -185,6 +185,7 @@ def _require_live(session: Session, token_id: str | None, *, now: datetime) -> d
     ).one()
     if revoked_at is not None or (expires_at is not None and expires_at <= now):
         raise Unauthenticated(
-            "The token that this was made with has ended. Ask for a new one.", code="expired"
+            "The token that created this link has expired or was revoked. Ask for a new link.",
+            code="expired",
         )
     return expires_at

@@ -10,7 +10,9 @@ from api.web.identity import Person
 from api.web.text_types import PlainText
 from core.tables.people import User
 
-Whose = Annotated[PlainText | None, Query(description="For staff: a person's name, or `all`.")]
+Whose = Annotated[
+    PlainText | None, Query(description="For staff: a person's name, or `all` for everybody.")
+]
 
 
 def of_whom(

@@ -23,7 +23,7 @@ def hash_password(password: str) -> str:
     """Return the hash that is kept of a password. Raises BadRequest for an easily guessed one."""
     if password.lower() in WELL_KNOWN or len(set(password)) < 4:
         raise BadRequest(
-            "password: this one is too easy to guess. Take a sentence of your own.",
+            "password: it is too easy to guess. Use a sentence of your own.",
             code="weak_password",
             param="password",
         )

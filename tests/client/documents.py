@@ -789,7 +789,8 @@ FORECAST: Json = {
     "free_hours": 167.5,
     "unmet_hours": 0.0,
     "days": [{"start": NOW, "free_hours": 23.5, "wanted_hours": 2.5}],
-    "message": "20 node-hours of quota are left, 168 are free until then.",
+    "message": "Everybody's quotas together have 20 node-hours left; "
+    "168 node-hours are free until then.",
 }
 LINK: Json = {"url": "http://x/login?secret=s", "secret": "s", "expires_at": NOW}
 TRAFFIC: Json = {

@@ -25,7 +25,7 @@ def end(
 
 
 DONE = end(Outcome.SUCCEEDED)
-LOST = PartEnd(None, lost="north-02 was restarted under it.")
+LOST = PartEnd(None, lost="north-02 was restarted while the attempt ran.")
 VICTIM = end(Outcome.USER_ERROR, guilt=3)
 
 

@@ -56,7 +56,7 @@ def test_demand_before_the_window_closes_is_shown_with_its_reason(stage: Stage, 
     page.goto("/calendar")
     page.locator("[data-forecast] li").first.wait_for()
     text = page.inner_text("[data-forecast-card]")
-    assert "node-hours of quota are left" in text
+    assert "quotas together have" in text
     assert "what quotas of 3 people allow, not what they will do" in text
     assert page.locator("[data-forecast] li").count() in (9, 10)
     assert "student" not in text

@@ -191,13 +191,15 @@ def test_a_provider_that_is_away_is_said_beside_the_password(
     api: FakeApi, page: TestClient
 ) -> None:
     api.put("/v1/sessions/oidc", {"name": "Keycloak"})
-    away = refusal(503, "Keycloak can't be used right now.")
+    away = refusal(503, "Keycloak cannot be used right now.")
     api.put("/v1/sessions/oidc/start", away, method="POST")
     answer = page.get("/login/oidc")
     assert answer.status_code == 503
-    assert "Keycloak can&#39;t be used right now." in answer.text
+    assert "Keycloak cannot be used right now." in answer.text
     assert 'name="password"' in answer.text
-    api.put("/v1/sessions/oidc", refusal(403, "No account here is x@y.z's."), method="POST")
+    api.put(
+        "/v1/sessions/oidc", refusal(403, "No account here has the address x@y.z."), method="POST"
+    )
     refused = page.get("/login/oidc/callback?code=c&state=st")
     assert refused.status_code == 403
     assert "x@y.z" in refused.text

@@ -76,11 +76,10 @@ def test_only_an_enabled_administrator_is_signed_in_and_the_others_are_named(wor
     for name in ("ann", "nobody"):
         refused = asked(name)
         assert (refused.exit_code, refused.stdout) == (2, "")
-        assert f"'{name}' is not an enabled administrator here. These are: ada, zoe." in (
-            refused.stderr
-        )
+        assert f"'{name}' is not an enabled administrator here." in refused.stderr
+        assert "The enabled administrators are: ada, zoe." in refused.stderr
     assert world.admin.delete("/v1/users/zoe").status_code == 204
-    assert "These are: ada." in asked("zoe").stderr
+    assert "The enabled administrators are: ada." in asked("zoe").stderr
 
 
 def test_where_nobody_has_an_account_yet_it_makes_the_first(

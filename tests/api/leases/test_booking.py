@@ -164,7 +164,7 @@ def test_wrong_wishes_name_their_field(world: World) -> None:
         ({"node": "box", "start": next_hour()}, "hours", "hours"),
         (block(end=next_hour(5)), "hours", "hours"),
         (block(hours=None, end=next_hour(0)), "end", "after"),
-        (block(start=naive), "start", "timezone"),
+        (block(start=naive), "start", "time zone"),
         (block(start="2026-11-22T23:59:60+00:00"), "start", ""),
         (block(start="infinity"), "start", ""),
         (block(start="9999-01-01T00:00:00+00:00"), "start", "year"),

@@ -60,7 +60,7 @@ def test_wrong_bookings_are_refused_by_rule(world: World) -> None:
     now = utc_now()
     naive = (hour_floor(now) + 2 * HOUR).replace(tzinfo=None).isoformat()
     rows = [
-        (block(start=naive), "start", "timezone"),
+        (block(start=naive), "start", "time zone"),
         (block(start="tomorrow"), "start", "tomorrow"),
         (block(start=(hour_floor(now) - HOUR).isoformat()), "start", "over"),
         (block(start=(hour_floor(now) + 1.5 * HOUR).isoformat()), "start", "full hour"),

@@ -83,7 +83,7 @@ def test_demand_is_what_the_quotas_of_all_leave(world: World) -> None:
     assert round(before["unmet_hours"], 6) == 0, "the last day may be an hour long"
     assert sum(day["free_hours"] for day in before["days"]) == before["free_hours"]
     assert 166 <= before["free_hours"] <= 168
-    assert "% of the free hours go" in before["message"]
+    assert "% of the free hours are taken" in before["message"]
     assert book(world, 2, 3)["status"] == 201
     [after] = forecasts(world)
     assert after["unspent_hours"] == 17

@@ -138,7 +138,7 @@ def test_submissions_are_counted_and_the_queue_has_an_end(settings: ApiSettings)
         answers = [world.ann.post("/v1/jobs", json=job_spec()) for _ in range(5)]
         assert [answer.status_code for answer in answers] == [201, 201, 429, 429, 429]
         assert answers[2].json()["code"] == "queue_full"
-        assert "may have 2" in answers[2].json()["detail"]
+        assert "the limit is 2" in answers[2].json()["detail"]
         assert answers[2].headers["retry-after"] == "60"
         assert answers[4].json()["code"] == "rate_limited"
         assert "retry-after" in answers[4].headers

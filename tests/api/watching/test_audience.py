@@ -118,7 +118,7 @@ def test_one_person_watches_forty_things_and_no_more(world: World, url: str) -> 
             watching(url, token, last)
             refused = httpx2.get(url + PATH, headers=headers)
             assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
-            assert "40 things at once" in refused.json()["detail"]
+            assert "40 live streams open" in refused.json()["detail"]
             assert refused.headers["retry-after"]
             watching(url, world.tokens["bob"], last)
         num_left = audience.MOST_STREAMS - 1

@@ -272,6 +272,6 @@ def test_a_person_has_at_most_fifty_tokens_that_work(world: World) -> None:
     ]
     assert [one.status_code for one in made] == [201] * 49 + [409]
     assert made[-1].json()["code"] == "too_many_tokens"
-    assert "You have 50 API tokens that work; at most 50" in made[-1].json()["detail"]
+    assert "You have 50 valid API tokens and the limit is 50" in made[-1].json()["detail"]
     assert world.bob.delete(f"/v1/tokens/{made[0].json()['id']}").status_code == 204
     assert world.bob.post("/v1/tokens", json={"name": "n"}).status_code == 201
