@@ -35,8 +35,8 @@ from api.leases import routes_forecast as forecast
 from api.leases import routes_maintenance as maintenance
 from api.leases import routes_moved_leases as moved_leases
 from api.leases import routes_waitlist as waitlist
-from api.leases.answer_cache import AnswerCache
 from api.leases.openings import Openings
+from api.leases.routes_forecast import Forecasts
 from api.middleware import prometheus
 from api.middleware.body_cap import BodyCap
 from api.middleware.headers import BehindProxy, Shell, allowed_hosts
@@ -144,37 +144,39 @@ def create_app(settings: ApiSettings) -> FastAPI:
     database = Database(
         settings.database_url, pool_size=20, longest_statement_s=LONGEST_STATEMENT_S
     )
+    store = Store(settings.store)
+    store.create()
+    hub = Hub(database, settings.redis_url)
+    audience = Audience(database)
+    plans = PlanCache()
+    services = [store, hub, audience, plans, Openings(), Forecasts()]
+    if settings.oidc_issuer:
+        services.append(Provider(settings))
     process = Process(
         settings=settings,
         database=database,
-        store=Store(settings.store),
         ringer=Ringer(Doorbell(settings.redis_url)),
         limits=RateLimits(settings),
-        plans=PlanCache(),
-        hub=Hub(database, settings.redis_url),
-        audience=Audience(database),
         timekeeper=Timekeeper(database),
-        openings=Openings(),
-        forecasts=AnswerCache(),
-        provider=Provider(settings) if settings.oidc_issuer else None,
+        services={type(service): service for service in services},
+        wake=hub.wake_soon,
     )
-    process.store.create()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        process.hub.start()
+        hub.start()
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         chores = [
             asyncio.create_task(prometheus.measure_loop(app.state.numbers)),
             asyncio.create_task(keep_house(process)),
             asyncio.create_task(keep_time(process)),
-            asyncio.create_task(process.audience.look_after()),
-            asyncio.create_task(keep_learning(database, process.plans)),
+            asyncio.create_task(audience.look_after()),
+            asyncio.create_task(keep_learning(database, plans)),
         ]
         yield
         for chore in chores:
             chore.cancel()
-        await process.hub.close()
+        await hub.close()
         process.ringer.close()
         process.limits.close()
         app.state.looks.close()

@@ -11,6 +11,7 @@ from sqlalchemy import delete
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.files.retention import Retention
+from api.files.store import Store
 from api.web.process import Process
 from core.base.clock import utc_now
 from core.database.database import Database
@@ -29,7 +30,7 @@ log = structlog.get_logger()
 async def keep_house(process: Process) -> None:
     """Delete old idempotency keys and links, and files by the retention rules, until cancelled."""
     holder = f"{socket.gethostname()}:{os.getpid()}"
-    retention = Retention(process.database, process.store, process.settings, holder)
+    retention = Retention(process.database, process.service(Store), process.settings, holder)
     while True:
         try:
             await anyio.to_thread.run_sync(forget_old, process.database, utc_now())

@@ -14,6 +14,7 @@ from api.app import create_app
 from api.middleware.headers import is_loopback
 from api.sign_in.first_start import ensure_link
 from api.sign_in.oidc_provider import provider_flaw
+from api.watching.hub import Hub
 from api.web.process import Process
 from core.base import tracing
 from core.base.settings import ApiSettings
@@ -79,7 +80,7 @@ class _Server(uvicorn.Server):
         self._process = process
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._process.hub.close_soon()
+        self._process.service(Hub).close_soon()
         super().handle_exit(signal.Signals(sig), frame)
 
 

@@ -21,10 +21,12 @@ from api.agendas.agenda_submission import (
 from api.agendas.agenda_views import agenda_views, agendas_with_context, find_agenda, plan_view
 from api.agendas.schemas import AgendaPlanView, AgendaView, NewAgenda
 from api.files.storage_use import require_room
+from api.jobs.plan_cache import PlanCache
 from api.jobs.spec_body import EXAMPLE, SpecBody, body_of
 from api.jobs.steering import want
 from api.jobs.submission import check_queue, insert_job
 from api.leases.schemas import Hours
+from api.watching.hub import Hub
 from api.watching.routes_stream import STREAM, event_stream
 from api.web.auth import SignedIn
 from api.web.idempotency import IdempotencyKey, fingerprint, once
@@ -72,6 +74,7 @@ def plan_jobs(
     YAML."""
     text, _ = body
     agenda = read_agenda(text)
+    plans = process.service(PlanCache)
     now = utc_now()
     with process.read() as session:
         if lease is not None and hours is None and node_class is None and nodes is None:
@@ -83,9 +86,7 @@ def plan_jobs(
                 "Give either lease, or hours and node_class, such as hours=3&node_class=a100x4.",
                 param="lease",
             )
-        entries = plan_agenda(
-            session, process.plans, agenda, block, text.lines, user_id=person.id, now=now
-        )
+        entries = plan_agenda(session, plans, agenda, block, text.lines, user_id=person.id, now=now)
     return plan_view(agenda, entries, block, now=now)
 
 
@@ -116,12 +117,11 @@ def create_agenda(
     text, raw = body
     agenda = read_agenda(text)
     process.limits.count_submission(person.id, jobs=len(agenda.jobs))
+    plans = process.service(PlanCache)
     now = utc_now()
     with process.read() as session:
         block = block_of_lease(session, lease, user_id=person.id, now=now)
-        entries = plan_agenda(
-            session, process.plans, agenda, block, text.lines, user_id=person.id, now=now
-        )
+        entries = plan_agenda(session, plans, agenda, block, text.lines, user_id=person.id, now=now)
     with process.write() as (session, bells):
 
         def make() -> str:
@@ -196,7 +196,7 @@ async def stream_agenda(
     read = partial(get_agenda, agenda_id, person, process)
     agenda = await anyio.to_thread.run_sync(read)
     job_ids = [line.job for line in agenda.jobs if line.job is not None]
-    pieces = process.hub.stream_document("agenda", agenda.id, job_ids, read)
+    pieces = process.service(Hub).stream_document("agenda", agenda.id, job_ids, read)
     return event_stream(pieces, person, process)
 
 

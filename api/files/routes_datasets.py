@@ -14,10 +14,10 @@ from api.files.image_check import check_images
 from api.files.owned import find_owned
 from api.files.schemas import DatasetImages, DatasetPreview, DatasetView
 from api.files.storage_use import require_room
-from api.files.store import IncomingFile, Kept
+from api.files.store import IncomingFile, Kept, Store
 from api.files.uploads import PIECE, receive
-from api.middleware.body_cap import too_large
 from api.web.auth import SignedIn
+from api.web.errors import too_large
 from api.web.idempotency import IdempotencyKey, fingerprint, once
 from api.web.identity import Person
 from api.web.process import Process, ProcessDep
@@ -81,7 +81,7 @@ async def upload_dataset(
     """
     await anyio.to_thread.run_sync(_require_free_name, process, person, name, key)
     max_bytes = process.settings.max_dataset_bytes
-    with process.store.incoming_file() as incoming:
+    with process.service(Store).incoming_file() as incoming:
         report: Document
         if format == "npz":
             await receive(request, incoming, max_bytes=max_bytes)
@@ -136,12 +136,12 @@ def preview_dataset(
     if view.images is not None:
         return DatasetPreview(text=_sentence(view.images), is_all=True)
     if dataset_id in BUILT_IN:
-        path = prepare(dataset_id, process.store.root / "built-in")
+        path = prepare(dataset_id, process.service(Store).root / "built-in")
         size = path.stat().st_size
     else:
         with process.read() as session:
             dataset = find_owned(session, Dataset, person, dataset_id)
-        path, size = process.store.open_path(dataset.sha256), dataset.size
+        path, size = process.service(Store).open_path(dataset.sha256), dataset.size
     with path.open("rb") as file:
         text = file.read(num_bytes).decode("utf-8", "ignore")
     return DatasetPreview(text=text, is_all=size <= num_bytes)
@@ -312,7 +312,7 @@ def _built_in_view(process: Process, name: str) -> DatasetView:
         )
         size = digits.NUM_BYTES
     else:
-        images, size = None, prepare(name, process.store.root / "built-in").stat().st_size
+        images, size = None, prepare(name, process.service(Store).root / "built-in").stat().st_size
     return DatasetView(
         id=name,
         name=name,

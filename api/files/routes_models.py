@@ -13,10 +13,10 @@ from api.files.model_check import ModelCheck
 from api.files.owned import find_owned
 from api.files.schemas import ModelFile, ModelView
 from api.files.storage_use import require_room
-from api.files.store import Kept
+from api.files.store import Kept, Store
 from api.files.uploads import PIECE
-from api.middleware.body_cap import too_large
 from api.web.auth import SignedIn
+from api.web.errors import too_large
 from api.web.idempotency import IdempotencyKey, fingerprint, once
 from api.web.identity import Person
 from api.web.process import Process, ProcessDep
@@ -61,7 +61,7 @@ async def upload_model(
     whole.
     """
     await anyio.to_thread.run_sync(_require_free_name, process, person, name, key)
-    check = ModelCheck(process.store.incoming_file)
+    check = ModelCheck(process.service(Store).incoming_file)
     try:
         await _receive(request, check, process.settings.max_model_bytes)
         return await anyio.to_thread.run_sync(_keep, process, person, check, name, key)

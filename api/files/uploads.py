@@ -4,7 +4,7 @@ import anyio
 from fastapi import Request
 
 from api.files.store import IncomingFile
-from api.middleware.body_cap import too_large
+from api.web.errors import too_large
 
 PIECE = 1 << 20  # bytes gathered before a thread writes them
 

@@ -17,6 +17,7 @@ from api.jobs.job_views import (
     show_job,
     spec_document,
 )
+from api.jobs.plan_cache import PlanCache
 from api.jobs.plan_views import plan_view
 from api.jobs.schemas import AttemptView, JobView, PlanView
 from api.jobs.spec_body import JOB_BODY, PLAN_BODY, SpecBody
@@ -100,7 +101,7 @@ def plan(body: SpecBody, person: SignedIn, process: ProcessDep) -> PlanView:
     process.limits.count_plan(person.id)
     spec = read_spec(text)
     with process.read() as session:
-        planned = plan_job(session, process.plans, spec, user_id=person.id)
+        planned = plan_job(session, process.service(PlanCache), spec, user_id=person.id)
         lease = session.get(Lease, spec.lease) if spec.lease else None
         last = stopped_with(session, lease) if lease else None
     return plan_view(planned, lease, last, now=utc_now())
@@ -317,7 +318,7 @@ def _submit(
     cloned_from: str | None,
 ) -> JobView:
     with process.read() as session:
-        planned = plan_job(session, process.plans, spec, user_id=person.id)
+        planned = plan_job(session, process.service(PlanCache), spec, user_id=person.id)
     chosen = require_runnable(planned)
     now = utc_now()
     with process.write() as (session, bells):

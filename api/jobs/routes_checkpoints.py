@@ -88,15 +88,15 @@ def download_checkpoint(
     if path is not None:
         for file in files:
             if file.path == path:
-                return _attachment(process.store, file.sha256, PurePosixPath(path).name)
+                return _attachment(process.service(Store), file.sha256, PurePosixPath(path).name)
         raise NotFound(f"The checkpoint has no file {path!r}.", param="path")
     folder = checkpoint_name(checkpoint.step)
     headers = [_tar_header(f"{folder}/{file.path}", file.size, checkpoint) for file in files]
     for file in files:
-        process.store.open_path(file.sha256)
+        process.service(Store).open_path(file.sha256)
     size = sum(map(len, headers)) + sum(_padded(file.size) for file in files) + 2 * BLOCK
     return StreamingResponse(
-        _tar(process.store, files, headers),
+        _tar(process.service(Store), files, headers),
         media_type="application/x-tar",
         headers={**_as_attachment(f"{folder}.tar"), "Content-Length": str(size)},
     )
@@ -131,7 +131,7 @@ def download_artifact(
     if artifact is None or artifact.job_id != job.id:
         raise NotFound(f"{job.name} has no artifact {artifact_id!r}.")
     record_reading(process, person, job, "artifact", artifact.id)
-    return _attachment(process.store, artifact.sha256, PurePosixPath(artifact.path).name)
+    return _attachment(process.service(Store), artifact.sha256, PurePosixPath(artifact.path).name)
 
 
 def _find_checkpoint(session: Session, job: Job, checkpoint_id: str) -> Checkpoint:

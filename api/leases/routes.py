@@ -9,6 +9,7 @@ from api.leases import booking
 from api.leases.availability import availability as availability_of
 from api.leases.clock_times import moment_of
 from api.leases.lease_views import LEASES_WITH_CONTEXT, lease_views, show_lease
+from api.leases.openings import Openings
 from api.leases.schemas import (
     AvailabilityView,
     Block,
@@ -134,7 +135,7 @@ def availability(
         return availability_of(
             session,
             person,
-            process.openings,
+            process.service(Openings),
             node_class=node_class,
             names=node or (),
             start=start,

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from api.leases.answer_cache import AnswerCache
 from api.leases.schemas import ForecastDayView, ForecastView
 from api.policies.routes_bands import windows_of
 from api.web.auth import SignedIn
@@ -38,14 +39,19 @@ AHEAD = timedelta(days=14)
 DAY = timedelta(days=1)
 
 
+class Forecasts(AnswerCache[list[ForecastView]]):
+    """The forecasts of this process, until their key changes."""
+
+
 @router.get("/forecast", summary="Forecast demand before windows close")
 def get_forecast(person: SignedIn, process: ProcessDep) -> Page[ForecastView]:
     """Forecast, for every policy whose last window closes within a fortnight, how full each day
     becomes if the rest of everybody's quotas is spent evenly, and how much is free. No names are
     given."""
     now = utc_now()
+    forecasts = process.service(Forecasts)
     with process.read() as session:
-        data = process.forecasts.read(_key(session, now), lambda: list(_forecasts(session, now)))
+        data = forecasts.read(_key(session, now), lambda: list(_forecasts(session, now)))
     return Page[ForecastView](data=data)
 
 

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.web.auth import require_known
-from api.web.errors import problem_response, service_problem
+from api.web.errors import problem_response, service_problem, too_large
 from api.web.process import Process
-from core.base.errors import TooLarge, Unauthenticated
+from core.base.errors import Unauthenticated
 
 MAX_STRANGERS_BYTES = 16 << 10  # an enrolment with 16 GPUs has some 3 KB
 MAX_VALUES = 20_000  # commas: 2,000 people to import, a line each, have some 10,000
@@ -89,10 +89,3 @@ class BodyCap:
         except Unauthenticated as error:
             # FastAPI would answer 400 for any other exception while it reads a body.
             raise HTTPException(401, error.message, {"WWW-Authenticate": "Bearer"}) from error
-
-
-def too_large(size: int, max_bytes: int) -> TooLarge:
-    """Return the error for a body of `size` bytes or more."""
-    return TooLarge(
-        f"The body has {size:,} bytes or more; the limit is {max_bytes:,}. Send less at once."
-    )

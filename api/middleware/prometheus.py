@@ -17,7 +17,9 @@ from sqlalchemy import func, select, text
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.files.store import Store
 from api.middleware.looks import Look
+from api.watching.hub import Hub
 from api.web.auth import Public
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Health
@@ -102,7 +104,7 @@ class Looks:
         self.database = Database(
             process.settings.database_url, pool_size=2, longest_statement_s=STATEMENT_S
         )
-        self._store = process.store
+        self._store = process.service(Store)
         self._timekeeper = process.timekeeper
         self.readiness = Look(self._require_ready, keep_s=1.0)
         self.counts = Look(self._count)
@@ -188,7 +190,7 @@ async def metrics(
     looks: Annotated[Looks, Depends(looks_of)],
 ) -> Response:
     """Return counts only: no names, no ids."""
-    numbers.viewers.set(process.hub.num_viewers)
+    numbers.viewers.set(process.service(Hub).num_viewers)
     counts = await looks.counts.take()
     return Response(generate_latest(numbers.registry) + counts, media_type=TEXT)
 

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.files import store as storage
+from api.files.store import Store
 from api.files.uploads import receive
 from api.web.auth import NodeOnly
 from api.web.identity import NodeIdentity
@@ -32,7 +33,7 @@ def head_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> Response:
     with process.read() as session:
         may_bring = _has_files_to_bring(session, node)
     size = _stored_size(process, sha256) if may_bring else None
-    if size is None or not process.store.has(sha256):
+    if size is None or not process.service(Store).has(sha256):
         raise NotFound(f"{sha256} is not in the store.")
     return Response(headers={"Content-Length": str(size)})
 
@@ -59,7 +60,7 @@ async def put_file(
     known = await anyio.to_thread.run_sync(_may_bring, process, node, sha256)
     if known:
         return Response(status_code=200)
-    with process.store.incoming_file() as incoming:
+    with process.service(Store).incoming_file() as incoming:
         await receive(request, incoming, max_bytes=process.settings.max_file_bytes)
         await anyio.to_thread.run_sync(_keep, process, incoming, sha256)
     return Response(status_code=201)
@@ -71,7 +72,8 @@ def get_file(sha256: Sha256, node: NodeOnly, process: ProcessDep) -> FileRespons
     with process.read() as session:
         if sha256 not in _needed(session, node):
             raise NotFound(f"No attempt on {node.name} needs the file {sha256}.")
-    return FileResponse(process.store.open_path(sha256), media_type="application/octet-stream")
+    path = process.service(Store).open_path(sha256)
+    return FileResponse(path, media_type="application/octet-stream")
 
 
 def _stored_size(process: Process, sha256: str) -> int | None:
@@ -89,7 +91,7 @@ def _may_bring(process: Process, node: NodeIdentity, sha256: str) -> bool:
     with process.read() as session:
         if not _has_files_to_bring(session, node):
             raise Conflict(f"{node.name} has no attempt with files that are still to be uploaded.")
-    return _stored_size(process, sha256) is not None and process.store.has(sha256)
+    return _stored_size(process, sha256) is not None and process.service(Store).has(sha256)
 
 
 def _has_files_to_bring(session: Session, node: NodeIdentity) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from api.files import store as storage
 from api.files.storage_use import require_room
-from api.files.store import IncomingFile
+from api.files.store import IncomingFile, Store
 from api.files.uploads import receive
 from api.jobs.job_views import find_job
 from api.scripts.schemas import CodeLine, CodeView
@@ -48,7 +48,7 @@ async def upload_code(request: Request, person: SignedIn, process: ProcessDep) -
     Sending the same archive twice is harmless: it is known by its SHA-256, which a job's
     `script.code` names.
     """
-    with process.store.incoming_file() as incoming:
+    with process.service(Store).incoming_file() as incoming:
         await receive(request, incoming, max_bytes=MAX_ARCHIVE_BYTES)
         return await anyio.to_thread.run_sync(_keep, process, person, incoming)
 
@@ -122,7 +122,7 @@ def download_code(job_id: PlainText, person: SignedIn, process: ProcessDep) -> F
         if session.get(CodeArchive, (job.user_id, job.code_sha256)) is None:
             raise NotFound(f"The code of {job.name} was deleted.")
     return FileResponse(
-        process.store.open_path(job.code_sha256),
+        process.service(Store).open_path(job.code_sha256),
         media_type="application/zip",
         headers={"Content-Disposition": f"attachment; filename=code-{job.code_sha256[:12]}.zip"},
     )

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path
 from sqlalchemy import select
 
 from api.jobs.job_views import require_read
+from api.scripts.secret_box import SecretBox
 from api.web.auth import NodeOnly
 from api.web.clean_text import clean_text
 from api.web.process import ProcessDep
@@ -52,6 +53,5 @@ def get_secrets(
     for name, secret in sealed.items():
         if secret is None:
             raise NotFound(f"its owner has no secret {name} any more")
-    return Secrets(
-        values={name: process.secrets.open(one.sealed) for name, one in sealed.items() if one}
-    )
+    box = SecretBox(process.settings.secrets_key_file)
+    return Secrets(values={name: box.open(one.sealed) for name, one in sealed.items() if one})

@@ -88,7 +88,7 @@ def delete_secret(name: Name, person: SignedIn, process: ProcessDep) -> Response
 
 def _box(process: Process) -> SecretBox:
     """Return the box that seals; make its first key, but only while nothing is sealed."""
-    box = process.secrets
+    box = SecretBox(process.settings.secrets_key_file)
     if not box.path.exists():
         with process.read() as session:
             is_first = session.scalar(select(Secret.name).limit(1)) is None

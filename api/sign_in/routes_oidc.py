@@ -62,7 +62,8 @@ class OidcAnswer(Body):
 @router.get("/sessions/oidc", dependencies=[Public], summary="Get the single sign-on provider")
 def get_oidc(process: ProcessDep) -> OidcView:
     """Return the name of the OpenID provider in the settings; null if there is none."""
-    return OidcView(name=process.provider.name if process.provider else None)
+    has_one = Provider in process.services
+    return OidcView(name=process.service(Provider).name if has_one else None)
 
 
 @router.post(
@@ -155,13 +156,13 @@ def unlink_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> R
 
 
 def _provider(process: Process) -> Provider:
-    if process.provider is None:
+    if Provider not in process.services:
         raise NotFound(
             "Single sign-on is not set up here. An administrator sets it up with the "
             "settings TRAINYARD_OIDC_*.",
             code="no_oidc",
         )
-    return process.provider
+    return process.service(Provider)
 
 
 def _back_to(process: Process) -> str:

@@ -14,12 +14,14 @@ from starlette.requests import Request
 
 from api.files.storage_use import require_room
 from api.jobs.job_views import UNREAD
+from api.jobs.plan_cache import PlanCache
 from api.jobs.spec_body import JOB_BODY, SpecBody
 from api.jobs.steering import want
 from api.jobs.submission import check_queue, insert_job, read_spec
 from api.studies.job_curves import curve_of, looks_of, step_times_of
 from api.studies.schemas import StudyJobView, StudyReport, StudyView
 from api.studies.study_submission import Variant, asked_for, plan_study
+from api.watching.hub import Hub
 from api.watching.routes_stream import STREAM, event_stream
 from api.web.auth import SignedIn
 from api.web.idempotency import IdempotencyKey, fingerprint, once
@@ -76,7 +78,7 @@ def create_study(
     standing = process.limits.count_submission(person.id, jobs=len(asked.specs))
     response.headers.update(standing.headers)
     with process.read() as session:
-        variants = plan_study(session, process.plans, asked, user_id=person.id)
+        variants = plan_study(session, process.service(PlanCache), asked, user_id=person.id)
     now = utc_now()
     with process.write() as (session, bells):
 
@@ -158,7 +160,7 @@ async def stream_study(
     read = partial(get_study, study_id, person, process)
     study = await anyio.to_thread.run_sync(read)
     job_ids = [one.job for one in study.jobs]
-    pieces = process.hub.stream_document("study", study.id, job_ids, read)
+    pieces = process.service(Hub).stream_document("study", study.id, job_ids, read)
     return event_stream(pieces, person, process)
 
 

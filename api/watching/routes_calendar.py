@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
+from api.watching.hub import Hub
 from api.watching.routes_stream import STREAM, event_stream
 from api.web.auth import SignedIn
 from api.web.process import ProcessDep
@@ -40,4 +41,5 @@ async def stream_calendar(
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,
 ) -> StreamingResponse:
     """Follow the calendar live."""
-    return event_stream(process.hub.stream_calendar(person, last_event_id or ""), person, process)
+    pieces = process.service(Hub).stream_calendar(person, last_event_id or "")
+    return event_stream(pieces, person, process)

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
+from api.watching.hub import Hub
 from api.watching.lists import ListName
 from api.watching.routes_stream import STREAM, event_stream
 from api.web.auth import SignedIn
@@ -29,4 +30,4 @@ async def stream_changes(
 ) -> StreamingResponse:
     """Stream server-sent events: `changes` (`words`: one for each list, which differs when the list
     may have changed) at the start and whenever a word has changed. Read the list again then."""
-    return event_stream(process.hub.stream_lists(person, lists), person, process)
+    return event_stream(process.service(Hub).stream_lists(person, lists), person, process)

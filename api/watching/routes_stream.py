@@ -9,7 +9,8 @@ from fastapi.responses import StreamingResponse
 
 from api.jobs.job_views import find_job
 from api.jobs.reading import record_reading
-from api.watching.audience import EventStream
+from api.watching.audience import Audience, EventStream
+from api.watching.hub import Hub
 from api.web.auth import SignedIn
 from api.web.identity import Person
 from api.web.process import Process, ProcessDep
@@ -49,14 +50,14 @@ async def stream_job(
 ) -> StreamingResponse:
     """Follow a job live."""
     await anyio.to_thread.run_sync(_require, process, job_id, person)
-    return event_stream(process.hub.stream(job_id, last_event_id or ""), person, process)
+    return event_stream(process.service(Hub).stream(job_id, last_event_id or ""), person, process)
 
 
 def event_stream(
     pieces: AsyncIterator[bytes], person: Person, process: Process
 ) -> StreamingResponse:
     """Return server-sent events for as long as the person may watch. Raises TooManyStreams."""
-    return EventStream(pieces, process.audience, process.audience.seat(person))
+    return EventStream(pieces, process.service(Audience), process.service(Audience).seat(person))
 
 
 def _require(process: Process, job_id: str, person: Person) -> None:

@@ -17,6 +17,7 @@ from core.base.errors import (
     BadRequest,
     Conflict,
     ServiceError,
+    TooLarge,
     TooMany,
     Unauthenticated,
     Unavailable,
@@ -203,4 +204,11 @@ async def _internal_error(request: Request, error: Exception) -> Response:
         ),
         # This answer is made outside of every middleware.
         {"X-Request-Id": structlog.contextvars.get_contextvars().get("request", "")},
+    )
+
+
+def too_large(size: int, max_bytes: int) -> TooLarge:
+    """Return the error for a body of `size` bytes or more."""
+    return TooLarge(
+        f"The body has {size:,} bytes or more; the limit is {max_bytes:,}. Send less at once."
     )

@@ -8,7 +8,7 @@ hold every thread, and the one that has the lock would find none to run in.
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
@@ -18,15 +18,6 @@ from fastapi import Depends, Request
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from api.files.store import Store
-from api.jobs.plan_cache import PlanCache
-from api.leases.answer_cache import AnswerCache
-from api.leases.openings import Openings
-from api.leases.schemas import ForecastView
-from api.scripts.secret_box import SecretBox
-from api.sign_in.oidc_provider import Provider
-from api.watching.audience import Audience
-from api.watching.hub import Hub
 from api.web.bells import Bells, Ringer
 from api.web.rate_limits import RateLimits
 from core.base.clock import utc_now
@@ -34,9 +25,11 @@ from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.process import read_only
 from core.process.timekeeping import Timekeeper
+from core.wire.doorbell import Topic
 from core.wire.topics import topics_of
 
 Answer = TypeVar("Answer")
+Service = TypeVar("Service")
 DEADLOCKS = ("40P01", "40001")  # deadlock, serialization failure: nothing was written
 PAUSES_S = (0.05, 0.2)  # the most that is waited before the second and the third try
 
@@ -48,17 +41,19 @@ class Process:
 
     settings: ApiSettings
     database: Database
-    store: Store
     ringer: Ringer
     limits: RateLimits
-    plans: PlanCache
-    hub: Hub
-    audience: Audience
     timekeeper: Timekeeper
-    openings: Openings
-    forecasts: AnswerCache[list[ForecastView]]
-    provider: Provider | None = None
-    """Provider with which people sign in, beside passwords and links."""
+    services: Mapping[type[object], object]
+    """Resources of single rooms, such as the store: by class, one of each."""
+    wake: Callable[[Collection[str], Collection[Topic]], None]
+    """Told after each write: the jobs and the topics that changed."""
+
+    def service(self, kind: type[Service]) -> Service:
+        """Return this process's only instance of a class; KeyError if it has none."""
+        found = self.services[kind]
+        assert isinstance(found, kind)
+        return found
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -74,7 +69,7 @@ class Process:
             read_only.refuse(session, now=utc_now())
             yield session, bells
         bells.topics |= topics_of(session)
-        self.hub.wake_soon(bells.jobs, bells.topics)
+        self.wake(bells.jobs, bells.topics)
         self.ringer.ring(bells)
 
     def transact(self, work: Callable[[Session, Bells], Answer]) -> Answer:
@@ -100,11 +95,6 @@ class Process:
     def is_https(self) -> bool:
         """True if browsers reach the API over TLS."""
         return urlsplit(self.url).scheme == "https"
-
-    @property
-    def secrets(self) -> SecretBox:
-        """Box with the key that seals users' secrets."""
-        return SecretBox(self.settings.secrets_key_file)
 
 
 async def process_of(request: Request) -> Process:

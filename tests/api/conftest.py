@@ -14,6 +14,7 @@ from sqlalchemy import QueuePool
 from starlette.testclient import TestClient
 
 from api.app import create_app
+from api.files.store import Store
 from api.web.credentials import issue_link, issue_token
 from api.web.process import Process
 from core.base.clock import utc_now
@@ -45,6 +46,10 @@ class World:
     @property
     def database(self) -> Database:
         return self.process.database
+
+    @property
+    def store(self) -> Store:
+        return self.process.service(Store)
 
 
 @pytest.fixture(autouse=True, scope="session")

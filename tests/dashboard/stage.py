@@ -26,6 +26,7 @@ from sqlalchemy.orm import Session
 from api.app import create_app
 from api.records import log_store, metric_store
 from api.records.metric_store import Points
+from api.watching.hub import Hub
 from api.web.auth import COOKIE
 from api.web.credentials import issue_token
 from core.agendas.agenda import OnFailure
@@ -191,7 +192,7 @@ def raised(folder: Path, *, port: int | None = None) -> Iterator[Stage]:
     try:
         yield stage
     finally:
-        app.state.process.hub.close_soon()
+        app.state.process.service(Hub).close_soon()
         server.should_exit = True
         thread.join(timeout=10)
         database.close()

@@ -105,7 +105,7 @@ def test_everything_comes_back_on_either_database(
     folder = tmp_path / "backup"
     with running_world(settings) as world:
         job_id = running_job(world)
-        manifest = back_up(world.database, world.process.store, keys_of(world), folder, quiet)
+        manifest = back_up(world.database, world.store, keys_of(world), folder, quiet)
         world.ann.post("/v1/jobs", json=job_spec(name="too-late"))
     database = Database(empty_url)
     restored = tmp_path / "restored"
@@ -185,7 +185,7 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
     folder = tmp_path / "backup"
     with running_world(settings) as world:
         running_job(world)
-        back_up(world.database, world.process.store, keys_of(world), folder, quiet)
+        back_up(world.database, world.store, keys_of(world), folder, quiet)
     victim = {
         "table": folder / "tables" / "jobs.jsonl.gz",
         "file": next((folder / "files").glob("*/*")),
@@ -213,7 +213,7 @@ def test_a_backup_of_version_0_1_0_comes_back_if_it_was_of_its_last_schema(
     folder = tmp_path / "backup"
     with running_world(settings) as world:
         running_job(world)
-        back_up(world.database, world.process.store, keys_of(world), folder, quiet)
+        back_up(world.database, world.store, keys_of(world), folder, quiet)
     manifest = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps({**manifest, "revision": revision}))
     database = Database(empty_url)
@@ -233,9 +233,9 @@ def test_a_backup_of_version_0_1_0_comes_back_if_it_was_of_its_last_schema(
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_database_in_use_is_not_restored_into(settings: ApiSettings, tmp_path: Path) -> None:
     with running_world(settings) as world:
-        back_up(world.database, world.process.store, keys_of(world), tmp_path / "backup", quiet)
+        back_up(world.database, world.store, keys_of(world), tmp_path / "backup", quiet)
         with pytest.raises(BackupFailed, match="is not empty"):
-            restore(world.database, world.process.store, keys_of(world), tmp_path / "backup", quiet)
+            restore(world.database, world.store, keys_of(world), tmp_path / "backup", quiet)
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -246,15 +246,15 @@ def test_a_second_backup_copies_what_is_new_and_one_of_a_broken_store_is_none(
     said: list[str] = []
     with running_world(settings) as world:
         job_id = running_job(world)
-        back_up(world.database, world.process.store, keys_of(world), folder, quiet)
+        back_up(world.database, world.store, keys_of(world), folder, quiet)
         more = {"job_id": job_id, "epoch": 1, "step": 8, "files": [put(world, "x", b"new")]}
         assert world.node.post("/v1/node/checkpoints", json=more).status_code == 204
-        back_up(world.database, world.process.store, keys_of(world), folder, said.append)
+        back_up(world.database, world.store, keys_of(world), folder, said.append)
         assert said[-1] == "2 files, 1 of them new."
         digest = put(world, "x", b"lost")["sha256"]
-        world.process.store.remove(str(digest))
+        world.store.remove(str(digest))
         with pytest.raises(BackupFailed, match="not in the store"):
-            back_up(world.database, world.process.store, keys_of(world), folder, quiet)
+            back_up(world.database, world.store, keys_of(world), folder, quiet)
     with pytest.raises(BackupFailed, match="no finished backup"):
         Manifest.read(folder)
 
@@ -265,7 +265,7 @@ def test_sequences_go_on_behind_what_was_restored(
 ) -> None:
     with running_world(settings) as world:
         running_job(world)
-        back_up(world.database, world.process.store, keys_of(world), tmp_path / "backup", quiet)
+        back_up(world.database, world.store, keys_of(world), tmp_path / "backup", quiet)
     database = Database(empty_url)
     restored = tmp_path / "restored"
     restore(database, Store(restored), restored / KEYS, tmp_path / "backup", quiet)
@@ -288,7 +288,7 @@ def sealed(settings: ApiSettings, tmp_path: Path) -> Path:
     said: list[str] = []
     with running_world(settings, with_node=False) as world:
         assert world.ann.put("/v1/secrets/TOKEN", json={"value": "as before"}).status_code == 200
-        back_up(world.database, world.process.store, keys_of(world), folder, said.append)
+        back_up(world.database, world.store, keys_of(world), folder, said.append)
     assert "whoever can read the folder can open users' secrets" in said[-1]
     assert stat.S_IMODE((folder / KEYS).stat().st_mode) == 0o600
     return folder
@@ -350,7 +350,7 @@ class TestSecrets:
         assert not process.settings.secrets_key_file.exists()
         keys = process.settings.secrets_key_file
         with pytest.raises(WrongKeys, match=r"1 secret.* TRAINYARD_SECRETS_KEY right"):
-            back_up(process.database, process.store, keys, sealed, quiet)
+            back_up(process.database, process.service(Store), keys, sealed, quiet)
         with pytest.raises(BackupFailed, match="no finished backup"):
             Manifest.read(sealed)
         process.ringer.close()
@@ -369,13 +369,13 @@ def test_no_api_sweeps_during_a_backup_however_soon_it_was_due(
         with world.database.write() as session:
             session.execute(update(StoredFile).values(named_at=soon - timedelta(days=3)))
             session.merge(Claim(chore="retention", holder="another API", until=soon))
-        third = Retention(world.database, world.process.store, settings, "a third API")
+        third = Retention(world.database, world.store, settings, "a third API")
         swept: list[bool] = []
 
         def say(_: str) -> None:
             swept.append(third.run(soon + timedelta(minutes=2)))
 
-        back_up(world.database, world.process.store, keys_of(world), tmp_path / "backup", say)
+        back_up(world.database, world.store, keys_of(world), tmp_path / "backup", say)
         assert swept == [False, False]
         assert third.run(soon + timedelta(hours=6))
 
@@ -397,7 +397,7 @@ def test_a_notice_leaves_once_of_the_platform_and_of_its_restored_copy(
             notify(session, ann, NoticeKind.LEASE_ENDING, "lease_1", facts, now=utc_now())
             if was_read_only:
                 read_only.begin(session, "It moves.", now=utc_now(), lasts=timedelta(minutes=5))
-        back_up(world.database, world.process.store, keys_of(world), folder, quiet)
+        back_up(world.database, world.store, keys_of(world), folder, quiet)
     database = Database(empty_url)
     restore(database, Store(restored), restored / KEYS, folder, quiet)
     with database.write() as session:

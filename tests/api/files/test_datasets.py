@@ -82,7 +82,7 @@ def test_what_is_no_text_is_refused_with_the_place(world: World) -> None:
     assert [error["param"] for error in bad_lines["errors"]] == ["body.2", "body.3"]
     with world.database.read() as session:
         assert session.scalar(select(func.count()).select_from(Dataset)) == 0
-    assert nothing_incoming(world.process.store)
+    assert nothing_incoming(world.store)
 
 
 def nothing_incoming(store: Store) -> bool:
@@ -112,7 +112,7 @@ def test_a_text_over_the_cap_is_refused_before_it_is_all_here(settings: ApiSetti
 
         assert upload(world, endless()).status_code == 413
         assert upload(world, b"x" * 100_000).status_code == 201
-        assert nothing_incoming(world.process.store)
+        assert nothing_incoming(world.store)
 
 
 def test_a_node_brings_files_whole_and_fetches_only_what_it_needs(world: World) -> None:
@@ -121,7 +121,7 @@ def test_a_node_brings_files_whole_and_fetches_only_what_it_needs(world: World) 
     assert world.node.put(path, content=b"abc").status_code == 409  # it has no attempt
     assert upload(world, b"xyz").status_code == 201
     others = hashlib.sha256(b"xyz").hexdigest()  # nor is it told what others have uploaded
-    assert world.process.store.has(others)
+    assert world.store.has(others)
     assert world.node.head(f"/v1/node/files/{others}").status_code == 404
     job = world.ann.post("/v1/jobs", json=job_spec()).json()["id"]
     place(world.database, job)

@@ -91,7 +91,7 @@ def test_a_file_that_holds_no_images_is_refused_with_the_numbers(
     assert problem["code"] == "bad_images"
     assert said in problem["detail"]
     assert world.ann.get("/v1/datasets/mine").status_code == 404
-    assert list(world.process.store.incoming.iterdir()) == []
+    assert list(world.store.incoming.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def nothing_left(world: World) -> bool:
     with world.database.read() as session:
         rows = session.scalar(select(func.count()).select_from(Model))
         stored = session.scalar(select(func.count()).select_from(StoredFile))
-    return not rows and not stored and not list(world.process.store.incoming.iterdir())
+    return not rows and not stored and not list(world.store.incoming.iterdir())
 
 
 @on_sqlite

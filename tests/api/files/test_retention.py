@@ -72,11 +72,11 @@ def kept(world: World, job_id: str) -> dict[str, int]:
 
 def retention(world: World, **changes: Any) -> Retention:
     settings = world.process.settings.model_copy(update=changes)
-    return Retention(world.database, world.process.store, settings, "test")
+    return Retention(world.database, world.store, settings, "test")
 
 
 def files_on_disk(world: World) -> int:
-    return sum(len(list(path.iterdir())) for path in world.process.store.root.glob("[0-9a-f]?"))
+    return sum(len(list(path.iterdir())) for path in world.store.root.glob("[0-9a-f]?"))
 
 
 def events(world: World, job_id: str) -> list[dict[str, Any]]:
@@ -178,9 +178,9 @@ def test_a_file_that_is_named_while_it_is_swept_stays(world: World) -> None:
     swept = retention(world)
     assert world.node.post("/v1/node/checkpoints", json=report).status_code == 204
     swept.run(utc_now())
-    assert world.process.store.has(sha256)
+    assert world.store.has(sha256)
     swept.run(utc_now() + DAY)
-    assert world.process.store.has(sha256)
+    assert world.store.has(sha256)
 
 
 def test_a_report_about_a_swept_file_asks_for_it_again(world: World) -> None:
@@ -287,7 +287,7 @@ def test_a_sweep_that_is_under_way_stops_for_a_backup_and_for_read_only(
             else:
                 assert world.admin.post("/v1/admin/read-only", json=wish).status_code == 200
 
-        store = Disturbed(world.process.store, happens)
+        store = Disturbed(world.store, happens)
         sweep = Retention(world.database, store, world.process.settings, "test")
         assert not sweep.run(utc_now())
         assert files_on_disk(world) == 3

@@ -25,13 +25,13 @@ def upload(world: World, content: bytes, *, key: str | None = None, name: str = 
 
 def on_disk(world: World) -> list[Path]:
     """Every file of the store, those that are coming in too."""
-    root = world.process.store.root
+    root = world.store.root
     return [path for path in root.rglob("*") if path.is_file() and "built-in" not in path.parts]
 
 
 def sweep(world: World, *, after: timedelta) -> None:
     settings = world.process.settings
-    assert Retention(world.database, world.process.store, settings, "test").run(utc_now() + after)
+    assert Retention(world.database, world.store, settings, "test").run(utc_now() + after)
 
 
 @on_sqlite
@@ -75,7 +75,7 @@ def test_a_file_that_an_upload_left_when_its_process_died_is_swept_from_the_disk
 ) -> None:
     assert upload(world, b"mine").status_code == 201
     kept = on_disk(world)
-    left = world.process.store.path(hashlib.sha256(TEXT).hexdigest())
+    left = world.store.path(hashlib.sha256(TEXT).hexdigest())
     left.parent.mkdir(exist_ok=True)
     left.write_bytes(TEXT)
     sweep(world, after=timedelta(0))
@@ -87,7 +87,7 @@ def test_a_file_that_an_upload_left_when_its_process_died_is_swept_from_the_disk
 
 
 def test_a_file_that_was_found_on_the_disk_and_is_uploaded_again_stays(world: World) -> None:
-    left = world.process.store.path(hashlib.sha256(TEXT).hexdigest())
+    left = world.store.path(hashlib.sha256(TEXT).hexdigest())
     left.parent.mkdir(parents=True, exist_ok=True)
     left.write_bytes(TEXT)
     sweep(world, after=timedelta(0))

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from api.jobs.plan_cache import PlanCache
 from api.jobs.routes_plan_accuracy import learn
 from core.base.clock import utc_now
 from core.policy.grid import hour_ceiling
@@ -37,11 +38,11 @@ def test_plans_grow_by_what_finished_jobs_have_needed(world: World) -> None:
     assert abs(row["error_median"] - (1 / 1.3 - 1)) < 0.01
     assert row["factor"] > 1.2
     assert planned_gib(world) == before, "nothing is learnt within a minute"
-    learn(world.database, world.process.plans)
+    learn(world.database, world.process.service(PlanCache))
     assert planned_gib(world) > 1.1 * before
     for _ in range(5):
         finish(world, 1.3 * before)
-    learn(world.database, world.process.plans)
+    learn(world.database, world.process.service(PlanCache))
     (again,) = world.bob.get(PLANNED + "/accuracy").json()["rows"]
     assert abs(again["factor"] - row["factor"]) <= 0.01, "what was learnt is not learnt twice"
 

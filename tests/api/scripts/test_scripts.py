@@ -14,6 +14,7 @@ from cryptography.fernet import Fernet
 from sqlalchemy import text
 
 from api.scripts.reseal_secrets import reseal
+from api.scripts.secret_box import SecretBox
 from tests.api.conftest import World, client, enrol
 from tests.api.shapes import INVENTORY, free, heartbeat, job_spec, place
 
@@ -186,7 +187,7 @@ def test_an_archive_that_could_do_harm_is_refused(world: World) -> None:
         assert answer.status_code == 422, (why, answer.text)
         assert answer.json()["code"] == "bad_archive"
         assert why in answer.json()["detail"]
-    assert not list(world.process.store.incoming.iterdir())
+    assert not list(world.store.incoming.iterdir())
 
 
 def everything_in(world: World) -> str:
@@ -232,11 +233,11 @@ def test_keys_of_secrets_can_be_changed(world: World) -> None:
     assert stat.S_IMODE(keys.stat().st_mode) == 0o600
     old = keys.read_text()
     keys.write_text(Fernet.generate_key().decode() + "\n" + old)
-    assert reseal(world.database, world.process.secrets) == 1
+    assert reseal(world.database, SecretBox(world.process.settings.secrets_key_file)) == 1
     keys.write_text(keys.read_text().splitlines()[0])
     with world.database.read() as session:
         [sealed] = session.execute(text("SELECT sealed FROM secrets")).scalars()
-    assert world.process.secrets.open(bytes(sealed)) == "as before"
+    assert SecretBox(world.process.settings.secrets_key_file).open(bytes(sealed)) == "as before"
 
 
 def test_two_scripts_are_compared_by_the_rule_of_certificates(world: World, code: str) -> None:

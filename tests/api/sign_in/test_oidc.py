@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from api.sign_in import oidc_provider
 from api.sign_in.oidc_accounts import name_from, role_of
-from api.sign_in.oidc_provider import provider_flaw
+from api.sign_in.oidc_provider import Provider, provider_flaw
 from api.web.auth import COOKIE
 from core.base.clock import utc_now
 from core.base.settings import ApiSettings
@@ -332,7 +332,7 @@ def test_the_providers_own_no_is_told(world: World, openid: OpenId) -> None:
     assert refused(world, "oidc_refused", status=401).endswith("access_denied")
     openid.refuses = ""
     openid.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
-    world.process.provider.look()  # type: ignore[union-attr]
+    world.process.service(Provider).look()
     assert "invalid_client" in refused(world, "oidc_refused", status=401)
 
 

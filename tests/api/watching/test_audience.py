@@ -10,6 +10,8 @@ import pytest
 import uvicorn
 
 from api.watching import audience
+from api.watching.audience import Audience
+from api.watching.hub import Hub
 from core.tables.kinds import Role
 from tests.api.conftest import World, add_person
 from tests.api.shapes import job_spec
@@ -32,7 +34,7 @@ def url(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     thread.start()
     wait_for(lambda: server.started, what="the server")
     yield f"http://127.0.0.1:{port}"
-    world.process.hub.close_soon()
+    world.process.service(Hub).close_soon()
     server.should_exit = True
     thread.join()
 
@@ -122,5 +124,6 @@ def test_one_person_watches_forty_things_and_no_more(world: World, url: str) -> 
             assert refused.headers["retry-after"]
             watching(url, world.tokens["bob"], last)
         num_left = audience.MOST_STREAMS - 1
-        wait_for(lambda: world.process.audience.num_seats == num_left, what="the closed streams")
+        seats = world.process.service(Audience)
+        wait_for(lambda: seats.num_seats == num_left, what="the closed streams")
         watching(url, token, stack)

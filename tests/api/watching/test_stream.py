@@ -107,7 +107,7 @@ def test_a_viewer_sees_everything_once_and_the_end(world: World) -> None:
     send(world, job_id, 0, 10)
 
     async def scene() -> Viewer:
-        hub = world.process.hub
+        hub = world.process.service(Hub)
         viewer = Viewer(hub, job_id)
         watching = asyncio.create_task(viewer.watch(lambda v: v.has_ended))
         while len(viewer.metric_lines) < 10:
@@ -135,7 +135,7 @@ def test_a_viewer_who_comes_back_misses_nothing_and_gets_nothing_twice(world: Wo
     send(world, job_id, 0, 10)
 
     async def scene() -> list[Viewer]:
-        hub = world.process.hub
+        hub = world.process.service(Hub)
         steady = Viewer(hub, job_id)
         watching = asyncio.create_task(steady.watch(lambda v: v.has_ended))
         parts = [await Viewer(hub, job_id).watch(lambda v: len(v.metric_lines) >= 10)]
@@ -164,7 +164,7 @@ def test_every_position_is_one_to_go_on_from(world: World, cut: int) -> None:
         send(world, job_id, start, 5)
 
     async def scene() -> tuple[Viewer, Viewer]:
-        hub = world.process.hub
+        hub = world.process.service(Hub)
         first = await Viewer(hub, job_id).watch(lambda v: bool(v.log_texts) and len(v.told) > 5)
         await asyncio.to_thread(finish, world, job_id)
         place = first.told[min(cut, len(first.told) - 1)]
@@ -185,7 +185,8 @@ def test_a_position_that_makes_no_sense_starts_from_the_beginning(world: World) 
     finish(world, job_id)
 
     async def scene(last_id: str) -> Viewer:
-        return await Viewer(world.process.hub, job_id, last_id).watch(lambda v: v.has_ended)
+        hub = world.process.service(Hub)
+        return await Viewer(hub, job_id, last_id).watch(lambda v: v.has_ended)
 
     for last_id in ("nonsense", "1~~", "9~9~9~9"):
         assert asyncio.run(scene(last_id)).metric_lines == [0, 1, 2], last_id
@@ -201,7 +202,7 @@ def test_a_job_that_only_changes_its_reason_is_told(world: World) -> None:
             )
 
     async def scene() -> Viewer:
-        viewer = Viewer(world.process.hub, job_id)
+        viewer = Viewer(world.process.service(Hub), job_id)
         watching = asyncio.create_task(
             viewer.watch(
                 lambda v: bool(v.told) and v.told[-1].data.get("reason") == "Node is busy."
@@ -246,7 +247,7 @@ def test_browsers_come_back_to_a_server_that_was_away_at_moments_of_their_own(
     world: World,
 ) -> None:
     async def first_words() -> bytes:
-        stream = world.process.hub.stream_document("changes", "jobs", [], lambda: None)
+        stream = world.process.service(Hub).stream_document("changes", "jobs", [], lambda: None)
         try:
             return await anext(stream)
         finally:
