@@ -19,6 +19,7 @@ from api.web import audit
 from api.web.auth import StaffOnly
 from api.web.errors import InTheWay
 from api.web.identity import Person
+from api.web.paging import page
 from api.web.process import ProcessDep
 from api.web.schemas import AskedMoment, Page, ProblemItem
 from api.web.text_types import Limit, PlainText
@@ -149,9 +150,7 @@ def list_audit(
     until: Annotated[AskedMoment | None, Query(description="RFC 3339, with an offset.")] = None,
 ) -> Page[AuditView]:
     """Return rows of the audit log, newest first: acts of staff and changes of access."""
-    query = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit + 1)
-    if after is not None:
-        query = query.where(AuditEntry.id < after)
+    query = select(AuditEntry)
     if actor is not None:
         query = query.where(AuditEntry.actor.in_(_ids_of(actor)))
     if action is not None:
@@ -165,10 +164,10 @@ def list_audit(
     if until is not None:
         query = query.where(AuditEntry.at < until)
     with process.read() as session:
-        rows = session.scalars(query).all()
-        names = _names_of(session, {name for row in rows for name in (row.actor, row.subject)})
-    views = [_view(row, names) for row in rows[:limit]]
-    return Page[AuditView](data=views, has_more=len(rows) > limit)
+        rows = page(session, query, AuditEntry.id, after=after, limit=limit)
+        names = _names_of(session, {name for (row,) in rows for name in (row.actor, row.subject)})
+    views = [_view(row, names) for (row,) in rows]
+    return Page[AuditView](data=views, has_more=rows.has_more)
 
 
 def _ids_of(named: str) -> CompoundSelect[str]:

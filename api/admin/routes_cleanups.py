@@ -20,6 +20,7 @@ from api.leases.lease_views import find_lease, show_lease
 from api.leases.schemas import LeaseView
 from api.web import audit
 from api.web.auth import StaffOnly
+from api.web.paging import page
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -76,13 +77,10 @@ def list_cleanups(
 ) -> Page[CleanupView]:
     """Return previewed, applied and undone clean-ups, newest first."""
     now = utc_now()
-    query = select(Cleanup.id).order_by(Cleanup.id.desc()).limit(limit + 1)
-    if after:
-        query = query.where(Cleanup.id < after)
     with process.read() as session:
-        ids = session.scalars(query).all()
-        data = [_show(session, cleanup_id, now) for cleanup_id in ids[:limit]]
-    return Page[CleanupView](data=data, has_more=len(ids) > limit)
+        rows = page(session, select(Cleanup.id), Cleanup.id, after=after, limit=limit)
+        data = [_show(session, cleanup_id, now) for (cleanup_id,) in rows]
+    return Page[CleanupView](data=data, has_more=rows.has_more)
 
 
 @router.get("/cleanups/{cleanup_id}", summary="Get a clean-up")

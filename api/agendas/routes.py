@@ -32,6 +32,7 @@ from api.web.auth import SignedIn
 from api.web.idempotency import IdempotencyKey, fingerprint, once
 from api.web.identity import Person
 from api.web.owners import Whose, of_whom
+from api.web.paging import page
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -161,17 +162,14 @@ def list_agendas(
     after: After = None,
 ) -> Page[AgendaView]:
     """List your agendas in their present state, newest first."""
-    query = agendas_with_context().order_by(Agenda.id.desc()).limit(limit + 1)
-    query = query.where(of_whom(Agenda.user_id, user, person))
+    query = agendas_with_context().where(of_whom(Agenda.user_id, user, person))
     if lease:
         together = select(Lease.together).where(Lease.id == lease).scalar_subquery()
         query = query.where(or_(Lease.id == lease, Lease.together == together))
-    if after:
-        query = query.where(Agenda.id < after)
     with process.read() as session:
-        rows = session.execute(query).all()
-        views = agenda_views(session, rows[:limit], now=utc_now())
-    return Page[AgendaView](data=views, has_more=len(rows) > limit)
+        rows = page(session, query, Agenda.id, after=after, limit=limit)
+        views = agenda_views(session, rows, now=utc_now())
+    return Page[AgendaView](data=views, has_more=rows.has_more)
 
 
 @router.get("/{agenda_id}", summary="Get an agenda")

@@ -20,6 +20,7 @@ from api.web.auth import SignedIn
 from api.web.errors import too_large
 from api.web.idempotency import IdempotencyKey, fingerprint, once
 from api.web.identity import Person
+from api.web.paging import page
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -100,19 +101,13 @@ def list_datasets(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[DatasetView]:
     """Return the built-in datasets, then your own, newest first."""
-    query = (
-        select(Dataset)
-        .where(Dataset.user_id == person.id, Dataset.deleted_at.is_(None))
-        .order_by(Dataset.id.desc())
-        .limit(limit + 1)
-    )
-    if after and after not in BUILT_IN:
-        query = query.where(Dataset.id < after)
+    query = select(Dataset).where(Dataset.user_id == person.id, Dataset.deleted_at.is_(None))
+    last = None if after in BUILT_IN else after
     with process.read() as session:
-        rows = session.scalars(query).all()
+        rows = page(session, query, Dataset.id, after=last, limit=limit)
     built_in = [] if after else [_built_in_view(process, name) for name in BUILT_IN]
-    data = built_in + [_view(row) for row in rows[:limit]]
-    return Page[DatasetView](data=data, has_more=len(rows) > limit)
+    data = built_in + [_view(dataset) for (dataset,) in rows]
+    return Page[DatasetView](data=data, has_more=rows.has_more)
 
 
 @router.get("/{dataset_id}", summary="Get a dataset")

@@ -19,6 +19,7 @@ from api.web.auth import SignedIn
 from api.web.errors import too_large
 from api.web.idempotency import IdempotencyKey, fingerprint, once
 from api.web.identity import Person
+from api.web.paging import page
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -74,17 +75,10 @@ def list_models(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[ModelView]:
     """Return your models, newest first."""
-    query = (
-        select(Model)
-        .where(Model.user_id == person.id, Model.deleted_at.is_(None))
-        .order_by(Model.id.desc())
-        .limit(limit + 1)
-    )
-    if after:
-        query = query.where(Model.id < after)
+    query = select(Model).where(Model.user_id == person.id, Model.deleted_at.is_(None))
     with process.read() as session:
-        rows = session.scalars(query).all()
-    return Page[ModelView](data=[_view(row) for row in rows[:limit]], has_more=len(rows) > limit)
+        rows = page(session, query, Model.id, after=after, limit=limit)
+    return Page[ModelView](data=[_view(model) for (model,) in rows], has_more=rows.has_more)
 
 
 @router.get("/{model_id}", summary="One model")

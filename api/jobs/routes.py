@@ -35,6 +35,7 @@ from api.web.auth import SignedIn
 from api.web.idempotency import IdempotencyKey, fingerprint, once
 from api.web.identity import Person
 from api.web.owners import Whose, of_whom
+from api.web.paging import cut, page
 from api.web.process import Process, ProcessDep
 from api.web.rate_limits import Standing
 from api.web.schemas import EventView, Page
@@ -129,7 +130,7 @@ def list_jobs(
     after: After = None,
 ) -> Page[JobView]:
     """List your jobs, newest first or in another order."""
-    query = in_order(JOBS_WITH_CONTEXT, order, after=after).limit(limit + 1)
+    query = in_order(JOBS_WITH_CONTEXT, order, after=after)
     query = query.where(of_whom(Job.user_id, user, person))
     if state:
         query = query.where(Job.state.in_(state))
@@ -139,9 +140,9 @@ def list_jobs(
         part = Job.name.icontains(search, autoescape=True)
         query = query.where(or_(part, Job.id == search, User.name == search))
     with process.read() as session:
-        rows = session.execute(query).all()
-        data = job_views(session, rows[:limit])
-    return Page[JobView](data=data, has_more=len(rows) > limit)
+        rows = cut(session, query, limit=limit)
+        data = job_views(session, rows)
+    return Page[JobView](data=data, has_more=rows.has_more)
 
 
 @router.get("/{job_id}", response_model=JobView, summary="One job")
@@ -289,15 +290,10 @@ def list_events(
     """List every change of state and every other event of a job, oldest first."""
     with process.read() as session:
         job = find_job(session, job_id, person)
-        rows = session.scalars(
-            select(Event)
-            .where(Event.subject == job.id, Event.id > after)
-            .order_by(Event.id)
-            .limit(limit + 1)
-        ).all()
-    return Page[EventView](
-        data=[EventView.model_validate(row) for row in rows[:limit]], has_more=len(rows) > limit
-    )
+        query = select(Event).where(Event.subject == job.id)
+        rows = page(session, query, Event.id, after=after, limit=limit, rising=True)
+        data = [EventView.model_validate(event) for (event,) in rows]
+    return Page[EventView](data=data, has_more=rows.has_more)
 
 
 @router.get("/{job_id}/attempts", summary="List a job's attempts")

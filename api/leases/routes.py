@@ -25,6 +25,7 @@ from api.web.bells import Bells
 from api.web.idempotency import IdempotencyKey, fingerprint, once
 from api.web.identity import Person
 from api.web.owners import Whose, of_whom
+from api.web.paging import page
 from api.web.process import ProcessDep
 from api.web.schemas import AskedMoment, Page
 from api.web.text_types import After, Limit, PlainText
@@ -79,16 +80,13 @@ def list_leases(
     after: After = None,
 ) -> Page[LeaseView]:
     """List your leases, newest first."""
-    query = LEASES_WITH_CONTEXT.order_by(Lease.id.desc()).limit(limit + 1)
-    query = query.where(of_whom(Lease.user_id, user, person))
+    query = LEASES_WITH_CONTEXT.where(of_whom(Lease.user_id, user, person))
     if state:
         query = query.where(Lease.state.in_(state))
-    if after:
-        query = query.where(Lease.id < after)
     with process.read() as session:
-        rows = session.execute(query).all()
-        data = lease_views(session, rows[:limit])
-    return Page[LeaseView](data=data, has_more=len(rows) > limit)
+        rows = page(session, query, Lease.id, after=after, limit=limit)
+        data = lease_views(session, rows)
+    return Page[LeaseView](data=data, has_more=rows.has_more)
 
 
 @router.post("/verdict", summary="Preview a booking")

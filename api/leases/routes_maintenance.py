@@ -13,6 +13,7 @@ from api.leases.wishes import nodes_named
 from api.web import audit
 from api.web.auth import SignedIn, StaffOnly
 from api.web.identity import Person
+from api.web.paging import page
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -105,13 +106,10 @@ def list_maintenance(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[MaintenanceView]:
     """List every maintenance, newest first."""
-    query = select(Maintenance).order_by(Maintenance.id.desc()).limit(limit + 1)
-    if after:
-        query = query.where(Maintenance.id < after)
     with process.read() as session:
-        rows = session.scalars(query).all()
-        data = [_view(session, row, (), None, "") for row in rows[:limit]]
-    return Page[MaintenanceView](data=data, has_more=len(rows) > limit)
+        rows = page(session, select(Maintenance), Maintenance.id, after=after, limit=limit)
+        data = [_view(session, row, (), None, "") for (row,) in rows]
+    return Page[MaintenanceView](data=data, has_more=rows.has_more)
 
 
 @router.delete("/{maintenance_id}", status_code=204, summary="End a maintenance")

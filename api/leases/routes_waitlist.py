@@ -17,6 +17,7 @@ from api.web.auth import SignedIn
 from api.web.bells import Bells
 from api.web.idempotency import IdempotencyKey, fingerprint, made_before, once
 from api.web.identity import Person
+from api.web.paging import cut
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -77,7 +78,7 @@ def list_waitlist(
     after: After = None,
 ) -> Page[WaitView]:
     """List your present and past wishes, newest first."""
-    query = select(Wait).order_by(Wait.id.desc()).limit(limit + 1)
+    query = select(Wait).order_by(Wait.id.desc())
     if not (person.is_staff and user == "all"):
         query = query.where(Wait.user_id == person.id)
     if state:
@@ -86,9 +87,9 @@ def list_waitlist(
         query = query.where(Wait.id < after)
     _tell(process, person, query.with_only_columns(Wait.id).limit(limit))
     with process.read() as session:
-        rows = session.scalars(query).all()
-        data = _views(session, rows[:limit])
-    return Page[WaitView](data=data, has_more=len(rows) > limit)
+        rows = cut(session, query, limit=limit)
+        data = _views(session, [wait for (wait,) in rows])
+    return Page[WaitView](data=data, has_more=rows.has_more)
 
 
 @router.get("/{wait_id}", summary="One wish")

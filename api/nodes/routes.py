@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from api.nodes.schemas import NodeView
 from api.web.auth import SignedIn
+from api.web.paging import page
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -30,12 +31,10 @@ def list_nodes(
 ) -> Page[NodeView]:
     """Return all nodes except retired ones, oldest first."""
     query = _nodes(utc_now()).where(Node.state != NodeState.RETIRED)
-    if after:
-        query = query.where(Node.id > after)
     with process.read() as session:
-        rows = session.execute(query.order_by(Node.id).limit(limit + 1)).all()
-        data = [_view(session, process, row) for row in rows[:limit]]
-    return Page[NodeView](data=data, has_more=len(rows) > limit)
+        rows = page(session, query, Node.id, after=after, limit=limit, rising=True)
+        data = [_view(session, process, row) for row in rows]
+    return Page[NodeView](data=data, has_more=rows.has_more)
 
 
 @router.get("/{node_id}", summary="One node")

@@ -16,6 +16,7 @@ from api.web.auth import AdminOnly, SignedIn, StaffOnly
 from api.web.credentials import issue_link, sign_out_everywhere
 from api.web.idempotency import IdempotencyKey, fingerprint, once
 from api.web.identity import Person
+from api.web.paging import page
 from api.web.passwords import hash_password, verify_password
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
@@ -122,14 +123,10 @@ def list_users(
     person: StaffOnly, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[UserView]:
     """Return all people who have an account, newest first."""
-    query = select(User).order_by(User.id.desc()).limit(limit + 1)
-    if after:
-        query = query.where(User.id < after)
     with process.read() as session:
-        rows = session.scalars(query).all()
-    return Page[UserView](
-        data=[UserView.model_validate(row) for row in rows[:limit]], has_more=len(rows) > limit
-    )
+        rows = page(session, select(User), User.id, after=after, limit=limit)
+    views = [UserView.model_validate(user) for (user,) in rows]
+    return Page[UserView](data=views, has_more=rows.has_more)
 
 
 @router.post("/users", status_code=201, summary="Add a person")

@@ -11,6 +11,7 @@ from api.people.schemas import GrantView, NewGrant
 from api.web import audit
 from api.web.auth import SignedIn, StaffOnly
 from api.web.idempotency import IdempotencyKey, fingerprint, once
+from api.web.paging import page
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -40,16 +41,14 @@ def list_grants(
 ) -> Page[GrantView]:
     """Return exceptions to booking rules, newest first, each with its period, giver and reason."""
     now = utc_now()
-    query = _grants().order_by(Grant.id.desc()).limit(limit + 1)
+    query = _grants()
     if user is not None:
         query = query.where(User.name == user)
     if now_only:
         query = query.where(Grant.starts_at <= now, Grant.ends_at > now, Grant.revoked_at.is_(None))
-    if after:
-        query = query.where(Grant.id < after)
     with process.read() as session:
-        rows = session.execute(query).all()
-    return Page[GrantView](data=[_view(*row) for row in rows[:limit]], has_more=len(rows) > limit)
+        rows = page(session, query, Grant.id, after=after, limit=limit)
+    return Page[GrantView](data=[_view(*row) for row in rows], has_more=rows.has_more)
 
 
 @router.post("", status_code=201, summary="Grant an exception")

@@ -10,6 +10,7 @@ from api.people.schemas import LabChange, LabView, NewLab, NewMember
 from api.web import audit
 from api.web.auth import AdminOnly, SignedIn
 from api.web.idempotency import IdempotencyKey, fingerprint, once
+from api.web.paging import page
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -26,17 +27,15 @@ def list_labs(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[LabView]:
     """Return labs, newest first: all of them for staff, otherwise those that you are in."""
-    query = select(Lab).order_by(Lab.id.desc()).limit(limit + 1)
+    query = select(Lab)
     if not person.is_staff:
         query = query.join(Membership, Membership.lab_id == Lab.id).where(
             Membership.user_id == person.id
         )
-    if after:
-        query = query.where(Lab.id < after)
     with process.read() as session:
-        rows = session.scalars(query).all()
-        data = [_view(session, row) for row in rows[:limit]]
-    return Page[LabView](data=data, has_more=len(rows) > limit)
+        rows = page(session, query, Lab.id, after=after, limit=limit)
+        data = [_view(session, lab) for (lab,) in rows]
+    return Page[LabView](data=data, has_more=rows.has_more)
 
 
 @router.post("", status_code=201, summary="Make a lab")

@@ -18,6 +18,7 @@ from api.people.schemas_notifications import (
 from api.web import audit
 from api.web.auth import SignedIn
 from api.web.credentials import new_secret
+from api.web.paging import page
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import Limit
@@ -48,14 +49,10 @@ def list_notices(
         select(Notice, Delivery)
         .outerjoin(Delivery, Delivery.notice_id == Notice.id)
         .where(Notice.user_id == person.id)
-        .order_by(Notice.id.desc())
-        .limit(limit + 1)
     )
-    if after is not None:
-        query = query.where(Notice.id < after)
     with process.read() as session:
-        rows = session.execute(query).all()
-    return Page[NoticeView](data=[_view(*row) for row in rows[:limit]], has_more=len(rows) > limit)
+        rows = page(session, query, Notice.id, after=after, limit=limit)
+    return Page[NoticeView](data=[_view(*row) for row in rows], has_more=rows.has_more)
 
 
 @router.get("/notifications/choices", summary="Get my notice settings")

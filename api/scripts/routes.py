@@ -17,6 +17,7 @@ from api.jobs.job_views import find_job
 from api.scripts.schemas import CodeLine, CodeView
 from api.web.auth import SignedIn
 from api.web.identity import Person
+from api.web.paging import page
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -69,12 +70,9 @@ def list_code(
 ) -> Page[CodeLine]:
     """Return your archives sorted by SHA-256, each with the unfinished jobs that need it."""
     query = select(CodeArchive).where(CodeArchive.user_id == person.id)
-    query = query.order_by(CodeArchive.sha256).limit(limit + 1)
-    if after:
-        query = query.where(CodeArchive.sha256 > after)
     with process.read() as session:
-        rows = session.scalars(query).all()
-        needed = _jobs_in_need(session, person.id, [row.sha256 for row in rows])
+        rows = page(session, query, CodeArchive.sha256, after=after, limit=limit, rising=True)
+        needed = _jobs_in_need(session, person.id, [row.sha256 for (row,) in rows])
     data = [
         CodeLine(
             sha256=row.sha256,
@@ -83,9 +81,9 @@ def list_code(
             jobs=needed.get(row.sha256, []),
             created_at=row.created_at,
         )
-        for row in rows[:limit]
+        for (row,) in rows
     ]
-    return Page[CodeLine](data=data, has_more=len(rows) > limit)
+    return Page[CodeLine](data=data, has_more=rows.has_more)
 
 
 @router.delete("/v1/code/{sha256}", status_code=204, summary="Delete code")

@@ -9,6 +9,7 @@ from api.scripts.schemas import SecretValue, SecretView
 from api.scripts.secret_box import SecretBox
 from api.web import audit
 from api.web.auth import SignedIn
+from api.web.paging import page
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit
@@ -64,13 +65,11 @@ def list_secrets(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[SecretView]:
     """Return your secrets without their values, sorted by name."""
-    query = select(Secret).where(Secret.user_id == person.id).order_by(Secret.name).limit(limit + 1)
-    if after:
-        query = query.where(Secret.name > after)
+    query = select(Secret).where(Secret.user_id == person.id)
     with process.read() as session:
-        rows = session.scalars(query).all()
-    views = [SecretView.model_validate(row) for row in rows[:limit]]
-    return Page[SecretView](data=views, has_more=len(rows) > limit)
+        rows = page(session, query, Secret.name, after=after, limit=limit, rising=True)
+    views = [SecretView.model_validate(secret) for (secret,) in rows]
+    return Page[SecretView](data=views, has_more=rows.has_more)
 
 
 @router.delete("/{name}", status_code=204, summary="Delete a secret")

@@ -16,6 +16,7 @@ from api.web.auth import Public, SignedIn, refuse_cross_site, set_session_cookie
 from api.web.credentials import digest, new_secret
 from api.web.idempotency import IdempotencyKey, fingerprint, made_before, remember
 from api.web.identity import Person
+from api.web.paging import page
 from api.web.passwords import hash_password
 from api.web.process import ProcessDep
 from api.web.schemas import Page
@@ -92,15 +93,13 @@ def list_invites(
 ) -> Page[InviteView]:
     """Return invitations, newest first: all of them for staff, otherwise those that you made."""
     now = utc_now()
-    query = select(Invite).order_by(Invite.id.desc()).limit(limit + 1)
+    query = select(Invite)
     if not person.is_staff:
         query = query.where(Invite.invited_by == person.id)
-    if after:
-        query = query.where(Invite.id < after)
     with process.read() as session:
-        rows = session.scalars(query).all()
-        data = [_view(session, row, now) for row in rows[:limit]]
-    return Page[InviteView](data=data, has_more=len(rows) > limit)
+        rows = page(session, query, Invite.id, after=after, limit=limit)
+        data = [_view(session, invite, now) for (invite,) in rows]
+    return Page[InviteView](data=data, has_more=rows.has_more)
 
 
 @router.delete("/{invite_id}", status_code=204, summary="Revoke an invitation")

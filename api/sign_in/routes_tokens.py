@@ -13,6 +13,7 @@ from api.web.auth import SignedIn
 from api.web.credentials import has_not_ended, issue_token, revoke
 from api.web.idempotency import IdempotencyKey, fingerprint, made_before, remember
 from api.web.identity import Person
+from api.web.paging import page
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.scopes import included
@@ -88,19 +89,11 @@ def list_tokens(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[TokenView]:
     """Return your API tokens without their secrets, newest first."""
-    query = (
-        select(Token)
-        .where(Token.user_id == person.id, Token.kind == TokenKind.API)
-        .order_by(Token.id.desc())
-        .limit(limit + 1)
-    )
-    if after:
-        query = query.where(Token.id < after)
+    query = select(Token).where(Token.user_id == person.id, Token.kind == TokenKind.API)
     with process.read() as session:
-        rows = session.scalars(query).all()
-    return Page[TokenView](
-        data=[TokenView.model_validate(row) for row in rows[:limit]], has_more=len(rows) > limit
-    )
+        rows = page(session, query, Token.id, after=after, limit=limit)
+    views = [TokenView.model_validate(token) for (token,) in rows]
+    return Page[TokenView](data=views, has_more=rows.has_more)
 
 
 @router.delete("/{token_id}", status_code=204, summary="Revoke an API token")

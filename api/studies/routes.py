@@ -27,6 +27,7 @@ from api.web.auth import SignedIn
 from api.web.idempotency import IdempotencyKey, fingerprint, once
 from api.web.identity import Person
 from api.web.owners import Whose, of_whom
+from api.web.paging import page
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
@@ -118,15 +119,12 @@ def list_studies(
     after: After = None,
 ) -> Page[StudyView]:
     """List your studies, newest first."""
-    query = _studies().order_by(Study.id.desc()).limit(limit + 1)
-    query = query.where(of_whom(Study.user_id, user, person))
-    if after:
-        query = query.where(Study.id < after)
+    query = _studies().where(of_whom(Study.user_id, user, person))
     with process.read() as session:
-        rows = session.execute(query).all()
+        rows = page(session, query, Study.id, after=after, limit=limit)
         jobs = jobs_in_order(session, StudyJob.study_id, [study.id for study, _ in rows])
-    views = [_study_view(study, owner, jobs[study.id]) for study, owner in rows[:limit]]
-    return Page[StudyView](data=views, has_more=len(rows) > limit)
+    views = [_study_view(study, owner, jobs[study.id]) for study, owner in rows]
+    return Page[StudyView](data=views, has_more=rows.has_more)
 
 
 @router.get("/{study_id}", summary="Get a study")

@@ -34,6 +34,7 @@ from api.watching.routes_metrics import series_view
 from api.web import audit
 from api.web.auth import SignedIn
 from api.web.identity import Person
+from api.web.paging import cut
 from api.web.process import ProcessDep
 from api.web.schemas import EventView, Page
 from api.web.text_types import After, Limit, PlainText
@@ -95,17 +96,16 @@ def list_reports(
         .join(User, User.id == Report.user_id)
         .where(Report.user_id == person.id, Report.deleted_at.is_(None))
         .order_by(Report.made_at.desc(), Report.sha256)
-        .limit(limit + 1)
     )
     with process.read() as session:
         if after:
             query = query.where(_is_after(session, after, person))
-        rows = session.execute(query).all()
+        rows = cut(session, query, limit=limit)
     lines = [
         ReportLine(sha256=hash_, title=title, user=name, made_at=made_at)
-        for hash_, title, name, made_at in rows[:limit]
+        for hash_, title, name, made_at in rows
     ]
-    return Page[ReportLine](data=lines, has_more=len(rows) > limit)
+    return Page[ReportLine](data=lines, has_more=rows.has_more)
 
 
 @router.post("/check", summary="Check a report")
