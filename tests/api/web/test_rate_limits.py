@@ -121,7 +121,7 @@ def test_the_wait_that_is_told_is_until_the_first_failure_is_forgotten(
     """Not one second for everybody: whoever comes back then has room."""
     limits = RateLimits(strict.model_copy(update={"redis_url": NOWHERE}))
     now = 1000.0
-    monkeypatch.setattr("api.rate_limits.time.monotonic", lambda: now)
+    monkeypatch.setattr("api.web.rate_limits.time.monotonic", lambda: now)
     for _ in range(LIMIT):
         limits.count_failed_sign_in("192.0.2.66", "ann")
         now += 5.0
