@@ -1,12 +1,16 @@
-// The calendar: a week at a glance, one day by the hour, and booking by click, drag or keys. A stream
-// tells who holds which hours, so that the page draws what changed; what is the viewer's own, and what
-// the rules allow them, is read when the stream says that it changed.
+// The calendar: a week at a glance, one day by the hour, and booking by click, drag or keys. A
+// stream tells who holds which hours, so that the page draws what changed; what is the viewer's
+// own, and what the rules allow them, is read when the stream says that it changed.
 import { ask } from "../api.js";
+import { find } from "../elements.js";
 import { Live } from "../live.js";
 import { asked, reads, ring, SPREAD_MS } from "../looks.js";
 import { choose, judgeAgain } from "./booking.js";
-import { find } from "./elements.js";
-import { drawDay, drawLanes, drawWeek } from "./grids.js";
+import { drawDay } from "./day.js";
+import { drawLanes } from "./lanes.js";
+import { drawWeek } from "./week.js";
+import "./feed.js";
+import "./lease_actions.js";
 import { readDay } from "./hatching.js";
 import { HOUR_MS, midnight } from "./hours.js";
 import { drawOwn, takeLeases, takeWaits } from "./own.js";
@@ -15,14 +19,19 @@ import { readBands, readForecast, readWindows } from "./rules.js";
 import { board, DAYS, firstDay, nodes, shown, viewer } from "./shown.js";
 import { drawUpkeep, takeUpkeep } from "./upkeep.js";
 
+/** @import { HoldsTold } from "./board.js" */
+
 const BESIDE_MS = 2000; // others' bookings change little of what one may do, and come by the dozen
 const BESIDE_SPREAD_MS = 8000;
 const BACK_MS = 1000; // within which a new line tells what was missed
-const BACK_SPREAD_MS = 8000; // after a server was away, all pages come back, and show the board as it is
+// After a server was away, all pages come back, and show the board as it is.
+const BACK_SPREAD_MS = 8000;
 const DAY_MS = 24 * HOUR_MS;
 const MINUTE_MS = 60_000;
 
+/** @type {Set<string>} */
 const beside = new Set(); // nodes on which others' hours changed, in or beside the shown day
+/** @type {string} */
 let version = null; // of what the stream told last
 let cameBackAt = -Infinity;
 
@@ -32,6 +41,7 @@ function drawGrids() {
   drawDay();
 }
 
+/** @param {() => void} [part] */
 function draw(part = drawGrids) {
   if (board.isKnown) drawFree(part, drawGrids);
 }
@@ -80,6 +90,7 @@ reads("rules", async (way) => {
 });
 
 // ---- what the stream tells ----------------------------------------------------------------------
+/** @param {{ whole: boolean, version: string, nodes: HoldsTold[] }} told */
 function takeHolds(told) {
   const isFirst = !board.isKnown;
   const hasMissed = told.whole && version !== null && version !== told.version;
@@ -88,11 +99,13 @@ function takeHolds(told) {
   draw(isFirst ? drawGrids : () => drawLanes(new Set(found.keys())));
   if (hasMissed) ring(["own", "day", "rules"], { spread: BACK_SPREAD_MS });
   if (isFirst || hasMissed) return;
-  const [first, last] = [shown.day.getTime() - DAY_MS, midnight(shown.day, 2).getTime()]; // gaps to what is beside count
+  // Gaps to what is beside count.
+  const [first, last] = [shown.day.getTime() - DAY_MS, midnight(shown.day, 2).getTime()];
   for (const [name, { differs }] of found) if (differs(first, last)) beside.add(name);
   if (beside.size) ring(["beside"], { after: BESIDE_MS, spread: BESIDE_SPREAD_MS });
 }
 
+/** @param {number} usual */
 const spreadOf = (usual) => (performance.now() < cameBackAt + BACK_MS ? BACK_SPREAD_MS : usual);
 
 new Live("/v1/leases/stream", {
@@ -125,7 +138,10 @@ setInterval(() => {
 }, MINUTE_MS);
 
 // ---- which days ---------------------------------------------------------------------------------
-// Draw the shown day, and ask what the viewer may do in it.
+/**
+ * Draw the shown day, and ask what the viewer may do in it.
+ * @param {boolean} isOtherWeek
+ */
 async function turn(isOtherWeek) {
   shown.refused = new Map();
   draw();
@@ -140,11 +156,12 @@ async function turn(isOtherWeek) {
   }
 }
 
+/** @param {Date} date */
 function showDay(date) {
   shown.day = midnight(date);
   const apart = Math.max(
     0,
-    Math.floor((shown.day - midnight(new Date())) / (DAYS * DAY_MS) + 1e-6),
+    Math.floor((shown.day.getTime() - midnight(new Date()).getTime()) / (DAYS * DAY_MS) + 1e-6),
   );
   const isOtherWeek = apart !== shown.week;
   shown.week = apart;
@@ -163,6 +180,7 @@ document.querySelector("[data-week='-1']").disabled = true;
 find("class")?.addEventListener("change", () => draw());
 
 document.addEventListener("click", (event) => {
+  /** @param {string} name */
   const at = (name) => event.target.closest(`[data-${name}]`);
   if (at("pick-next")) {
     const start = Number(at("pick-next").dataset.pickNext);

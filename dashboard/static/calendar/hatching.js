@@ -4,9 +4,14 @@ import { ask } from "../api.js";
 import { hoursOf } from "./hours.js";
 import { iso, shown } from "./shown.js";
 
+/** @type {AbortController} */
 let reading = null;
 
-// Of these nodes, or of all. An older question is dropped: its day may be another one.
+/**
+ * Of these nodes, or of all. An older question is dropped: its day may be another one.
+ * @param {Way} [way]
+ * @param {string[]} [names]
+ */
 export async function readDay({ signal, ...way } = {}, names = []) {
   reading?.abort();
   const mine = new AbortController();
@@ -14,7 +19,7 @@ export async function readDay({ signal, ...way } = {}, names = []) {
   const hours = hoursOf(shown.day);
   const asked = new URLSearchParams([
     ["start", iso(hours[0])],
-    ["hours", hours.length],
+    ["hours", String(hours.length)],
     ["any_length", "true"],
     ...names.map((name) => ["node", name]),
   ]);

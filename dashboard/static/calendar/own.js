@@ -1,13 +1,21 @@
-// What is the viewer's own: open leases with what can be done about them, and places in the waitlist.
+// What is the viewer's own: open leases with what can be done about them, and places in the
+// waitlist.
 
+import { find, make } from "../elements.js";
 import { clock, day, distance } from "../times.js";
-import { find, make } from "./elements.js";
 import { blockWords } from "./hours.js";
 import { GRACE_MS, shown, viewer } from "./shown.js";
+
+/** @import { LeaseView, OfferView, WaitView } from "trainyard-api" */
+/** @import { OwnLease } from "./shown.js" */
 
 const OPEN = ["booked", "active", "ending"];
 const WAITING = ["waiting", "offered"];
 
+/**
+ * @param {LeaseView} lease
+ * @returns {OwnLease}
+ */
 const leaseOf = (lease) => ({
   ...lease,
   from: Date.parse(lease.hold_start),
@@ -16,24 +24,32 @@ const leaseOf = (lease) => ({
   mine: true,
 });
 
+/** @param {LeaseView[]} found */
 export function takeLeases(found) {
   shown.leases = found.map(leaseOf);
 }
 
+/** @param {WaitView[]} found */
 export function takeWaits(found) {
   shown.waits = found.filter((one) => one.user === viewer.name && WAITING.includes(one.state));
 }
 
-// What was answered about a lease, until the list is read again; `gone` is the one it replaces.
+/**
+ * What was answered about a lease, until the list is read again; `gone` is the one it replaces.
+ * @param {LeaseView} lease
+ * @param {string} [gone]
+ */
 export function keepLease(lease, gone = lease.id) {
   shown.leases = shown.leases.filter((one) => one.id !== lease.id && one.id !== gone);
   if (lease.user === viewer.name && OPEN.includes(lease.state)) shown.leases.push(leaseOf(lease));
 }
 
+/** @param {WaitView} wait */
 export function keepWait(wait) {
   takeWaits([...shown.waits.filter((one) => one.id !== wait.id), wait]);
 }
 
+/** @param {string} id */
 export function dropWait(id) {
   shown.waits = shown.waits.filter((one) => one.id !== id);
 }
@@ -62,9 +78,11 @@ function drawLeases() {
   find("swap-box").hidden = find("swap-now").hidden = !swappable.length;
 }
 
+/** @param {OwnLease} lease */
 function leaseRow(lease) {
   const row = make("li", { class: "own-lease", "data-own": lease.id, tabindex: "-1" });
   const words = make("div");
+  const hours = blockWords(lease.from, lease.stop);
   const state = make("span", { class: "badge", "data-state": lease.state, text: lease.state });
   words.append(
     make("strong", { text: lease.node }),
@@ -72,7 +90,7 @@ function leaseRow(lease) {
     state,
     make("div", {
       class: "sub",
-      text: `${blockWords(lease.from, lease.stop)}${lease.from > Date.now() ? `, ${distance(new Date(lease.from))}` : ""}`,
+      text: lease.from > Date.now() ? `${hours}, ${distance(new Date(lease.from))}` : hours,
     }),
   );
   row.append(words);
@@ -109,6 +127,19 @@ function leaseRow(lease) {
   return row;
 }
 
+/** @param {OfferView} offer */
+function offerWords(offer) {
+  const hours = blockWords(Date.parse(offer.hold_start), Date.parse(offer.hold_end) - GRACE_MS);
+  return `${offer.node}, ${hours}, held for you until ${clock(new Date(offer.expires_at))}`;
+}
+
+/** @param {WaitView} wait */
+function waitWords(wait) {
+  const first = new Date(wait.first_start);
+  const place = wait.ahead ? `${wait.ahead} ahead of you` : "you are next";
+  return `${wait.hours} h, from ${day(first)}, ${clock(first)}; ${place}`;
+}
+
 function drawWaits() {
   find("waits-card").hidden = !shown.waits.length;
   find("waits").replaceChildren(
@@ -128,9 +159,7 @@ function drawWaits() {
       words.append(
         make("div", {
           class: "sub",
-          text: offer
-            ? `${offer.node}, ${blockWords(Date.parse(offer.hold_start), Date.parse(offer.hold_end) - GRACE_MS)}, held for you until ${clock(new Date(offer.expires_at))}`
-            : `${wait.hours} h, from ${day(new Date(wait.first_start))}, ${clock(new Date(wait.first_start))}; ${wait.ahead ? `${wait.ahead} ahead of you` : "you are next"}`,
+          text: offer ? offerWords(offer) : waitWords(wait),
         }),
       );
       const buttons = make("div", { class: "row" });

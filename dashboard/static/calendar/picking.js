@@ -1,16 +1,25 @@
-// Picking a block in the day: a click takes a start, a drag takes hours, arrows move from cell to cell.
+// Picking a block in the day: a click takes a start, a drag takes hours, arrows move from cell to
+// cell.
+
+import { find } from "../elements.js";
 import { choose, lengthFor, lengthsOf } from "./booking.js";
-import { find } from "./elements.js";
-import { drawDay } from "./grids.js";
+import { drawDay } from "./day.js";
 import { HOUR_MS } from "./hours.js";
 import { shown } from "./shown.js";
 
-let dragging = null; // {node, at, last, moved}
+/** @type {{ node: string, at: number, last?: number, moved: boolean }} */
+let dragging = null;
+/** @type {() => void} */
 let later = null; // what waits until the pointer is up
 
+/** @param {Element} cell */
 const nodeOf = (cell) => cell.closest("[data-lane]").dataset.lane;
 
-// Draw a part now; or all of it once the pointer is up: what is under it stays.
+/**
+ * Draw a part now; or all of it once the pointer is up: what is under it stays.
+ * @param {() => void} part
+ * @param {() => void} [all]
+ */
 export function drawFree(part, all = part) {
   if (dragging) later = all;
   else part();
@@ -25,6 +34,11 @@ function freed() {
   });
 }
 
+/**
+ * @param {string} node
+ * @param {number} one
+ * @param {number} other
+ */
 function stretch(node, one, other) {
   const [start, last] = one < other ? [one, other] : [other, one];
   choose(node, start, (last - start) / HOUR_MS + 1);
@@ -96,7 +110,7 @@ dayGrid.addEventListener("keydown", (event) => {
     const by = event.key === "ArrowDown" ? 1 : -1;
     for (let index = row + by; index >= 0 && index < lanes.length && !next; index += by) {
       next = [...lanes[index].querySelectorAll(".cell")].sort(
-        (a, b) => Math.abs(a.dataset.at - at) - Math.abs(b.dataset.at - at),
+        (a, b) => Math.abs(Number(a.dataset.at) - at) - Math.abs(Number(b.dataset.at) - at),
       )[0];
     }
   } else {

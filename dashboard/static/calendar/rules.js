@@ -1,18 +1,27 @@
 // What the rules say of the weeks to come: bands, windows, and how full the days become before a
 // window closes.
 import { ask } from "../api.js";
+import { find, make } from "../elements.js";
 import { clock, day } from "../times.js";
-import { find, make } from "./elements.js";
 import { blockWords, hoursOf } from "./hours.js";
 import { days, iso, shown } from "./shown.js";
 
+/** @import { ForecastView, SpanView } from "trainyard-api" */
+
+/** @param {SpanView} one */
 const spanOf = (one) => ({
   name: one.name,
   from: Date.parse(one.starts_at),
   to: Date.parse(one.ends_at),
 });
 
-// How the shown week is divided.
+/** @param {string} at */
+const moment = (at) => `${day(new Date(at))}, ${clock(new Date(at))}`;
+
+/**
+ * How the shown week is divided.
+ * @param {Way} [way]
+ */
 export async function readBands(way = {}) {
   const hours = days().flatMap(hoursOf);
   const { data } = await ask(
@@ -26,7 +35,10 @@ export async function readBands(way = {}) {
   }));
 }
 
-// When leases may lie on which nodes, where a policy says so.
+/**
+ * When leases may lie on which nodes, where a policy says so.
+ * @param {Way} way
+ */
 export async function readWindows(way) {
   const { data } = await ask("/v1/windows", way);
   const open = data
@@ -37,7 +49,7 @@ export async function readWindows(way) {
     ...open.map((one) => {
       const opens =
         one.opens_at && Date.parse(one.opens_at) > Date.now()
-          ? `; booking opens ${day(new Date(one.opens_at))}, ${clock(new Date(one.opens_at))}`
+          ? `; booking opens ${moment(one.opens_at)}`
           : "";
       const row = make("li");
       row.append(
@@ -52,7 +64,10 @@ export async function readWindows(way) {
   );
 }
 
-// What is asked for before a window closes.
+/**
+ * What is asked for before a window closes.
+ * @param {Way} way
+ */
 export async function readForecast(way) {
   const { data } = await ask("/v1/leases/forecast", way);
   find("forecast-card").hidden = !data.length;
@@ -62,12 +77,19 @@ export async function readForecast(way) {
       forecastDays(one),
       make("p", {
         class: "sub",
-        text: `The window closes ${day(new Date(one.closes_at))}, ${clock(new Date(one.closes_at))}. This is what quotas of ${one.people === 1 ? "1 person" : `${one.people} people`} allow, not what they will do.`,
+        text: `The window closes ${moment(one.closes_at)}. ${allowance(one.people)}`,
       }),
     ]),
   );
 }
 
+/** @param {number} people */
+function allowance(people) {
+  const whose = people === 1 ? "1 person" : `${people} people`;
+  return `This is what quotas of ${whose} allow, not what they will do.`;
+}
+
+/** @param {ForecastView} one */
 function forecastDays(one) {
   const list = make("ol", { class: "forecast" });
   list.append(

@@ -1,29 +1,68 @@
 // What the calendar shows, and to whom: the days in view, the block that is picked, what was read.
 
+import { find } from "../elements.js";
 import { Board } from "./board.js";
-import { find } from "./elements.js";
 import { midnight } from "./hours.js";
 
-export const DAYS = 7;
-export const GRACE_MS = 5 * 60_000; // what a block's end keeps for cleaning up; the verdict is the API's
+/** @import { JobView, LeaseView, MaintenanceView, WaitView } from "trainyard-api" */
 
+/**
+ * A node, as the page was given it.
+ * @typedef {object} ShownNode
+ * @property {string} name
+ * @property {string} class
+ * @property {number} slots
+ * @property {string} device
+ * @property {string} model
+ * @property {number} memory_gib
+ */
+/** @typedef {{ name: string, from: number, to: number }} Span */
+/** @typedef {{ nodes: string[], bands: Span[], windows: Span[] | null }} Shape */
+/** @typedef {LeaseView & { from: number, to: number, stop: number, mine: true }} OwnLease */
+/** @typedef {{ node: string, start: number, hours: number }} Pick */
+/**
+ * @typedef {object} Shown
+ * @property {number} week
+ * @property {Date} day
+ * @property {Pick | null} pick
+ * @property {string} key of that block: it is booked once, however often it is sent
+ * @property {number} wanted hours that were chosen for blocks, wherever they are allowed
+ * @property {OwnLease[]} leases the viewer's
+ * @property {JobView[]} jobs
+ * @property {WaitView[]} waits
+ * @property {Shape[]} shapes how the rules divide the week
+ * @property {Map<string, Map<number, string>>} refused node -> hour of the shown day -> why no
+ *   block of any length may start there
+ * @property {Map<string, number[]>} lengths node -> hours that a block on it may have
+ * @property {MaintenanceView[]} upkeep maintenance to come, for staff
+ */
+
+export const DAYS = 7;
+// What a block's end keeps for cleaning up; the verdict is the API's.
+export const GRACE_MS = 5 * 60_000;
+
+/** @param {string} id */
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
+/** @type {ShownNode[]} */
 export const allNodes = read("calendar-nodes");
+/** @type {{ name: string, is_staff: boolean }} */
 export const viewer = read("calendar-viewer");
 
 export const board = new Board();
+/** @type {Shown} */
 export const shown = {
   week: 0,
   day: midnight(new Date()),
-  pick: null, // {node, start, hours}
-  wanted: 0, // hours that were chosen for blocks, wherever they are allowed
-  leases: [], // the viewer's
+  pick: null,
+  key: "",
+  wanted: 0,
+  leases: [],
   jobs: [],
   waits: [],
-  shapes: [], // how the rules divide the week: {nodes, bands, windows}
-  refused: new Map(), // node -> hour -> why no block of any length may start there, of the shown day
-  lengths: new Map(), // node -> hours that a block on it may have
-  upkeep: [], // maintenance to come, for staff
+  shapes: [],
+  refused: new Map(),
+  lengths: new Map(),
+  upkeep: [],
 };
 
 export const nodes = () => {
@@ -32,4 +71,5 @@ export const nodes = () => {
 };
 export const firstDay = () => midnight(new Date(), shown.week * DAYS);
 export const days = () => Array.from({ length: DAYS }, (_, index) => midnight(firstDay(), index));
+/** @param {number} at */
 export const iso = (at) => new Date(at).toISOString();

@@ -1,17 +1,26 @@
-// Hours that staff keep for maintenance: who stands in the way is told first, then they are kept, and
-// given back when it is over.
+// Hours that staff keep for maintenance: who stands in the way is told first, then they are kept,
+// and given back when it is over.
 import { ask } from "../api.js";
+import { find, make, say } from "../elements.js";
 import { asked } from "../looks.js";
 import { announce } from "../page.js";
-import { act, cleared } from "./booking.js";
-import { find, make, say } from "./elements.js";
+import { cleared } from "./booking.js";
 import { blockWords } from "./hours.js";
+import { act } from "./lease_actions.js";
 import { iso, shown } from "./shown.js";
 
-let plan = null; // {body, found}
+/** @import { DisplacedView, MaintenanceView, OccurrenceView } from "trainyard-api" */
+/** @import { Answer, Body } from "../../types/answers" */
+/** @import { Shown } from "./shown.js" */
 
+/** @typedef {Answer<"POST", "/v1/maintenance/plan">} Planned */
+/** @type {{ body: Body<"POST", "/v1/maintenance/plan">, found: Planned }} */
+let plan = null;
+
+/** @param {OccurrenceView} each */
 const isAhead = (each) => each.held && Date.parse(each.end) > Date.now();
 
+/** @param {MaintenanceView[]} found */
 export function takeUpkeep(found) {
   shown.upkeep = found.filter((one) => !one.cancelled_at && one.occurrences.some(isAhead));
 }
@@ -26,6 +35,7 @@ export function drawUpkeep() {
   );
 }
 
+/** @param {MaintenanceView} one */
 function upkeepRow(one) {
   const ahead = one.occurrences.filter(isAhead);
   const row = make("li", { class: "own-lease" });
@@ -34,11 +44,12 @@ function upkeepRow(one) {
   const first = ahead.length
     ? blockWords(Date.parse(ahead[0].start), Date.parse(ahead[0].end))
     : "over";
+  const more = ahead.length > on.length ? `, and ${ahead.length - on.length} more times` : "";
   words.append(
     make("strong", { text: on.join(", ") }),
     make("div", {
       class: "sub",
-      text: `${first}${ahead.length > on.length ? `, and ${ahead.length - on.length} more times` : ""}: ${one.why}`,
+      text: `${first}${more}: ${one.why}`,
     }),
   );
   const menu = make("details", { class: "menu confirm" });
@@ -57,11 +68,16 @@ function upkeepRow(one) {
   return row;
 }
 
+/** @param {DisplacedView} one */
+const heldHours = (one) => blockWords(Date.parse(one.hold_start), Date.parse(one.hold_end));
+
+/** @param {Planned} found */
 function tell(found) {
   const place = find("upkeep-answer");
   if (!found.displaced.length) {
     say(place, "good", "Nobody has these hours", []);
   } else {
+    /** @type {Record<string, (one: DisplacedView) => string>} */
     const acts = {
       move: (one) => `moves to ${one.to_node}`,
       refund: () => "is refunded",
@@ -74,14 +90,14 @@ function tell(found) {
         ? "1 lease stands in the way"
         : `${found.displaced.length} leases stand in the way`,
       found.displaced.map(
-        (one) =>
-          `${one.user}, ${blockWords(Date.parse(one.hold_start), Date.parse(one.hold_end))}: ${acts[one.act]?.(one) ?? one.act}.`,
+        (one) => `${one.user}, ${heldHours(one)}: ${acts[one.act]?.(one) ?? one.act}.`,
       ),
     );
   }
   find("upkeep-keep").hidden = false;
 }
 
+/** @param {Shown} state */
 const wanted = ({ pick }) => ({
   nodes: [pick.node],
   start: iso(pick.start),

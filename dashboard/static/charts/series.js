@@ -1,18 +1,37 @@
 // The curves of a job: per key, values by step. A step that was run twice has its last value.
+
+/** @import { Series as Answered } from "trainyard-api" */
+
+/** @typedef {(number | null)[]} Values */
+/** @typedef {{ steps: number[], values: Values }} Column */
+/** @typedef {Column & { min: Values, max: Values }} Points */
+/** @typedef {[number[], ...Values[]]} Table */
 export class Series {
   constructor() {
-    this.keys = new Map(); // key -> {steps: [], values: [], min: [], max: []}, sorted by step
+    /** @type {Map<string, Points>} */
+    this.keys = new Map(); // by key; sorted by step
   }
 
+  /**
+   * @param {string} key
+   * @returns {Points}
+   */
   get(key) {
     return this.keys.get(key) ?? { steps: [], values: [], min: [], max: [] };
   }
 
+  /**
+   * @param {string} key
+   * @returns {number | null}
+   */
   last(key) {
     return this.get(key).values.at(-1) ?? null;
   }
 
-  // What GET .../metrics answers. Newer points that came live meanwhile are kept.
+  /**
+   * What GET .../metrics answers. Newer points that came live meanwhile are kept.
+   * @param {{ series: Omit<Answered, "points">[] }} answer
+   */
   replace(answer) {
     for (const one of answer.series) {
       if (one.rank !== 0) continue;
@@ -20,6 +39,7 @@ export class Series {
       const later = this.get(one.key);
       const from = later.steps.findIndex((step) => step > newest);
       const empty = new Array(one.steps.length).fill(null);
+      /** @type {Points} */
       const kept = {
         steps: [...one.steps],
         values: [...one.values],
@@ -27,20 +47,29 @@ export class Series {
         max: one.max.length ? [...one.max] : [...empty],
       };
       if (from >= 0)
-        for (const part of Object.keys(kept)) kept[part].push(...later[part].slice(from));
+        for (const part of /** @type {(keyof Points)[]} */ (Object.keys(kept)))
+          kept[part].push(...later[part].slice(from));
       this.keys.set(one.key, kept);
     }
   }
 
-  // One line of metrics.jsonl: {step, loss, lr, ...}.
+  /**
+   * One line of metrics.jsonl: {step, loss, lr, ...}.
+   * @param {{ step?: number, [key: string]: unknown }} line
+   */
   add(line) {
     if (!Number.isInteger(line.step)) return;
     for (const [key, value] of Object.entries(line)) {
       if (key === "step" || (typeof value !== "number" && value !== null)) continue;
-      this.put(key, line.step, value);
+      this.put(key, line.step, /** @type {number | null} */ (value));
     }
   }
 
+  /**
+   * @param {string} key
+   * @param {number} step
+   * @param {number | null} value
+   */
   put(key, step, value) {
     let series = this.keys.get(key);
     if (!series) {
@@ -57,7 +86,11 @@ export class Series {
   }
 }
 
-// Values of several keys on one common x axis, as uPlot wants them; missing ones are null.
+/**
+ * Values of several keys on one common x axis, as uPlot wants them; missing ones are null.
+ * @param {Column[]} columns
+ * @returns {Table}
+ */
 export function aligned(columns) {
   const steps = [...new Set(columns.flatMap((column) => column.steps))].sort((a, b) => a - b);
   const place = new Map(steps.map((step, index) => [step, index]));
@@ -71,7 +104,12 @@ export function aligned(columns) {
   return [steps, ...rows];
 }
 
-// Exponential moving average without the bias of its start; gaps stay gaps.
+/**
+ * Exponential moving average without the bias of its start; gaps stay gaps.
+ * @param {number[]} values
+ * @param {number} weight
+ * @returns {(number | null)[]}
+ */
 export function smoothed(values, weight) {
   let sum = 0;
   let norm = 0;
@@ -83,8 +121,14 @@ export function smoothed(values, weight) {
   });
 }
 
-// The values at other places, between the two beside each; null outside and beside a gap. Places
-// that are null, or not above the one before, are left out.
+/**
+ * The values at other places, between the two beside each; null outside and beside a gap. Places
+ * that are null, or not above the one before, are left out.
+ * @param {number[]} xs
+ * @param {number[]} values
+ * @param {number[]} at
+ * @returns {(number | null)[]}
+ */
 export function resampled(xs, values, at) {
   const found = [];
   let next = 0;

@@ -3,6 +3,8 @@
 import { ask } from "../api.js";
 import { announce } from "../page.js";
 
+/** @import { LogLine } from "trainyard-api" */
+
 const TAIL = 500;
 const MOST = 3000; // lines on the page; older ones are dropped from its top
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it looks for.
@@ -12,6 +14,10 @@ const IS_ERROR =
 const IS_WARNING = /warn(ing)?\b/i;
 const PAGE = 500;
 
+/**
+ * @param {Element} element
+ * @param {string} text
+ */
 function appendInert(element, text) {
   let plain = "";
   const flush = () => {
@@ -36,15 +42,25 @@ function appendInert(element, text) {
 }
 
 export class Logs {
+  /**
+   * @param {Element} card
+   * @param {`/v1/jobs/${string}/logs`} address
+   */
   constructor(card, address) {
     this.address = address;
+    /** @param {string} name */
     this.find = (name) => card.querySelector(`[data-log-${name}]`);
     this.box = card.querySelector("[data-log]");
     this.list = this.box.querySelector("ol");
+    /** @type {Set<string>} */
     this.seen = new Set();
+    /** @type {Set<number>} */
     this.ranks = new Set();
+    /** @type {LogLine[]} */
     this.waiting = []; // live lines that came while a page was being read
     this.isReading = false;
+    this.isFromTop = false; // what is read begins with the first error
+    this.typing = 0;
     this.round = 0; // of reading: only the newest is shown
     this.isFollowing = true;
     this.find("rank").addEventListener("change", () => this.read());
@@ -62,12 +78,17 @@ export class Logs {
     });
   }
 
-  // The last lines that pass the filter, from the API. Throws Refused where nobody waits for them.
+  /**
+   * The last lines that pass the filter, from the API. Throws Refused where nobody waits for them.
+   * @param {Way | null} [way]
+   */
   async read(way = null) {
     this.isReading = true;
     this.round += 1;
     const round = this.round;
-    const query = new URLSearchParams(this.isFromTop ? { limit: PAGE } : { tail: TAIL });
+    const query = new URLSearchParams(
+      this.isFromTop ? { limit: String(PAGE) } : { tail: String(TAIL) },
+    );
     if (this.find("level").value) query.set("level", this.find("level").value);
     if (this.find("rank").value !== "") query.set("rank", this.find("rank").value);
     if (this.find("search").value) query.set("search", this.find("search").value);
@@ -90,12 +111,14 @@ export class Logs {
     }
   }
 
+  /** @param {LogLine[]} lines */
   add(lines) {
     for (const line of lines) this.offer(line.rank);
     if (this.isReading) this.waiting.push(...lines);
     else this.append(lines);
   }
 
+  /** @param {LogLine[]} lines */
   append(lines) {
     const fresh = document.createDocumentFragment();
     for (const line of lines) {
@@ -108,19 +131,21 @@ export class Logs {
     }
     this.list.append(fresh);
     while (this.list.childElementCount > MOST) {
-      this.seen.delete(this.list.firstElementChild.dataset.line);
-      this.list.firstElementChild.remove();
+      const oldest = /** @type {HTMLElement} */ (this.list.firstElementChild);
+      this.seen.delete(oldest.dataset.line);
+      oldest.remove();
     }
     const shown = this.list.childElementCount;
     this.find("empty").hidden = shown > 0;
     if (!shown)
       this.find("empty").textContent = this.isFiltered() ? "No line matches." : "No line yet.";
-    this.find("count").textContent = shown
-      ? `${shown.toLocaleString("en-US")} ${shown === 1 ? "line" : "lines"}${shown >= TAIL ? ", the last ones" : ""}`
-      : "";
+    const words = `${shown.toLocaleString("en-US")} ${shown === 1 ? "line" : "lines"}`;
+    const count = shown >= TAIL ? `${words}, the last ones` : words;
+    this.find("count").textContent = shown ? count : "";
     if (this.isFollowing) this.box.scrollTop = this.box.scrollHeight;
   }
 
+  /** @param {LogLine} line */
   row(line) {
     const row = document.createElement("li");
     if (line.rank < 0) row.className = "system";
@@ -143,6 +168,7 @@ export class Logs {
     return row;
   }
 
+  /** @param {LogLine} line */
   passes(line) {
     const { value: rank } = this.find("rank");
     const { value: stream } = this.find("stream");
@@ -166,6 +192,7 @@ export class Logs {
     );
   }
 
+  /** @param {number} rank */
   offer(rank) {
     if (this.ranks.has(rank)) return;
     this.ranks.add(rank);
@@ -173,18 +200,22 @@ export class Logs {
     const chosen = select.value;
     const options = [...this.ranks]
       .sort((a, b) => a - b)
-      .map((one) => new Option(one < 0 ? "launcher" : `rank ${one}`, one));
+      .map((one) => new Option(one < 0 ? "launcher" : `rank ${one}`, String(one)));
     select.replaceChildren(new Option("all ranks", ""), ...options);
     select.value = chosen;
   }
 
-  // Only the lines of one rank.
+  /**
+   * Only the lines of one rank.
+   * @param {string} rank
+   */
   choose(rank) {
     this.offer(Number(rank));
     this.find("rank").value = rank;
     this.read();
   }
 
+  /** @param {boolean} isOn */
   follow(isOn) {
     this.isFollowing = isOn;
     const button = this.find("follow");
@@ -195,7 +226,9 @@ export class Logs {
 
   // The first of the job, which may lie before what is shown: then all errors are shown from it on.
   async firstError() {
-    const { lines } = await ask(`${this.address}?level=error&limit=1`).catch(() => ({ lines: [] }));
+    const { lines } = await ask(`${this.address}?level=error&limit=1`).catch(() => ({
+      lines: /** @type {LogLine[]} */ ([]),
+    }));
     const first = lines.find((line) => IS_ERROR.test(line.text));
     if (!first) {
       announce("There is no error in these logs.");
@@ -217,6 +250,7 @@ export class Logs {
     this.show(row() ?? this.list.querySelector("li.error"));
   }
 
+  /** @param {HTMLElement} row */
   show(row) {
     if (!row) return;
     this.follow(false);

@@ -3,24 +3,36 @@
 import { askIfThere } from "../api.js";
 import { count, decimal, difference, gib } from "../formats.js";
 
+/** @import { Series } from "trainyard-api" */
+
+/** @typedef {{ all?: number, waiting?: number, step?: number }} Look */
+
 const SHADES = 5;
 const RECENT_S = 10; // each rank tells its use and its memory once a second
 const SLOW = 1.05; // times the median: less is noise of one rank against another
+/** @type {Record<string, { write: (value: number) => string, word: string, finds: boolean }>} */
 const KEYS = {
   own_time_s: { write: (value) => `${decimal(value, 3)} s`, word: "own work", finds: true },
   max_active_gib: { write: gib, word: "peak memory", finds: false },
   use_pct: { write: (value) => `${Math.round(value)} %`, word: "use", finds: false },
 };
 
+/** @param {number[]} values */
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
+/** @param {number[]} values */
 function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const middle = sorted.length >> 1;
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-// rank -> the last step that was looked into: how long all of it took, and how long the rank waited.
+/**
+ * rank -> the last step that was looked into: how long all of it took, and how long the rank
+ * waited.
+ * @param {Series[]} series
+ * @returns {Map<number, Look>}
+ */
 function lookedInto(series) {
   const found = new Map();
   for (const { key, rank, steps, values } of series) {
@@ -34,11 +46,17 @@ function lookedInto(series) {
 }
 
 export class Ranks {
+  /**
+   * @param {Element} card
+   * @param {`/v1/jobs/${string}`} address
+   */
   constructor(card, address) {
     this.card = card;
     this.address = address;
     this.key = "own_time_s";
+    /** @type {Map<string, Map<number, number>>} */
     this.found = new Map(); // key -> rank -> value
+    /** @type {Map<number, Look>} */
     this.looks = new Map();
     this.step = -1;
     for (const button of card.querySelectorAll("[data-colour]")) {
@@ -56,6 +74,11 @@ export class Ranks {
     }
   }
 
+  /**
+   * @param {Way} way
+   * @param {string} keys
+   * @param {Record<string, string>} [query]
+   */
   async ask(way, keys, query = {}) {
     return (
       (await askIfThere(`${this.address}/metrics?${new URLSearchParams({ keys, ...query })}`, way))
@@ -63,15 +86,21 @@ export class Ranks {
     );
   }
 
-  // What each rank told last: its own work in the last step that was looked into, its use and memory.
+  /**
+   * What each rank told last: its own work in the last step that was looked into, its use and
+   * memory.
+   * @param {Way} way
+   * @param {number} step
+   * @param {number | null} stepTime
+   */
   async read(way, step, stepTime) {
     if (step === this.step || !step) return;
     const recent = Math.ceil(RECENT_S / (stepTime || RECENT_S)) + 1;
     const [looks, lately] = await Promise.all([
       this.ask(way, "look_time_s,exposed_comm_time_s"),
       this.ask(way, "max_active_gib,gpu_pct,cpu_pct", {
-        since_step: Math.max(-1, step - recent),
-        resolution: 100,
+        since_step: String(Math.max(-1, step - recent)),
+        resolution: "100",
       }),
     ]);
     this.step = step;
@@ -94,18 +123,20 @@ export class Ranks {
   tellBubble() {
     const box = document.querySelector("[data-bubble]");
     if (!box || !this.looks.size) return;
+    /** @param {Look[]} looks */
     const share = (looks) => 100 * mean(looks.map((look) => look.waiting / look.all));
     const stages = new Map();
     for (const cell of this.card.querySelectorAll("[data-rank]")) {
       const look = this.looks.get(Number(cell.dataset.rank));
       if (look) stages.set(cell.dataset.stage, [...(stages.get(cell.dataset.stage) ?? []), look]);
     }
+    const step = Math.max(...[...this.looks.values()].map((look) => look.step));
     box.textContent = `${decimal(share([...this.looks.values()]), 3)} %`;
     const each = [...stages]
       .map(([stage, looks]) => `stage ${stage} ${decimal(share(looks), 3)} %`)
       .join(", ");
     document.querySelector("[data-bubble-stages]").textContent =
-      `of step ${count(Math.max(...[...this.looks.values()].map((look) => look.step)))} waiting or sending while nothing was computed: ${each}.`;
+      `of step ${count(step)} waiting or sending while nothing was computed: ${each}.`;
   }
 
   // The most that a rank of each stage holds, beside what was planned for it.
@@ -119,7 +150,7 @@ export class Ranks {
       if (!known.length) continue;
       const peak = Math.max(...known);
       sum.textContent = `${gib(peak)} ${difference(peak, Number(sum.dataset.plan))}`;
-      document.querySelector(`[data-stage-bar="${stage}"]`).style.setProperty("--g", peak);
+      document.querySelector(`[data-stage-bar="${stage}"]`).style.setProperty("--g", String(peak));
     }
   }
 
@@ -144,11 +175,13 @@ export class Ranks {
           : Math.min(SHADES - 1, Math.floor(((value - low) / (high - low)) * SHADES));
       const isSilent = value === undefined && values.size > 1;
       cell.className = `rank ${slow.has(rank) ? "straggler" : isSilent ? "silent" : `h${shade}`}`;
+      const isSlow = slow.has(rank);
       const told = value === undefined ? "" : write(value);
+      const measured = told ? `${word} ${told}` : "not measured";
       cell.querySelector("[data-value]").textContent = `${slow.has(rank) ? "\u25b2 " : ""}${told}`;
       cell.setAttribute(
         "aria-label",
-        `rank ${rank}${told ? `, ${word} ${told}` : ", not measured"}${slow.has(rank) ? ", slower than the others" : ""}; show its logs`,
+        `rank ${rank}, ${measured}${isSlow ? ", slower than the others" : ""}; show its logs`,
       );
     }
     const box = this.card.querySelector("[data-scale]");
@@ -163,14 +196,21 @@ export class Ranks {
     );
   }
 
+  /**
+   * @param {Map<number, number>} values
+   * @param {Set<number>} slow
+   * @param {number} usual
+   * @param {number} all
+   */
   sentence(values, slow, usual, all) {
     const { write, word } = KEYS[this.key];
+    const [[only, itsValue] = []] = values;
     if (!values.size)
       return this.key === "own_time_s"
         ? "Coloured once step 20 was looked into."
         : "No rank has told it yet.";
     if (values.size === 1 && all > 1)
-      return `Only rank ${[...values.keys()][0]} measures its ${word}: ${write([...values.values()][0])}.`;
+      return `Only rank ${only} measures its ${word}: ${write(itsValue)}.`;
     if (!slow.size)
       return this.key === "own_time_s"
         ? `No rank is slower than the others: ${write(usual)} of own work a step.`
@@ -179,6 +219,7 @@ export class Ranks {
       .filter(([one]) => slow.has(one))
       .sort((a, b) => b[1] - a[1]);
     const others = slow.size > 1 ? `, and ${slow.size - 1} more` : "";
-    return `\u25b2 Rank ${rank} takes ${write(value - usual)} longer than the usual ${write(usual)}${others}; the others wait for it.`;
+    const longer = `${write(value - usual)} longer than the usual ${write(usual)}`;
+    return `\u25b2 Rank ${rank} takes ${longer}${others}; the others wait for it.`;
   }
 }

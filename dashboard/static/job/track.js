@@ -1,16 +1,34 @@
 // The line: a job against the moment at which it is stopped, drawn as a track with a buffer stop.
 import { near } from "../times.js";
 
+/**
+ * Moments of a job, in milliseconds since 1970.
+ * @typedef {object} Moments
+ * @property {number} start
+ * @property {number} now
+ * @property {number | null} finish
+ * @property {number | null} stop
+ * @property {number | null} end when it really ended
+ * @property {number[]} saves
+ * @property {boolean} isLive
+ */
+
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 82;
 const Y = 46;
 const LABEL = 75; // px, as wide as `stop Sat 04:55` may be
 
+/**
+ * @param {string} name
+ * @param {Record<string, string | number>} attributes
+ * @param {string} [text]
+ * @returns {SVGElement}
+ */
 function element(name, attributes, text) {
   const made = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (key === "style") made.style.cssText = value;
-    else made.setAttribute(key, value);
+    if (key === "style") made.style.cssText = String(value);
+    else made.setAttribute(key, String(value));
   }
   if (text !== undefined) made.textContent = text;
   return made;
@@ -18,6 +36,11 @@ function element(name, attributes, text) {
 
 const STEPS_MS = [10e3, 30e3, 60e3, 300e3, 600e3, 1800e3, 3600e3, 6 * 3600e3, 24 * 3600e3];
 
+/**
+ * @param {number} from
+ * @param {number} to
+ * @param {number} width
+ */
 function ticks(from, to, width) {
   const most = Math.max(2, Math.floor(width / 110));
   const size = STEPS_MS.find((one) => (to - from) / one <= most) ?? (to - from) / most;
@@ -28,7 +51,10 @@ function ticks(from, to, width) {
   return { found, seconds: size < 60e3 };
 }
 
-// All in milliseconds since 1970; finish, stop and end may be null. `end` is when it really ended.
+/**
+ * @param {Element} box
+ * @param {Moments} moments
+ */
 export function drawTrack(box, { start, now, finish, stop, end, saves, isLive }) {
   const width = box.clientWidth;
   if (!width) return;
@@ -37,6 +63,7 @@ export function drawTrack(box, { start, now, finish, stop, end, saves, isLive })
   // A stop that is far behind the finish would squeeze the track: it is then only named.
   const isStopFar = isLive && stop && finish && stop - start > 4 * (finish - start);
   const to = isStopFar ? start + (finish - start) * 1.35 : latest + (latest - start) * 0.02;
+  /** @param {number} at */
   const X = (at) => 2 + ((at - start) / (to - start)) * (width - 4);
   const svg = element("svg", {
     class: "track",
@@ -44,7 +71,12 @@ export function drawTrack(box, { start, now, finish, stop, end, saves, isLive })
     viewBox: `0 0 ${width} ${HEIGHT}`,
     role: "img",
   });
-  const add = (...made) => svg.append(element(...made));
+  /**
+   * @param {string} name
+   * @param {Record<string, string | number>} attributes
+   * @param {string} [text]
+   */
+  const add = (name, attributes, text) => svg.append(element(name, attributes, text));
   const { found, seconds } = ticks(start, to, width);
   for (const at of found) {
     add("line", { x1: X(at), x2: X(at), y1: Y + 12, y2: Y + 18, style: "stroke:var(--line-2)" });
@@ -58,6 +90,11 @@ export function drawTrack(box, { start, now, finish, stop, end, saves, isLive })
       near(new Date(at), { seconds }),
     );
   }
+  /**
+   * @param {string} name
+   * @param {Record<string, string | number>} attributes
+   * @param {string} [text]
+   */
   add("rect", {
     x: X(start),
     width: X(to) - X(start),

@@ -1,19 +1,24 @@
 // One study, alive: speed-ups and loss curves of its jobs, and the table, which is asked for again
 // when something has changed.
 import { askIfThere } from "../api.js";
-import { Chart } from "../charts/charts.js";
+import { Chart } from "../charts/chart.js";
 import { Series } from "../charts/series.js";
 import { count, decimal } from "../formats.js";
 import { reads, ring } from "../looks.js";
 import { announce } from "../page.js";
 import { watch } from "../watch.js";
 
+/** @import { StudyReport } from "trainyard-api" */
+
 const RESOLUTION = 1000;
 const COLOURS = 6;
 
+/** @type {StudyReport} */
 let study = JSON.parse(document.getElementById("study-document").textContent);
 const hasSchedules = study.kind === "schedules";
+/** @param {string} name */
 const figure = (name) => document.querySelector(`[data-chart="${name}"]`);
+/** @param {number} index */
 const colour = (index) => `--c-${(index % COLOURS) + 1}`;
 
 // ---- speed-up -----------------------------------------------------------------------------------
@@ -68,6 +73,7 @@ const curveChart = new Chart(figure("curves"), curves, {
     })),
   },
 });
+/** @type {Map<string, string>} */
 const drawn = new Map(); // job -> the step up to which its curve was read
 
 reads("curves", async (way) => {
@@ -89,6 +95,10 @@ reads("curves", async (way) => {
 });
 
 // ---- live ---------------------------------------------------------------------------------------
+/**
+ * @param {StudyReport} now
+ * @param {StudyReport} before
+ */
 function heard(now, before) {
   study = now;
   study.jobs.forEach((job, index) => {
