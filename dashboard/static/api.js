@@ -1,10 +1,19 @@
 // The API as a page asks it: JSON in, JSON out, and one error for every refusal.
 
-// `status` 0: nobody answered. `waitMs`: how long the server asks to wait, or null.
+/** @import { ProblemDocument } from "trainyard-api" */
+/** @import { Answer, Body, Method } from "../types/answers" */
+
+// `status` 0: nobody answered. `title`: what is wrong, in few words, or "". `waitMs`: how long the
+// server asks to wait, or null.
 export class Refused extends Error {
-  constructor(message, { status = 0, waitMs = null } = {}) {
+  /**
+   * @param {string} message
+   * @param {{ status?: number, title?: string, waitMs?: number | null }} [about]
+   */
+  constructor(message, { status = 0, title = "", waitMs = null } = {}) {
     super(message);
     this.status = status;
+    this.title = title;
     this.waitMs = waitMs;
   }
 
@@ -14,14 +23,23 @@ export class Refused extends Error {
   }
 }
 
-function refusalOf(answer, { errors, detail } = {}) {
-  const seconds = Number(answer.headers.get("Retry-After") ?? NaN);
+/**
+ * @param {number} status
+ * @param {string | null} retryAfter
+ * @param {Partial<ProblemDocument>} [found]
+ */
+function refusalOf(status, retryAfter, { errors, detail, title } = {}) {
+  const seconds = Number(retryAfter ?? NaN);
   return new Refused(
-    errors?.map((one) => one.message).join(" ") || detail || `The API answered ${answer.status}.`,
-    { status: answer.status, waitMs: seconds >= 0 ? seconds * 1000 : null },
+    errors?.map((one) => one.message).join(" ") || detail || `The API answered ${status}.`,
+    { status, title, waitMs: seconds >= 0 ? seconds * 1000 : null },
   );
 }
 
+/**
+ * @template Result
+ * @param {() => Promise<Result>} work
+ */
 async function reached(work) {
   try {
     return await work();
@@ -31,32 +49,49 @@ async function reached(work) {
   }
 }
 
-// As `fetch`, but throws Refused where the server can't answer now.
+/**
+ * As `fetch`, but throws Refused where the server can't answer now.
+ * @param {string} path
+ * @param {RequestInit} [options]
+ */
 export async function reach(path, options) {
   const answer = await reached(() => fetch(path, options));
-  const refused = refusalOf(answer);
+  const refused = refusalOf(answer.status, answer.headers.get("Retry-After"));
   if (!answer.ok && refused.isForNow) throw refused;
   return answer;
 }
 
-// The document that the API answers with. Throws Refused.
-export async function ask(path, { method = "GET", body, headers = {}, signal } = {}) {
+/**
+ * The document that the API answers with. A body that is text is sent as it is. Throws Refused.
+ * @template {string} Address
+ * @template {Method} [Kind="GET"]
+ * @param {Address} path
+ * @param {Way & { method?: Kind, body?: Body<Kind, Address> | string }} [way]
+ * @returns {Promise<Answer<Kind, Address>>}
+ */
+export async function ask(path, { method, body, headers = {}, signal } = {}) {
   const typed = body ? { "Content-Type": "application/json" } : {};
   const answer = await reached(() =>
     fetch(path, {
-      method,
+      method: method ?? "GET",
       headers: { ...typed, ...headers },
-      body: body && JSON.stringify(body),
+      body: body && (typeof body === "string" ? body : JSON.stringify(body)),
       signal,
     }),
   );
   const isJson = answer.status !== 204 && answer.headers.get("content-type")?.includes("json");
   const found = isJson ? await reached(() => answer.json()) : {};
-  if (!answer.ok) throw refusalOf(answer, found);
+  if (!answer.ok) throw refusalOf(answer.status, answer.headers.get("Retry-After"), found);
   return found;
 }
 
-// The same, or null where it is refused for good: it is gone, or not for this viewer.
+/**
+ * What a GET answers, or null where it is refused for good: it is gone, or not for this viewer.
+ * @template {string} Address
+ * @param {Address} path
+ * @param {Way} [way]
+ * @returns {Promise<Answer<"GET", Address> | null>}
+ */
 export async function askIfThere(path, way) {
   try {
     return await ask(path, way);
@@ -64,4 +99,30 @@ export async function askIfThere(path, way) {
     if (error.isForNow === false) return null;
     throw error;
   }
+}
+
+/**
+ * Send a file; `onSent` is told the share of it that has left. Throws Refused.
+ * @param {string} path
+ * @param {File} file
+ * @param {string} type
+ * @param {(share: number) => void} onSent
+ * @returns {Promise<void>}
+ */
+export function upload(path, file, type, onSent) {
+  const request = new XMLHttpRequest(); // fetch tells nothing about how far an upload is
+  request.open("POST", path);
+  request.setRequestHeader("Content-Type", type);
+  request.upload.onprogress = ({ loaded, total }) => onSent(total ? loaded / total : 0);
+  return new Promise((resolve, reject) => {
+    request.onloadend = () => {
+      const { status } = request;
+      const isJson = request.getResponseHeader("content-type")?.includes("json");
+      const found = isJson ? JSON.parse(request.responseText) : {};
+      if (status >= 200 && status < 300) resolve();
+      else if (!status) reject(new Refused("The server can't be reached."));
+      else reject(refusalOf(status, request.getResponseHeader("Retry-After"), found));
+    };
+    request.send(file);
+  });
 }

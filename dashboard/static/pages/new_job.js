@@ -1,15 +1,19 @@
 // The form for a new job: fields and YAML are two views of one spec. The YAML is what is sent; a
 // changed field is written into it by the server, and the fields are read out of it when they are
-// shown. Ctrl Enter submits, and the button waits for the plan of the newest text. What was typed is
-// kept as a draft until it is submitted.
+// shown. Ctrl Enter submits, and the button waits for the plan of the newest text. What was typed
+// is kept as a draft until it is submitted.
+import { reach } from "../api.js";
 import { dropDraft, keepDraft, readDraft } from "../draft.js";
 import { announce } from "../page.js";
 import { near } from "../times.js";
 
+/** @import { Draft } from "../draft.js" */
+
+/** @type {HTMLTextAreaElement} */
 const text = document.querySelector("[data-spec]");
 const line = document.getElementById("spec-line");
 const plan = document.getElementById("plan");
-const form = document.getElementById("spec-form");
+const form = /** @type {HTMLFormElement} */ (document.getElementById("spec-form"));
 const fields = document.getElementById("spec-fields");
 const yaml = document.querySelector("[data-yaml]");
 const source = document.querySelector("[data-source]");
@@ -21,7 +25,8 @@ const AGAIN_MS = 3000;
 function tellLine() {
   const before = text.value.slice(0, text.selectionStart).split("\n");
   const all = text.value.split("\n").length;
-  line.textContent = `Line ${before.length} of ${all}. Sent as it is, comments too. No aliases, no tags.`;
+  const where = `Line ${before.length} of ${all}`;
+  line.textContent = `${where}. Sent as it is, comments too. No aliases, no tags.`;
 }
 
 // The old answer stays, dimmed, and can't be submitted until the new one is there.
@@ -39,6 +44,7 @@ function replan() {
 
 // ---- the draft ----------------------------------------------------------------------------------
 const begun = form.hasAttribute("data-answered") ? null : text.value; // what nobody has changed yet
+/** @type {Record<string, string>} */
 let typed = {}; // fields that were changed and are not yet in the text
 let edits = 0; // of fields
 let asked = 0; // the last of them that the server was asked to write into the text
@@ -52,6 +58,7 @@ function keep() {
   else if (readDraft()?.start === location.search) dropDraft();
 }
 
+/** @param {Draft} draft */
 async function writeDraft(draft) {
   isGivenUp = true;
   text.value = draft.text;
@@ -64,7 +71,7 @@ async function writeDraft(draft) {
   typed = { ...draft.fields };
   for (const [name, value] of Object.entries(typed)) {
     source.value = "form";
-    const control = form.elements.namedItem(name);
+    const control = /** @type {HTMLInputElement | null} */ (form.elements.namedItem(name));
     if (control) control.value = value;
   }
   replan();
@@ -73,6 +80,11 @@ async function writeDraft(draft) {
 const draftLine = document.querySelector("[data-draft]");
 const restore = draftLine.querySelector("[data-draft-restore]");
 
+/**
+ * @param {Draft} draft
+ * @param {string} words
+ * @param {boolean} isRestored
+ */
 function tellDraft(draft, words, isRestored) {
   draftLine.hidden = false;
   restore.hidden = isRestored;
@@ -81,6 +93,7 @@ function tellDraft(draft, words, isRestored) {
   announce(draftLine.querySelector("[data-draft-words]").textContent);
 }
 
+/** @param {Draft} draft */
 async function bringBack(draft) {
   await writeDraft(draft);
   keep();
@@ -108,9 +121,10 @@ form.addEventListener("submit", () => {
   if (draft) keepDraft({ ...draft, isSent: true });
 });
 
+/** @type {HTMLFormElement} */
 const start = document.querySelector("[data-start]");
 start.addEventListener("submit", (event) => {
-  const select = start.elements.namedItem("example");
+  const select = /** @type {HTMLSelectElement} */ (start.elements.namedItem("example"));
   if (!isEdited() || confirm(`Replace what you typed by the example ${select.value}?`)) {
     isGivenUp = true;
     dropDraft();
@@ -121,6 +135,7 @@ start.addEventListener("submit", (event) => {
 });
 
 // ---- two views ----------------------------------------------------------------------------------
+/** @param {string} view */
 function show(view) {
   const isForm = view === "form";
   fields.hidden = !isForm;
@@ -134,7 +149,7 @@ function show(view) {
 async function readFields() {
   let answer;
   try {
-    answer = await fetch("/jobs/new/fields", {
+    answer = await reach("/jobs/new/fields", {
       method: "POST",
       headers: { "Content-Type": "application/x-www-form-urlencoded", "HX-Request": "true" },
       body: new URLSearchParams({ spec: text.value }),
@@ -154,7 +169,8 @@ let wantedView = "";
 for (const button of views) {
   button.addEventListener("click", async () => {
     wantedView = button.dataset.view;
-    if (button.getAttribute("aria-pressed") === "true") return; // nothing that is being typed is read anew
+    // Nothing that is being typed is read anew.
+    if (button.getAttribute("aria-pressed") === "true") return;
     if (button.dataset.view === "form" && !(await readFields())) return;
     if (wantedView !== button.dataset.view) return; // the other one was asked for meanwhile
     show(button.dataset.view);
@@ -218,7 +234,7 @@ text.addEventListener("htmx:before:request", () => {
 });
 text.addEventListener("htmx:error", tellLost);
 text.addEventListener("htmx:before:swap", (event) => {
-  if (event.detail.ctx.response.status < 500) return;
+  if (/** @type {CustomEvent} */ (event).detail.ctx.response.status < 500) return;
   event.preventDefault();
   tellLost();
 });
@@ -240,6 +256,7 @@ document.addEventListener("htmx:after:swap", async () => {
   tellErrors();
 });
 
+/** @param {KeyboardEvent} event */
 function submit(event) {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
   event.preventDefault();
