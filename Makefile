@@ -48,6 +48,8 @@ check: $(INSTALLED)  ## Lint, types, import contracts, first words of docstrings
 	$(BIN)/python -m tests.language
 ifdef NPM
 	cd dashboard && ../$(JAVASCRIPT)/node_modules/.bin/biome ci --colors=off --error-on-warnings
+	node dashboard/types/write_api.js docs/openapi.json $(JAVASCRIPT)/api.d.ts
+	$(JAVASCRIPT)/node_modules/.bin/tsc --project dashboard
 else
 	@echo "Not checked: dashboard/static/**/*.js. That needs Node.js 20 or newer with npm."
 endif

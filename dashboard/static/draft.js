@@ -1,11 +1,20 @@
-// What a person is writing for a new job, kept in this browser until it is submitted: the text and the
-// fields changed since it was written, nothing else of the page. It is the signed-in person's alone,
-// and goes when they sign out.
+// What a person is writing for a new job, kept in this browser until it is submitted: the text and
+// the fields changed since it was written, nothing else of the page. It is the signed-in person's
+// alone, and goes when they sign out.
+
+/**
+ * @typedef {object} Draft
+ * @property {string} text
+ * @property {Record<string, string>} fields changed since the text was written
+ * @property {string} [start] the page's query: the example or the clone it began with
+ * @property {number} [at]
+ * @property {boolean} [isSent]
+ */
 const KEPT_MS = 7 * 24 * 3600_000;
 const PREFIX = "draft:";
 const name = () => PREFIX + document.body.dataset.user;
 
-// {text, fields, start, at}, or null. `start` is the page's query: the example or the clone it began with.
+/** @returns {Draft | null} */
 export function readDraft() {
   const kept = localStorage.getItem(name());
   const draft = kept ? JSON.parse(kept) : null;
@@ -14,6 +23,7 @@ export function readDraft() {
   return null;
 }
 
+/** @param {Draft} draft */
 export function keepDraft(draft) {
   localStorage.setItem(name(), JSON.stringify({ ...draft, at: Date.now() }));
 }

@@ -1,10 +1,19 @@
 // Numbers as dashboard/formats.py writes them. Unknown is an en dash, never 0.
 export const UNKNOWN = "\u2013";
 
+/**
+ * @param {number} number
+ * @returns {string}
+ */
 export function count(number) {
   return Number.isFinite(number) ? Math.round(number).toLocaleString("en-US") : UNKNOWN;
 }
 
+/**
+ * @param {number} number
+ * @param {number} [digits]
+ * @returns {string}
+ */
 export function decimal(number, digits = 4) {
   if (number === null || number === undefined) return UNKNOWN;
   if (Number.isNaN(number)) return "nan";
@@ -19,7 +28,12 @@ export function decimal(number, digits = 4) {
   });
 }
 
-// Labels of an axis: as many places as its steps need.
+/**
+ * Labels of an axis: as many places as its steps need.
+ * @param {number[]} values
+ * @param {number} step
+ * @returns {string[]}
+ */
 export function ticks(values, step) {
   const largest = Math.max(...values.map((value) => Math.abs(value ?? 0)));
   if (largest > 0 && largest < 1e-2)
@@ -31,17 +45,26 @@ export function ticks(values, step) {
   return values.map((value) => (value === null ? "" : value.toLocaleString("en-US", options)));
 }
 
+/**
+ * @param {number} number
+ * @returns {string}
+ */
 export function gib(number) {
   if (!Number.isFinite(number)) return UNKNOWN;
   if (Math.abs(number) >= 0.1) return `${number.toFixed(number >= 10 ? 1 : 2)} GiB`;
   return `${(number * 1024).toFixed(1)} MiB`;
 }
 
+/**
+ * @param {number} seconds
+ * @returns {string}
+ */
 export function span(seconds) {
   if (!Number.isFinite(seconds)) return UNKNOWN;
   if (seconds < 0) return "0 s";
   if (seconds > 0 && seconds < 1) return `${(seconds * 1000).toFixed(seconds < 0.01 ? 1 : 0)} ms`;
   const whole = Math.round(seconds);
+  /** @type {[number, string][]} */
   const parts = [
     [Math.floor(whole / 86400), "d"],
     [Math.floor(whole / 3600) % 24, "h"],
@@ -57,6 +80,11 @@ export function span(seconds) {
     .join(" ");
 }
 
+/**
+ * @param {number} measured
+ * @param {number} planned
+ * @returns {string}
+ */
 export function difference(measured, planned) {
   if (!Number.isFinite(measured) || !Number.isFinite(planned) || planned === 0) return UNKNOWN;
   const percent = (measured / planned - 1) * 100;

@@ -1,7 +1,7 @@
-// One stream per page, and none while nobody looks at it: browsers allow six connections a host, over
-// all tabs. The browser reconnects by itself and says where it was (Last-Event-ID); after it gave up,
-// or after the tab was hidden, a new stream is opened, and `onBack` fills the gap. A page that is live
-// has the badge #line and the banners of line.html.
+// One stream per page, and none while nobody looks at it: browsers allow six connections a host,
+// over all tabs. The browser reconnects by itself and says where it was (Last-Event-ID); after it
+// gave up, or after the tab was hidden, a new stream is opened, and `onBack` fills the gap. A page
+// that is live has the badge #line and the banners of line.html.
 import { ask } from "./api.js";
 import { span } from "./formats.js";
 import { CAN_WAIT } from "./looks.js";
@@ -12,7 +12,13 @@ const LOST_AFTER_MS = 3000;
 const AGAIN_MS = 2000; // doubled by each try that fails
 const LONGEST_AGAIN_MS = 15_000;
 
-// "live", "lost", "signed-out" or "over", and the time of the last known value.
+let agingTimer = 0; // of the words that say for how long the line has been lost
+
+/**
+ * "live", "lost", "signed-out" or "over", and the time of the last known value.
+ * @param {"live" | "lost" | "signed-out" | "over"} line
+ * @param {Date} lastHeard
+ */
 function tellLine(line, lastHeard) {
   const badge = document.getElementById("line");
   badge.dataset.line = line;
@@ -23,15 +29,15 @@ function tellLine(line, lastHeard) {
     "signed-out": "signed out",
   }[line];
   const banner = document.getElementById("line-lost");
-  clearInterval(banner.timer);
+  clearInterval(agingTimer);
   if (line === "lost") {
     banner.querySelector("[data-lost-at]").textContent = clock(lastHeard, { seconds: true });
     const tellAge = () => {
       banner.querySelector("[data-lost-for]").textContent =
-        `${span((Date.now() - lastHeard) / 1000)} ago`;
+        `${span((Date.now() - lastHeard.getTime()) / 1000)} ago`;
     };
     tellAge();
-    banner.timer = setInterval(tellAge, 1000);
+    agingTimer = setInterval(tellAge, 1000);
     if (banner.hidden) announce("Connection lost. The page shows what it knew.");
   } else if (!banner.hidden) {
     announce("Connected again.");
@@ -41,6 +47,12 @@ function tellLine(line, lastHeard) {
 }
 
 export class Live {
+  /**
+   * @param {string} address
+   * @param {object} handlers
+   * @param {Record<string, (told: any) => void>} handlers.on by the name of the event
+   * @param {(isResumed: boolean) => void} [handlers.onBack]
+   */
   constructor(address, { on, onBack = () => {} }) {
     this.address = address;
     this.on = on; // event name -> function(data)
@@ -53,7 +65,8 @@ export class Live {
     this.failures = 0;
     document.addEventListener("visibilitychange", () => this.seenOrNot());
     document.querySelector("[data-try-now]").addEventListener("click", () => this.open());
-    this.wasHidden = document.hidden; // a page that opens in the background has missed what came since
+    // A page that opens in the background has missed what came since.
+    this.wasHidden = document.hidden;
     if (!document.hidden) this.open();
   }
 
@@ -85,6 +98,7 @@ export class Live {
     source.addEventListener("end", () => this.over());
   }
 
+  /** @param {EventSource} source */
   opened(source) {
     clearTimeout(this.lostTimer);
     this.lostTimer = null;
@@ -96,13 +110,17 @@ export class Live {
     this.wasHidden = false;
   }
 
+  /** @param {EventSource} source */
   failed(source) {
     if (this.isOver) return;
     this.lostTimer ??= setTimeout(() => tellLine("lost", this.lastHeard), LOST_AFTER_MS);
     if (source.readyState === EventSource.CLOSED) this.openLater(0);
   }
 
-  // Not all pages of a server that was away come back at one moment.
+  /**
+   * Not all pages of a server that was away come back at one moment.
+   * @param {number} waitMs
+   */
   openLater(waitMs) {
     const again = Math.min(AGAIN_MS * 2 ** this.failures, LONGEST_AGAIN_MS);
     this.failures += 1;

@@ -1,11 +1,20 @@
 // A page's own reads, those that nobody clicked for. One look at a time, and a rest after it; what
-// rings all pages at once is read at a random moment; a server that is busy is left alone for as long
-// as it asks; a hidden tab reads nothing; and what a person asks for goes first.
+// rings all pages at once is read at a random moment; a server that is busy is left alone for as
+// long as it asks; a hidden tab reads nothing; and what a person asks for goes first.
 import { Refused, reach } from "./api.js";
 import { announce } from "./page.js";
 import { clock } from "./times.js";
 
-/* global htmx */
+/**
+ * A part of the page that is read again and again; times as performance.now().
+ * @typedef {object} Part
+ * @property {(way: Way) => Promise<void>} read
+ * @property {number} rest
+ * @property {number} due
+ * @property {number} rested
+ * @property {boolean} isAsked
+ */
+
 const REST_MS = 4000;
 export const SPREAD_MS = 1500; // over which all pages answer a bell that rings for all
 const FIRST_WAIT_MS = 2000; // after a refusal that names no wait; doubled by each one more
@@ -15,22 +24,35 @@ const STALE_AFTER_MS = 30_000;
 const JUST_SHOWN_MS = 2000; // then somebody looks at this page, and no bell has rung for all
 export const CAN_WAIT = { Priority: "u=6" }; // RFC 9218: background
 
-const parts = new Map(); // name -> {read, rest, due, rested, isAsked}; times as performance.now()
+/** @type {Map<string, Part>} */
+const parts = new Map(); // by name
+/** @type {AbortController} */
 let looking = null; // aborts the look under way
+/** @type {number} */
 let timer = 0;
 let persons = 0; // what was clicked for and is not answered yet
 let notBefore = 0;
 let refusals = 0; // one after another
+/** @type {number} */
 let staleTimer = null;
 let shownAt = 0;
 
-// Name a part of the page, and how it is read: `read(way)` passes `way` on to `ask` or `redraw`.
+/**
+ * Name a part of the page, and how it is read: `read(way)` passes `way` on to `ask` or `redraw`.
+ * @param {string} name
+ * @param {(way: Way) => Promise<void>} read
+ * @param {{ rest?: number }} [habit]
+ */
 export function reads(name, read, { rest = REST_MS } = {}) {
   parts.set(name, { read, rest, due: Infinity, rested: 0, isAsked: false });
 }
 
-// These parts are to be read: in `after` ms, at a random moment of the `spread` ms that follow.
-// Somebody waits for them if they are `isAsked`.
+/**
+ * These parts are to be read: in `after` ms, at a random moment of the `spread` ms that follow.
+ * Somebody waits for them if they are `isAsked`.
+ * @param {string[]} names
+ * @param {{ after?: number, spread?: number, isAsked?: boolean }} [when]
+ */
 export function ring(names, { after = 0, spread = 0, isAsked = false } = {}) {
   const now = performance.now();
   const due = now + after + (now < shownAt + JUST_SHOWN_MS ? 0 : Math.random() * spread);
@@ -41,7 +63,12 @@ export function ring(names, { after = 0, spread = 0, isAsked = false } = {}) {
   plan();
 }
 
-// What a person asked for: the look under way is broken off, and made again after it.
+/**
+ * What a person asked for: the look under way is broken off, and made again after it.
+ * @template Result
+ * @param {() => Promise<Result>} work
+ * @returns {Promise<Result>}
+ */
 export async function asked(work) {
   persons += 1;
   looking?.abort();
@@ -58,10 +85,18 @@ export async function asked(work) {
   }
 }
 
-// Draw an element anew that the server draws (hx-get).
+/**
+ * Draw an element anew that the server draws (hx-get).
+ * @param {string} id
+ * @param {Way} way
+ */
 export async function redraw(id, { headers, signal }) {
   const element = document.getElementById(id);
   let refused = null;
+  /**
+   * @param {string} path
+   * @param {RequestInit} request
+   */
   const fetch = async (path, request) => {
     try {
       return await reach(path, {
@@ -78,6 +113,7 @@ export async function redraw(id, { headers, signal }) {
   if (refused) throw refused;
 }
 
+/** @param {Part} part */
 const readyAt = (part) => Math.max(part.due, part.rested);
 
 function plan() {
@@ -124,6 +160,7 @@ function heard() {
   document.getElementById("out-of-date").hidden = true;
 }
 
+/** @param {Refused} error */
 function missed(error) {
   if (error.name === "AbortError") return; // by who drew the same element meanwhile
   if (!(error instanceof Refused)) throw error;
@@ -135,16 +172,14 @@ function missed(error) {
   const wait = error.waitMs ?? Math.min(FIRST_WAIT_MS * 2 ** (refusals - 1), LONGEST_WAIT_MS);
   notBefore = performance.now() + wait * (1 + Math.random());
   const since = new Date();
-  if (error.status)
-    staleTimer ??= setTimeout(
-      () =>
-        tellStale(
-          `The server has been too busy to be asked since ${clock(since, { seconds: true })}. Trying again.`,
-        ),
-      STALE_AFTER_MS,
-    ); // else the line is lost, and says so
+  if (!error.status) return; // the line is lost, and says so
+  staleTimer ??= setTimeout(() => {
+    const time = clock(since, { seconds: true });
+    tellStale(`The server has been too busy to answer since ${time}. Trying again.`);
+  }, STALE_AFTER_MS);
 }
 
+/** @param {string} why */
 function tellStale(why) {
   const banner = document.getElementById("out-of-date");
   banner.querySelector("[data-out-of-date-why]").textContent = why;

@@ -3,6 +3,7 @@ import { dropAllDrafts } from "./draft.js";
 import { span } from "./formats.js";
 import { writeTimes } from "./times.js";
 
+/** @param {string} sentence */
 export function announce(sentence) {
   document.getElementById("announce").textContent = sentence;
 }
@@ -19,6 +20,7 @@ function markTheme() {
   }
 }
 
+/** @param {string} chosen */
 function setTheme(chosen) {
   if (chosen === "system") {
     localStorage.removeItem("theme");
@@ -50,10 +52,11 @@ function tellLease() {
   const left = element.querySelector("[data-lease-left]");
   if (now < start) {
     words.textContent = "Lease starts in";
-    left.textContent = span(Math.ceil((start - now) / 60_000) * 60);
+    left.textContent = span(Math.ceil((start.getTime() - now.getTime()) / 60_000) * 60);
   } else {
     words.textContent = now < stop ? "Lease stops jobs in" : "Lease has";
-    left.textContent = now < stop ? span(Math.ceil((stop - now) / 60_000) * 60) : "ended";
+    left.textContent =
+      now < stop ? span(Math.ceil((stop.getTime() - now.getTime()) / 60_000) * 60) : "ended";
   }
 }
 
@@ -84,21 +87,23 @@ document.addEventListener("click", (event) => {
   }
 });
 
-const keys = document.getElementById("keys");
+const keys = /** @type {HTMLDialogElement} */ (document.getElementById("keys"));
 for (const button of document.querySelectorAll("[data-show-keys]")) {
   button.addEventListener("click", () => keys.showModal());
 }
 
 // ---- keys -------------------------------------------------------------------------------------
+/** @param {number} by */
 function step(by) {
   const links = [
     ...document.querySelectorAll("table.jobs tbody th a.name, table.jobs tbody th .name[tabindex]"),
   ];
   if (!links.length) return;
-  const at = links.indexOf(document.activeElement);
+  const at = links.indexOf(/** @type {PageElement} */ (document.activeElement));
   links[Math.max(0, Math.min(links.length - 1, at < 0 ? 0 : at + by))].focus();
 }
 
+/** @type {Record<string, () => void>} */
 const ACTIONS = {
   "/": () => document.querySelector("[data-search]")?.focus(),
   n: () => {

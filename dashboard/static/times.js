@@ -3,8 +3,13 @@
 import { span } from "./formats.js";
 
 const DAY_MS = 86_400_000;
+/** @param {number} number */
 const pad = (number) => String(number).padStart(2, "0");
 
+/**
+ * @param {Date} date
+ * @returns {string}
+ */
 export function offset(date) {
   const minutes = -date.getTimezoneOffset();
   const sign = minutes < 0 ? "\u2212" : "+";
@@ -23,11 +28,21 @@ export function zone(date = new Date()) {
   return `UTC${offset(date)}`;
 }
 
+/**
+ * @param {Date} date
+ * @param {{ seconds?: boolean }} [shape]
+ */
 export function clock(date, { seconds = false } = {}) {
-  return `${pad(date.getHours())}:${pad(date.getMinutes())}${seconds ? `:${pad(date.getSeconds())}` : ""}`;
+  const minutes = `${pad(date.getHours())}:${pad(date.getMinutes())}`;
+  return seconds ? `${minutes}:${pad(date.getSeconds())}` : minutes;
 }
 
+/**
+ * @param {Date} date
+ * @param {{ year?: boolean }} [shape]
+ */
 export function day(date, { year = false } = {}) {
+  /** @type {Intl.DateTimeFormatOptions} */
   const options = {
     weekday: "short",
     day: "numeric",
@@ -37,23 +52,36 @@ export function day(date, { year = false } = {}) {
   return new Intl.DateTimeFormat("en-GB", options).format(date).replace(",", "");
 }
 
-// `15:55`, or with its day where that is not today.
+/**
+ * `15:55`, or with its day where that is not today.
+ * @param {Date} date
+ * @param {{ seconds?: boolean, now?: Date }} [shape]
+ */
 export function near(date, { seconds = false, now = new Date() } = {}) {
   const at = clock(date, { seconds });
   if (date.toDateString() === now.toDateString()) return at;
-  const isClose = Math.abs(date - now) < 6 * DAY_MS;
+  const isClose = Math.abs(date.getTime() - now.getTime()) < 6 * DAY_MS;
   const weekday = new Intl.DateTimeFormat("en-GB", { weekday: "short" }).format(date);
   return isClose
     ? `${weekday} ${at}`
     : `${day(date, { year: date.getFullYear() !== now.getFullYear() })}, ${at}`;
 }
 
+/**
+ * @param {Date} date
+ * @param {Date} [now]
+ */
 export function distance(date, now = new Date()) {
-  const seconds = (date - now) / 1000;
+  const seconds = (date.getTime() - now.getTime()) / 1000;
   if (Math.abs(seconds) < 1) return "now";
   return seconds > 0 ? `in ${span(seconds)}` : `${span(-seconds)} ago`;
 }
 
+/**
+ * @param {Date} date
+ * @param {string} shape
+ * @param {string} since
+ */
 function words(date, shape, since) {
   const own =
     date.getTimezoneOffset() === new Date().getTimezoneOffset() ? "" : ` (${offset(date)})`;
@@ -66,6 +94,7 @@ function words(date, shape, since) {
   return near(date, { seconds: shape === "second" }) + own;
 }
 
+/** @param {ParentNode} [root] */
 export function writeTimes(root = document) {
   for (const element of root.querySelectorAll("time[data-time]")) {
     const date = new Date(element.dateTime);

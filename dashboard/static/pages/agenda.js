@@ -2,8 +2,15 @@
 import { announce } from "../page.js";
 import { watch } from "../watch.js";
 
+/** @import { AgendaView } from "trainyard-api" */
+
+/** @type {AgendaView} */
 const agenda = JSON.parse(document.getElementById("agenda-document").textContent);
 
+/**
+ * @param {AgendaView} agenda
+ * @param {AgendaView} before
+ */
 function tellChanges(agenda, before) {
   agenda.jobs.forEach((job, index) => {
     const was = before.jobs[index];

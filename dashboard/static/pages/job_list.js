@@ -5,6 +5,7 @@ import { reads, ring } from "../looks.js";
 
 const MOST_COMPARED = 6;
 const bulk = document.getElementById("bulk");
+/** @returns {PageElement[]} */
 const boxes = () => [...document.querySelectorAll("#rows input[type=checkbox]")];
 
 function tell() {
@@ -37,9 +38,13 @@ const WIDTH = 96;
 const HEIGHT = 22;
 const POINTS = 48;
 const AT_ONCE = 3;
+/** @type {Map<string, { step: number, d: string }>} */
 const paths = new Map(); // job -> {step, d}
 
-// A curve in the box of a spark, from its first to its last value; its own lowest is the bottom.
+/**
+ * A curve in the box of a spark, from its first to its last value; its own lowest is the bottom.
+ * @param {(number | null)[]} values
+ */
 function pathOf(values) {
   const known = values.filter(Number.isFinite);
   if (known.length < 2) return "";
@@ -52,14 +57,17 @@ function pathOf(values) {
         pen = "M";
         return "";
       }
-      const point = `${pen}${((index / (values.length - 1)) * WIDTH).toFixed(1)} ${(HEIGHT - 1.5 - (value - low) * scale).toFixed(1)}`;
+      const x = (index / (values.length - 1)) * WIDTH;
+      const y = HEIGHT - 1.5 - (value - low) * scale;
+      const point = `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
       pen = "L";
       return point;
     })
     .join("");
 }
 
-// A line that was drawn once is drawn again at once, and read anew when it has grown by a twentieth.
+// A line that was drawn once is drawn again at once, and read anew when it has grown by a
+// twentieth.
 function drawSparks() {
   for (const spark of document.querySelectorAll("[data-spark]")) {
     const kept = paths.get(spark.dataset.spark);
@@ -69,12 +77,17 @@ function drawSparks() {
 }
 
 function dueSparks() {
+  /** @param {DOMStringMap} spark */
   const grown = ({ spark, step }) => Number(step) > (paths.get(spark)?.step ?? 0) * 1.05;
   return [...document.querySelectorAll("[data-spark]")]
     .map((spark) => ({ ...spark.dataset }))
     .filter(grown);
 }
 
+/**
+ * @param {Record<string, string>} spark
+ * @param {Way} way
+ */
 async function readSpark({ spark: id, step }, way) {
   const found = await askIfThere(
     `/v1/jobs/${encodeURIComponent(id)}/metrics?keys=loss&rank=0&resolution=${POINTS}`,

@@ -22,7 +22,10 @@ for (const button of buttons) {
   });
 }
 
-// An open menu stays open, too.
+/**
+ * An open menu stays open, too.
+ * @type {string}
+ */
 let open = null; // id of its row
 document.addEventListener("click", (event) => {
   const menu = event.target.closest("#rows details");

@@ -1,0 +1,61 @@
+// What the pages' scripts find in the browser beside its own: two vendored libraries, and the elements
+// of our own templates.
+import type {} from "uplot"; // which declares the global `uPlot`
+
+declare global {
+  const htmx: {
+    ajax(
+      verb: string,
+      path: string,
+      context: {
+        source: Element;
+        fetch: (path: string, request: RequestInit) => Promise<Response>;
+      },
+    ): Promise<void>;
+  };
+
+  /** How a read is made: by whom it can be broken off, and what its request says. */
+  type Way = { signal?: AbortSignal; headers?: Record<string, string> };
+
+  /** An element that a selector names. Which kind it is stands in the template, not in its type. */
+  interface PageElement extends HTMLElement {
+    checked: boolean;
+    dateTime: string;
+    disabled: boolean;
+    files: FileList;
+    form: HTMLFormElement;
+    method: string;
+    name: string;
+    open: boolean;
+    value: string;
+  }
+
+  interface ParentNode {
+    querySelector<Name extends keyof HTMLElementTagNameMap>(
+      selectors: Name,
+    ): HTMLElementTagNameMap[Name] | null;
+    querySelector<Found extends Element = PageElement>(selectors: string): Found | null;
+    querySelectorAll<Name extends keyof HTMLElementTagNameMap>(
+      selectors: Name,
+    ): NodeListOf<HTMLElementTagNameMap[Name]>;
+    querySelectorAll<Found extends Element = PageElement>(selectors: string): NodeListOf<Found>;
+  }
+
+  interface Element {
+    closest<Found extends Element = PageElement>(selectors: string): Found | null;
+  }
+
+  type OnPage<Happened> = Happened & { readonly target: PageElement };
+  interface Document {
+    addEventListener<Name extends keyof DocumentEventMap>(
+      type: Name,
+      listener: (event: OnPage<DocumentEventMap[Name]>) => void,
+    ): void;
+  }
+  interface HTMLElement {
+    addEventListener<Name extends keyof HTMLElementEventMap>(
+      type: Name,
+      listener: (event: OnPage<HTMLElementEventMap[Name]>) => void,
+    ): void;
+  }
+}
