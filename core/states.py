@@ -238,37 +238,7 @@ def job_after(outcome: Outcome, desired: Desired, infrastructure_failures: int) 
     return J.FAILED
 
 
-def as_markdown() -> str:
-    """Render `docs/states.md`: meanings, edges with their events, and outcomes."""
-    lines = ["# States", "", "Printed by `python -m core.states`; a test compares the two.", ""]
-    for name, edges in (
-        ("Job", JOB_EDGES),
-        ("Attempt", ATTEMPT_EDGES),
-        ("Lease", LEASE_EDGES),
-        ("Node", NODE_EDGES),
-    ):
-        lines += [f"## {name}", "", "| state | meaning |", "|---|---|"]
-        lines += [f"| `{state}` | {state.meaning} |" for state in edges]
-        lines += ["", "| from | to | when |", "|---|---|---|"]
-        for state, targets in edges.items():
-            lines += [f"| `{state}` | `{target}` | {when} |" for target, when in targets.items()]
-        final = ", ".join(f"`{state}`" for state, targets in edges.items() if not targets)
-        lines += ["", f"Final: {final}.", ""]
-    lines += ["## The wish of a job's owner", "", "| wish | meaning |", "|---|---|"]
-    lines += [f"| `{desired}` | {desired.meaning} |" for desired in Desired]
-    lines += ["", "## Outcomes of an attempt", "", "| outcome | meaning | next state of the job |"]
-    lines += ["|---|---|---|"]
-    for outcome in Outcome:
-        first = job_after(outcome, Desired.RUN, 0)
-        last = job_after(outcome, Desired.RUN, MAX_INFRASTRUCTURE_FAILURES)
-        after = (
-            f"`{first}`"
-            if first is last
-            else (f"`{first}`, after {MAX_INFRASTRUCTURE_FAILURES} such failures `{last}`")
-        )
-        lines.append(f"| `{outcome}` | {outcome.meaning} | {after} |")
-    return "\n".join(lines) + "\n"
-
-
 if __name__ == "__main__":
+    from core.states_document import as_markdown
+
     sys.stdout.write(as_markdown())

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, CursorResult, insert, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from core.reasons import Code
 from core.states import ATTEMPT_EDGES, JOB_EDGES, LEASE_EDGES, NODE_EDGES, JobState, sources
 from core.tables.jobs import Attempt, Event, Job
 from core.tables.leases import Lease
@@ -37,7 +38,7 @@ def advance(
     to: StrEnum,
     *,
     now: datetime,
-    reason_code: str,
+    reason_code: Code,
     message: str,
     actor: str,
     **changes: object,
@@ -73,7 +74,7 @@ def enter(
     row: Stateful,
     *,
     now: datetime,
-    reason_code: str,
+    reason_code: Code,
     message: str,
     actor: str,
 ) -> None:
@@ -88,7 +89,7 @@ def enter_job(
     values: Mapping[str, object],
     *,
     now: datetime,
-    reason_code: str,
+    reason_code: Code,
     message: str,
     actor: str,
 ) -> None:
@@ -116,7 +117,7 @@ def explain(
     session: Session,
     job: Job,
     *,
-    reason_code: str,
+    reason_code: Code,
     message: str,
     predicted_start: datetime | None = None,
 ) -> bool:
@@ -155,7 +156,7 @@ def note(
     message: str,
     actor: str,
     epoch: int | None = None,
-    reason_code: str = "",
+    reason_code: Code | None = None,
 ) -> None:
     """Record something that happened and changed no state, such as a saved checkpoint."""
     session.add(
@@ -164,7 +165,7 @@ def note(
             subject=subject,
             epoch=epoch,
             kind=kind,
-            reason_code=reason_code,
+            reason_code=reason_code or "",
             message=message,
             actor=actor,
         )
@@ -195,7 +196,7 @@ def _append(
     before: StrEnum | None,
     to: StrEnum,
     now: datetime,
-    reason_code: str,
+    reason_code: Code,
     message: str,
     actor: str,
 ) -> None:

@@ -26,6 +26,7 @@ from core.leases.waitlist import MAX_JUDGED, Budget
 from core.policy.document import DEFAULT, Policy
 from core.policy.grid import walk_in_end
 from core.process.timekeeping import Timekeeper
+from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind, OccupancyKind
@@ -184,7 +185,7 @@ def hold_back(scheduler: Scheduler, world: Snapshot) -> list[Waiting]:
                 row,
                 JobState.PAUSED,
                 now=world.now,
-                reason_code="held",
+                reason_code=ReasonCode.HELD,
                 message=f"Held: it was stopped {job.in_vain} times in a row before it had saved a "
                 "checkpoint. Let it save more often (checkpoint.every_steps), or book it a longer "
                 "lease; then resume it.",

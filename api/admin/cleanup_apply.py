@@ -27,6 +27,7 @@ from core.leases.leases import Terms
 from core.leases.situation import lock_user
 from core.notices.notices import NoticeKind, notify
 from core.policy.grid import Timetable, usable_end
+from core.reasons import ReasonCode
 from core.states import NODE_EDGES, LeaseState, NodeState
 from core.tables.admin import Cleanup, CleanupRow
 from core.tables.kinds import RowResult
@@ -186,7 +187,7 @@ def force_release(
             node,
             NodeState.QUARANTINED,
             now=now,
-            reason_code="force_release",
+            reason_code=ReasonCode.FORCE_RELEASE,
             message=f"Quarantined by {person.name}, who ended a lease on it by force. Check "
             "it, then resume it.",
             actor=person.id,
@@ -203,7 +204,7 @@ def _still_wrong(
     """Look again for the same fault in the same lease; return None if it is gone."""
     selector = Selector.model_validate(cleanup.selector)
     people = {owner_id}
-    if row.rule == "lab_cap":
+    if row.rule == ReasonCode.LAB_CAP:
         labs = select(Membership.lab_id).where(Membership.user_id == owner_id)
         people |= set(
             session.scalars(select(Membership.user_id).where(Membership.lab_id.in_(labs)))
@@ -301,8 +302,8 @@ def _restore(
         row.result, row.outcome = RowResult.LOST, error.message
         return
     new.tags = old.tags
-    leases.refund(session, old, why="restored", message=message, now=now)
-    old.settled_as = "restored"
+    leases.refund(session, old, why=ReasonCode.RESTORED, message=message, now=now)
+    old.settled_as = ReasonCode.RESTORED
     leases.follow(session, old.id, new.id)
     row.result, row.restored_as = RowResult.RESTORED, new.id
     session.flush()

@@ -28,6 +28,7 @@ from core.policy.document import Policy, policy_for
 from core.policy.evaluate import evaluate
 from core.policy.grid import HOUR
 from core.policy.verdict import Member, Reason, Request, Situation
+from core.reasons import QUOTA, ReasonCode
 from core.states import LeaseState, NodeState
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind
@@ -36,13 +37,29 @@ from core.tables.nodes import Node
 from core.tables.people import User
 
 OPEN = (LeaseState.BOOKED, LeaseState.ACTIVE)
-CAPS = frozenset({"lab_cap", "user_cap", "too_many_open", "overlaps_own", "distinct_times"})
+CAPS = frozenset(
+    {
+        ReasonCode.LAB_CAP,
+        ReasonCode.USER_CAP,
+        ReasonCode.TOO_MANY_OPEN,
+        ReasonCode.OVERLAPS_OWN,
+        ReasonCode.DISTINCT_TIMES,
+    }
+)
 # Reasons that are no fault of a lease booked already: they come from the time that has passed since
 # then, or from the lease itself.
 PASSING = frozenset(
-    {"in_the_past", "too_soon", "outside_horizon", "not_open_yet", "churn", "node_taken",
-     "node_down", "leaves_gap"}
-)  # fmt: skip
+    {
+        ReasonCode.IN_THE_PAST,
+        ReasonCode.TOO_SOON,
+        ReasonCode.OUTSIDE_HORIZON,
+        ReasonCode.NOT_OPEN_YET,
+        ReasonCode.CHURN,
+        ReasonCode.NODE_TAKEN,
+        ReasonCode.NODE_DOWN,
+        ReasonCode.LEAVES_GAP,
+    }
+)
 VIOLATIONS = frozenset({Wrong.OVER_QUOTA, Wrong.UNFIT, Wrong.NO_SHOW, Wrong.IDLE})
 IDLE_AFTER = timedelta(minutes=30)  # without a job, of an active lease
 UNUSED_WITHIN = timedelta(days=7)
@@ -244,7 +261,7 @@ class _Faults:
         broken = Wrong.EXPIRED_WINDOW in wrong or Wrong.UNFIT in wrong
         if lease.kind is LeaseKind.BOOKED and broken:
             for reason in self._reasons(lease, node, frozenset()):
-                if reason.code == "outside_window":
+                if reason.code == ReasonCode.OUTSIDE_WINDOW:
                     if Wrong.EXPIRED_WINDOW in wrong:
                         yield Fault(Wrong.EXPIRED_WINDOW, reason.code, reason.message)
                 elif Wrong.UNFIT in wrong and not _is_cap(reason.code):
@@ -280,7 +297,7 @@ class _Faults:
             codes = (
                 found
                 for found in self._reasons(lease, node, removed | gone)
-                if _is_cap(found.code) and (found.code == "lab_cap") == of_lab
+                if _is_cap(found.code) and (found.code == ReasonCode.LAB_CAP) == of_lab
             )
             return next(codes, None)
 
@@ -409,4 +426,4 @@ def _parts_of(user_id: str) -> Select[datetime | None]:
 
 
 def _is_cap(code: str) -> bool:
-    return code in CAPS or code.startswith("quota_")
+    return code in CAPS or code.startswith(QUOTA)

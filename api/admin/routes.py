@@ -25,6 +25,7 @@ from api.web.schemas import AskedMoment, Page, ProblemItem
 from api.web.text_types import Limit, PlainText
 from core.base.clock import utc_now
 from core.base.errors import Conflict, NotFound
+from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, LIVE_LEASE, LeaseState, NodeState
 from core.tables.admin import AuditEntry
 from core.tables.jobs import Attempt, Job, Part
@@ -213,7 +214,7 @@ def _move(session: Session, node: Node, act: NodeAct, person: Person, *, now: da
         node,
         target,
         now=now,
-        reason_code=str(act),
+        reason_code=ReasonCode(act),
         message=message.format(name=person.name),
         actor=person.id,
     )

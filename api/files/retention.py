@@ -39,6 +39,7 @@ from core.leases.situation import lock_user
 from core.notices.notices import NoticeKind, notify
 from core.process import read_only
 from core.process.claims import claim, holds, take_over
+from core.reasons import ReasonCode
 from core.states import TERMINAL_JOB
 from core.tables.files import Artifact, Checkpoint, CheckpointPart, Dataset, Model, StoredFile
 from core.tables.jobs import Attempt, Job
@@ -264,7 +265,7 @@ def forget(session: Session, due: Expired, *, now: datetime) -> None:
         now=now,
         message=f"Its {due.thing} were deleted. {due.why}",
         actor=ACTOR,
-        reason_code="age",
+        reason_code=ReasonCode.AGE,
     )
 
 
@@ -286,7 +287,7 @@ def drop_checkpoint(session: Session, one: Surplus, *, now: datetime) -> None:
         now=now,
         message=f"A checkpoint of {size_text(checkpoint.size)} was deleted. {one.why}",
         actor=ACTOR,
-        reason_code="storage",
+        reason_code=ReasonCode.STORAGE,
     )
 
 

@@ -44,6 +44,7 @@ from core.base.clock import utc_now
 from core.base.errors import Conflict
 from core.base.strict_text import Json, SpecText, parse
 from core.leases.adjacent import stopped_with
+from core.reasons import ReasonCode
 from core.spec.spec import AnyJobSpec
 from core.states import WAITING_JOB, Desired, JobState, Outcome
 from core.tables.jobs import Event, Job
@@ -191,7 +192,7 @@ def resume_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobV
                 job,
                 JobState.QUEUED,
                 now=now,
-                reason_code="resumed",
+                reason_code=ReasonCode.RESUMED,
                 message="Resumed; waiting for the scheduler's next cycle.",
                 actor=person.id,
                 desired=Desired.RUN,

@@ -76,7 +76,10 @@ class JobView(View):
     state: JobState
     desired: Desired
     reason_code: str
+    """Reason for its state, for machines: why it waits, or its outcome. docs/states.md lists the
+    codes; more may be added."""
     reason: str
+    """Reason for its state, in a sentence for its owner."""
     predicted_start: Moment | None
     spec: AnyJobSpec | dict[str, Any] = Field(union_mode="left_to_right")
     """The spec; as a stored document if this version of the platform cannot read it (`reason` says

@@ -33,7 +33,7 @@ def want(session: Session, bells: Bells, job: Job, desired: Desired, person: Per
             job,
             state,
             now=now,
-            reason_code=str(outcome),
+            reason_code=outcome,
             message=message,
             actor=person.id,
             predicted_start=None,

@@ -20,6 +20,7 @@ from core.base.errors import BadRequest, TooMany
 from core.base.ids import Kind, new_id
 from core.base.strict_text import Json, SpecText
 from core.policy.grid import usable_end
+from core.reasons import ReasonCode
 from core.spec.spec import (
     MAX_OUT_OF_MEMORY_S,
     AnyJobSpec,
@@ -204,7 +205,7 @@ def insert_job(
         "state": JobState.QUEUED,
         "desired": Desired.RUN,
         "epoch": 0,
-        "reason_code": "submitted",
+        "reason_code": ReasonCode.SUBMITTED,
         "reason": "Submitted; waiting for the scheduler's next cycle.",
         "wall_time_s": spec.resources.wall_time,
         "used_s": 0,
@@ -216,7 +217,12 @@ def insert_job(
     }
     tracing.note(job=values["id"])
     enter_job(
-        session, values, now=now, reason_code="submitted", message="Submitted.", actor=owner.id
+        session,
+        values,
+        now=now,
+        reason_code=ReasonCode.SUBMITTED,
+        message="Submitted.",
+        actor=owner.id,
     )
     return JobView(
         id=values["id"],
@@ -224,7 +230,7 @@ def insert_job(
         user=owner.name,
         state=JobState.QUEUED,
         desired=Desired.RUN,
-        reason_code=values["reason_code"],
+        reason_code=ReasonCode.SUBMITTED,
         reason=values["reason"],
         predicted_start=None,
         spec=spec,

@@ -34,6 +34,7 @@ from core.leases.situation import BOOKABLE, Judge, lock_user, rules_for
 from core.policy.grid import hold_end
 from core.policy.verdict import RequestKind, Verdict
 from core.policy.waiting import lasting
+from core.reasons import ReasonCode, stored_code
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
@@ -103,7 +104,7 @@ def swap(
     if settled.counts:
         raise Conflict(f"It is too late to swap {lease.id}: {settled.message}", code="late_cancel")
     message = f"Swapped for another block by {person.name}."
-    swapped = Settlement(counts=False, settled_as="swapped", message=message)
+    swapped = Settlement(counts=False, settled_as=ReasonCode.SWAPPED, message=message)
     with session.begin_nested():
         leases.cancel(session, lease, now=now, message=message, actor=person.id, settlement=swapped)
         new_id = book(session, person, block, now=now, replaces=[lease.id])
@@ -123,8 +124,8 @@ def restore(session: Session, lease: Lease, person: Person, *, now: datetime) ->
     node = session.get_one(Node, lease.node_id)
     block = Block(node=node.name, start=lease.hold_start, end=lease.hold_end)
     message = f"Restored by {person.name}."
-    leases.refund(session, lease, why="restored", message=message, now=now)
-    lease.settled_as = "restored"
+    leases.refund(session, lease, why=ReasonCode.RESTORED, message=message, now=now)
+    lease.settled_as = ReasonCode.RESTORED
     new_id = book(session, person, block, now=now, replaces=[lease.id])
     leases.follow(session, lease.id, new_id)
     return new_id
@@ -199,7 +200,9 @@ def give_back(
     if lease.state is LeaseState.BOOKED:
         settled = settlement.of_cancel(lease.hold_start, now=now, rules=rules.cancel, by=by)
         if not lease.counts:
-            settled = settlement.of_refunded(lease.settled_as, what=f"Cancelled by {by}.")
+            settled = settlement.of_refunded(
+                stored_code(lease.settled_as), what=f"Cancelled by {by}."
+            )
         leases.cancel(
             session,
             lease,
@@ -214,7 +217,9 @@ def give_back(
         )
         settled = settlement.of_release(lease.hold_end, freed_from=freed, rules=rules.cancel, by=by)
         if not lease.counts:
-            settled = settlement.of_refunded(lease.settled_as, what=f"Given back by {by}.")
+            settled = settlement.of_refunded(
+                stored_code(lease.settled_as), what=f"Given back by {by}."
+            )
         leases.release(session, lease, end=freed, settlement=settled, now=now, actor=person.id)
         message = f"Saving and stopping: its lease was given back by {by}."
         stopped = stop_jobs(session, lease, now=now, message=message, actor=person.id)

@@ -13,12 +13,13 @@ from core.leases.situation import Judge
 from core.policy.document import Policy
 from core.policy.grid import HOUR
 from core.policy.verdict import Member, Reason, Situation
+from core.reasons import ReasonCode
 from core.tables.nodes import Node
 
 MOST = 3000  # days in view on one node, of all people: a course of 191 has 1,337 on seven
 MOST_STARTS = 600  # on one of these, each with the lengths that were asked for
-BAD_LENGTH = "bad_block_length"
-LONGER_MAY_DO = frozenset({BAD_LENGTH, "leaves_gap"})
+BAD_LENGTH = ReasonCode.BAD_BLOCK_LENGTH
+LONGER_MAY_DO = frozenset({BAD_LENGTH, ReasonCode.LEAVES_GAP})
 MINUTE = timedelta(minutes=1)  # the finest grain of the rules' own numbers
 
 Asked = tuple[datetime, tuple[int, ...]]

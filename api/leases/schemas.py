@@ -104,7 +104,8 @@ class LeaseView(View):
     """Hours that count against quotas now. Of hours returned too late, only those that nobody else
     has."""
     settled_as: str
-    """Reason why an ended lease counts or does not: `late_cancel`, `node_fault`, ..."""
+    """Reason why an ended lease counts or does not: `late_cancel`, `node_fault`, ... docs/states.md
+    lists the codes; more may be added. Empty: not settled."""
     charge: ChargeView | None
     policy: str | None
     policy_version: int | None
@@ -118,6 +119,7 @@ class ReasonView(View):
     """A rule that a block breaks, or a warning about it, with the numbers of the case."""
 
     code: str
+    """Code of the rule; docs/states.md lists them."""
     param: str
     message: str
     numbers: dict[str, int | float | str]

@@ -10,6 +10,7 @@ from api.web import audit
 from api.web.credentials import issue_link, issue_token, use_link
 from core.base.errors import Conflict
 from core.base.ids import Kind, new_id
+from core.reasons import ReasonCode
 from core.states import NodeState
 from core.tables.kinds import LinkKind, TokenKind
 from core.tables.nodes import Node
@@ -73,7 +74,7 @@ def enrol(session: Session, request: Enrolment, *, now: datetime) -> Enrolled:
             session,
             node,
             now=now,
-            reason_code="enrolled",
+            reason_code=ReasonCode.ENROLLED,
             message=f"{node.name} was enrolled as {node.class_name}.",
             actor=node.id,
         )

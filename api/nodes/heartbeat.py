@@ -19,6 +19,7 @@ from core.jobs import attempts
 from core.jobs.gang_exit import PartEnd
 from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
+from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.leases import Lease
@@ -201,7 +202,7 @@ def _take_certificate(
         message=clean_text(certificate.sentence),
         actor=node.id,
         epoch=job.epoch,
-        reason_code=certificate.verdict,
+        reason_code=ReasonCode(certificate.verdict),
     )
     bells.jobs.add(job.id)
 
@@ -235,7 +236,7 @@ def _take_exit(
                 f"{record.reason}",
                 actor=node.id,
                 epoch=attempt.epoch,
-                reason_code=str(record.outcome),
+                reason_code=record.outcome,
             )
             bells.jobs.add(job.id)
     if seen.kept and not part.files_kept:
@@ -310,7 +311,7 @@ def _take_node(
             node,
             NodeState.READY,
             now=now,
-            reason_code="first_heartbeat",
+            reason_code=ReasonCode.FIRST_HEARTBEAT,
             message="Ready.",
             actor=node.id,
         )

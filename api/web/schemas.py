@@ -69,6 +69,7 @@ class EventView(View):
     from_state: str | None
     to_state: str | None
     reason_code: str
+    """Reason for machines; empty for none. docs/states.md lists the codes; more may be added."""
     message: str
     actor: str
 

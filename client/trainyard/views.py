@@ -268,6 +268,7 @@ class AuditEntry(View):
     from_state: str | None
     to_state: str | None
     reason_code: str
+    """Reason for machines; empty for none. docs/states.md lists the codes; more may be added."""
     message: str
     actor: str
     subject: str
@@ -369,6 +370,7 @@ class Reason(View):
     """A rule that a block breaks, or a warning about it, with the numbers of the case."""
 
     code: str
+    """Code of the rule; docs/states.md lists them."""
     param: str
     message: str
     numbers: dict[str, int]
@@ -826,6 +828,7 @@ class Event(View):
     from_state: str | None
     to_state: str | None
     reason_code: str
+    """Reason for machines; empty for none. docs/states.md lists the codes; more may be added."""
     message: str
     actor: str
 
@@ -967,7 +970,8 @@ class Lease(View):
     """Hours that count against quotas now. Of hours returned too late, only those that nobody else
     has."""
     settled_as: str
-    """Reason why an ended lease counts or does not: `late_cancel`, `node_fault`, ..."""
+    """Reason why an ended lease counts or does not: `late_cancel`, `node_fault`, ... docs/states.md
+    lists the codes; more may be added. Empty: not settled."""
     charge: Charge | None
     policy: str | None
     policy_version: int | None
@@ -1047,7 +1051,10 @@ class Job(View):
     state: str
     desired: str
     reason_code: str
+    """Reason for its state, for machines: why it waits, or its outcome. docs/states.md lists the
+    codes; more may be added."""
     reason: str
+    """Reason for its state, in a sentence for its owner."""
     predicted_start: datetime | None
     spec: dict[str, Any]
     """The spec; as a stored document if this version of the platform cannot read it (`reason` says

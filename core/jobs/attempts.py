@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from core.base.ids import Kind, new_id
 from core.base.words import in_words
 from core.jobs.gang_exit import PartEnd, judge_together
+from core.reasons import ReasonCode
 from core.spec.spec import format_duration
 from core.states import (
     INFRASTRUCTURE,
@@ -113,7 +114,7 @@ def assign(
         job,
         JobState.STARTING,
         now=now,
-        reason_code="starting",
+        reason_code=ReasonCode.STARTING,
         message=message,
         actor=actor,
         epoch=job.epoch + 1,
@@ -133,7 +134,7 @@ def assign(
         resume_checkpoint_id=checkpoint.id if checkpoint else None,
         assigned_at=now,
     )
-    enter(session, attempt, now=now, reason_code="assigned", message=message, actor=actor)
+    enter(session, attempt, now=now, reason_code=ReasonCode.ASSIGNED, message=message, actor=actor)
     session.add_all(
         Part(
             attempt_id=attempt.id,
@@ -160,7 +161,7 @@ def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: s
         attempt,
         AttemptState.RUNNING,
         now=now,
-        reason_code="running",
+        reason_code=ReasonCode.RUNNING,
         message=message,
         actor=actor,
         first_step_at=now,
@@ -170,7 +171,7 @@ def run(session: Session, job: Job, attempt: Attempt, *, now: datetime, actor: s
         job,
         JobState.RUNNING,
         now=now,
-        reason_code="running",
+        reason_code=ReasonCode.RUNNING,
         message=message,
         actor=actor,
         started_at=job.started_at or now,
@@ -189,7 +190,7 @@ def start(session: Session, attempt: Attempt, *, now: datetime, actor: str) -> N
         attempt,
         AttemptState.STARTING,
         now=now,
-        reason_code="starting",
+        reason_code=ReasonCode.STARTING,
         message="Its ranks are being started.",
         actor=actor,
         started_at=now,
@@ -207,7 +208,7 @@ def ask_to_stop(
         job,
         JobState.STOPPING,
         now=now,
-        reason_code=str(reason),
+        reason_code=reason,
         message=message,
         actor=actor,
     ):
@@ -217,7 +218,7 @@ def ask_to_stop(
         attempt,
         AttemptState.STOPPING,
         now=now,
-        reason_code=str(reason),
+        reason_code=reason,
         message=message,
         actor=actor,
         stop_reason=reason,
@@ -278,7 +279,7 @@ def _stop_the_others(
             row,
             AttemptState.STOPPING if isinstance(row, Attempt) else JobState.STOPPING,
             now=now,
-            reason_code=str(outcome),
+            reason_code=outcome,
             message=f"{why} Stopping on its other nodes.",
             actor=actor,
         )
@@ -312,7 +313,7 @@ def conclude(
         attempt,
         AttemptState.EXITED,
         now=now,
-        reason_code=str(outcome),
+        reason_code=outcome,
         message=message,
         actor=actor,
         outcome=outcome,
@@ -340,7 +341,7 @@ def conclude(
     if outcome in INTERRUPTED:
         changes["interruptions"] = job.interruptions + 1
     after = job_after(outcome, job.desired, job.infrastructure_failures)
-    reason_code = str(outcome)
+    reason_code = outcome
     if outcome is Outcome.PAUSED and job.desired is Desired.RUN:
         message = "Queued again: it was resumed while it was stopping."
     elif after is JobState.QUEUED:
@@ -348,7 +349,7 @@ def conclude(
     elif outcome in INFRASTRUCTURE and after is JobState.FAILED:
         message = f"{message} That was failure {MAX_INFRASTRUCTURE_FAILURES + 1} of this kind."
     if after is JobState.QUEUED and used_s >= job.wall_time_s:
-        after, reason_code = JobState.FAILED, str(Outcome.TIME_LIMIT)
+        after, reason_code = JobState.FAILED, Outcome.TIME_LIMIT
         message = (
             f"{message.removeprefix(QUEUED_AGAIN)} Its wall time of "
             f"{format_duration(job.wall_time_s)} is used up, so it is not tried again. Clone it "
@@ -377,7 +378,7 @@ def _move_on(
     to: JobState,
     *,
     now: datetime,
-    reason_code: str,
+    reason_code: Outcome,
     message: str,
     actor: str,
     **changes: object,

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.jobs import attempts
 from core.jobs.attempts import ask_to_stop, live_attempt
+from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, LeaseState, Outcome
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.leases import Lease
@@ -37,7 +38,7 @@ def stop(session: Session, lease: Lease, *, now: datetime, message: str, actor: 
         lease,
         LeaseState.ENDING,
         now=now,
-        reason_code="stopped",
+        reason_code=ReasonCode.STOPPED,
         message=message,
         actor=actor,
     )

@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from core.leases import leases
+from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, TERMINAL_JOB, LeaseState, NodeState
 from core.tables.jobs import Attempt, Job, Part
 from core.tables.kinds import LeaseKind
@@ -134,7 +135,7 @@ def go_on(session: Session, lease: Lease, following: Lease, *, now: datetime, ac
         following,
         LeaseState.ACTIVE,
         now=now,
-        reason_code="began",
+        reason_code=ReasonCode.BEGAN,
         message=f"{node.name} is yours, as it was before.",
         actor=actor,
         began_at=now,

@@ -20,9 +20,10 @@ from core.base.errors import HourTaken
 from core.base.ids import Kind, new_id
 from core.leases import appointments, charges
 from core.leases.appointments import NoShow
-from core.leases.settlement import NO_SHOW, Settlement
+from core.leases.settlement import Settlement
 from core.policy.bands import whole_hours
 from core.policy.grid import HOUR, Timetable
+from core.reasons import Code, ReasonCode, stored_code
 from core.states import TERMINAL_JOB, LeaseState
 from core.tables.agendas import Agenda
 from core.tables.base import Document
@@ -99,7 +100,7 @@ def take(
         created_at=now,
     )
     with _holding(session, node.name):
-        enter(session, lease, now=now, reason_code=str(kind), message=message, actor=actor)
+        enter(session, lease, now=now, reason_code=ReasonCode(kind), message=message, actor=actor)
         session.add(_row(lease, start=held_from))
         session.flush()
         appointments.make(session, lease, terms.timetable, terms.no_show)
@@ -228,7 +229,7 @@ def end(
             lease,
             LeaseState.ENDING,
             now=now,
-            reason_code="ending",
+            reason_code=ReasonCode.ENDING,
             message=message,
             actor=actor,
         )
@@ -237,11 +238,11 @@ def end(
         lease,
         LeaseState.ENDED,
         now=now,
-        reason_code="ended",
+        reason_code=ReasonCode.ENDED,
         message=message,
         actor=actor,
         ended_at=now,
-        settled_as=lease.settled_as or "used",
+        settled_as=lease.settled_as or ReasonCode.USED,
         **_left_over(lease, at, now=now),
     ):
         return False
@@ -264,7 +265,9 @@ def cancel(
 
     Without a `settlement` it is refunded.
     """
-    settled = settlement or Settlement(counts=False, settled_as="cancelled", message=message)
+    settled = settlement or Settlement(
+        counts=False, settled_as=ReasonCode.CANCELLED, message=message
+    )
     if settled.counts:
         settled = replace(settled, forfeited_end=lease.hold_end)
     if not advance(
@@ -294,11 +297,8 @@ def cancelled_by(session: Session, lease: Lease) -> str:
     return session.scalars(query).one()
 
 
-def refund(session: Session, lease: Lease, *, why: str, message: str, now: datetime) -> None:
-    """Stop counting a lease against quotas, whatever its state and whatever others do.
-
-    `why` is a reason code.
-    """
+def refund(session: Session, lease: Lease, *, why: Code, message: str, now: datetime) -> None:
+    """Stop counting a lease against quotas, whatever its state and whatever others do."""
     if not lease.counts and lease.forfeited_end is None:
         return
     lease.counts, lease.settled_as, lease.refund_if_rebooked = False, why, False
@@ -349,7 +349,7 @@ def log_outage(session: Session, node_id: str, *, since: datetime, until: dateti
 def no_shows(session: Session, user_id: str, *, since: datetime) -> tuple[datetime, ...]:
     """Return the starts of a person's no-show leases that start at `since` or later, ascending."""
     query = select(Lease.hold_start).where(
-        Lease.user_id == user_id, Lease.settled_as == NO_SHOW, Lease.hold_start >= since
+        Lease.user_id == user_id, Lease.settled_as == ReasonCode.NO_SHOW, Lease.hold_start >= since
     )
     return tuple(session.scalars(query.order_by(Lease.hold_start)))
 
@@ -525,8 +525,8 @@ def _charge(session: Session, lease: Lease, charge: charges.Charge, *, now: date
     lease.charged_end, lease.charged_s = charge.end, int(charge.length.total_seconds())
     if lease.refund_if_rebooked:
         lease.counts = bool(charge.length)
-        given_back = "released" if lease.cancelled_at is None else "late_cancel"
-        lease.settled_as = "rebooked" if charge.is_passed_on else given_back
+        given_back = ReasonCode.RELEASED if lease.cancelled_at is None else ReasonCode.LATE_CANCEL
+        lease.settled_as = ReasonCode.REBOOKED if charge.is_passed_on else given_back
     after = (lease.counts, lease.charged_end, lease.charged_s)
     if before == after or None in before:
         return  # the cost of giving it back is in the message of that event
@@ -537,7 +537,15 @@ def _charge(session: Session, lease: Lease, charge: charges.Charge, *, now: date
         kind, message = "charged", f"It counts for {hours} h now: others have what is left."
         if charge.is_whole:
             message = f"It counts for {hours} h again: nobody else has any of it."
-    note(session, lease.id, kind, now=now, message=message, actor="", reason_code=lease.settled_as)
+    note(
+        session,
+        lease.id,
+        kind,
+        now=now,
+        message=message,
+        actor="",
+        reason_code=stored_code(lease.settled_as),
+    )
 
 
 def _billed_node(lease: Lease) -> str:

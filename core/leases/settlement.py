@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 
 from core.policy.grid import hour_ceiling
 from core.policy.sections import Cancel
-
-NO_SHOW = "no_show"
+from core.reasons import Code, ReasonCode, violation_code
 
 
 @dataclass(frozen=True)
@@ -18,8 +17,7 @@ class Settlement:
     """Result of a lease's end for quotas."""
 
     counts: bool
-    settled_as: str
-    """Reason code."""
+    settled_as: Code
     message: str
     forfeited_end: datetime | None = None
     """End of the forfeited hours: those that nobody else has are charged. None: it has none."""
@@ -33,13 +31,13 @@ def of_cancel(start: datetime, *, now: datetime, rules: Cancel, by: str) -> Sett
     minutes = int((start - now) / timedelta(minutes=1))
     message = f"Cancelled by {by}."
     if start - now >= timedelta(minutes=needed) or rules.late_cancel == "refund":
-        return Settlement(False, "cancelled", f"{message} It does not count.")
+        return Settlement(False, ReasonCode.CANCELLED, f"{message} It does not count.")
     late = f"{message} {max(minutes, 0)} minutes before its start; {needed} are free of charge."
     if rules.late_cancel == "charge":
-        return Settlement(True, "late_cancel", f"{late} It counts.")
+        return Settlement(True, ReasonCode.LATE_CANCEL, f"{late} It counts.")
     return Settlement(
         True,
-        "late_cancel",
+        ReasonCode.LATE_CANCEL,
         f"{late} It counts unless others book these hours.",
         refund_if_rebooked=True,
     )
@@ -49,13 +47,15 @@ def of_release(hold_end: datetime, *, freed_from: datetime, rules: Cancel, by: s
     """Settle an active lease given back early: its hours from `freed_from` on are free again."""
     message = f"Given back by {by}."
     if freed_from >= hold_end:
-        return Settlement(True, "released", f"{message} No whole hour is left of it.")
+        return Settlement(True, ReasonCode.RELEASED, f"{message} No whole hour is left of it.")
     if rules.early_release.charge == "used":
-        return Settlement(True, "released", f"{message} It counts up to {_clock(freed_from)}.")
+        return Settlement(
+            True, ReasonCode.RELEASED, f"{message} It counts up to {_clock(freed_from)}."
+        )
     unless = " unless others book these hours" if rules.early_release.refund_if_rebooked else ""
     return Settlement(
         True,
-        "released",
+        ReasonCode.RELEASED,
         f"{message} It counts up to {_clock(hold_end)}{unless}.",
         forfeited_end=hold_end,
         refund_if_rebooked=rules.early_release.refund_if_rebooked,
@@ -68,10 +68,10 @@ def of_no_show(hold_end: datetime, *, node_name: str) -> Settlement:
         f"Taken back: nothing had run in the lease on {node_name}. It counts, apart from hours for "
         "which others are charged."
     )
-    return Settlement(True, NO_SHOW, message, forfeited_end=hold_end)
+    return Settlement(True, ReasonCode.NO_SHOW, message, forfeited_end=hold_end)
 
 
-def of_refunded(settled_as: str, *, what: str) -> Settlement:
+def of_refunded(settled_as: Code, *, what: str) -> Settlement:
     """Settle a lease that had been refunded before its owner gave it back or missed it."""
     return Settlement(False, settled_as, f"{what} It was refunded before, and does not count.")
 
@@ -80,8 +80,8 @@ def of_staff_delete(*, rule: str | None, rules: Cancel, why: str) -> Settlement:
     """Settle a lease that staff take away: for breaking `rule`, or for maintenance."""
     if rule is None:
         counts = rules.staff_delete.maintenance == "refund_none"
-        return Settlement(counts, "maintenance", why)
-    return Settlement(rules.staff_delete.violation == "refund_none", f"violation:{rule}", why)
+        return Settlement(counts, ReasonCode.MAINTENANCE, why)
+    return Settlement(rules.staff_delete.violation == "refund_none", violation_code(rule), why)
 
 
 def freed_from(now: datetime, *, grace_s: int, anchor: timedelta = timedelta(0)) -> datetime:

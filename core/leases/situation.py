@@ -37,6 +37,7 @@ from core.policy.verdict import (
     Span,
     Verdict,
 )
+from core.reasons import ReasonCode
 from core.states import LIVE_LEASE, LeaseState, NodeState
 from core.tables.kinds import OfferState, Role
 from core.tables.leases import Lease, Occupancy, Offer
@@ -92,7 +93,7 @@ CANCELS = (
     .where(
         Lease.user_id == bindparam("user_id"),
         Lease.cancelled_at >= bindparam("since"),
-        Lease.settled_as.in_(("cancelled", "late_cancel")),
+        Lease.settled_as.in_((ReasonCode.CANCELLED, ReasonCode.LATE_CANCEL)),
     )
 )
 LAB = (  # the lab that a person's leases are counted for

@@ -22,6 +22,7 @@ from core.policy.verdict import (
     Situation,
     Verdict,
 )
+from core.reasons import ReasonCode
 
 OFFERS = 3
 SEARCHED_HOURS = 7 * 24
@@ -29,7 +30,13 @@ SEARCHED_HOURS = 7 * 24
 CONSIDERED = 4
 """Multiple of the `offers`: of so many accepted starts, those that leave no gap come first."""
 HOPELESS = frozenset(
-    {"node_down", "not_eligible", "churn", "too_many_open", "walk_in_refused"}
+    {
+        ReasonCode.NODE_DOWN,
+        ReasonCode.NOT_ELIGIBLE,
+        ReasonCode.CHURN,
+        ReasonCode.TOO_MANY_OPEN,
+        ReasonCode.WALK_IN_REFUSED,
+    }
 )  # another start would not help
 
 
@@ -144,5 +151,5 @@ def _is_warned(asked: Asked) -> bool | None:
     for finding in _findings(asked):
         if finding.refuses:
             return None
-        warned = warned or finding.reason.code == "leaves_gap"
+        warned = warned or finding.reason.code == ReasonCode.LEAVES_GAP
     return warned

@@ -10,11 +10,20 @@ from core.policy.bands import Crossing
 from core.policy.document import Policy
 from core.policy.sections import Period
 from core.policy.verdict import NodeRef, Verdict
+from core.reasons import QUOTA, ReasonCode
 
 CODES = frozenset(
-    {"bad_block_length", "crosses_band", "not_eligible", "cohort_day", "churn", "too_many_open",
-     "user_cap", "lab_cap"}
-)  # fmt: skip
+    {
+        ReasonCode.BAD_BLOCK_LENGTH,
+        ReasonCode.CROSSES_BAND,
+        ReasonCode.NOT_ELIGIBLE,
+        ReasonCode.COHORT_DAY,
+        ReasonCode.CHURN,
+        ReasonCode.TOO_MANY_OPEN,
+        ReasonCode.USER_CAP,
+        ReasonCode.LAB_CAP,
+    }
+)
 
 
 class Kinds:
@@ -63,6 +72,4 @@ def kinds_of(policy: Policy, node: NodeRef, length: timedelta) -> Kinds:
 
 def refuses_all_alike(verdict: Verdict) -> bool:
     """Return True if a reason of the verdict refuses every block of the same kind."""
-    return any(
-        reason.code in CODES or reason.code.startswith("quota_") for reason in verdict.reasons
-    )
+    return any(reason.code in CODES or reason.code.startswith(QUOTA) for reason in verdict.reasons)

@@ -8,6 +8,7 @@ from core.policy.document import Policy
 from core.policy.matching import ALL, Counted, Room, rooms_left
 from core.policy.sections import Choice, Period, Quota, Scope, Slot
 from core.policy.verdict import Block, Left, Reason
+from core.reasons import ReasonCode, quota_code
 from core.states import LeaseState
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
@@ -25,7 +26,7 @@ def slots(asked: Asked) -> Iterator[Reason]:
     if name is None or not asked.policy.quotas[name].one_of:
         return
     quota, mine = asked.policy.quotas[name], asked.mine
-    extra = asked.extra(f"quota_{name}")
+    extra = asked.extra(quota_code(name))
     beside = (fact.id for fact in mine.facts)
     key = (name, asked.key(mine, quota.period), extra, _as_asked(asked, quota), *beside)
     yield from asked.remembered(quota.scope, key, lambda: tuple(_slots(asked, name, quota, extra)))
@@ -60,7 +61,7 @@ def _slots(asked: Asked, name: str, quota: Quota, extra: int) -> Iterator[Reason
         for choice in quota.one_of
     )
     yield Reason(
-        "distinct_times" if at_one_time else f"quota_{name}",
+        ReasonCode.DISTINCT_TIMES if at_one_time else quota_code(name),
         "start",
         (
             f"The leases of quota {name} must lie at different times; {whose} {have}."
@@ -83,7 +84,7 @@ def caps(asked: Asked) -> Iterator[Reason]:
     if not asked.is_charged:
         return
     for quota in asked.policy.quotas.values():
-        code = "lab_cap" if quota.scope is Scope.LAB else "user_cap"
+        code = ReasonCode.LAB_CAP if quota.scope is Scope.LAB else ReasonCode.USER_CAP
         for band, limit in _caps_of(asked, quota):
             if band not in (ALL, asked.place.band):
                 continue
@@ -119,7 +120,7 @@ def left(asked: Asked, *, granted: bool) -> tuple[Left, ...]:
             used = asked.used_hours(quota, band)
             if granted and asked.is_charged and band in (ALL, asked.place.band):
                 used += asked.charge.hours
-            code = "lab_cap" if quota.scope is Scope.LAB else "user_cap"
+            code = ReasonCode.LAB_CAP if quota.scope is Scope.LAB else ReasonCode.USER_CAP
             rest = max(0, limit + asked.extra(code) - used)
             what = "" if band == ALL else f"{band} "
             whose = " of your lab" if quota.scope is Scope.LAB else ""
@@ -133,7 +134,7 @@ def _slots_left(asked: Asked, name: str, quota: Quota, *, granted: bool) -> Iter
     if granted and asked.charge.quota == name:
         counted = _with(counted, asked.mine)
     fixed = [use for use in counted if not _can_be_swapped(use, asked)]
-    extra = asked.extra(f"quota_{name}")
+    extra = asked.extra(quota_code(name))
     for choice in quota.one_of:
         rooms = _rooms(choice, counted, extra)
         if rooms:

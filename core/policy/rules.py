@@ -20,6 +20,7 @@ from core.policy.verdict import (
     Reason,
     RequestKind,
 )
+from core.reasons import ReasonCode
 from core.states import LIVE_LEASE, LeaseState
 
 
@@ -45,7 +46,7 @@ def _grid(asked: Asked) -> Iterator[Finding]:
     minute = asked.policy.grid.anchor_min
     on = "the full hour (UTC)" if not minute else f"minute {minute:02} of the hour (UTC)"
     yield _refusal(
-        "off_grid",
+        ReasonCode.OFF_GRID,
         "start",
         f"Blocks start on {on}; {asked.show(asked.start)} does not. "
         f"The nearest starts are {asked.show(before)} and {asked.show(after)}.",
@@ -64,7 +65,7 @@ def _length(asked: Asked) -> Iterator[Finding]:
     unit = "hour" if allowed == (1,) else "hours"
     where = f" on {asked.request.node.name}" if asked.pools else ""
     yield _refusal(
-        "bad_block_length",
+        ReasonCode.BAD_BLOCK_LENGTH,
         "hours",
         f"A block{where} at this time has {said} {unit}, not {hours:g}.",
         asked=hours,
@@ -82,7 +83,7 @@ def _moment(asked: Asked) -> Iterator[Finding]:
     earliest = asked.earliest_start
     if asked.start < running:
         yield _refusal(
-            "in_the_past",
+            ReasonCode.IN_THE_PAST,
             "start",
             f"{asked.show(asked.start)} is over; the hour that runs now began at "
             f"{asked.show(running)}.",
@@ -90,7 +91,7 @@ def _moment(asked: Asked) -> Iterator[Finding]:
         )
     elif asked.start < earliest:
         yield _refusal(
-            "too_soon",
+            ReasonCode.TOO_SOON,
             "start",
             f"Blocks must be booked {grid.min_lead_min} minutes before they start; the next one "
             f"starts at {asked.show(earliest)}.",
@@ -99,7 +100,7 @@ def _moment(asked: Asked) -> Iterator[Finding]:
         )
     if asked.start > now + timedelta(days=grid.horizon_days):
         yield _refusal(
-            "outside_horizon",
+            ReasonCode.OUTSIDE_HORIZON,
             "start",
             f"Blocks can be booked {grid.horizon_days} days ahead; {asked.show(asked.start)} is "
             f"{(asked.start - now).days} days away.",
@@ -120,7 +121,7 @@ def _window(asked: Asked) -> Iterator[Finding]:
         return
     opens = min(window.opens_at for window in around if window.opens_at is not None)
     yield _refusal(
-        "not_open_yet",
+        ReasonCode.NOT_OPEN_YET,
         "start",
         f"Booking of {asked.request.node.name} opens at {asked.show(opens)}.",
         opens_at=asked.stamp(opens),
@@ -132,10 +133,10 @@ def _outside_window(asked: Asked, mine: tuple[Window, ...]) -> Finding:
     ahead = [window for window in mine if window.end > asked.now]
     if not ahead:
         message = f"{node} has no window any more in which leases may lie."
-        return _refusal("outside_window", "start", message)
+        return _refusal(ReasonCode.OUTSIDE_WINDOW, "start", message)
     window = min(ahead, key=lambda window: abs(window.start - asked.start))
     return _refusal(
-        "outside_window",
+        ReasonCode.OUTSIDE_WINDOW,
         "start",
         f"Leases on {node} must lie between {asked.show(window.start)} and "
         f"{asked.show(window.end)}.",
@@ -148,7 +149,7 @@ def _crossing(asked: Asked) -> Iterator[Finding]:
     if asked.place.crosses and asked.policy.crossing is Crossing.FORBID:
         bands = ", ".join(sorted(asked.policy.clock.touched(asked.start, asked.end)))
         yield _refusal(
-            "crosses_band",
+            ReasonCode.CROSSES_BAND,
             "start",
             f"A lease must lie in {bands} with all its hours, or with none.",
         )
@@ -162,7 +163,7 @@ def _who(asked: Asked) -> Iterator[Finding]:
     if not asked.policy.lets_in(member):
         named = " or ".join(who.group or ())
         yield _refusal(
-            "not_eligible", "node", f"{asked.request.node.name} is for members of {named}."
+            ReasonCode.NOT_ELIGIBLE, "node", f"{asked.request.node.name} is for members of {named}."
         )
     if who.cohort_key is None:
         return
@@ -172,11 +173,11 @@ def _who(asked: Asked) -> Iterator[Finding]:
     if days is None:
         help_ = "an administrator can set it" if member.is_staff else "ask staff"
         message = f"Your {who.cohort_key} is not known here, and it decides your days; {help_}."
-        yield Finding(Reason("cohort_day", "start", message), refuses=who.cohorts_enforced)
+        yield Finding(Reason(ReasonCode.COHORT_DAY, "start", message), refuses=who.cohorts_enforced)
     elif weekday not in days:
         yield Finding(
             Reason(
-                "cohort_day",
+                ReasonCode.COHORT_DAY,
                 "start",
                 f"{weekday.title()} is no day of the cohort {cohort}; its days are "
                 f"{', '.join(days)}.",
@@ -194,7 +195,7 @@ def _churn(asked: Asked) -> Iterator[Finding]:
     limit = churn.max_cancels + asked.extra("churn")
     if used > limit:
         yield _refusal(
-            "churn",
+            ReasonCode.CHURN,
             "start",
             f"You cancelled {used} leases today and may cancel {limit}. Book again tomorrow.",
             used=used,
@@ -214,7 +215,7 @@ def _no_shows(asked: Asked) -> Iterator[Finding]:
     numbers: dict[str, int | str] = {"used": used, "limit": limit, "within_days": rule.within_days}
     if starts and used == limit - 1:
         message = f"{told}. After one more, booking is restricted for {rule.penalty_days} days."
-        yield Finding(Reason("no_shows", "start", message, numbers), refuses=False)
+        yield Finding(Reason(ReasonCode.NO_SHOWS, "start", message, numbers), refuses=False)
     if used < limit:
         return
     until = starts[-1] + timedelta(days=rule.penalty_days)
@@ -223,7 +224,7 @@ def _no_shows(asked: Asked) -> Iterator[Finding]:
         return
     may = f"book {ahead.days} days ahead" if ahead else "walk in, not book"
     yield _refusal(
-        "no_shows",
+        ReasonCode.NO_SHOWS,
         "start",
         f"{told}, and {limit} are too many: until {asked.show(until)} you may only {may}. Staff "
         "can make an exception.",
@@ -239,12 +240,12 @@ def _no_shows(asked: Asked) -> Iterator[Finding]:
 def _node(asked: Asked) -> Iterator[Finding]:
     name = asked.request.node.name
     if not asked.situation.node_available:
-        yield _refusal("node_down", "node", f"{name} takes no leases now.")
+        yield _refusal(ReasonCode.NODE_DOWN, "node", f"{name} takes no leases now.")
     for span in asked.holds:
         # The past part of the current hour belongs to nobody.
         if span.start < asked.end and span.end > max(asked.start, asked.now):
             yield _refusal(
-                "node_taken",
+                ReasonCode.NODE_TAKEN,
                 "start",
                 f"{name} is held from {asked.show(span.start)} to {asked.show(span.end)}.",
                 held_from=asked.stamp(span.start),
@@ -268,7 +269,7 @@ def _own(asked: Asked) -> Iterator[Finding]:
                 limit, used = given + asked.extra("too_many_open"), sum(map(counted, live))
                 if used >= limit:
                     yield _refusal(
-                        "too_many_open",
+                        ReasonCode.TOO_MANY_OPEN,
                         "hours",
                         f"You have {used} {word} leases and may have {limit}. "
                         "Cancel one, or wait until one has ended.",
@@ -280,7 +281,7 @@ def _own(asked: Asked) -> Iterator[Finding]:
             used = _at_one_time([(f.start, f.end) for f in live], asked.start, asked.end)
             if used >= limit:
                 yield _refusal(
-                    "overlaps_own",
+                    ReasonCode.OVERLAPS_OWN,
                     "start",
                     f"You have {used} leases at this time already and may have {limit} at once.",
                     used=used,
@@ -310,7 +311,7 @@ def _adjacency(asked: Asked) -> Iterator[Finding]:
         limit = max(asked.block_hours)
         if asked.merged is not None and asked.merged.hours > limit:
             yield _refusal(
-                "merged_too_long",
+                ReasonCode.MERGED_TOO_LONG,
                 "start",
                 f"With the lease beside it this is one block of {asked.merged.hours} hours on "
                 f"{asked.request.node.name}; a block may have {limit}.",
@@ -320,7 +321,7 @@ def _adjacency(asked: Asked) -> Iterator[Finding]:
     touching = any(f.end == asked.start or f.start == asked.end for f in same)
     if rule.same_user_back_to_back is BackToBack.FORBID and touching:
         yield _refusal(
-            "back_to_back",
+            ReasonCode.BACK_TO_BACK,
             "start",
             f"You have a lease on {asked.request.node.name} right beside this one; leave a break.",
         )
@@ -328,7 +329,7 @@ def _adjacency(asked: Asked) -> Iterator[Finding]:
     if close and not (touching and rule.same_user_back_to_back is not BackToBack.FORBID):
         minutes = rule.cooldown_min
         yield _refusal(
-            "back_to_back",
+            ReasonCode.BACK_TO_BACK,
             "start",
             f"Leave {minutes} minutes between two leases on {asked.request.node.name}.",
             limit=minutes,
@@ -351,7 +352,7 @@ def _gap(asked: Asked) -> Iterator[Finding]:
         hours = "hour" if lost == 1 else "hours"
         yield Finding(
             Reason(
-                "leaves_gap",
+                ReasonCode.LEAVES_GAP,
                 "start",
                 f"This block leaves {lost} {hours} beside it on {asked.request.node.name} that no "
                 "block fits into. Start where another one ends, or leave room for a block.",
@@ -394,12 +395,14 @@ def _walk_in(asked: Asked) -> Iterator[Finding]:
     rule = asked.policy.walk_in
     node = asked.request.node.name
     if not rule.allowed:
-        yield _refusal("walk_in_refused", "node", f"Book {node} first; it takes no walk-ins.")
+        yield _refusal(
+            ReasonCode.WALK_IN_REFUSED, "node", f"Book {node} first; it takes no walk-ins."
+        )
     elif rule.max_hours is not None:
         usable_h = (asked.usable_end - asked.start) / HOUR
         if usable_h > rule.max_hours:
             yield _refusal(
-                "bad_block_length",
+                ReasonCode.BAD_BLOCK_LENGTH,
                 "hours",
                 f"A walk-in on {node} has at most {rule.max_hours} h, and this one would have "
                 f"{usable_h:.2g}. Ask for less wall time, or book a block.",
@@ -411,15 +414,15 @@ def _walk_in(asked: Asked) -> Iterator[Finding]:
 def _extension(asked: Asked) -> Iterator[Finding]:
     rule, old = asked.policy.extend, asked.prolonged
     if not rule.allowed:
-        yield _refusal("extension_refused", "hours", "Leases are not extended here.")
+        yield _refusal(ReasonCode.EXTENSION_REFUSED, "hours", "Leases are not extended here.")
         return
     if old is None:
-        yield _refusal("extension_refused", "hours", "There is no lease here to extend.")
+        yield _refusal(ReasonCode.EXTENSION_REFUSED, "hours", "There is no lease here to extend.")
         return
     more = (asked.end - old.end) / HOUR
     if more <= 0 or more % rule.step_hours:
         yield _refusal(
-            "bad_block_length",
+            ReasonCode.BAD_BLOCK_LENGTH,
             "hours",
             f"A lease is extended by {rule.step_hours} h or a multiple of it, not by {more:g}.",
             limit=rule.step_hours,
@@ -428,7 +431,7 @@ def _extension(asked: Asked) -> Iterator[Finding]:
     hours, limit = asked.hours, asked.policy.grid.max_block_hours
     if hours > limit:
         yield _refusal(
-            "bad_block_length",
+            ReasonCode.BAD_BLOCK_LENGTH,
             "hours",
             f"With its extensions a lease has at most {limit} hours, not {hours}.",
             limit=limit,
@@ -438,7 +441,7 @@ def _extension(asked: Asked) -> Iterator[Finding]:
         opens = old.end - timedelta(minutes=rule.only_in_last_min)
         if asked.now < opens:
             yield _refusal(
-                "too_soon",
+                ReasonCode.TOO_SOON,
                 "hours",
                 f"A lease is extended in its last {rule.only_in_last_min} minutes: from "
                 f"{asked.show(opens)} on.",
@@ -511,5 +514,5 @@ def refusing(kind: RequestKind, policy: Policy) -> tuple[Rule, ...]:
     return rules if policy.gaps.mode is GapMode.HARD else tuple(r for r in rules if r is not _gap)
 
 
-def _refusal(code: str, param: str, message: str, **numbers: int | float | str) -> Finding:
+def _refusal(code: ReasonCode, param: str, message: str, **numbers: int | float | str) -> Finding:
     return Finding(Reason(code, param, message, numbers))

@@ -5,24 +5,25 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from core.reasons import Code, ReasonCode
 from core.states import LeaseState
 
 LIFTABLE = frozenset(
     {
-        "back_to_back",
-        "bad_block_length",
-        "cohort_day",
-        "crosses_band",
-        "distinct_times",
-        "extension_refused",
-        "leaves_gap",
-        "merged_too_long",
-        "not_eligible",
-        "not_open_yet",
-        "outside_horizon",
-        "outside_window",
-        "too_soon",
-        "walk_in_refused",
+        ReasonCode.BACK_TO_BACK,
+        ReasonCode.BAD_BLOCK_LENGTH,
+        ReasonCode.COHORT_DAY,
+        ReasonCode.CROSSES_BAND,
+        ReasonCode.DISTINCT_TIMES,
+        ReasonCode.EXTENSION_REFUSED,
+        ReasonCode.LEAVES_GAP,
+        ReasonCode.MERGED_TOO_LONG,
+        ReasonCode.NOT_ELIGIBLE,
+        ReasonCode.NOT_OPEN_YET,
+        ReasonCode.OUTSIDE_HORIZON,
+        ReasonCode.OUTSIDE_WINDOW,
+        ReasonCode.TOO_SOON,
+        ReasonCode.WALK_IN_REFUSED,
     }
 )
 """Reason codes that an exception lifts as a whole.
@@ -156,7 +157,7 @@ class Situation:
 class Reason:
     """A rule that a request breaks, or (as a warning) one to know of."""
 
-    code: str
+    code: Code
     param: str
     message: str
     numbers: Numbers = field(default_factory=dict)

@@ -7,9 +7,17 @@ length, a window or a quota that is used up in the block's own period does not c
 from datetime import datetime
 
 from core.policy.verdict import Reason, Verdict
+from core.reasons import ReasonCode
 
 PASSING = frozenset(
-    {"node_taken", "node_down", "leaves_gap", "churn", "not_open_yet", "outside_horizon"}
+    {
+        ReasonCode.NODE_TAKEN,
+        ReasonCode.NODE_DOWN,
+        ReasonCode.LEAVES_GAP,
+        ReasonCode.CHURN,
+        ReasonCode.NOT_OPEN_YET,
+        ReasonCode.OUTSIDE_HORIZON,
+    }
 )
 
 
@@ -20,11 +28,11 @@ def lasting(verdict: Verdict, start: datetime) -> tuple[Reason, ...]:
 
 def _may_pass(reason: Reason, start: datetime) -> bool:
     numbers = reason.numbers
-    if reason.code == "too_many_open":
+    if reason.code == ReasonCode.TOO_MANY_OPEN:
         return int(numbers["limit"]) > 0
-    if reason.code == "lab_cap":
+    if reason.code == ReasonCode.LAB_CAP:
         return int(numbers["asked_hours"]) <= int(numbers["limit"])
-    if reason.code == "no_shows":
+    if reason.code == ReasonCode.NO_SHOWS:
         is_over = datetime.fromisoformat(str(numbers["until"])) <= start
         return is_over or int(numbers["horizon_days"]) > 0
     return reason.code in PASSING

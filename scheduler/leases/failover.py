@@ -18,6 +18,7 @@ from core.base.words import clock
 from core.leases import leases, waitlist
 from core.leases.situation import rules_for
 from core.notices.notices import NoticeKind, notify
+from core.reasons import ReasonCode
 from core.states import LeaseState, NodeState
 from core.tables.kinds import AppointmentKind, LeaseKind, OccupancyKind
 from core.tables.leases import Lease, Occupancy
@@ -182,7 +183,7 @@ def _move(session: Session, lease: Lease, rescue: Move, now: datetime) -> None:
 def _refund(session: Session, lease: Lease, trouble: Trouble, now: datetime) -> None:
     minutes = int(trouble.unusable / timedelta(minutes=1))
     message = f"Refunded: not usable for {minutes} minutes. {trouble.why}"
-    leases.refund(session, lease, why="node_fault", message=message, now=now)
+    leases.refund(session, lease, why=ReasonCode.NODE_FAULT, message=message, now=now)
     rules = rules_for(session, lease.user_id, session.get_one(Node, lease.node_id))
     facts: dict[str, object] = {"message": message, "minutes": minutes}
     if rules.cancel.fault_refund.priority_rebook:

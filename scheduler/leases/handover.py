@@ -21,6 +21,7 @@ from core.leases.appointments import Due
 from core.leases.situation import rules_for
 from core.notices.notices import NoticeKind, notify
 from core.policy.sections import NoShow
+from core.reasons import ReasonCode, stored_code
 from core.states import LIVE_ATTEMPT, JobState, LeaseState, NodeState
 from core.tables.jobs import Attempt, Part
 from core.tables.kinds import AppointmentKind, LeaseKind
@@ -375,7 +376,7 @@ def _begin(session: Session, seen: LeaseSeen, now: datetime) -> None:
         _lease(session, seen),
         LeaseState.ACTIVE,
         now=now,
-        reason_code="began",
+        reason_code=ReasonCode.BEGAN,
         message=f"{node.name} is yours until {clock(seen.usable_end, now)}.",
         actor=ACTOR,
         began_at=now,
@@ -428,7 +429,7 @@ def _reclaim(
     settled = settlement.of_no_show(lease.hold_end, node_name=node.name)
     if not lease.counts:
         what = f"Taken back: nothing had run in the lease on {node.name}."
-        settled = settlement.of_refunded(lease.settled_as, what=what)
+        settled = settlement.of_refunded(stored_code(lease.settled_as), what=what)
     freed = settlement.freed_from(now, grace_s=lease.grace_s, anchor=rules.grid.anchor)
     if not leases.release(session, lease, end=freed, settlement=settled, now=now, actor=ACTOR):
         return []
@@ -465,7 +466,7 @@ def _stop(session: Session, seen: LeaseSeen, message: str, now: datetime) -> lis
             lease,
             LeaseState.ENDING,
             now=now,
-            reason_code="ending",
+            reason_code=ReasonCode.ENDING,
             message=f"{message} Its jobs save a checkpoint and stop.",
             actor=ACTOR,
         )
@@ -501,7 +502,7 @@ def _give_up(session: Session, seen: LeaseSeen, now: datetime) -> None:
             node,
             NodeState.DIRTY,
             now=now,
-            reason_code="not_clean",
+            reason_code=ReasonCode.NOT_CLEAN,
             message=f"{message} It takes work again when it reports that nothing is left.",
             actor=ACTOR,
         )
@@ -512,7 +513,9 @@ def _move_node(
 ) -> None:
     node = session.get_one(Node, seen.id)
     if node.state is seen.state and node.clean:
-        advance(session, node, to, now=now, reason_code=str(to), message=message, actor=ACTOR)
+        advance(
+            session, node, to, now=now, reason_code=ReasonCode(to), message=message, actor=ACTOR
+        )
 
 
 def _lease(session: Session, seen: LeaseSeen) -> Lease:

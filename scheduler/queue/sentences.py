@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from core.base.words import clock, in_words
 from core.policy.grid import HOUR
+from core.reasons import Code, ReasonCode
 from core.spec.spec import format_duration
 from core.states import INFRASTRUCTURE, MAX_INFRASTRUCTURE_FAILURES, LeaseState, NodeState
 from scheduler.queue.borrowing import LEAVING_S, Clearing
@@ -43,7 +44,7 @@ COARSENESS = ((HOUR, 1), (6 * HOUR, 5), (48 * HOUR, 15))  # wait up to -> rounde
 class Reason(NamedTuple):
     """Reason for which a job waits, as its owner is told it."""
 
-    code: str
+    code: Code
     message: str
     predicted_start: datetime | None = None
 
@@ -53,14 +54,14 @@ def reason_for(job: Waiting, decision: Decision, world: Snapshot, need: Need) ->
     match decision:
         case Disabled():
             return Reason(
-                "user_disabled",
+                ReasonCode.USER_DISABLED,
                 "Waits because its owner's account is disabled. An administrator can enable it.",
             )
         case Postponed(until):
             return _postponed(job, until, world.now)
         case Saving(node_id):
             return Reason(
-                "saving",
+                ReasonCode.SAVING,
                 f"Waits until its last checkpoint has been copied from {world.nodes[node_id].name} "
                 "to the store; then it goes on from there.",
             )
@@ -114,15 +115,15 @@ def unavailable(node: NodeSeen, now: datetime) -> str:
 def _postponed(job: Waiting, until: datetime, now: datetime) -> Reason:
     code, message, _ = job.told
     start = rounded_up(until, now)
-    if code == "back_off":
-        return Reason(code, message, start)
+    if code == ReasonCode.BACK_OFF:
+        return Reason(ReasonCode.BACK_OFF, message, start)
     again = (
         f"Tries again at {until.astimezone(UTC):%H:%M:%S} UTC, after failure {job.failures} of at "
         f"most {MAX_INFRASTRUCTURE_FAILURES} that are retried."
     )
     # The stored reason is still the cause, unless the owner has moved the job meanwhile.
     cause = f" {message.removeprefix(QUEUED_AGAIN)}" if code in INFRASTRUCTURE else ""
-    return Reason("back_off", again + cause, start)
+    return Reason(ReasonCode.BACK_OFF, again + cause, start)
 
 
 def _not_its_turn(decision: NotItsTurn, now: datetime) -> Reason:
@@ -130,7 +131,7 @@ def _not_its_turn(decision: NotItsTurn, now: datetime) -> Reason:
     start = rounded_up(start, now) if start else None
     until = f", until {clock(start, now)} at the latest" if start else ""
     return Reason(
-        "agenda_order",
+        ReasonCode.AGENDA_ORDER,
         f"Waits for its turn in {turn.agenda}, after {in_words(turn.ahead_names)}{until}.",
         start,
     )
@@ -142,7 +143,7 @@ def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
     if lease.state is LeaseState.BOOKED and lease.hold_start > now:
         start = clock(lease.hold_start, now)
         return Reason(
-            "lease_not_begun",
+            ReasonCode.LEASE_NOT_BEGUN,
             f"Waits for its lease on {node.name}, which begins at {start}.",
             lease.hold_start,
         )
@@ -150,37 +151,39 @@ def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
         ends = rounded_up(decision.predicted_start, now) if decision.predicted_start else None
         if decision.ahead.guest:
             return Reason(
-                "lease_lent",
+                ReasonCode.LEASE_LENT,
                 f"Starts on {node.name} as soon as the guest there has left it, saved. It was let "
                 "in because nobody had come to the lease.",
                 ends,
             )
         until = f", until {clock(ends, now)} at the latest" if ends else ""
         ahead = _called([decision.ahead.job_id], job, world)
-        return Reason("lease_busy", f"Waits for {ahead} in its lease on {node.name}{until}.", ends)
+        return Reason(
+            ReasonCode.LEASE_BUSY, f"Waits for {ahead} in its lease on {node.name}{until}.", ends
+        )
     if not node.usable:
         return Reason(
-            "lease_node_unavailable",
+            ReasonCode.LEASE_NODE_UNAVAILABLE,
             f"Waits for {node.name} of its lease: {unavailable(node, now)}.",
         )
     if lease.state is LeaseState.BOOKED or not world.tidy(lease):
         return Reason(
-            "lease_node_not_clean",
+            ReasonCode.LEASE_NODE_NOT_CLEAN,
             f"Waits until {node.name} of its lease is free and clean; that takes seconds.",
         )
     if node.class_name not in job.classes:
         return Reason(
-            "lease_does_not_fit",
+            ReasonCode.LEASE_DOES_NOT_FIT,
             f"Does not fit {node.name} ({node.class_name}) of its lease. Clone the job with a "
             "smaller model or fewer ranks, or without the lease.",
         )
     if now > lease.usable_end - timedelta(minutes=1):
         return Reason(
-            "lease_ends",
+            ReasonCode.LEASE_ENDS,
             f"Its lease on {node.name} ends at {clock(lease.usable_end, now)}: too late to start "
             "in it. Joins the queue then.",
         )
-    return Reason("lease_busy", f"Waits for an earlier job in its lease on {node.name}.")
+    return Reason(ReasonCode.LEASE_BUSY, f"Waits for an earlier job in its lease on {node.name}.")
 
 
 def _clearing(job: Waiting, decision: Clearing, world: Snapshot) -> Reason:
@@ -193,7 +196,7 @@ def _clearing(job: Waiting, decision: Clearing, world: Snapshot) -> Reason:
     )
     goes_on = goes_on if decision.cut_at is not None else ""
     return Reason(
-        "share_taken_back",
+        ReasonCode.SHARE_TAKEN_BACK,
         f"Starts on {node_names(decision.nodes)} as soon as {left}, saved first: it is within the "
         f"share of {decision.lab}, which others had borrowed.{goes_on}",
         rounded_up(now + timedelta(seconds=LEAVING_S), now),
@@ -210,11 +213,13 @@ def _later(
     where = f"Starts at {clock(start, now)} on {node_names(slot.nodes)}"
     blocker = slot.after or Blocker()
     if blocker.cleaning:
-        return Reason("node_not_clean", f"{where}, once its clean check has passed.", start)
+        return Reason(
+            ReasonCode.NODE_NOT_CLEAN, f"{where}, once its clean check has passed.", start
+        )
     if room_now_s >= 60:
         fits = format_duration(int(room_now_s // 60) * 60)
         return Reason(
-            "booked_soon",
+            ReasonCode.BOOKED_SOON,
             f"{where} at the latest: the nodes that are free now are booked before its "
             f"{format_duration(job.wall_left_s)} are over. With a wall time of {fits} it could "
             "start now.",
@@ -223,16 +228,16 @@ def _later(
     if blocker.waiting:
         ahead = _called([blocker.job_id or ""], job, world)
         message = f"{where} at the latest, after {ahead}, which is before it in the queue."
-        return Reason("queue", message, start)
+        return Reason(ReasonCode.QUEUE, message, start)
     if blocker.job_id is not None:
         ahead = _called([blocker.job_id], job, world)
         message = f"{where} at the latest, when {ahead} has ended; sooner if it ends early."
-        return Reason("node_busy", message, start)
+        return Reason(ReasonCode.NODE_BUSY, message, start)
     if blocker.lease_id is not None:
         needed = format_duration(job.wall_left_s)
         message = f"{where}, when a lease there has ended: no gap before that has its {needed}."
-        return Reason("node_leased", message, start)
-    return Reason("node_held", f"{where}, when its maintenance is over.", start)
+        return Reason(ReasonCode.NODE_LEASED, message, start)
+    return Reason(ReasonCode.NODE_HELD, f"{where}, when its maintenance is over.", start)
 
 
 def _called(job_ids: Sequence[str], reader: Waiting, world: Snapshot) -> str:
@@ -269,20 +274,20 @@ def _advice(sooner: Sequence[Sooner], now: datetime) -> str:
 def _nowhere(job: Waiting, world: Snapshot, need: Need) -> Reason:
     if not need.readable:
         return Reason(
-            "unreadable",
+            ReasonCode.UNREADABLE,
             "Its spec was written by another version of the platform, and this version "
             "cannot read it. Cancel the job and submit it again.",
         )
     here = ", ".join(sorted(world.classes)) or "none"
     if need.node_class is not None and need.node_class not in world.classes:
         return Reason(
-            "no_such_class",
+            ReasonCode.NO_SUCH_CLASS,
             f"There is no node of class {need.node_class} here any more (classes: {here}). Clone "
             "the job with another class, or ask an administrator to enrol a node of it.",
         )
     if not job.classes:
         return Reason(
-            "fits_nowhere",
+            ReasonCode.FITS_NOWHERE,
             f"No node here fits: it needs {need.ranks} ranks of {need.needed_gib:.2f} GiB each on "
             f"{need.device} (classes: {here}). Clone it smaller, or ask for a larger node.",
         )
@@ -294,6 +299,6 @@ def _nowhere(job: Waiting, world: Snapshot, need: Need) -> Reason:
     told = [f"{node.name} {unavailable(node, world.now)}" for node in nodes[:NAMED]]
     more = f", and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
     return Reason(
-        "nodes_unavailable",
+        ReasonCode.NODES_UNAVAILABLE,
         f"Starts when a node that it fits is back: {'; '.join(told)}{more}.",
     )

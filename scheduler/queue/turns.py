@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.agendas.turns import Member, Turn, turns
 from core.jobs.attempts import lock
+from core.reasons import ReasonCode
 from core.states import Desired, JobState
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.jobs import Job
@@ -74,7 +75,7 @@ def call_off(
             row,
             JobState.CANCELLED,
             now=now,
-            reason_code="agenda_stopped",
+            reason_code=ReasonCode.AGENDA_STOPPED,
             message=f"Not run: {turn.called_off_by} of {turn.agenda} has failed, and the agenda "
             "says on_failure: stop. Clone it to run it all the same.",
             actor=actor,

@@ -22,10 +22,10 @@ from core.states import (
     Desired,
     JobState,
     Outcome,
-    as_markdown,
     job_after,
     sources,
 )
+from core.states_document import as_markdown
 
 # Written out once more, from the design map, so that an edge is not added by accident.
 JOB = {
