@@ -7,13 +7,13 @@ as they are: a code may be added, never renamed. `docs/states.md` lists them.
 
 from typing import NewType
 
-from core.states import Explained, Outcome
+from core.states import DocumentedEnum, Outcome
 
 NamedCode = NewType("NamedCode", str)
 """A code with a name of the policy in it: `quota_main`, `violation:lab_cap`."""
 
 
-class ReasonCode(Explained):
+class ReasonCode(DocumentedEnum):
     """The reason for a state, an event, a settlement or a refusal."""
 
     # A job: its events.

@@ -11,14 +11,14 @@ from enum import StrEnum
 from typing import Any
 
 
-class Explained(StrEnum):
+class DocumentedEnum(StrEnum):
     """A closed set of words, each defined with its meaning."""
 
     _value_: str
     meaning: str
     """A sentence or two: when a thing is in this state, or when this word is used."""
 
-    def __new__(cls, word: str, meaning: str = "") -> "Explained":
+    def __new__(cls, word: str, meaning: str = "") -> "DocumentedEnum":
         """Make the member `word`; `meaning` is printed in the documentation."""
         member = str.__new__(cls, word)
         member._value_ = word
@@ -26,7 +26,7 @@ class Explained(StrEnum):
         return member
 
 
-class JobState(Explained):
+class JobState(DocumentedEnum):
     """State of a job, as its owner sees it."""
 
     QUEUED = "queued", "Waits for a lease and a node. Its reason says what it waits for."
@@ -39,7 +39,7 @@ class JobState(Explained):
     CANCELLED = "cancelled", "Was given up by its owner, by staff, or by its agenda."
 
 
-class AttemptState(Explained):
+class AttemptState(DocumentedEnum):
     """State of one try at running a job on its nodes."""
 
     ASSIGNED = "assigned", "Has nodes and slots; not all of its nodes have taken it up."
@@ -49,7 +49,7 @@ class AttemptState(Explained):
     EXITED = "exited", "Is over on every node. Its outcome says why."
 
 
-class LeaseState(Explained):
+class LeaseState(DocumentedEnum):
     """State of the exclusive use of a node for some hours."""
 
     BOOKED = "booked", "Holds hours that have not begun, or whose node is not ready yet."
@@ -59,7 +59,7 @@ class LeaseState(Explained):
     CANCELLED = "cancelled", "Was given back or taken back before it began."
 
 
-class NodeState(Explained):
+class NodeState(DocumentedEnum):
     """State of a node, set by an administrator, by the node's clean check, or by both."""
 
     PENDING = "pending", "Enrolled, but never heard from."
@@ -71,7 +71,7 @@ class NodeState(Explained):
     RETIRED = "retired", "Gone for good; its token is revoked."
 
 
-class Outcome(Explained):
+class Outcome(DocumentedEnum):
     """The reason why an attempt exited."""
 
     SUCCEEDED = "succeeded", "The training finished its steps, or the program ended with 0."
@@ -95,7 +95,7 @@ class Outcome(Explained):
     CANCELLED = "cancelled", "Its owner or staff cancelled it."
 
 
-class Desired(Explained):
+class Desired(DocumentedEnum):
     """The owner's wish for a job."""
 
     RUN = "run", "Run it until it has finished."

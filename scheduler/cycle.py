@@ -20,15 +20,15 @@ from core.base import tracing
 from core.base.errors import HourTaken
 from core.base.words import clock, in_words
 from core.database.database import Database
-from core.jobs.attempts import Place, ask_to_stop, assign, lock
+from core.jobs.attempts import NodeAssignment, ask_to_stop, assign, lock
 from core.leases import appointments, leases, waitlist
-from core.leases.waitlist import MAX_JUDGED, Budget
+from core.leases.waitlist import MAX_JUDGED, SearchBudget
 from core.policy.document import DEFAULT, Policy
 from core.policy.grid import walk_in_end
 from core.process.timekeeping import Timekeeper
 from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, Desired, JobState, LeaseState, NodeState, Outcome
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -292,7 +292,7 @@ def rescue_leases(scheduler: Scheduler, world: Snapshot) -> int:
 def wanted(scheduler: Scheduler, move: handover.Reclaim, now: datetime) -> handover.Reclaim:
     """Return the move with `wanted_from`: the start of the first block of its hours for which
     somebody waits."""
-    budget = Budget(MAX_JUDGED)
+    budget = SearchBudget(MAX_JUDGED)
     with scheduler.database.read() as session:
         lease = session.get_one(Lease, move.lease.id)
         wanted_from = waitlist.wanted_from(session, lease, budget=budget, now=now)
@@ -314,7 +314,7 @@ def serve_waitlist(scheduler: Scheduler, world: Snapshot, *, at_once: bool) -> i
         scheduler.leadership,
         now,
         scheduler.line,
-        Budget(offers.ROUND),
+        SearchBudget(offers.ROUND),
         verdicts=may_judge(scheduler, world) and not was_away,
     )
 
@@ -422,7 +422,7 @@ def preempt(scheduler: Scheduler, job: Waiting, clearing: Clearing, world: Snaps
     return True
 
 
-def places_in(session: Session, placement: InLease) -> list[Place]:
+def places_in(session: Session, placement: InLease) -> list[NodeAssignment]:
     """Return the places in active leases, with their nodes and leases locked.
 
     Raises Overtaken if a lease is no longer active or a slot is taken.
@@ -433,12 +433,16 @@ def places_in(session: Session, placement: InLease) -> list[Place]:
         lease = session.get_one(Lease, seen.id, with_for_update=True)
         if lease.state is not LeaseState.ACTIVE or set(slots) & taken_slots(session, seen.node_id):
             raise Overtaken
-        places.append(Place(nodes[seen.node_id], lease, slots))
+        places.append(NodeAssignment(nodes[seen.node_id], lease, slots))
     return places
 
 
 def let_in(
-    scheduler: Scheduler, session: Session, row: Job, places: Sequence[Place], now: datetime
+    scheduler: Scheduler,
+    session: Session,
+    row: Job,
+    places: Sequence[NodeAssignment],
+    now: datetime,
 ) -> None:
     """Let a job be a guest, at no charge, in leases whose owners have not come.
 
@@ -457,7 +461,7 @@ def let_in(
 
 def walk_in(
     scheduler: Scheduler, session: Session, row: Job, placement: WalkIn, now: datetime
-) -> list[Place]:
+) -> list[NodeAssignment]:
     """Take a walk-in lease on each node; return the places.
 
     Raises Overtaken or HourTaken if a node is no longer free, walk_ins.Refused if the policy does
@@ -484,7 +488,8 @@ def walk_in(
     )
     lease_on = {lease.node_id: lease for lease in taken}
     return [
-        Place(nodes[node_id], lease_on[node_id], placement.slots) for node_id in placement.node_ids
+        NodeAssignment(nodes[node_id], lease_on[node_id], placement.slots)
+        for node_id in placement.node_ids
     ]
 
 
@@ -501,14 +506,18 @@ def locked_nodes(session: Session, node_ids: Sequence[str]) -> dict[str, Node]:
 def taken_slots(session: Session, node_id: str) -> set[int]:
     """Return the slots of a node that live attempts have. Its row must be locked."""
     taken = session.scalars(
-        select(Part.slots)
-        .join(Attempt, Attempt.id == Part.attempt_id)
-        .where(Part.node_id == node_id, Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
+        select(AttemptPart.slots)
+        .join(Attempt, Attempt.id == AttemptPart.attempt_id)
+        .where(
+            AttemptPart.node_id == node_id,
+            AttemptPart.ended_at.is_(None),
+            Attempt.state.in_(LIVE_ATTEMPT),
+        )
     )
     return {slot for slots in taken for slot in slots}
 
 
-def rendezvous(places: Sequence[Place], random: Random) -> Rendezvous | None:
+def rendezvous(places: Sequence[NodeAssignment], random: Random) -> Rendezvous | None:
     """Return the meeting point of ranks on several nodes; None for one node.
 
     It is the first node, at a random port that is probably free there. If it is not, the start

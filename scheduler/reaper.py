@@ -23,7 +23,7 @@ from core.jobs.attempts import conclude, end_part
 from core.jobs.gang_exit import PartEnd
 from core.leases import leases
 from core.states import LIVE_ATTEMPT, NodeState, Outcome
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.nodes import Node
 from core.transitions import note
 from core.wire.messages import Phase
@@ -126,7 +126,7 @@ def conclude_lost(session: Session, lost: Lost, now: datetime) -> bool:
     """End an attempt's part as lost; return False if its node has listed it meanwhile."""
     job = session.get_one(Job, lost.attempt.job_id)
     attempt = session.get_one(Attempt, lost.attempt.id)
-    part = session.get_one(Part, (attempt.id, lost.attempt.position))
+    part = session.get_one(AttemptPart, (attempt.id, lost.attempt.position))
     if part.missing_since != lost.attempt.missing_since:
         return False
     end = PartEnd(None, lost=lost.why)
@@ -170,7 +170,7 @@ def conclude_late(session: Session, late: Lost, now: datetime) -> bool:
     """
     job = session.get_one(Job, late.attempt.job_id)
     attempt = session.get_one(Attempt, late.attempt.id)
-    part = session.get_one(Part, (attempt.id, late.attempt.position))
+    part = session.get_one(AttemptPart, (attempt.id, late.attempt.position))
     if attempt.state not in LIVE_ATTEMPT or part.phase is not late.attempt.phase:
         return False
     return conclude(

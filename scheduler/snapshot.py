@@ -32,7 +32,7 @@ from core.states import (
     NodeState,
 )
 from core.tables.files import Checkpoint
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import AppointmentKind, AppointmentState, LeaseKind, OccupancyKind
 from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
@@ -414,17 +414,17 @@ def _attempts(session: Session, leases: Mapping[str, LeaseSeen]) -> list[Attempt
             Attempt.id,
             Attempt.job_id,
             Attempt.epoch,
-            Part.node_id,
-            Part.lease_id,
+            AttemptPart.node_id,
+            AttemptPart.lease_id,
             Attempt.state,
             Job.state.label("job_state"),
-            Part.position,
-            Part.slots,
-            Part.phase,
-            Part.boot_id,
+            AttemptPart.position,
+            AttemptPart.slots,
+            AttemptPart.phase,
+            AttemptPart.boot_id,
             Attempt.assigned_at,
             Attempt.prepared_at,
-            Part.missing_since,
+            AttemptPart.missing_since,
             Lease.hold_end,
             Attempt.started_at,
             Attempt.rendezvous.is_not(None).label("gang"),
@@ -435,10 +435,10 @@ def _attempts(session: Session, leases: Mapping[str, LeaseSeen]) -> list[Attempt
             Job.used_s,
         )
         .join(Job, Job.id == Attempt.job_id)
-        .join(Part, Part.attempt_id == Attempt.id)
-        .join(Lease, Lease.id == Part.lease_id)
-        .where(Attempt.state.in_(LIVE_ATTEMPT), Part.ended_at.is_(None))
-        .order_by(Attempt.assigned_at, Part.position)
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+        .join(Lease, Lease.id == AttemptPart.lease_id)
+        .where(Attempt.state.in_(LIVE_ATTEMPT), AttemptPart.ended_at.is_(None))
+        .order_by(Attempt.assigned_at, AttemptPart.position)
     )
     attempts = []
     for row in rows:
@@ -468,11 +468,11 @@ def _exits(
         one.id for one in leases.values() if one.state in (LeaseState.ACTIVE, LeaseState.ENDING)
     ]
     rows = session.execute(
-        select(Part.lease_id, Job.user_id, func.max(Part.ended_at))
-        .join(Attempt, Attempt.id == Part.attempt_id)
+        select(AttemptPart.lease_id, Job.user_id, func.max(AttemptPart.ended_at))
+        .join(Attempt, Attempt.id == AttemptPart.attempt_id)
         .join(Job, Job.id == Attempt.job_id)
-        .where(Part.lease_id.in_(held))
-        .group_by(Part.lease_id, Job.user_id)
+        .where(AttemptPart.lease_id.in_(held))
+        .group_by(AttemptPart.lease_id, Job.user_id)
     ).all()
     exits: dict[str, datetime] = {}
     for lease_id, _, ended_at in rows:
@@ -572,16 +572,16 @@ def _leases_of(lease_id: str | None, need: Need) -> tuple[str, ...]:
 def _saving(session: Session, now: datetime) -> dict[str, str]:
     """Map job id -> id of a node that is still copying the last attempt's files to the store."""
     rows = session.execute(
-        select(Job.id, Part.node_id)
+        select(Job.id, AttemptPart.node_id)
         .join(Attempt, and_(Attempt.job_id == Job.id, Attempt.epoch == Job.epoch))
-        .join(Part, Part.attempt_id == Attempt.id)
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
         .where(
             Job.state == JobState.QUEUED,
-            Part.files_kept.is_(False),
-            Part.exit.is_not(None),
+            AttemptPart.files_kept.is_(False),
+            AttemptPart.exit.is_not(None),
             Attempt.ended_at > now - SAVING_PATIENCE,
         )
-        .order_by(Part.position.desc())
+        .order_by(AttemptPart.position.desc())
     )
     return {job_id: node_id for job_id, node_id in rows}
 

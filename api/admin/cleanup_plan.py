@@ -30,7 +30,7 @@ from core.policy.grid import HOUR
 from core.policy.verdict import Member, Reason, Request, Situation
 from core.reasons import QUOTA, ReasonCode
 from core.states import LeaseState, NodeState
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -347,7 +347,7 @@ class _Faults:
                     Wrong.IDLE, "idle", f"Nothing has run in it for {minutes} minutes or more."
                 )
             return
-        used = _parts_of(user.id).where(Part.lease_id == Lease.id).exists()
+        used = _parts_of(user.id).where(AttemptPart.lease_id == Lease.id).exists()
         unused = (
             self._session.scalar(
                 select(func.count())
@@ -402,7 +402,7 @@ class _Faults:
         return self._members[user_id]
 
     def _has_run(self, lease: Lease) -> bool:
-        own = _parts_of(lease.user_id).where(Part.lease_id == lease.id)
+        own = _parts_of(lease.user_id).where(AttemptPart.lease_id == lease.id)
         return self._session.execute(own.limit(1)).first() is not None
 
     def _last_work(self, lease: Lease) -> datetime:
@@ -410,7 +410,7 @@ class _Faults:
 
         This is now if one still runs, and the start of the lease if none has run.
         """
-        own = _parts_of(lease.user_id).where(Part.lease_id == lease.id)
+        own = _parts_of(lease.user_id).where(AttemptPart.lease_id == lease.id)
         ends = self._session.scalars(own).all()
         return max([lease.hold_start, *(ended_at or self._now for ended_at in ends)])
 
@@ -418,8 +418,8 @@ class _Faults:
 def _parts_of(user_id: str) -> Select[datetime | None]:
     """Select the end of each part of this person's jobs (None: it runs), without guests' jobs."""
     return (
-        select(Part.ended_at)
-        .join(Attempt, Attempt.id == Part.attempt_id)
+        select(AttemptPart.ended_at)
+        .join(Attempt, Attempt.id == AttemptPart.attempt_id)
         .join(Job, Job.id == Attempt.job_id)
         .where(Job.user_id == user_id)
     )

@@ -28,7 +28,7 @@ from core.base.errors import Conflict, NotFound
 from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, LIVE_LEASE, LeaseState, NodeState
 from core.tables.admin import AuditEntry
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import Token, User
@@ -254,11 +254,11 @@ def _running_on(session: Session, node: Node) -> Sequence[Row[str, str, str]]:
     return session.execute(
         select(Job.id, Job.name, User.name)
         .join(Attempt, Attempt.job_id == Job.id)
-        .join(Part, Part.attempt_id == Attempt.id)
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
         .join(User, User.id == Job.user_id)
         .where(
-            Part.node_id == node.id,
-            Part.ended_at.is_(None),
+            AttemptPart.node_id == node.id,
+            AttemptPart.ended_at.is_(None),
             Attempt.state.in_(LIVE_ATTEMPT),
         )
         .order_by(Job.id)

@@ -15,7 +15,7 @@ from api.jobs.submission import Planned, overridden, plan_job, read_spec, requir
 from api.web.errors import InvalidRequest, validation_items
 from api.web.identity import Person
 from api.web.schemas import ProblemItem
-from core.agendas.agenda import Item, Room, lay_out, place_of
+from core.agendas.agenda import Capacity, Item, lay_out, place_of
 from core.agendas.reading import expected_s, hours_of, read_beside
 from core.base.errors import BadRequest
 from core.base.strict_text import Json, Path, SpecText
@@ -37,7 +37,7 @@ class Block:
     leases: Sequence[str]
     """Ids of the leases, one for each node; empty if the block is not booked."""
     node_class: str
-    room: Room
+    capacity: Capacity
     begins: datetime
     usable_end: datetime
     beside: Sequence[Item] = ()
@@ -95,7 +95,7 @@ def block_of_lease(session: Session, lease_id: str, *, user_id: str, now: dateti
     return Block(
         leases=[one.id for one in hours.leases],
         node_class=node_class,
-        room=Room(len(hours.leases), int(hardware["slots"])),
+        capacity=Capacity(len(hours.leases), int(hardware["slots"])),
         begins=max(now, hours.begins),
         usable_end=hours.usable_end,
         beside=read_beside(session, hours, now=now),
@@ -132,7 +132,7 @@ def block_of_class(
     return Block(
         leases=(),
         node_class=node_class,
-        room=Room(nodes, offers[node_class].hardware.slots),
+        capacity=Capacity(nodes, offers[node_class].hardware.slots),
         begins=begins,
         usable_end=usable_end(begins + hours * HOUR, grid.grace_s),
     )
@@ -206,7 +206,7 @@ def _refuse_own_lease(own: dict[str, Json]) -> None:
 
 def _read_one(text: SpecText, block: Block) -> AnyJobSpec:
     spec = read_spec(text)
-    wanted, has = spec.resources.nodes, block.room.num_nodes
+    wanted, has = spec.resources.nodes, block.capacity.num_nodes
     if wanted > has:
         raise BadRequest(
             f"resources.nodes: {wanted} nodes were requested, but the agenda's lease has "
@@ -232,7 +232,7 @@ def _places(
     layout = lay_out(
         items,
         block.beside,
-        block.room,
+        block.capacity,
         lambda item: item.left_s,
         now=max(now, block.begins),
         side_by_side=agenda.side_by_side,

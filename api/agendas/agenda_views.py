@@ -11,7 +11,7 @@ from api.agendas.agenda_submission import Block, Entry
 from api.agendas.schemas import AgendaJobView, AgendaPlanView, AgendaView, NewAgenda
 from api.web.identity import Person
 from core.agendas.agenda import Line, OnFailure, Outlook, outlook
-from core.agendas.reading import Found, read_agendas
+from core.agendas.reading import AgendaSnapshot, read_agendas
 from core.agendas.words import rules, summary
 from core.base.errors import NotFound
 from core.spec.spec import JobSpec
@@ -47,8 +47,8 @@ def plan_view(
         begins=block.begins,
         usable_end=block.usable_end,
         now=now,
-        num_nodes=block.room.num_nodes,
-        slots=block.room.slots,
+        num_nodes=block.capacity.num_nodes,
+        slots=block.capacity.slots,
         side_by_side=agenda.side_by_side,
         beside=block.beside,
     )
@@ -58,7 +58,7 @@ def plan_view(
         lease=next(iter(block.leases), None),
         leases=block.leases,
         node_class=block.node_class,
-        slots=block.room.slots,
+        slots=block.capacity.slots,
         **fields,
     )
 
@@ -89,7 +89,7 @@ def agenda_views(session: Session, rows: Sequence[AgendaRow], *, now: datetime) 
     return [_view(one, row) for one, row in zip(found, rows, strict=True)]
 
 
-def _view(found: Found, row: AgendaRow) -> AgendaView:
+def _view(found: AgendaSnapshot, row: AgendaRow) -> AgendaView:
     agenda, owner, lease, node, node_class = row
     told = [Told(job.id, job.reason, job.last_step, job.steps) for job in found.jobs]
     return AgendaView(

@@ -24,8 +24,8 @@ from core.base.clock import utc_now
 from core.base.settings import ApiSettings
 from core.database.database import Database
 from core.jobs.retention import (
-    Ended,
-    Expired,
+    EndedJob,
+    ExpiredData,
     Limits,
     StoredCheckpoint,
     Surplus,
@@ -242,7 +242,7 @@ def limits_of(settings: ApiSettings) -> Limits:
     return Limits({thing: timedelta(days=age) if age else None for thing, age in days.items()})
 
 
-def forget(session: Session, due: Expired, *, now: datetime) -> None:
+def forget(session: Session, due: ExpiredData, *, now: datetime) -> None:
     """Delete one kind of thing of one job, and record it in the job's events."""
     attempts = select(Attempt.id).where(Attempt.job_id == due.job_id)
     if due.thing is Thing.LOGS:
@@ -320,7 +320,7 @@ def named_files(session: Session) -> set[str]:
     return named
 
 
-def _ended_with(session: Session, thing: Thing, *, before: datetime) -> Iterator[Ended]:
+def _ended_with(session: Session, thing: Thing, *, before: datetime) -> Iterator[EndedJob]:
     """Yield jobs that ended by `before` and have such things, first ended first.
 
     At most JOBS_AT_ONCE jobs are yielded.
@@ -333,7 +333,7 @@ def _ended_with(session: Session, thing: Thing, *, before: datetime) -> Iterator
     )
     for job_id, ended_at in rows:
         assert ended_at is not None
-        yield Ended(job_id, ended_at, frozenset({thing}))
+        yield EndedJob(job_id, ended_at, frozenset({thing}))
 
 
 def _has(thing: Thing) -> ColumnElement[bool]:

@@ -16,7 +16,7 @@ from core.states import LIVE_ATTEMPT
 from core.tables.agendas import AgendaJob
 from core.tables.base import Document
 from core.tables.files import Checkpoint
-from core.tables.jobs import Attempt, Job, Part, StudyJob
+from core.tables.jobs import Attempt, AttemptPart, Job, StudyJob
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.tables.people import User
@@ -49,10 +49,10 @@ JOBS_WITH_CONTEXT = (
 live, also with the attempt, its first node and its lease there."""
 JOB_WITH_CONTEXT = JOBS_WITH_CONTEXT.where(Job.id == bindparam("job_id"))
 PLACES = (
-    select(Part, Node.name)
-    .join(Node, Node.id == Part.node_id)
-    .where(Part.attempt_id.in_(bindparam("attempt_ids", expanding=True)))
-    .order_by(Part.attempt_id, Part.position)
+    select(AttemptPart, Node.name)
+    .join(Node, Node.id == AttemptPart.node_id)
+    .where(AttemptPart.attempt_id.in_(bindparam("attempt_ids", expanding=True)))
+    .order_by(AttemptPart.attempt_id, AttemptPart.position)
 )
 ATTEMPTS = (
     select(Attempt, Node.name, Checkpoint.step)

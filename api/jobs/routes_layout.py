@@ -9,7 +9,7 @@ from api.web.process import ProcessDep
 from api.web.schemas import View
 from api.web.text_types import PlainText
 from core.spec.spec import JobSpec, stored_plan, stored_spec
-from core.tables.jobs import Attempt, Part
+from core.tables.jobs import Attempt, AttemptPart
 from core.tables.nodes import Node
 from strategies.plan.planner import Plan
 from strategies.plan.seats import Seat, TimeSlot, seats, time_slots
@@ -36,10 +36,10 @@ def get_layout(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Layo
         job = find_job(session, job_id, person)
         nodes = session.scalars(
             select(Node.name)
-            .join(Part, Part.node_id == Node.id)
-            .join(Attempt, Attempt.id == Part.attempt_id)
+            .join(AttemptPart, AttemptPart.node_id == Node.id)
+            .join(Attempt, Attempt.id == AttemptPart.attempt_id)
             .where(Attempt.job_id == job.id, Attempt.epoch == job.epoch)
-            .order_by(Part.position)
+            .order_by(AttemptPart.position)
         ).all()
     spec, plan = stored_spec(job.spec), stored_plan(job.plan)
     if not isinstance(spec, JobSpec) or not isinstance(plan, Plan):

@@ -13,7 +13,7 @@ from core.policy.bands import whole_hours
 from core.policy.grid import usable_end
 from core.policy.verdict import Reason, Verdict
 from core.states import LIVE_ATTEMPT
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -28,13 +28,13 @@ LEASES_WITH_CONTEXT = (
 """Selects each lease with the names of its owner, node and node class."""
 LEASE_WITH_CONTEXT = LEASES_WITH_CONTEXT.where(Lease.id == bindparam("lease_id"))
 RUNNING_IN = (
-    select(Part.lease_id, Attempt.job_id)
-    .join(Attempt, Attempt.id == Part.attempt_id)
+    select(AttemptPart.lease_id, Attempt.job_id)
+    .join(Attempt, Attempt.id == AttemptPart.attempt_id)
     .join(Job, Job.id == Attempt.job_id)
-    .join(Lease, (Lease.id == Part.lease_id) & (Lease.user_id == Job.user_id))
+    .join(Lease, (Lease.id == AttemptPart.lease_id) & (Lease.user_id == Job.user_id))
     .where(
-        Part.lease_id.in_(bindparam("lease_ids", expanding=True)),
-        Part.ended_at.is_(None),
+        AttemptPart.lease_id.in_(bindparam("lease_ids", expanding=True)),
+        AttemptPart.ended_at.is_(None),
         Attempt.state.in_(LIVE_ATTEMPT),
     )
     .order_by(Attempt.assigned_at)

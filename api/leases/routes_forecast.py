@@ -20,14 +20,14 @@ from core.base.clock import utc_now
 from core.leases.active_policies import active_policies
 from core.leases.situation import BOOKABLE, all_bookers, counted_since, leases_of_all, ref_of
 from core.policy import quotas
-from core.policy.asked import Asked
+from core.policy.case import Case
 from core.policy.document import Policy
 from core.policy.forecast import Budget, Forecast, FreeDay, Spender, forecast
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.local_time import edge, show
 from core.policy.matching import ALL
 from core.policy.sections import Period, Quota, Scope
-from core.policy.verdict import LeaseFact, Left, Member, NodeRef, Request, Situation
+from core.policy.verdict import LeaseFact, Member, NodeRef, Remainder, Request, Situation
 from core.states import LIVE_LEASE
 from core.tables.admin import AuditEntry
 from core.tables.leases import Lease, Occupancy
@@ -138,8 +138,8 @@ def _rests_of(
     stretches."""
     for first in sorted({first for found in stretches.values() for first, _ in found}):
         at = _last_hour(policy, days[first])
-        asked = Asked.of(Request(member, node, at, at + HOUR), situation, policy)
-        left = quotas.left(asked, granted=False)
+        case = Case.of(Request(member, node, at, at + HOUR), situation, policy)
+        left = quotas.left(case, granted=False)
         for name, quota in policy.quotas.items():
             for end in (end for begin, end in stretches[quota.period] if begin == first):
                 for kind, rest in _rests(name, quota, left):
@@ -180,7 +180,7 @@ def _spender(hours: Mapping[Key, float]) -> Spender:
     return Spender(purses=budgets(True), caps=budgets(False))
 
 
-def _rests(name: str, quota: Quota, left: Sequence[Left]) -> Iterator[tuple[str, float]]:
+def _rests(name: str, quota: Quota, left: Sequence[Remainder]) -> Iterator[tuple[str, float]]:
     """Yield the rest of the quota's slots, of its cap for all hours, and of its caps by band."""
     of_it = [one for one in left if one.quota == name and not one.by_swap]
     if quota.one_of:

@@ -21,7 +21,7 @@ from core.base.clock import utc_now
 from core.base.errors import BadRequest, Conflict, NotFound
 from core.base.ids import Kind, new_id
 from core.leases import maintenance
-from core.leases.maintenance import Displaced, Slot
+from core.leases.maintenance import DisplacedLease, MaintenanceSlot
 from core.leases.recurrence import occurrences
 from core.policy.grid import HOUR
 from core.tables.leases import Lease, Maintenance, Occupancy
@@ -130,7 +130,7 @@ def delete_maintenance(
 
 
 def _displace(
-    process: Process, row_id: str, one: Displaced, person: Person, now: datetime, why: str
+    process: Process, row_id: str, one: DisplacedLease, person: Person, now: datetime, why: str
 ) -> str:
     """Displace one lease in its own transaction, and hold its hours for the maintenance."""
     if one.act == maintenance.KEEP:
@@ -145,7 +145,7 @@ def _displace(
     return done
 
 
-def _slots(session: Session, wanted: NewMaintenance, person: Person) -> list[Slot]:
+def _slots(session: Session, wanted: NewMaintenance, person: Person) -> list[MaintenanceSlot]:
     nodes = nodes_named(session, wanted.nodes, param="nodes")
     zone_name = wanted.zone or person.zone
     start = moment_of(wanted.start, wanted.zone, param="start")
@@ -159,18 +159,18 @@ def _slots(session: Session, wanted: NewMaintenance, person: Person) -> list[Slo
             param="rule",
         )
     length = timedelta(hours=wanted.hours)
-    return [Slot(node.id, at, at + length) for at in starts for node in nodes]
+    return [MaintenanceSlot(node.id, at, at + length) for at in starts for node in nodes]
 
 
 def _view(
     session: Session,
     row: Maintenance,
-    results: Sequence[tuple[Displaced, str]],
-    slots: Sequence[Slot] | None,
+    results: Sequence[tuple[DisplacedLease, str]],
+    slots: Sequence[MaintenanceSlot] | None,
     plan: str,
 ) -> MaintenanceView:
     held = [
-        Slot(node_id, start, end)
+        MaintenanceSlot(node_id, start, end)
         for node_id, start, end in session.execute(
             select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end)
             .where(Occupancy.maintenance_id == row.id, Occupancy.live)
@@ -191,12 +191,12 @@ def _view(
     )
 
 
-def _occurrence(session: Session, slot: Slot, *, held: bool) -> OccurrenceView:
+def _occurrence(session: Session, slot: MaintenanceSlot, *, held: bool) -> OccurrenceView:
     name = session.get_one(Node, slot.node_id).name
     return OccurrenceView(node=name, start=slot.start, end=slot.end, held=held)
 
 
-def _displaced(session: Session, one: Displaced, result: str) -> DisplacedView:
+def _displaced(session: Session, one: DisplacedLease, result: str) -> DisplacedView:
     lease = session.get_one(Lease, one.lease_id)
     return DisplacedView(
         lease=lease.id,

@@ -176,7 +176,7 @@ def _require_hope(session: Session, person: Person, wanted: NewWait, *, now: dat
             "last_start: it must not be in the past.", param="last_start", code="in_the_past"
         )
     judge = Judge(session, person.id, now=now)
-    refused = waitlist.hopeless(judge, nodes, waitlist.Range(first, last, wanted.hours))
+    refused = waitlist.hopeless(judge, nodes, waitlist.StartRange(first, last, wanted.hours))
     if refused is not None:
         raise refusal_of(refused)
 

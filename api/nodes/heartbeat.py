@@ -21,7 +21,7 @@ from core.leases.adjacent import stopped_with
 from core.policy.grid import usable_end
 from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState, Outcome
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
 from core.transitions import advance, note
@@ -34,10 +34,10 @@ SLACK = timedelta(seconds=30)  # between the node's clock and ours
 # Built once: to build a query takes longer than to ask it, and every heartbeat asks these.
 LIVE_ON = (
     select(Attempt.job_id)
-    .join(Part, Part.attempt_id == Attempt.id)
+    .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
     .where(
-        Part.node_id == bindparam("node_id"),
-        Part.ended_at.is_(None),
+        AttemptPart.node_id == bindparam("node_id"),
+        AttemptPart.ended_at.is_(None),
         Attempt.state.in_(LIVE_ATTEMPT),
     )
 )
@@ -48,11 +48,11 @@ LOCK = (
     .with_for_update(key_share=True)
 )
 PARTS_ON = (
-    select(Job, Attempt, Part)
+    select(Job, Attempt, AttemptPart)
     .join(Attempt, Attempt.job_id == Job.id)
-    .join(Part, Part.attempt_id == Attempt.id)
+    .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
     .where(
-        Part.node_id == bindparam("node_id"),
+        AttemptPart.node_id == bindparam("node_id"),
         Job.id.in_(bindparam("job_ids", expanding=True)),
     )
     .order_by(Job.id, Attempt.epoch)
@@ -67,10 +67,10 @@ def newly_kept(session: Session, node_id: str, beat: Heartbeat) -> list[tuple[st
         return []
     rows = session.execute(
         select(Attempt.job_id, Attempt.epoch, Attempt.id)
-        .join(Part, Part.attempt_id == Attempt.id)
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
         .where(
-            Part.node_id == node_id,
-            Part.files_kept.is_(False),
+            AttemptPart.node_id == node_id,
+            AttemptPart.files_kept.is_(False),
             Attempt.job_id.in_({job_id for job_id, _ in told}),
         )
     )
@@ -109,13 +109,13 @@ def take_in(
     return node
 
 
-def _is_live(attempt: Attempt, part: Part) -> bool:
+def _is_live(attempt: Attempt, part: AttemptPart) -> bool:
     return attempt.state in LIVE_ATTEMPT and part.ended_at is None
 
 
 def _parts_on(
     session: Session, node: Node, seen: Sequence[Observed]
-) -> Sequence[tuple[Job, Attempt, Part]]:
+) -> Sequence[tuple[Job, Attempt, AttemptPart]]:
     """Lock the jobs of attempts that are live on the node or reported by it; return their parts."""
     here = {"node_id": node.id}
     job_ids = {one.job_id for one in seen} | set(session.scalars(LIVE_ON, here))
@@ -133,7 +133,7 @@ def _take_part(
     beat: Heartbeat,
     job: Job,
     attempt: Attempt,
-    part: Part,
+    part: AttemptPart,
     seen: Observed,
     *,
     now: datetime,
@@ -167,7 +167,13 @@ def _take_part(
 
 
 def _together(
-    session: Session, attempt: Attempt, part: Part, node: Node, *, now: datetime, bells: Bells
+    session: Session,
+    attempt: Attempt,
+    part: AttemptPart,
+    node: Node,
+    *,
+    now: datetime,
+    bells: Bells,
 ) -> None:
     """Start the attempt once all nodes have taken it up; mark it prepared once all are ready."""
     parts = attempts.parts_of(session, attempt)
@@ -212,7 +218,7 @@ def _take_exit(
     node: Node,
     job: Job,
     attempt: Attempt,
-    part: Part,
+    part: AttemptPart,
     seen: Observed,
     *,
     now: datetime,
@@ -252,7 +258,7 @@ def _end_part(
     node: Node,
     job: Job,
     attempt: Attempt,
-    part: Part,
+    part: AttemptPart,
     end: PartEnd,
     *,
     now: datetime,
@@ -266,7 +272,7 @@ def _end_part(
 
 
 def _stops_by_itself(
-    session: Session, node: Node, job: Job, attempt: Attempt, part: Part, *, now: datetime
+    session: Session, node: Node, job: Job, attempt: Attempt, part: AttemptPart, *, now: datetime
 ) -> None:
     """Ask an attempt to stop on all nodes, because the node's own deadline came first."""
     lease = session.get(Lease, part.lease_id)

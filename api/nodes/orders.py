@@ -20,7 +20,7 @@ from core.spec.spec import (
 )
 from core.states import LIVE_ATTEMPT, AttemptState, Outcome
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.wire.messages import (
     AttemptRef,
@@ -51,20 +51,20 @@ FELLOW_GONE_GRACE_S = 5.0
 
 # Built once: to build a query takes longer than to ask it, and every heartbeat asks these.
 DESIRED = (
-    select(Attempt, Job, Part)
+    select(Attempt, Job, AttemptPart)
     .join(Job, (Job.id == Attempt.job_id) & (Job.epoch == Attempt.epoch))
-    .join(Part, Part.attempt_id == Attempt.id)
+    .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
     .where(
-        Part.node_id == bindparam("node_id"),
-        Part.ended_at.is_(None),
+        AttemptPart.node_id == bindparam("node_id"),
+        AttemptPart.ended_at.is_(None),
         Attempt.state.in_(LIVE_ATTEMPT),
     )
     .order_by(Attempt.assigned_at)
 )
 LEASES_OF = (
     select(Lease)
-    .join(Part, Part.lease_id == Lease.id)
-    .where(Part.attempt_id == bindparam("attempt_id"))
+    .join(AttemptPart, AttemptPart.lease_id == Lease.id)
+    .where(AttemptPart.attempt_id == bindparam("attempt_id"))
     .order_by(Lease.id)
 )
 
@@ -114,7 +114,7 @@ def _order(
     session: Session,
     job: Job,
     attempt: Attempt,
-    part: Part,
+    part: AttemptPart,
     *,
     now: datetime,
 ) -> Order | Unread:
@@ -156,7 +156,7 @@ def _stop(attempt: Attempt) -> StopOrder:
     return StopOrder(reason=attempt.stop_reason, grace_s=grace_s)
 
 
-def _gang(attempt: Attempt, part: Part) -> Gang | None:
+def _gang(attempt: Attempt, part: AttemptPart) -> Gang | None:
     if attempt.rendezvous is None:
         return None
     return Gang(
@@ -223,12 +223,12 @@ def _forgettable(session: Session, node_id: str, seen: Sequence[Observed]) -> li
     known = {
         (attempt.job_id, attempt.epoch): (part, job_epoch)
         for attempt, part, job_epoch in session.execute(
-            select(Attempt, Part, Job.epoch)
+            select(Attempt, AttemptPart, Job.epoch)
             .join(Job, Job.id == Attempt.job_id)
-            .join(Part, Part.attempt_id == Attempt.id)
+            .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
             .where(
-                Part.node_id == node_id,
-                Part.ended_at.is_not(None),
+                AttemptPart.node_id == node_id,
+                AttemptPart.ended_at.is_not(None),
                 Attempt.job_id.in_({one.job_id for one in exited}),
             )
         )

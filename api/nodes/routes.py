@@ -15,7 +15,7 @@ from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
 from core.base.errors import NotFound
 from core.states import LIVE_ATTEMPT, NodeState
-from core.tables.jobs import Attempt, Part
+from core.tables.jobs import Attempt, AttemptPart
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import User
@@ -100,9 +100,11 @@ def _jobs_on(session: Session, node_id: str) -> list[str]:
     return list(
         session.scalars(
             select(Attempt.job_id)
-            .join(Part, Part.attempt_id == Attempt.id)
+            .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
             .where(
-                Part.node_id == node_id, Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT)
+                AttemptPart.node_id == node_id,
+                AttemptPart.ended_at.is_(None),
+                Attempt.state.in_(LIVE_ATTEMPT),
             )
             .order_by(Attempt.assigned_at)
         )

@@ -17,7 +17,7 @@ from api.web.process import Process, ProcessDep
 from core.base.errors import Conflict, NotFound
 from core.states import LIVE_ATTEMPT
 from core.tables.files import Checkpoint, Dataset, Model, StoredFile
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 
 router = APIRouter(prefix="/v1/node/files", tags=["node protocol"])
 
@@ -95,7 +95,9 @@ def _may_bring(process: Process, node: NodeIdentity, sha256: str) -> bool:
 
 
 def _has_files_to_bring(session: Session, node: NodeIdentity) -> bool:
-    query = select(Part.attempt_id).where(Part.node_id == node.id, Part.files_kept.is_(False))
+    query = select(AttemptPart.attempt_id).where(
+        AttemptPart.node_id == node.id, AttemptPart.files_kept.is_(False)
+    )
     return session.scalar(query.limit(1)) is not None
 
 
@@ -107,7 +109,9 @@ def _keep(process: Process, incoming: storage.IncomingFile, sha256: str) -> None
 
 def _needed(session: Session, node: NodeIdentity) -> set[str]:
     """Return the hashes of datasets, code, models and checkpoints of a node's live attempts."""
-    here = select(Part.attempt_id).where(Part.node_id == node.id, Part.ended_at.is_(None))
+    here = select(AttemptPart.attempt_id).where(
+        AttemptPart.node_id == node.id, AttemptPart.ended_at.is_(None)
+    )
     live = Attempt.id.in_(here) & Attempt.state.in_(LIVE_ATTEMPT)
     datasets = session.scalars(
         select(Dataset.sha256)

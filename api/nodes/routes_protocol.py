@@ -25,7 +25,7 @@ from core.base.ids import Kind, new_id
 from core.jobs import attempts
 from core.states import AttemptState
 from core.tables.files import Artifact, Checkpoint, CheckpointPart, StoredFile
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.transitions import note
 from core.wire.messages import (
     ArtifactReport,
@@ -46,12 +46,12 @@ router = APIRouter(prefix="/v1/node", tags=["node protocol"])
 # Built once: to build a query takes longer than to ask it, and nodes send these all the time.
 JOB_EPOCH = select(Job.epoch).where(Job.id == bindparam("job_id")).with_for_update(key_share=True)
 OWN_ATTEMPT = (
-    select(Attempt.id, Part.position, Attempt.state, Part.exit)
-    .join(Part, Part.attempt_id == Attempt.id)
+    select(Attempt.id, AttemptPart.position, Attempt.state, AttemptPart.exit)
+    .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
     .where(
         Attempt.job_id == bindparam("job_id"),
         Attempt.epoch == bindparam("epoch"),
-        Part.node_id == bindparam("node_id"),
+        AttemptPart.node_id == bindparam("node_id"),
     )
 )
 SEEN_STEP = (
@@ -277,7 +277,9 @@ def _whole_checkpoint(
 ) -> Sequence[FileRef] | None:
     """Return all files of a checkpoint once every node has brought its own; None before."""
     num_nodes = session.scalar(
-        select(func.count()).select_from(Part).where(Part.attempt_id == fenced.attempt_id)
+        select(func.count())
+        .select_from(AttemptPart)
+        .where(AttemptPart.attempt_id == fenced.attempt_id)
     )
     code = session.scalar(select(Job.code_sha256).where(Job.id == fenced.job_id))
     if num_nodes == 1 or code is not None:  # a script's files are taken on its first node alone

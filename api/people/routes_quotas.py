@@ -21,7 +21,7 @@ from core.leases.situation import (
     ref_of,
 )
 from core.policy import quotas
-from core.policy.asked import Asked
+from core.policy.case import Case
 from core.policy.document import Policy, Window, policy_for
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.verdict import NodeRef, Request, Situation
@@ -65,7 +65,7 @@ def _quotas(session: Session, user_id: str, now: datetime) -> list[QuotaView]:
             own=held_by_user(session, user_id, since=since),
             lab=held_by_labs(session, member.lab_ids, since=since),
         )
-        left = quotas.left(Asked.of(request, situation, policy), granted=False)
+        left = quotas.left(Case.of(request, situation, policy), granted=False)
         views.append(
             QuotaView(
                 policy=policy.id,

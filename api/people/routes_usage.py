@@ -25,7 +25,7 @@ from core.base.errors import BadRequest
 from core.leases.periods import Per, Period, periods
 from core.states import Outcome
 from core.tables.files import Checkpoint
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind, OccupancyKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
@@ -154,13 +154,13 @@ def _worked(
         .subquery()
     )
     rows = session.execute(
-        select(_name_of(by), Attempt, Part, saved.c.last, Lease.kind, Lease.hold_start)
-        .join(Part, Part.attempt_id == Attempt.id)
-        .join(Lease, Lease.id == Part.lease_id)
+        select(_name_of(by), Attempt, AttemptPart, saved.c.last, Lease.kind, Lease.hold_start)
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+        .join(Lease, Lease.id == AttemptPart.lease_id)
         .join(Job, Job.id == Attempt.job_id)
         .join(User, User.id == Lease.user_id)
         .outerjoin(Lab, Lab.id == Lease.lab_id)
-        .join(Node, Node.id == Part.node_id)
+        .join(Node, Node.id == AttemptPart.node_id)
         .outerjoin(saved, and_(saved.c.job_id == Attempt.job_id, saved.c.epoch == Attempt.epoch))
         .where(
             Attempt.started_at < until,

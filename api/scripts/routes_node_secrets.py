@@ -14,7 +14,7 @@ from api.web.text_types import PlainText
 from core.base.errors import NotFound
 from core.spec.spec import ScriptJobSpec
 from core.states import LIVE_ATTEMPT
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.scripts import Secret
 from core.wire.messages import Secrets
 
@@ -40,7 +40,9 @@ def get_secrets(
                 Job.id == clean_text(job_id),
                 Attempt.epoch == epoch,
                 Attempt.id.in_(
-                    select(Part.attempt_id).where(Part.node_id == node.id, Part.ended_at.is_(None))
+                    select(AttemptPart.attempt_id).where(
+                        AttemptPart.node_id == node.id, AttemptPart.ended_at.is_(None)
+                    )
                 ),
                 Attempt.state.in_(LIVE_ATTEMPT),
             )

@@ -42,7 +42,7 @@ from core.base.clock import utc_now
 from core.base.errors import BadRequest, Conflict, NotFound
 from core.leases.situation import lock_user
 from core.tables.files import Artifact, Checkpoint, Report
-from core.tables.jobs import Attempt, Event, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Event, Job
 from core.tables.leases import Lease
 from core.tables.people import User
 
@@ -218,9 +218,9 @@ def _subject(
         .where(
             Job.id.in_(
                 select(Attempt.job_id)
-                .join(Part, Part.attempt_id == Attempt.id)
-                .join(Lease, Lease.id == Part.lease_id)
-                .where(Part.lease_id == lease.id, Lease.user_id == Job.user_id)
+                .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+                .join(Lease, Lease.id == AttemptPart.lease_id)
+                .where(AttemptPart.lease_id == lease.id, Lease.user_id == Job.user_id)
             )
         )
         .order_by(Job.id)

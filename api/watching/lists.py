@@ -23,7 +23,7 @@ from api.web.identity import Person
 from core.base.clock import utc_now
 from core.database.database import Database
 from core.states import LIVE_ATTEMPT, LIVE_LEASE, TERMINAL_JOB, NodeState
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
 
@@ -59,10 +59,10 @@ HOLDS = (
     .order_by(Occupancy.id)
 )
 RUNNING = (
-    select(Part.node_id, Part.attempt_id)
-    .join(Attempt, Attempt.id == Part.attempt_id)
-    .where(Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
-    .order_by(Part.node_id, Part.attempt_id)
+    select(AttemptPart.node_id, AttemptPart.attempt_id)
+    .join(Attempt, Attempt.id == AttemptPart.attempt_id)
+    .where(AttemptPart.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
+    .order_by(AttemptPart.node_id, AttemptPart.attempt_id)
 )
 
 

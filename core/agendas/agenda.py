@@ -103,7 +103,7 @@ class Item:
         return min(likely, self.left_s)
 
 
-class Span(NamedTuple):
+class JobSpan(NamedTuple):
     """Time in which a job has, had or will have its slots."""
 
     start: datetime
@@ -112,7 +112,7 @@ class Span(NamedTuple):
     """Indices of the lease's nodes, from 0."""
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """Nodes and slots that a lease has at any moment."""
 
     num_nodes: int
@@ -123,9 +123,9 @@ class Room(NamedTuple):
 class Layout(NamedTuple):
     """Times at which the jobs of an agenda have their slots."""
 
-    spans: list[Span | None]
+    spans: list[JobSpan | None]
     """Span of each job; None: it never ran, and is not to run."""
-    in_the_way: list[tuple[Item, Span]]
+    in_the_way: list[tuple[Item, JobSpan]]
     """Jobs beside the agenda that have slots for which a job of it waits."""
 
 
@@ -134,11 +134,11 @@ class Line:
     """A job of an agenda compared with the lease."""
 
     item: Item
-    planned: Span
+    planned: JobSpan
     """Span as planned when the lease began: every job before it uses its whole budget."""
-    latest: Span | None
+    latest: JobSpan | None
     """Span at the latest, as things stand; None for a job that never ran and will not."""
-    likely: Span | None
+    likely: JobSpan | None
     """Span at the expected speed; None where that is not known."""
     late_s: int
     """Seconds behind the plan; 0 where that is less than a minute."""
@@ -162,7 +162,7 @@ class Outlook:
     likely_spare_s: int | None
     first_cut: int | None
     """Index of the first job that would not end in time; None: all fit."""
-    in_the_way: Sequence[tuple[Item, Span]] = ()
+    in_the_way: Sequence[tuple[Item, JobSpan]] = ()
     """Jobs beside the agenda for whose slots one of it waits, at the latest."""
 
     @property
@@ -192,11 +192,11 @@ def outlook(
         Item(one.name, one.slots, one.budget_s, num_nodes=one.num_nodes, nodes=one.nodes)
         for one in items
     ]
-    room = Room(num_nodes, slots)
-    planned = lay_out(fresh, (), room, _left_s, now=begins, side_by_side=side_by_side).spans
-    sure = lay_out(items, beside, room, _left_s, now=since, side_by_side=side_by_side)
+    capacity = Capacity(num_nodes, slots)
+    planned = lay_out(fresh, (), capacity, _left_s, now=begins, side_by_side=side_by_side).spans
+    sure = lay_out(items, beside, capacity, _left_s, now=since, side_by_side=side_by_side)
     latest = sure.spans
-    likely = lay_out(items, beside, room, _likely_s, now=since, side_by_side=side_by_side).spans
+    likely = lay_out(items, beside, capacity, _likely_s, now=since, side_by_side=side_by_side).spans
     guessed = [
         index
         for index, (item, span) in enumerate(zip(items, likely, strict=True))
@@ -225,7 +225,7 @@ def outlook(
 def lay_out(
     items: Sequence[Item],
     beside: Sequence[Item],
-    room: Room,
+    capacity: Capacity,
     length_s: Callable[[Item], float],
     *,
     now: datetime,
@@ -253,12 +253,12 @@ def lay_out(
             own = index == coming[0]
             if own and not side_by_side and any(each < len(items) for each, _ in held):
                 continue
-            nodes = _room_for(everyone[index], everyone, held, room)
+            nodes = _room_for(everyone[index], everyone, held, capacity)
             if nodes is not None:
                 placed = index
                 break
             ours = [(each, on) for each, on in held if each < len(items)]
-            if own and _room_for(everyone[index], everyone, ours, room) is not None:
+            if own and _room_for(everyone[index], everyone, ours, capacity) is not None:
                 in_the_way.update(_beside_on(everyone[index].nodes, held) - set(range(len(items))))
         again = [span.end + HANDOVER for span in spans if span and span.end + HANDOVER > at]
         if placed is None and again:
@@ -266,8 +266,8 @@ def lay_out(
             continue
         if placed is None or nodes is None:
             placed = coming[0]  # wider than the lease: no moment is better than another
-            nodes = tuple(range(room.num_nodes))
-        spans[placed] = Span(at, at + timedelta(seconds=length_s(everyone[placed])), nodes)
+            nodes = tuple(range(capacity.num_nodes))
+        spans[placed] = JobSpan(at, at + timedelta(seconds=length_s(everyone[placed])), nodes)
         (coming if placed == coming[0] else others).remove(placed)
     held_up_by = [(everyone[k], span) for k in sorted(in_the_way) if (span := spans[k]) is not None]
     return Layout(spans[: len(items)], held_up_by)
@@ -296,30 +296,33 @@ def _likely_s(item: Item) -> float:
     return item.left_s if item.likely_left_s is None else item.likely_left_s
 
 
-def _known(item: Item, length_s: Callable[[Item], float], now: datetime) -> Span | None:
+def _known(item: Item, length_s: Callable[[Item], float], now: datetime) -> JobSpan | None:
     """Return the span of a job that runs or has run; None for one that waits, or never ran."""
     nodes = tuple(range(item.num_nodes)) if item.nodes is None else item.nodes
     if item.state in LIVE_JOB:
-        return Span(item.started_at or now, now + timedelta(seconds=length_s(item)), nodes)
+        return JobSpan(item.started_at or now, now + timedelta(seconds=length_s(item)), nodes)
     if item.ended_at is not None and item.started_at is not None:
-        return Span(item.started_at, item.ended_at, nodes)
+        return JobSpan(item.started_at, item.ended_at, nodes)
     return None
 
 
-def _holds(span: Span, at: datetime) -> bool:
+def _holds(span: JobSpan, at: datetime) -> bool:
     """Return True if its slots are taken at a moment, which includes their hand-over."""
     return span.start <= at < span.end + HANDOVER
 
 
 def _room_for(
-    one: Item, everyone: Sequence[Item], held: Sequence[tuple[int, tuple[int, ...]]], room: Room
+    one: Item,
+    everyone: Sequence[Item],
+    held: Sequence[tuple[int, tuple[int, ...]]],
+    capacity: Capacity,
 ) -> tuple[int, ...] | None:
     """Return nodes with free slots for a job beside the holders of some, or None."""
-    free = [room.slots] * room.num_nodes
+    free = [capacity.slots] * capacity.num_nodes
     for index, nodes in held:
         for node in nodes:
             free[node] -= everyone[index].slots
-    wanted = range(room.num_nodes) if one.nodes is None else one.nodes
+    wanted = range(capacity.num_nodes) if one.nodes is None else one.nodes
     roomy = tuple(node for node in wanted if free[node] >= one.slots)
     count = one.num_nodes if one.nodes is None else len(one.nodes)
     return roomy[:count] if len(roomy) >= count else None
@@ -333,9 +336,9 @@ def _beside_on(
 
 def _line(
     item: Item,
-    planned: Span | None,
-    latest: Span | None,
-    likely: Span | None,
+    planned: JobSpan | None,
+    latest: JobSpan | None,
+    likely: JobSpan | None,
     *,
     usable_end: datetime,
 ) -> Line:
@@ -351,6 +354,6 @@ def _line(
     )
 
 
-def _spare_s(spans: Sequence[Span | None], usable_end: datetime, since: datetime) -> int:
+def _spare_s(spans: Sequence[JobSpan | None], usable_end: datetime, since: datetime) -> int:
     ends = [span.end for span in spans if span is not None]
     return int((usable_end - max(ends, default=since)).total_seconds() // 1)

@@ -18,7 +18,7 @@ from core.policy.grid import usable_end
 from core.spec.spec import AnyPlan, stored_plan, stored_spec
 from core.states import LIVE_ATTEMPT, TERMINAL_JOB, JobState, LeaseState
 from core.tables.agendas import Agenda, AgendaJob
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import NodeClass
@@ -38,7 +38,7 @@ class Hours:
 
 
 @dataclass(frozen=True)
-class Found:
+class AgendaSnapshot:
     """An agenda as it stands now."""
 
     agenda: Agenda
@@ -56,7 +56,7 @@ class Found:
 
 def read_agendas(
     session: Session, rows: Sequence[tuple[Agenda, Lease, NodeClass]], *, now: datetime
-) -> list[Found]:
+) -> list[AgendaSnapshot]:
     """Return the agendas as they stand now, each with its lease and the class of its node."""
     jobs = jobs_in_order(session, AgendaJob.agenda_id, [agenda.id for agenda, _, _ in rows])
     items = _items(session, [job for of in jobs.values() for job in of], now=now)
@@ -108,8 +108,12 @@ def read_beside(
     ).all()
     running = (
         select(Attempt.job_id)
-        .join(Part, Part.attempt_id == Attempt.id)
-        .where(Attempt.state.in_(LIVE_ATTEMPT), Part.ended_at.is_(None), Part.lease_id.in_(leases))
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+        .where(
+            Attempt.state.in_(LIVE_ATTEMPT),
+            AttemptPart.ended_at.is_(None),
+            AttemptPart.lease_id.in_(leases),
+        )
     )
     waiting = (Job.state == JobState.QUEUED) & Job.lease_id.is_not(None)
     jobs = [
@@ -144,12 +148,12 @@ def _found(
     items: dict[str, Item],
     *,
     now: datetime,
-) -> Found:
+) -> AgendaSnapshot:
     hours = hours_of(session, lease)
     slots = int(node_class.hardware["slots"])
     own = [job.id for job in jobs]
     waits = any(job.state is JobState.QUEUED for job in jobs)
-    return Found(
+    return AgendaSnapshot(
         agenda=agenda,
         hours=hours,
         slots=slots,
@@ -177,13 +181,13 @@ def _on_nodes(
     node_of = {lease.id: lease.node_id for lease in hours.leases}
     has: dict[str, set[int]] = defaultdict(set)
     for job_id, node_id in session.execute(
-        select(Attempt.job_id, Part.node_id)
-        .join(Part, Part.attempt_id == Attempt.id)
+        select(Attempt.job_id, AttemptPart.node_id)
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
         .where(
             Attempt.job_id.in_([job.id for job in jobs]),
             Attempt.state.in_(LIVE_ATTEMPT),
-            Part.ended_at.is_(None),
-            Part.node_id.in_(index),
+            AttemptPart.ended_at.is_(None),
+            AttemptPart.node_id.in_(index),
         )
     ):
         has[job_id].add(index[node_id])

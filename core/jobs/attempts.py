@@ -36,7 +36,7 @@ from core.states import (
     job_after,
 )
 from core.tables.files import Checkpoint
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import advance, enter
@@ -47,7 +47,7 @@ BACK_OFF_S = (5, 30, 120)  # before the next attempt, after the first, second, t
 
 
 @dataclass(frozen=True)
-class Place:
+class NodeAssignment:
     """A node for an attempt, its lease there, and the slots for its ranks."""
 
     node: Node
@@ -64,10 +64,12 @@ def live_attempt(session: Session, job: Job) -> Attempt | None:
     ).first()
 
 
-def parts_of(session: Session, attempt: Attempt) -> Sequence[Part]:
+def parts_of(session: Session, attempt: Attempt) -> Sequence[AttemptPart]:
     """Return the attempt's part on each of its nodes, the first node first."""
     return session.scalars(
-        select(Part).where(Part.attempt_id == attempt.id).order_by(Part.position)
+        select(AttemptPart)
+        .where(AttemptPart.attempt_id == attempt.id)
+        .order_by(AttemptPart.position)
     ).all()
 
 
@@ -75,9 +77,9 @@ def node_names(session: Session, attempt: Attempt) -> Sequence[str]:
     """Return the names of its nodes, the first one first."""
     return session.scalars(
         select(Node.name)
-        .join(Part, Part.node_id == Node.id)
-        .where(Part.attempt_id == attempt.id)
-        .order_by(Part.position)
+        .join(AttemptPart, AttemptPart.node_id == Node.id)
+        .where(AttemptPart.attempt_id == attempt.id)
+        .order_by(AttemptPart.position)
     ).all()
 
 
@@ -95,7 +97,7 @@ def newest_checkpoint(session: Session, job_id: str) -> Checkpoint | None:
 def assign(
     session: Session,
     job: Job,
-    places: Sequence[Place],
+    places: Sequence[NodeAssignment],
     *,
     now: datetime,
     actor: str,
@@ -136,7 +138,7 @@ def assign(
     )
     enter(session, attempt, now=now, reason_code=ReasonCode.ASSIGNED, message=message, actor=actor)
     session.add_all(
-        Part(
+        AttemptPart(
             attempt_id=attempt.id,
             position=position,
             node_id=place.node.id,
@@ -230,7 +232,7 @@ def end_part(
     session: Session,
     job: Job,
     attempt: Attempt,
-    part: Part,
+    part: AttemptPart,
     end: PartEnd,
     *,
     now: datetime,
@@ -285,7 +287,7 @@ def _stop_the_others(
         )
 
 
-def _end_of(part: Part) -> PartEnd:
+def _end_of(part: AttemptPart) -> PartEnd:
     return PartEnd(ExitRecord.model_validate(part.exit) if part.exit else None, part.lost)
 
 
@@ -323,8 +325,8 @@ def conclude(
     if not exited:
         return False
     session.execute(
-        update(Part)
-        .where(Part.attempt_id == attempt.id, Part.ended_at.is_(None))
+        update(AttemptPart)
+        .where(AttemptPart.attempt_id == attempt.id, AttemptPart.ended_at.is_(None))
         .values(ended_at=now)
         .execution_options(synchronize_session="fetch")
     )

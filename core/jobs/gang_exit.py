@@ -34,7 +34,7 @@ class PartEnd:
 
 
 @dataclass(frozen=True)
-class Judged:
+class GangExit:
     """The outcome of the whole attempt, with a sentence for its owner."""
 
     outcome: Outcome
@@ -43,14 +43,14 @@ class Judged:
     """Record for the whole attempt; None where nobody saw the end that counts."""
 
 
-def judge_together(ends: Sequence[PartEnd], *, asked: Outcome | None) -> Judged:
+def judge_together(ends: Sequence[PartEnd], *, asked: Outcome | None) -> GangExit:
     """Judge an attempt from the ends of its parts, the first node's first.
 
     `asked` is the reason why its owner or the platform asked it to stop, if either did.
     """
     first = ends[0]
     if len(ends) == 1 and first.record is not None:
-        return Judged(first.record.outcome, first.record.reason, first.record)
+        return GangExit(first.record.outcome, first.record.reason, first.record)
     records = [end.record for end in ends if end.record is not None]
     culprit = min(ends, key=lambda end: end.guilt)
     if first.succeeded and culprit.guilt > 1:
@@ -60,7 +60,7 @@ def judge_together(ends: Sequence[PartEnd], *, asked: Outcome | None) -> Judged:
     elif culprit.guilt == NOT_GUILTY:
         culprit = next((end for end in ends if not end.succeeded and end.record), first)
     if culprit.record is None:
-        return Judged(Outcome.NODE_LOST, culprit.lost or "Nobody saw its end.", None)
+        return GangExit(Outcome.NODE_LOST, culprit.lost or "Nobody saw its end.", None)
     told = culprit.record
     outcome = told.outcome
     if outcome is not Outcome.SUCCEEDED and asked is not None:
@@ -77,4 +77,4 @@ def judge_together(ends: Sequence[PartEnd], *, asked: Outcome | None) -> Judged:
             "result": first.record.result if first.record is not None else told.result,
         }
     )
-    return Judged(outcome, told.reason, whole)
+    return GangExit(outcome, told.reason, whole)

@@ -39,7 +39,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedJob:
     """A job that has ended, and the kinds of its data that are still there."""
 
     job_id: str
@@ -61,7 +61,7 @@ class StoredCheckpoint:
 
 
 @dataclass(frozen=True)
-class Expired:
+class ExpiredData:
     """Data of one job whose time is over, and the sentence for its owner."""
 
     job_id: str
@@ -87,14 +87,14 @@ class Holder:
     limit: int
 
 
-def expired(jobs: Iterable[Ended], limits: Limits, now: datetime) -> Iterator[Expired]:
+def expired(jobs: Iterable[EndedJob], limits: Limits, now: datetime) -> Iterator[ExpiredData]:
     """Yield the data that is older than its limit of age."""
     for job in jobs:
         for thing in Thing:
             age = limits.ages.get(thing)
             if age is None or thing not in job.has or job.ended_at + age > now:
                 continue
-            yield Expired(
+            yield ExpiredData(
                 job.job_id,
                 thing,
                 f"The job ended {(now - job.ended_at).days} days ago; {thing} are kept for "

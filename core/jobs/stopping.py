@@ -10,21 +10,21 @@ from core.jobs import attempts
 from core.jobs.attempts import ask_to_stop, live_attempt
 from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, LeaseState, Outcome
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.tables.nodes import Node
 from core.transitions import advance
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StopBells:
     """Nodes and jobs to be notified once the transaction is committed."""
 
     node_names: frozenset[str]
     job_ids: frozenset[str]
 
 
-def stop(session: Session, lease: Lease, *, now: datetime, message: str, actor: str) -> Stopped:
+def stop(session: Session, lease: Lease, *, now: datetime, message: str, actor: str) -> StopBells:
     """Ask every job in an active lease to save and stop, and let the lease end."""
     stopped = stop_jobs(
         session,
@@ -47,7 +47,7 @@ def stop(session: Session, lease: Lease, *, now: datetime, message: str, actor: 
 
 def stop_jobs(
     session: Session, lease: Lease, *, now: datetime, message: str, actor: str
-) -> Stopped:
+) -> StopBells:
     """Ask every job in a lease to save and stop; `message` is what their owners read."""
     return _ask(
         session, lease, _in(lease), Outcome.LEASE_ENDED, now=now, message=message, actor=actor
@@ -56,7 +56,7 @@ def stop_jobs(
 
 def stop_guests(
     session: Session, lease: Lease, *, now: datetime, message: str, actor: str
-) -> Stopped:
+) -> StopBells:
     """Ask the jobs in a lease that are not its owner's to save and stop."""
     guests = _in(lease).where(Job.user_id != lease.user_id)
     return _ask(session, lease, guests, Outcome.PREEMPTED, now=now, message=message, actor=actor)
@@ -66,8 +66,12 @@ def _in(lease: Lease) -> Select[Job]:
     return (
         select(Job)
         .join(Attempt, Attempt.job_id == Job.id)
-        .join(Part, Part.attempt_id == Attempt.id)
-        .where(Part.lease_id == lease.id, Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+        .where(
+            AttemptPart.lease_id == lease.id,
+            AttemptPart.ended_at.is_(None),
+            Attempt.state.in_(LIVE_ATTEMPT),
+        )
         .order_by(Job.id)
     )
 
@@ -81,7 +85,7 @@ def _ask(
     now: datetime,
     message: str,
     actor: str,
-) -> Stopped:
+) -> StopBells:
     jobs = session.scalars(whom).all()
     node_names = {session.get_one(Node, lease.node_id).name}
     for job in jobs:  # one over several nodes stops on all of them
@@ -99,4 +103,4 @@ def _ask(
             actor=actor,
         )
     ]
-    return Stopped(frozenset(node_names), frozenset(asked))
+    return StopBells(frozenset(node_names), frozenset(asked))

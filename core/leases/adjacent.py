@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.leases import leases
 from core.reasons import ReasonCode
 from core.states import LIVE_ATTEMPT, TERMINAL_JOB, LeaseState, NodeState
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -33,7 +33,7 @@ LATER = (
 )
 
 
-class Held(Protocol):
+class LeaseLike(Protocol):
     """Fields of a lease that this module reads."""
 
     @property
@@ -52,7 +52,7 @@ class Held(Protocol):
     def hold_end(self) -> datetime: ...
 
 
-SomeLease = TypeVar("SomeLease", bound=Held)
+SomeLease = TypeVar("SomeLease", bound=LeaseLike)
 
 
 def followers(held: Iterable[SomeLease]) -> dict[str, SomeLease]:
@@ -151,17 +151,17 @@ def pass_attempts_on(session: Session, lease: Lease, to: Lease) -> None:
     """
     live = session.scalars(
         select(Attempt.id)
-        .join(Part, Part.attempt_id == Attempt.id)
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
         .where(
-            Part.lease_id == lease.id,
-            Part.node_id == lease.node_id,
-            Part.ended_at.is_(None),
+            AttemptPart.lease_id == lease.id,
+            AttemptPart.node_id == lease.node_id,
+            AttemptPart.ended_at.is_(None),
             Attempt.state.in_(LIVE_ATTEMPT),
         )
     ).all()
     session.execute(
-        update(Part)
-        .where(Part.attempt_id.in_(live), Part.lease_id == lease.id)
+        update(AttemptPart)
+        .where(AttemptPart.attempt_id.in_(live), AttemptPart.lease_id == lease.id)
         .values(lease_id=to.id)
         .execution_options(synchronize_session="fetch")
     )

@@ -13,7 +13,7 @@ Span = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True)
-class Claim:
+class HoursClaim:
     """Hours of a node that a lease holds or held, and those after them that it has forfeited."""
 
     lease_id: str
@@ -39,7 +39,7 @@ class Charge:
     """True if others have all of the forfeited hours."""
 
 
-def of(claims: Iterable[Claim]) -> dict[str, Charge]:
+def of(claims: Iterable[HoursClaim]) -> dict[str, Charge]:
     """Return the charge of each claim that has forfeited hours, by lease id.
 
     The claims are of one node, and all that overlap a claim have to be among them.
@@ -81,5 +81,5 @@ def without(span: Span, taken: Iterable[Span]) -> list[Span]:
     return left
 
 
-def _age(claim: Claim) -> tuple[datetime, str]:
+def _age(claim: HoursClaim) -> tuple[datetime, str]:
     return claim.forfeited_at or claim.start, claim.lease_id

@@ -487,7 +487,9 @@ def _forfeiters(session: Session, lease: Lease, until: datetime) -> list[Lease]:
     return own + list(session.scalars(others))
 
 
-def _claims(session: Session, node_id: str, start: datetime, end: datetime) -> list[charges.Claim]:
+def _claims(
+    session: Session, node_id: str, start: datetime, end: datetime
+) -> list[charges.HoursClaim]:
     """Return the claims of leases that are billed for hours of a node from `start` to `end`."""
     rows = session.execute(
         select(Lease.id, Lease.hold_start, func.coalesce(Lease.forfeited_end, Lease.hold_end))
@@ -508,7 +510,7 @@ def _claims(session: Session, node_id: str, start: datetime, end: datetime) -> l
         )
     )
     return [
-        charges.Claim(
+        charges.HoursClaim(
             lease_id,
             hold_start,
             held_until=held_until or hold_start,

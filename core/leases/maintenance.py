@@ -25,7 +25,7 @@ MOVE, REFUND, KEEP = "move", "refund", "keep"
 
 
 @dataclass(frozen=True)
-class Slot:
+class MaintenanceSlot:
     """One node for one time."""
 
     node_id: str
@@ -34,20 +34,20 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Displaced:
+class DisplacedLease:
     """A lease in the way of a maintenance, and the act planned for it."""
 
     lease_id: str
     generation: int
-    slot: Slot
+    slot: MaintenanceSlot
     act: str
     to_node_id: str | None
 
 
-def plan(session: Session, slots: Sequence[Slot]) -> list[Displaced]:
+def plan(session: Session, slots: Sequence[MaintenanceSlot]) -> list[DisplacedLease]:
     """Return every lease on these slots, each once, with the act planned for it."""
-    found: dict[str, Displaced] = {}
-    promised: list[Slot] = list(slots)
+    found: dict[str, DisplacedLease] = {}
+    promised: list[MaintenanceSlot] = list(slots)
     for slot in slots:
         rows = session.scalars(
             select(Lease)
@@ -68,14 +68,14 @@ def plan(session: Session, slots: Sequence[Slot]) -> list[Displaced]:
             if lease.state is LeaseState.BOOKED:
                 spare = next(_spares(session, lease, promised), None)
             if spare is not None:
-                promised.append(Slot(spare.id, lease.hold_start, lease.hold_end))
+                promised.append(MaintenanceSlot(spare.id, lease.hold_start, lease.hold_end))
             act = KEEP if lease.state is not LeaseState.BOOKED else MOVE if spare else REFUND
             to_node_id = spare.id if spare else None
-            found[lease.id] = Displaced(lease.id, lease.generation, slot, act, to_node_id)
+            found[lease.id] = DisplacedLease(lease.id, lease.generation, slot, act, to_node_id)
     return list(found.values())
 
 
-def plan_hash(displaced: Sequence[Displaced]) -> str:
+def plan_hash(displaced: Sequence[DisplacedLease]) -> str:
     """Return a hash of the plan to agree to: each lease as it is now, and its planned act."""
     lines = sorted(
         f"{one.lease_id} {one.generation} {one.act} {one.to_node_id}" for one in displaced
@@ -83,7 +83,7 @@ def plan_hash(displaced: Sequence[Displaced]) -> str:
     return sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def keep(session: Session, row: Maintenance, slot: Slot) -> bool:
+def keep(session: Session, row: Maintenance, slot: MaintenanceSlot) -> bool:
     """Hold a slot for a maintenance; False if something stands in its way."""
     leases.lock_nodes(session, [slot.node_id])
     node = session.get_one(Node, slot.node_id)
@@ -101,7 +101,7 @@ def keep(session: Session, row: Maintenance, slot: Slot) -> bool:
     return True
 
 
-def displace(session: Session, one: Displaced, *, why: str, actor: str, now: datetime) -> str:
+def displace(session: Session, one: DisplacedLease, *, why: str, actor: str, now: datetime) -> str:
     """Move or refund a lease if it is still as planned; return the result in words."""
     lease = session.get_one(Lease, one.lease_id)
     leases.lock_nodes(session, {lease.node_id, one.to_node_id or lease.node_id})
@@ -135,7 +135,7 @@ def give_back(session: Session, row: Maintenance, *, now: datetime) -> None:
     )
 
 
-def _spares(session: Session, lease: Lease, promised: Sequence[Slot]) -> Iterator[Node]:
+def _spares(session: Session, lease: Lease, promised: Sequence[MaintenanceSlot]) -> Iterator[Node]:
     """Yield the ready nodes of the same class that are free for the whole lease, by name."""
     old = session.get_one(Node, lease.node_id)
     nodes = session.scalars(

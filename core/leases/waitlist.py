@@ -39,7 +39,7 @@ IN_LINE = (Wait.priority.desc(), Wait.queued_at, Wait.id)
 
 
 @dataclass(frozen=True)
-class Range:
+class StartRange:
     """Range of starts of a wish, and its length in hours."""
 
     first_start: datetime
@@ -48,7 +48,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Free:
+class FreeBlock:
     """A block that fits a wish."""
 
     node_id: str
@@ -127,7 +127,7 @@ def places(session: Session) -> dict[str, int]:
 
 
 @dataclass
-class Budget:
+class SearchBudget:
     """Number of blocks that may still be judged; one is some 0.1 ms of work."""
 
     left: int
@@ -138,7 +138,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class UnfinishedSearch:
     """A search ended by its budget, with the first block that was not examined."""
 
     node_name: str
@@ -150,12 +150,12 @@ def find(
     wait: Wait,
     *,
     now: datetime,
-    budget: Budget | None = None,
-    begin_at: Unfinished | None = None,
-) -> Free | Unfinished | None:
+    budget: SearchBudget | None = None,
+    begin_at: UnfinishedSearch | None = None,
+) -> FreeBlock | UnfinishedSearch | None:
     """Return the first block that is free, fits the wish and is allowed; None if there is none.
 
-    If a `budget` is given and runs out, return Unfinished; pass that as `begin_at` to continue.
+    If a `budget` is given and runs out, return UnfinishedSearch; pass it as `begin_at` to go on.
     """
     query = select(Node).where(Node.state.in_(BOOKABLE)).order_by(Node.name)
     if wait.node_id is not None:
@@ -165,12 +165,14 @@ def find(
     if begin_at is not None:
         query = query.where(Node.name >= begin_at.node_name)
     nodes = session.scalars(query).all()
-    found = _search(session, wait, nodes, budget or Budget(MAX_JUDGED), now=now, begin_at=begin_at)
-    return found if budget is not None or not isinstance(found, Unfinished) else None
+    found = _search(
+        session, wait, nodes, budget or SearchBudget(MAX_JUDGED), now=now, begin_at=begin_at
+    )
+    return found if budget is not None or not isinstance(found, UnfinishedSearch) else None
 
 
 def wanted_from(
-    session: Session, lease: Lease, *, budget: Budget, now: datetime
+    session: Session, lease: Lease, *, budget: SearchBudget, now: datetime
 ) -> datetime | None:
     """Return the start of the first block that a wish in line could get if the lease were over.
 
@@ -190,7 +192,7 @@ def wanted_from(
         free = _search(
             session, wait, [node], budget, now=now, before=lease.hold_end, without=lease.id
         )
-        if isinstance(free, Unfinished):
+        if isinstance(free, UnfinishedSearch):
             return now
         if free is not None:
             found.append(free.start)
@@ -201,17 +203,17 @@ def _search(
     session: Session,
     wait: Wait,
     nodes: Sequence[Node],
-    budget: Budget,
+    budget: SearchBudget,
     *,
     now: datetime,
-    begin_at: Unfinished | None = None,
+    begin_at: UnfinishedSearch | None = None,
     before: datetime | None = None,
     without: str | None = None,
-) -> Free | Unfinished | None:
+) -> FreeBlock | UnfinishedSearch | None:
     """Return the first allowed block on one of the nodes, in their order.
 
     It starts `before` some moment, and is judged as if the lease `without` were over. None if there
-    is none; Unfinished if the budget ends first.
+    is none; UnfinishedSearch if the budget ends first.
     """
     passed = session.execute(
         select(Offer.node_id, Offer.hold_start, Offer.hold_end).where(Offer.wait_id == wait.id)
@@ -246,11 +248,11 @@ def _search(
             if is_like_others and kinds[start] in refused[kinds]:
                 continue
             if budget.left <= 0:
-                return Unfinished(node.name, start)
+                return UnfinishedSearch(node.name, start)
             budget.spend()
             verdict = judge.verdict(node, start, end, replaces=gone)
             if verdict.ok:
-                return Free(node.id, start, end)
+                return FreeBlock(node.id, start, end)
             if is_like_others and refuses_all_alike(verdict):
                 refused[kinds].add(kinds[start])
         budget.spend(looked_at // STARTS)
@@ -271,7 +273,7 @@ def _free_starts(
             yield start
 
 
-def hopeless(judge: Judge, nodes: Sequence[Node], wait: Range) -> Verdict | None:
+def hopeless(judge: Judge, nodes: Sequence[Node], wait: StartRange) -> Verdict | None:
     """Return the reason why waiting can give none of these nodes for that long from any of these
     starts: the refusal with the fewest lasting reasons, without those that will pass.
 
@@ -292,7 +294,7 @@ def hopeless(judge: Judge, nodes: Sequence[Node], wait: Range) -> Verdict | None
     return nearest
 
 
-def _starts(judge: Judge, node: Node, wait: Wait | Range) -> Iterator[datetime]:
+def _starts(judge: Judge, node: Node, wait: Wait | StartRange) -> Iterator[datetime]:
     """Yield the future full hours at which the wish may start on a node."""
     start = hour_ceiling(max(wait.first_start, judge.now), judge.policy_for_node(node).grid.anchor)
     while start <= wait.last_start:
@@ -300,7 +302,7 @@ def _starts(judge: Judge, node: Node, wait: Wait | Range) -> Iterator[datetime]:
         start += HOUR
 
 
-def offer(session: Session, wait: Wait, free: Free, *, now: datetime) -> Offer | None:
+def offer(session: Session, wait: Wait, free: FreeBlock, *, now: datetime) -> Offer | None:
     """Hold a block for a wish and tell its owner; None if the wish is not in line any more.
 
     Raises HourTaken if somebody was faster.

@@ -34,7 +34,7 @@ class LocalSpan:
 
 
 @dataclass(frozen=True)
-class Place:
+class BandPosition:
     """Place of a hold in the day."""
 
     band: str | None
@@ -54,13 +54,13 @@ class BandClock:
         self._spans = tuple(spans)
         self._rest = rest
         self._days: dict[date, tuple[tuple[str, datetime, datetime], ...]] = {}
-        self._places: dict[tuple[datetime, datetime], Place] = {}
+        self._places: dict[tuple[datetime, datetime], BandPosition] = {}
 
-    def place(self, start: datetime, end: datetime) -> Place:
+    def place(self, start: datetime, end: datetime) -> BandPosition:
         """Return the place of a hold: in a local span only if all of it is, else in the rest of the
         day."""
         if not self._spans:
-            return Place(self._rest, None, end - start, False)
+            return BandPosition(self._rest, None, end - start, False)
         known = self._places.get((start, end))
         if known is None:
             if len(self._places) > CACHED_DAYS:
@@ -68,19 +68,19 @@ class BandClock:
             known = self._places[start, end] = self._look_for(start, end)
         return known
 
-    def _look_for(self, start: datetime, end: datetime) -> Place:
+    def _look_for(self, start: datetime, end: datetime) -> BandPosition:
         inside = NO_TIME
         day = self.local_date(start) - DAY
         last = self.local_date(end)
         while day <= last:
             for name, opens, closes in self.spans_of(day):
                 if opens <= start and end <= closes:
-                    return Place(name, day, NO_TIME, False)
+                    return BandPosition(name, day, NO_TIME, False)
                 overlap = min(end, closes) - max(start, opens)
                 if overlap > NO_TIME:
                     inside += overlap
             day += DAY
-        return Place(self._rest, None, end - start - inside, inside > NO_TIME)
+        return BandPosition(self._rest, None, end - start - inside, inside > NO_TIME)
 
     def spans_of(self, day: date) -> tuple[tuple[str, datetime, datetime], ...]:
         """Return name, start and end (UTC) of the spans that begin on a local date."""

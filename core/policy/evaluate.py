@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from core.policy import quotas
-from core.policy.asked import Asked
+from core.policy.case import Case
 from core.policy.document import Policy
 from core.policy.grid import HOUR, hour_ceiling, hour_floor
 from core.policy.rules import RULES, Finding, Rule, refusing
@@ -48,22 +48,22 @@ def evaluate(
     If it is refused, up to `offers` of the nearest starts that would be accepted are searched, as
     far as `situation.holds` tells which hours are free; 0 saves that time.
     """
-    asked = Asked.of(request, situation, policy)
+    case = Case.of(request, situation, policy)
     reasons: list[Reason] = []
     warnings: list[Reason] = []
-    for finding in _findings(asked):
+    for finding in _findings(case):
         (reasons if finding.refuses else warnings).append(finding.reason)
     ok = not reasons
     return Verdict(
         ok=ok,
         reasons=tuple(reasons),
         warnings=tuple(warnings),
-        charge=asked.charge,
-        left=quotas.left(asked, granted=ok),
-        next_starts=() if ok else _next_starts(asked, reasons, offers),
+        charge=case.charge,
+        left=quotas.left(case, granted=ok),
+        next_starts=() if ok else _next_starts(case, reasons, offers),
         policy_id=policy.id,
         policy_version=policy.version,
-        local_start=asked.stamp(asked.start),
+        local_start=case.stamp(case.start),
         zone=policy.policy.zone,
     )
 
@@ -71,18 +71,18 @@ def evaluate(
 def first_refusal(request: Request, situation: Situation, policy: Policy) -> Reason | None:
     """Return the first of evaluate()'s reasons without searching for more; None if it is ok."""
     rules = refusing(request.kind, policy)
-    found = _findings(Asked.of(request, situation, policy), rules)
+    found = _findings(Case.of(request, situation, policy), rules)
     return next((finding.reason for finding in found if finding.refuses), None)
 
 
-def _findings(asked: Asked, rules: Sequence[Rule] = ()) -> Iterator[Finding]:
+def _findings(case: Case, rules: Sequence[Rule] = ()) -> Iterator[Finding]:
     """Yield the findings of all rules, or of `rules`, the cheap ones first.
 
     A refusal that an exception lifts becomes a warning.
     """
-    for rule in rules or RULES[asked.request.kind]:
-        for finding in rule(asked):
-            grant = asked.granted.get(finding.reason.code)
+    for rule in rules or RULES[case.request.kind]:
+        for finding in rule(case):
+            grant = case.granted.get(finding.reason.code)
             if finding.refuses and grant and finding.reason.code in LIFTABLE:
                 yield Finding(_lifted(finding.reason, grant.why), refuses=False)
             else:
@@ -94,7 +94,7 @@ def _lifted(reason: Reason, why: str) -> Reason:
     return Reason(reason.code, reason.param, message, reason.numbers)
 
 
-def _next_starts(asked: Asked, reasons: list[Reason], offers: int) -> tuple[datetime, ...]:
+def _next_starts(case: Case, reasons: list[Reason], offers: int) -> tuple[datetime, ...]:
     """Return the nearest starts on this node that would be accepted.
 
     For a booking, starts of a block as long, judged at present; for a walk-in, judged at each
@@ -102,40 +102,40 @@ def _next_starts(asked: Asked, reasons: list[Reason], offers: int) -> tuple[date
     """
     if not offers or any(reason.code in HOPELESS for reason in reasons):
         return ()
-    if asked.request.kind is RequestKind.WALK_IN:
-        return tuple(islice(_walk_in_starts(asked), offers))
-    if asked.request.kind is RequestKind.BOOKING and asked.end - asked.start >= HOUR:
-        return _block_starts(asked, offers)
+    if case.request.kind is RequestKind.WALK_IN:
+        return tuple(islice(_walk_in_starts(case), offers))
+    if case.request.kind is RequestKind.BOOKING and case.end - case.start >= HOUR:
+        return _block_starts(case, offers)
     return ()
 
 
-def _walk_in_starts(asked: Asked) -> Iterator[datetime]:
+def _walk_in_starts(case: Case) -> Iterator[datetime]:
     """Yield full hours at which the walk-in would be accepted.
 
     Judged as if nothing else were booked or began meanwhile.
     """
-    first = hour_ceiling(asked.now, asked.policy.grid.anchor)
+    first = hour_ceiling(case.now, case.policy.grid.anchor)
     for number in range(SEARCHED_HOURS):
         start = first + number * HOUR
         then = replace(
-            asked,
-            situation=replace(asked.situation, now=start),
+            case,
+            situation=replace(case.situation, now=start),
             start=start,
-            end=start + asked.hours * HOUR,
+            end=start + case.hours * HOUR,
         )
         if _is_warned(then) is not None:
             yield start
 
 
-def _block_starts(asked: Asked, offers: int) -> tuple[datetime, ...]:
+def _block_starts(case: Case, offers: int) -> tuple[datetime, ...]:
     # Without warnings the nearest are the best; one more, since the earlier of two as near wins.
-    enough = offers * CONSIDERED if asked.policy.gaps.mode is GapMode.SOFT else offers + 1
-    middle = max(asked.start, asked.earliest_start)
-    before = hour_floor(middle, asked.policy.grid.anchor)
+    enough = offers * CONSIDERED if case.policy.gaps.mode is GapMode.SOFT else offers + 1
+    middle = max(case.start, case.earliest_start)
+    before = hour_floor(middle, case.policy.grid.anchor)
     found: list[tuple[bool, timedelta, datetime]] = []
     for number in range(SEARCHED_HOURS):
         for start in (before - number * HOUR, before + (number + 1) * HOUR):
-            warned = None if start < asked.earliest_start else _is_warned(asked.at(start))
+            warned = None if start < case.earliest_start else _is_warned(case.at(start))
             if warned is not None:
                 found.append((warned, abs(start - middle), start))
             if len(found) == enough:
@@ -145,10 +145,10 @@ def _block_starts(asked: Asked, offers: int) -> tuple[datetime, ...]:
     return tuple(sorted(start for _, _, start in sorted(found)[:offers]))
 
 
-def _is_warned(asked: Asked) -> bool | None:
+def _is_warned(case: Case) -> bool | None:
     """Return True if the gap rule only warns of it, False if not; None if it would be refused."""
     warned = False
-    for finding in _findings(asked):
+    for finding in _findings(case):
         if finding.refuses:
             return None
         warned = warned or finding.reason.code == ReasonCode.LEAVES_GAP

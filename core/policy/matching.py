@@ -8,7 +8,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedLease:
     """A lease, or several that touch, as a quota sees it."""
 
     pools: tuple[str, ...]
@@ -25,7 +25,7 @@ class Room:
     pools: tuple[str, ...]
     hours: int
 
-    def takes(self, lease: Counted) -> bool:
+    def takes(self, lease: CountedLease) -> bool:
         """Return True if the lease fits in here."""
         return lease.hours <= self.hours and (
             ALL in self.pools or any(pool in self.pools for pool in lease.pools)
@@ -33,7 +33,7 @@ class Room:
 
 
 def rooms_left(
-    leases: Sequence[Counted], rooms: Sequence[Room], *, distinct_times: bool, extra: int = 0
+    leases: Sequence[CountedLease], rooms: Sequence[Room], *, distinct_times: bool, extra: int = 0
 ) -> tuple[Room, ...] | None:
     """Return the rooms that stay free if each lease gets its own; None if they don't all fit.
 
@@ -48,16 +48,16 @@ def rooms_left(
     return free if left_out + unhoused <= extra else None
 
 
-def _one_at_a_time(leases: Sequence[Counted]) -> list[Counted]:
+def _one_at_a_time(leases: Sequence[CountedLease]) -> list[CountedLease]:
     """Choose as many of them as possible without two at one time, by earliest end."""
-    chosen: list[Counted] = []
+    chosen: list[CountedLease] = []
     for lease in sorted(leases, key=lambda lease: lease.end):
         if not chosen or lease.start >= chosen[-1].end:
             chosen.append(lease)
     return chosen
 
 
-def _match(leases: Sequence[Counted], rooms: Sequence[Room]) -> tuple[int, tuple[Room, ...]]:
+def _match(leases: Sequence[CountedLease], rooms: Sequence[Room]) -> tuple[int, tuple[Room, ...]]:
     """Return the number of leases that find no room, and the rooms that stay free.
 
     Uses augmenting paths (Kuhn 1955), tightest room first, so that the widest stay free.

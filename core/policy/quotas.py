@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from core.policy.asked import Asked, Use
+from core.policy.case import Case, QuotaUse
 from core.policy.document import Policy
-from core.policy.matching import ALL, Counted, Room, rooms_left
+from core.policy.matching import ALL, CountedLease, Room, rooms_left
 from core.policy.sections import Choice, Period, Quota, Scope, Slot
-from core.policy.verdict import Block, Left, Reason
+from core.policy.verdict import Reason, Remainder, RemainingBlock
 from core.reasons import ReasonCode, quota_code
 from core.states import LeaseState
 
@@ -20,38 +20,38 @@ WHEN = {
 }
 
 
-def slots(asked: Asked) -> Iterator[Reason]:
+def slots(case: Case) -> Iterator[Reason]:
     """Refuse a request that fits no alternative of its quota together with the counted leases."""
-    name = asked.charge.quota
-    if name is None or not asked.policy.quotas[name].one_of:
+    name = case.charge.quota
+    if name is None or not case.policy.quotas[name].one_of:
         return
-    quota, mine = asked.policy.quotas[name], asked.mine
-    extra = asked.extra(quota_code(name))
+    quota, mine = case.policy.quotas[name], case.mine
+    extra = case.extra(quota_code(name))
     beside = (fact.id for fact in mine.facts)
-    key = (name, asked.key(mine, quota.period), extra, _as_asked(asked, quota), *beside)
-    yield from asked.remembered(quota.scope, key, lambda: tuple(_slots(asked, name, quota, extra)))
+    key = (name, case.key(mine, quota.period), extra, _shape_asked(case, quota), *beside)
+    yield from case.remembered(quota.scope, key, lambda: tuple(_slots(case, name, quota, extra)))
 
 
-def _as_asked(asked: Asked, quota: Quota) -> Counted | tuple[tuple[str, ...], int]:
+def _shape_asked(case: Case, quota: Quota) -> CountedLease | tuple[tuple[str, ...], int]:
     """Return the part of the request that the slots depend on.
 
     Its times belong to it only where leases may not overlap and another counted one does.
     """
-    mine = asked.mine.counted
+    mine = case.mine.counted
     if any(choice.distinct_times for choice in quota.one_of):
-        others = (use.counted for use in asked.uses(quota.scope))
+        others = (use.counted for use in case.uses(quota.scope))
         if any(one.start < mine.end and mine.start < one.end for one in others):
             return mine
     return mine.pools, mine.hours
 
 
-def _slots(asked: Asked, name: str, quota: Quota, extra: int) -> Iterator[Reason]:
-    before = _counted(asked, name, quota)
-    counted = _with(before, asked.mine)
+def _slots(case: Case, name: str, quota: Quota, extra: int) -> Iterator[Reason]:
+    before = _counted(case, name, quota)
+    counted = _with(before, case.mine)
     if any(_rooms(choice, counted, extra) is not None for choice in quota.one_of):
         return
     limit = max(len(choice.slots) for choice in quota.one_of) + extra
-    allowed = ", or ".join(_slots_text(choice.slots, asked.policy) for choice in quota.one_of)
+    allowed = ", or ".join(_slots_text(choice.slots, case.policy) for choice in quota.one_of)
     have = ", ".join(_use_text(use) for use in before) or "nothing"
     whose = "your lab has" if quota.scope is Scope.LAB else "you have"
     at_one_time = any(
@@ -74,109 +74,109 @@ def _slots(asked: Asked, name: str, quota: Quota, extra: int) -> Iterator[Reason
             "used": len(before),
             "limit": limit,
             "used_hours": sum(use.hours for use in before),
-            "asked_hours": asked.mine.hours,
+            "asked_hours": case.mine.hours,
         },
     )
 
 
-def caps(asked: Asked) -> Iterator[Reason]:
+def caps(case: Case) -> Iterator[Reason]:
     """Refuse a request that exceeds a cap of node-hours."""
-    if not asked.is_charged:
+    if not case.is_charged:
         return
-    for quota in asked.policy.quotas.values():
+    for quota in case.policy.quotas.values():
         code = ReasonCode.LAB_CAP if quota.scope is Scope.LAB else ReasonCode.USER_CAP
-        for band, limit in _caps_of(asked, quota):
-            if band not in (ALL, asked.place.band):
+        for band, limit in _caps_of(case, quota):
+            if band not in (ALL, case.place.band):
                 continue
-            used = asked.used_hours(quota, band)
-            if used + asked.charge.hours <= limit + asked.extra(code):
+            used = case.used_hours(quota, band)
+            if used + case.charge.hours <= limit + case.extra(code):
                 continue
             whose = "Your lab has" if quota.scope is Scope.LAB else "You have"
             what = "" if band == ALL else f"{band} "
             yield Reason(
                 code,
                 "hours",
-                f"{whose} used {used} of {limit + asked.extra(code)} {what}node-hours"
-                f"{WHEN[quota.period]}; this block needs {asked.charge.hours}.",
+                f"{whose} used {used} of {limit + case.extra(code)} {what}node-hours"
+                f"{WHEN[quota.period]}; this block needs {case.charge.hours}.",
                 {
                     "used": used,
-                    "limit": limit + asked.extra(code),
-                    "asked_hours": asked.charge.hours,
+                    "limit": limit + case.extra(code),
+                    "asked_hours": case.charge.hours,
                     "band": band,
                 },
             )
 
 
-def left(asked: Asked, *, granted: bool) -> tuple[Left, ...]:
+def left(case: Case, *, granted: bool) -> tuple[Remainder, ...]:
     """Return the rest of the quotas in the period of the request.
 
     With `granted`, the request itself is counted as used.
     """
-    found: list[Left] = []
-    for name, quota in asked.policy.quotas.items():
+    found: list[Remainder] = []
+    for name, quota in case.policy.quotas.items():
         if quota.one_of:
-            found += _slots_left(asked, name, quota, granted=granted)
-        for band, limit in _caps_of(asked, quota):
-            used = asked.used_hours(quota, band)
-            if granted and asked.is_charged and band in (ALL, asked.place.band):
-                used += asked.charge.hours
+            found += _slots_left(case, name, quota, granted=granted)
+        for band, limit in _caps_of(case, quota):
+            used = case.used_hours(quota, band)
+            if granted and case.is_charged and band in (ALL, case.place.band):
+                used += case.charge.hours
             code = ReasonCode.LAB_CAP if quota.scope is Scope.LAB else ReasonCode.USER_CAP
-            rest = max(0, limit + asked.extra(code) - used)
+            rest = max(0, limit + case.extra(code) - used)
             what = "" if band == ALL else f"{band} "
             whose = " of your lab" if quota.scope is Scope.LAB else ""
             text = f"{rest} {what}node-hours{whose}{WHEN[quota.period]}"
-            found.append(Left(name, band, (), text, hours=rest))
+            found.append(Remainder(name, band, (), text, hours=rest))
     return tuple(found)
 
 
-def _slots_left(asked: Asked, name: str, quota: Quota, *, granted: bool) -> Iterator[Left]:
-    counted = _counted(asked, name, quota)
-    if granted and asked.charge.quota == name:
-        counted = _with(counted, asked.mine)
-    fixed = [use for use in counted if not _can_be_swapped(use, asked)]
-    extra = asked.extra(quota_code(name))
+def _slots_left(case: Case, name: str, quota: Quota, *, granted: bool) -> Iterator[Remainder]:
+    counted = _counted(case, name, quota)
+    if granted and case.charge.quota == name:
+        counted = _with(counted, case.mine)
+    fixed = [use for use in counted if not _can_be_swapped(use, case)]
+    extra = case.extra(quota_code(name))
     for choice in quota.one_of:
         rooms = _rooms(choice, counted, extra)
         if rooms:
-            yield _left(name, choice, rooms, asked.policy, by_swap=False)
+            yield _left(name, choice, rooms, case.policy, by_swap=False)
         elif rooms is None and len(fixed) < len(counted):
             rooms = _rooms(choice, fixed, extra)
             if rooms:
-                yield _left(name, choice, rooms, asked.policy, by_swap=True)
+                yield _left(name, choice, rooms, case.policy, by_swap=True)
 
 
 def _left(
     quota: str, choice: Choice, rooms: tuple[Room, ...], policy: Policy, *, by_swap: bool
-) -> Left:
-    blocks = tuple(Block(room.pools, room.hours) for room in rooms)
+) -> Remainder:
+    blocks = tuple(RemainingBlock(room.pools, room.hours) for room in rooms)
     text = _blocks_text(blocks, policy)
     if by_swap:
         text += ", in place of what is booked"
     hours = sum(block.hours for block in blocks)
-    return Left(quota, choice.name, blocks, text, by_swap, hours)
+    return Remainder(quota, choice.name, blocks, text, by_swap, hours)
 
 
-def _can_be_swapped(use: Use, asked: Asked) -> bool:
-    return all(fact.state is LeaseState.BOOKED and fact.start > asked.now for fact in use.facts)
+def _can_be_swapped(use: QuotaUse, case: Case) -> bool:
+    return all(fact.state is LeaseState.BOOKED and fact.start > case.now for fact in use.facts)
 
 
-def _counted(asked: Asked, name: str, quota: Quota) -> list[Use]:
+def _counted(case: Case, name: str, quota: Quota) -> list[QuotaUse]:
     """Return the uses that count against the quota in the request's period, without its own."""
-    key = asked.key(asked.mine, quota.period)
+    key = case.key(case.mine, quota.period)
     return [
         use
-        for use in asked.uses(quota.scope)
-        if use.quota == name and asked.key(use, quota.period) == key
+        for use in case.uses(quota.scope)
+        if use.quota == name and case.key(use, quota.period) == key
     ]
 
 
-def _with(counted: Sequence[Use], mine: Use) -> list[Use]:
+def _with(counted: Sequence[QuotaUse], mine: QuotaUse) -> list[QuotaUse]:
     """Add the request to the counted uses; leases that it merges with are counted in it."""
     inside = {fact.id for fact in mine.facts}
     return [*(use for use in counted if not inside & {f.id for f in use.facts}), mine]
 
 
-def _rooms(choice: Choice, counted: Sequence[Use], extra: int) -> tuple[Room, ...] | None:
+def _rooms(choice: Choice, counted: Sequence[QuotaUse], extra: int) -> tuple[Room, ...] | None:
     return rooms_left(
         _as_counted(counted),
         _as_rooms(choice),
@@ -185,7 +185,7 @@ def _rooms(choice: Choice, counted: Sequence[Use], extra: int) -> tuple[Room, ..
     )
 
 
-def _as_counted(uses: Sequence[Use]) -> list[Counted]:
+def _as_counted(uses: Sequence[QuotaUse]) -> list[CountedLease]:
     return [use.counted for use in uses]
 
 
@@ -193,9 +193,9 @@ def _as_rooms(choice: Choice) -> list[Room]:
     return [Room(slot.pool, slot.hours) for slot in choice.slots]
 
 
-def _caps_of(asked: Asked, quota: Quota) -> Iterator[tuple[str, int]]:
+def _caps_of(case: Case, quota: Quota) -> Iterator[tuple[str, int]]:
     """Yield band and limit of each cap; a lab's cap does not apply to people without a lab."""
-    if quota.scope is not Scope.LAB or asked.request.member.lab_id is not None:
+    if quota.scope is not Scope.LAB or case.request.member.lab_id is not None:
         yield from quota.max_node_hours.items()
 
 
@@ -203,10 +203,10 @@ def _caps_of(asked: Asked, quota: Quota) -> Iterator[tuple[str, int]]:
 
 
 def _slots_text(wanted: Sequence[Slot], policy: Policy) -> str:
-    return _blocks_text([Block(slot.pool, slot.hours) for slot in wanted], policy)
+    return _blocks_text([RemainingBlock(slot.pool, slot.hours) for slot in wanted], policy)
 
 
-def _blocks_text(blocks: Sequence[Block], policy: Policy) -> str:
+def _blocks_text(blocks: Sequence[RemainingBlock], policy: Policy) -> str:
     """Format blocks for people.
 
     Like `one 2-hour block on a single-GPU node and one 2-hour block on another four-GPU node`.
@@ -230,6 +230,6 @@ def _pools_text(pools: Sequence[str], policy: Policy) -> str:
     return " or ".join(titles)
 
 
-def _use_text(use: Use) -> str:
+def _use_text(use: QuotaUse) -> str:
     node = use.facts[0].node.name
     return f"{use.hours} h on {node}"

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from core.policy import quotas
-from core.policy.asked import Asked
 from core.policy.bands import Crossing
+from core.policy.case import Case
 from core.policy.document import Policy, Window
 from core.policy.gaps import lost_beside
 from core.policy.grid import HOUR, hour_ceiling, hour_floor
@@ -32,38 +32,38 @@ class Finding:
     refuses: bool = True
 
 
-Rule = Callable[[Asked], Iterator[Finding]]
+Rule = Callable[[Case], Iterator[Finding]]
 
 
 # ------------------------------------------------------------------------------- grid and length
 
 
-def _grid(asked: Asked) -> Iterator[Finding]:
-    anchor = asked.policy.grid.anchor
-    before, after = hour_floor(asked.start, anchor), hour_ceiling(asked.start, anchor)
+def _grid(case: Case) -> Iterator[Finding]:
+    anchor = case.policy.grid.anchor
+    before, after = hour_floor(case.start, anchor), hour_ceiling(case.start, anchor)
     if before == after:
         return
-    minute = asked.policy.grid.anchor_min
+    minute = case.policy.grid.anchor_min
     on = "the full hour (UTC)" if not minute else f"minute {minute:02} of the hour (UTC)"
     yield _refusal(
         ReasonCode.OFF_GRID,
         "start",
-        f"Blocks start on {on}; {asked.show(asked.start)} does not. "
-        f"The nearest starts are {asked.show(before)} and {asked.show(after)}.",
-        previous_start=asked.stamp(before),
-        next_start=asked.stamp(after),
+        f"Blocks start on {on}; {case.show(case.start)} does not. "
+        f"The nearest starts are {case.show(before)} and {case.show(after)}.",
+        previous_start=case.stamp(before),
+        next_start=case.stamp(after),
     )
 
 
-def _length(asked: Asked) -> Iterator[Finding]:
-    allowed = asked.block_hours
-    hours = (asked.end - asked.start) / HOUR
+def _length(case: Case) -> Iterator[Finding]:
+    allowed = case.block_hours
+    hours = (case.end - case.start) / HOUR
     if hours in allowed:
         return
     limit = allowed[-1]
     said = f"1 to {limit}" if len(allowed) > 3 else " or ".join(str(length) for length in allowed)
     unit = "hour" if allowed == (1,) else "hours"
-    where = f" on {asked.request.node.name}" if asked.pools else ""
+    where = f" on {case.request.node.name}" if case.pools else ""
     yield _refusal(
         ReasonCode.BAD_BLOCK_LENGTH,
         "hours",
@@ -77,77 +77,76 @@ def _length(asked: Asked) -> Iterator[Finding]:
 # ------------------------------------------------------------------------------------------ when
 
 
-def _moment(asked: Asked) -> Iterator[Finding]:
-    now, grid = asked.now, asked.policy.grid
+def _moment(case: Case) -> Iterator[Finding]:
+    now, grid = case.now, case.policy.grid
     running = hour_floor(now, grid.anchor)
-    earliest = asked.earliest_start
-    if asked.start < running:
+    earliest = case.earliest_start
+    if case.start < running:
         yield _refusal(
             ReasonCode.IN_THE_PAST,
             "start",
-            f"{asked.show(asked.start)} is over; the hour that runs now began at "
-            f"{asked.show(running)}.",
-            next_start=asked.stamp(earliest),
+            f"{case.show(case.start)} is over; the hour that runs now began at "
+            f"{case.show(running)}.",
+            next_start=case.stamp(earliest),
         )
-    elif asked.start < earliest:
+    elif case.start < earliest:
         yield _refusal(
             ReasonCode.TOO_SOON,
             "start",
             f"Blocks must be booked {grid.min_lead_min} minutes before they start; the next one "
-            f"starts at {asked.show(earliest)}.",
+            f"starts at {case.show(earliest)}.",
             limit=grid.min_lead_min,
-            next_start=asked.stamp(earliest),
+            next_start=case.stamp(earliest),
         )
-    if asked.start > now + timedelta(days=grid.horizon_days):
+    if case.start > now + timedelta(days=grid.horizon_days):
         yield _refusal(
             ReasonCode.OUTSIDE_HORIZON,
             "start",
-            f"Blocks can be booked {grid.horizon_days} days ahead; {asked.show(asked.start)} is "
-            f"{(asked.start - now).days} days away.",
+            f"Blocks can be booked {grid.horizon_days} days ahead; {case.show(case.start)} is "
+            f"{(case.start - now).days} days away.",
             limit=grid.horizon_days,
-            used=(asked.start - now).days,
+            used=(case.start - now).days,
         )
 
 
-def _window(asked: Asked) -> Iterator[Finding]:
-    if not asked.policy.windows:
+def _window(case: Case) -> Iterator[Finding]:
+    if not case.policy.windows:
         return
-    mine = asked.windows
-    around = [window for window in mine if window.start <= asked.start and asked.end <= window.end]
+    mine = case.windows
+    around = [window for window in mine if window.start <= case.start and case.end <= window.end]
     if not around:
-        yield _outside_window(asked, mine)
+        yield _outside_window(case, mine)
         return
-    if any(window.opens_at is None or window.opens_at <= asked.now for window in around):
+    if any(window.opens_at is None or window.opens_at <= case.now for window in around):
         return
     opens = min(window.opens_at for window in around if window.opens_at is not None)
     yield _refusal(
         ReasonCode.NOT_OPEN_YET,
         "start",
-        f"Booking of {asked.request.node.name} opens at {asked.show(opens)}.",
-        opens_at=asked.stamp(opens),
+        f"Booking of {case.request.node.name} opens at {case.show(opens)}.",
+        opens_at=case.stamp(opens),
     )
 
 
-def _outside_window(asked: Asked, mine: tuple[Window, ...]) -> Finding:
-    node = asked.request.node.name
-    ahead = [window for window in mine if window.end > asked.now]
+def _outside_window(case: Case, mine: tuple[Window, ...]) -> Finding:
+    node = case.request.node.name
+    ahead = [window for window in mine if window.end > case.now]
     if not ahead:
         message = f"{node} has no window any more in which leases may lie."
         return _refusal(ReasonCode.OUTSIDE_WINDOW, "start", message)
-    window = min(ahead, key=lambda window: abs(window.start - asked.start))
+    window = min(ahead, key=lambda window: abs(window.start - case.start))
     return _refusal(
         ReasonCode.OUTSIDE_WINDOW,
         "start",
-        f"Leases on {node} must lie between {asked.show(window.start)} and "
-        f"{asked.show(window.end)}.",
-        window_start=asked.stamp(window.start),
-        window_end=asked.stamp(window.end),
+        f"Leases on {node} must lie between {case.show(window.start)} and {case.show(window.end)}.",
+        window_start=case.stamp(window.start),
+        window_end=case.stamp(window.end),
     )
 
 
-def _crossing(asked: Asked) -> Iterator[Finding]:
-    if asked.place.crosses and asked.policy.crossing is Crossing.FORBID:
-        bands = ", ".join(sorted(asked.policy.clock.touched(asked.start, asked.end)))
+def _crossing(case: Case) -> Iterator[Finding]:
+    if case.place.crosses and case.policy.crossing is Crossing.FORBID:
+        bands = ", ".join(sorted(case.policy.clock.touched(case.start, case.end)))
         yield _refusal(
             ReasonCode.CROSSES_BAND,
             "start",
@@ -158,18 +157,18 @@ def _crossing(asked: Asked) -> Iterator[Finding]:
 # ------------------------------------------------------------------------------------------- who
 
 
-def _who(asked: Asked) -> Iterator[Finding]:
-    who, member = asked.policy.who, asked.request.member
-    if not asked.policy.lets_in(member):
+def _who(case: Case) -> Iterator[Finding]:
+    who, member = case.policy.who, case.request.member
+    if not case.policy.lets_in(member):
         named = " or ".join(who.group or ())
         yield _refusal(
-            ReasonCode.NOT_ELIGIBLE, "node", f"{asked.request.node.name} is for members of {named}."
+            ReasonCode.NOT_ELIGIBLE, "node", f"{case.request.node.name} is for members of {named}."
         )
     if who.cohort_key is None:
         return
     cohort = member.attributes.get(who.cohort_key)
     days = who.cohorts.get(cohort or "")
-    weekday = DAYS[asked.policy.clock.local_date(asked.start).weekday()]
+    weekday = DAYS[case.policy.clock.local_date(case.start).weekday()]
     if days is None:
         help_ = "an administrator can set it" if member.is_staff else "ask staff"
         message = f"Your {who.cohort_key} is not known here, and it decides your days; {help_}."
@@ -187,12 +186,12 @@ def _who(asked: Asked) -> Iterator[Finding]:
         )
 
 
-def _churn(asked: Asked) -> Iterator[Finding]:
-    churn = asked.policy.cancel.churn
-    used = asked.situation.cancels_today
+def _churn(case: Case) -> Iterator[Finding]:
+    churn = case.policy.cancel.churn
+    used = case.situation.cancels_today
     if churn is None:
         return
-    limit = churn.max_cancels + asked.extra("churn")
+    limit = churn.max_cancels + case.extra("churn")
     if used > limit:
         yield _refusal(
             ReasonCode.CHURN,
@@ -203,14 +202,14 @@ def _churn(asked: Asked) -> Iterator[Finding]:
         )
 
 
-def _no_shows(asked: Asked) -> Iterator[Finding]:
+def _no_shows(case: Case) -> Iterator[Finding]:
     """Restrict booking after too many no-shows: less far ahead for a while, or only walk-ins."""
-    rule, now = asked.policy.no_show, asked.now
+    rule, now = case.policy.no_show, case.now
     if rule.strikes is None or rule.penalty_days is None:
         return
     since = now - timedelta(days=rule.within_days)
-    starts = sorted(start for start in asked.situation.no_shows if start >= since)
-    used, limit = len(starts), rule.strikes + asked.extra("no_shows")
+    starts = sorted(start for start in case.situation.no_shows if start >= since)
+    used, limit = len(starts), rule.strikes + case.extra("no_shows")
     told = f"You did not show up for {used} of your leases in the last {rule.within_days} days"
     numbers: dict[str, int | str] = {"used": used, "limit": limit, "within_days": rule.within_days}
     if starts and used == limit - 1:
@@ -220,16 +219,16 @@ def _no_shows(asked: Asked) -> Iterator[Finding]:
         return
     until = starts[-1] + timedelta(days=rule.penalty_days)
     ahead = timedelta(days=rule.penalty_horizon_days)
-    if now >= until or (ahead and asked.start <= now + ahead):
+    if now >= until or (ahead and case.start <= now + ahead):
         return
     may = f"book {ahead.days} days ahead" if ahead else "walk in, not book"
     yield _refusal(
         ReasonCode.NO_SHOWS,
         "start",
-        f"{told}, and {limit} are too many: until {asked.show(until)} you may only {may}. Staff "
+        f"{told}, and {limit} are too many: until {case.show(until)} you may only {may}. Staff "
         "can make an exception.",
         **numbers,
-        until=asked.stamp(until),
+        until=case.stamp(until),
         horizon_days=ahead.days,
     )
 
@@ -237,36 +236,36 @@ def _no_shows(asked: Asked) -> Iterator[Finding]:
 # ------------------------------------------------------------------------- other leases, the node
 
 
-def _node(asked: Asked) -> Iterator[Finding]:
-    name = asked.request.node.name
-    if not asked.situation.node_available:
+def _node(case: Case) -> Iterator[Finding]:
+    name = case.request.node.name
+    if not case.situation.node_available:
         yield _refusal(ReasonCode.NODE_DOWN, "node", f"{name} takes no leases now.")
-    for span in asked.holds:
+    for span in case.holds:
         # The past part of the current hour belongs to nobody.
-        if span.start < asked.end and span.end > max(asked.start, asked.now):
+        if span.start < case.end and span.end > max(case.start, case.now):
             yield _refusal(
                 ReasonCode.NODE_TAKEN,
                 "start",
-                f"{name} is held from {asked.show(span.start)} to {asked.show(span.end)}.",
-                held_from=asked.stamp(span.start),
-                held_until=asked.stamp(span.end),
+                f"{name} is held from {case.show(span.start)} to {case.show(span.end)}.",
+                held_from=case.stamp(span.start),
+                held_until=case.stamp(span.end),
             )
             return
 
 
-def _own(asked: Asked) -> Iterator[Finding]:
+def _own(case: Case) -> Iterator[Finding]:
     """Limit the number of leases a person may hold: in all, ahead, and at one time."""
-    live = [fact for fact in asked.own if fact.state in LIVE_LEASE]
-    for quota in asked.policy.quotas.values():
-        if asked.request.kind is RequestKind.BOOKING:
+    live = [fact for fact in case.own if fact.state in LIVE_LEASE]
+    for quota in case.policy.quotas.values():
+        if case.request.kind is RequestKind.BOOKING:
             limits = (
                 (quota.max_open_leases, "open", _is_open),
-                (quota.max_future_leases, "future", partial(_is_to_come, now=asked.now)),
+                (quota.max_future_leases, "future", partial(_is_to_come, now=case.now)),
             )
             for given, word, counted in limits:
                 if given is None:
                     continue
-                limit, used = given + asked.extra("too_many_open"), sum(map(counted, live))
+                limit, used = given + case.extra("too_many_open"), sum(map(counted, live))
                 if used >= limit:
                     yield _refusal(
                         ReasonCode.TOO_MANY_OPEN,
@@ -277,8 +276,8 @@ def _own(asked: Asked) -> Iterator[Finding]:
                         limit=limit,
                     )
         if quota.max_concurrent_leases is not None:
-            limit = quota.max_concurrent_leases + asked.extra("overlaps_own")
-            used = _at_one_time([(f.start, f.end) for f in live], asked.start, asked.end)
+            limit = quota.max_concurrent_leases + case.extra("overlaps_own")
+            used = _at_one_time([(f.start, f.end) for f in live], case.start, case.end)
             if used >= limit:
                 yield _refusal(
                     ReasonCode.OVERLAPS_OWN,
@@ -304,48 +303,48 @@ def _at_one_time(spans: list[tuple[datetime, datetime]], start: datetime, end: d
     return max((sum(a <= moment < b for a, b in beside) for moment in edges), default=0)
 
 
-def _adjacency(asked: Asked) -> Iterator[Finding]:
-    rule, rest = asked.policy.adjacency, timedelta(minutes=asked.policy.adjacency.cooldown_min)
-    same = [f for f in asked.own if f.node.id == asked.request.node.id and f.counts]
+def _adjacency(case: Case) -> Iterator[Finding]:
+    rule, rest = case.policy.adjacency, timedelta(minutes=case.policy.adjacency.cooldown_min)
+    same = [f for f in case.own if f.node.id == case.request.node.id and f.counts]
     if rule.same_user_back_to_back is BackToBack.MERGE:
-        limit = max(asked.block_hours)
-        if asked.merged is not None and asked.merged.hours > limit:
+        limit = max(case.block_hours)
+        if case.merged is not None and case.merged.hours > limit:
             yield _refusal(
                 ReasonCode.MERGED_TOO_LONG,
                 "start",
-                f"With the lease beside it this is one block of {asked.merged.hours} hours on "
-                f"{asked.request.node.name}; a block may have {limit}.",
-                used=asked.merged.hours,
+                f"With the lease beside it this is one block of {case.merged.hours} hours on "
+                f"{case.request.node.name}; a block may have {limit}.",
+                used=case.merged.hours,
                 limit=limit,
             )
-    touching = any(f.end == asked.start or f.start == asked.end for f in same)
+    touching = any(f.end == case.start or f.start == case.end for f in same)
     if rule.same_user_back_to_back is BackToBack.FORBID and touching:
         yield _refusal(
             ReasonCode.BACK_TO_BACK,
             "start",
-            f"You have a lease on {asked.request.node.name} right beside this one; leave a break.",
+            f"You have a lease on {case.request.node.name} right beside this one; leave a break.",
         )
-    close = [f for f in same if f.start - asked.end < rest and asked.start - f.end < rest and rest]
+    close = [f for f in same if f.start - case.end < rest and case.start - f.end < rest and rest]
     if close and not (touching and rule.same_user_back_to_back is not BackToBack.FORBID):
         minutes = rule.cooldown_min
         yield _refusal(
             ReasonCode.BACK_TO_BACK,
             "start",
-            f"Leave {minutes} minutes between two leases on {asked.request.node.name}.",
+            f"Leave {minutes} minutes between two leases on {case.request.node.name}.",
             limit=minutes,
         )
 
 
-def _gap(asked: Asked) -> Iterator[Finding]:
-    rule = asked.policy.gaps
-    if rule.mode is GapMode.OFF or asked.end <= asked.start:
+def _gap(case: Case) -> Iterator[Finding]:
+    rule = case.policy.gaps
+    if rule.mode is GapMode.OFF or case.end <= case.start:
         return
-    run = _free_run(asked)
+    run = _free_run(case)
     lost = lost_beside(
-        asked.start,
-        asked.end,
+        case.start,
+        case.end,
         run,
-        lengths=_lengths(asked, run),
+        lengths=_lengths(case, run),
         never_leave=rule.never_leave_hours,
     )
     if lost:
@@ -354,7 +353,7 @@ def _gap(asked: Asked) -> Iterator[Finding]:
             Reason(
                 ReasonCode.LEAVES_GAP,
                 "start",
-                f"This block leaves {lost} {hours} beside it on {asked.request.node.name} that no "
+                f"This block leaves {lost} {hours} beside it on {case.request.node.name} that no "
                 "block fits into. Start where another one ends, or leave room for a block.",
                 {"lost_hours": lost},
             ),
@@ -362,44 +361,44 @@ def _gap(asked: Asked) -> Iterator[Finding]:
         )
 
 
-def _free_run(asked: Asked) -> tuple[datetime | None, datetime | None]:
+def _free_run(case: Case) -> tuple[datetime | None, datetime | None]:
     """Return the free hours around the block; None for a side without a bound, or in the past."""
-    firsts = [span.end for span in asked.holds if span.end <= asked.start]
-    lasts = [span.start for span in asked.holds if span.start >= asked.end]
-    for window in asked.windows:
-        if window.start <= asked.start and asked.end <= window.end:
+    firsts = [span.end for span in case.holds if span.end <= case.start]
+    lasts = [span.start for span in case.holds if span.start >= case.end]
+    for window in case.windows:
+        if window.start <= case.start and case.end <= window.end:
             firsts.append(window.start)
             lasts.append(window.end)
     first = max(firsts, default=None)
-    anchor = asked.policy.grid.anchor
-    if first is not None and first < asked.earliest_start:
+    anchor = case.policy.grid.anchor
+    if first is not None and first < case.earliest_start:
         first = None  # hours that begin too soon are lost to time, not to this block
     return first and hour_ceiling(first, anchor), min(lasts, default=None)
 
 
-def _lengths(asked: Asked, run: tuple[datetime | None, datetime | None]) -> tuple[int, ...]:
+def _lengths(case: Case, run: tuple[datetime | None, datetime | None]) -> tuple[int, ...]:
     """Return the lengths of blocks that may fill the run.
 
     Those of a band count wherever the run touches it.
     """
-    lengths = set(asked.pool_hours)
-    for name in asked.policy.clock.touched(run[0] or asked.start, run[1] or asked.end):
-        lengths |= set(asked.policy.bands[name].hours)
+    lengths = set(case.pool_hours)
+    for name in case.policy.clock.touched(run[0] or case.start, run[1] or case.end):
+        lengths |= set(case.policy.bands[name].hours)
     return tuple(sorted(lengths))
 
 
 # --------------------------------------------------------------------------- walk-ins, extensions
 
 
-def _walk_in(asked: Asked) -> Iterator[Finding]:
-    rule = asked.policy.walk_in
-    node = asked.request.node.name
+def _walk_in(case: Case) -> Iterator[Finding]:
+    rule = case.policy.walk_in
+    node = case.request.node.name
     if not rule.allowed:
         yield _refusal(
             ReasonCode.WALK_IN_REFUSED, "node", f"Book {node} first; it takes no walk-ins."
         )
     elif rule.max_hours is not None:
-        usable_h = (asked.usable_end - asked.start) / HOUR
+        usable_h = (case.usable_end - case.start) / HOUR
         if usable_h > rule.max_hours:
             yield _refusal(
                 ReasonCode.BAD_BLOCK_LENGTH,
@@ -411,15 +410,15 @@ def _walk_in(asked: Asked) -> Iterator[Finding]:
             )
 
 
-def _extension(asked: Asked) -> Iterator[Finding]:
-    rule, old = asked.policy.extend, asked.prolonged
+def _extension(case: Case) -> Iterator[Finding]:
+    rule, old = case.policy.extend, case.prolonged
     if not rule.allowed:
         yield _refusal(ReasonCode.EXTENSION_REFUSED, "hours", "Leases are not extended here.")
         return
     if old is None:
         yield _refusal(ReasonCode.EXTENSION_REFUSED, "hours", "There is no lease here to extend.")
         return
-    more = (asked.end - old.end) / HOUR
+    more = (case.end - old.end) / HOUR
     if more <= 0 or more % rule.step_hours:
         yield _refusal(
             ReasonCode.BAD_BLOCK_LENGTH,
@@ -428,7 +427,7 @@ def _extension(asked: Asked) -> Iterator[Finding]:
             limit=rule.step_hours,
             asked=more,
         )
-    hours, limit = asked.hours, asked.policy.grid.max_block_hours
+    hours, limit = case.hours, case.policy.grid.max_block_hours
     if hours > limit:
         yield _refusal(
             ReasonCode.BAD_BLOCK_LENGTH,
@@ -439,32 +438,32 @@ def _extension(asked: Asked) -> Iterator[Finding]:
         )
     if rule.only_in_last_min is not None:
         opens = old.end - timedelta(minutes=rule.only_in_last_min)
-        if asked.now < opens:
+        if case.now < opens:
             yield _refusal(
                 ReasonCode.TOO_SOON,
                 "hours",
                 f"A lease is extended in its last {rule.only_in_last_min} minutes: from "
-                f"{asked.show(opens)} on.",
+                f"{case.show(opens)} on.",
                 limit=rule.only_in_last_min,
-                opens_at=asked.stamp(opens),
+                opens_at=case.stamp(opens),
             )
 
 
 # ---------------------------------------------------------------------------------------- quotas
 
 
-def _slots(asked: Asked) -> Iterator[Finding]:
-    for reason in quotas.slots(asked):
+def _slots(case: Case) -> Iterator[Finding]:
+    for reason in quotas.slots(case):
         yield Finding(reason)
 
 
-def _extension_slots(asked: Asked) -> Iterator[Finding]:
-    if "quota_ok" in asked.policy.extend.needs:
-        yield from _slots(asked)
+def _extension_slots(case: Case) -> Iterator[Finding]:
+    if "quota_ok" in case.policy.extend.needs:
+        yield from _slots(case)
 
 
-def _caps(asked: Asked) -> Iterator[Finding]:
-    for reason in quotas.caps(asked):
+def _caps(case: Case) -> Iterator[Finding]:
+    for reason in quotas.caps(case):
         yield Finding(reason)
 
 

@@ -172,7 +172,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Block:
+class RemainingBlock:
     """A lease that would still fit: at most `hours`, on a node of one of these pools."""
 
     pools: tuple[str, ...]
@@ -180,12 +180,12 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Left:
+class Remainder:
     """Rest of a quota: after this request if it is ok, else as it stands."""
 
     quota: str
     alternative: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[RemainingBlock, ...]
     text: str
     """Sentence such as: one 2-hour block on a single-GPU node."""
     by_swap: bool = False
@@ -202,7 +202,7 @@ class Verdict:
     reasons: tuple[Reason, ...]
     warnings: tuple[Reason, ...]
     charge: Charge
-    left: tuple[Left, ...]
+    left: tuple[Remainder, ...]
     next_starts: tuple[datetime, ...]
     """The nearest starts of a block as long, on this node, that would be accepted."""
     policy_id: str

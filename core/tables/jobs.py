@@ -123,7 +123,7 @@ class Attempt(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     epoch: Mapped[int]
     node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
-    """The first of its nodes, where rank 0 runs and all ranks meet; `Part` has every one."""
+    """The first of its nodes, where rank 0 runs and all ranks meet; `AttemptPart` has every one."""
     lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), index=True)
     """Lease on the first node."""
     state: Mapped[AttemptState]
@@ -154,7 +154,7 @@ class Attempt(Base):
     ended_at: Mapped[datetime | None]
 
 
-class Part(Base):
+class AttemptPart(Base):
     """An attempt on one node. Most attempts have one; one over several nodes has one on each."""
 
     __tablename__ = "attempt_parts"

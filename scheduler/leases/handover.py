@@ -23,7 +23,7 @@ from core.notices.notices import NoticeKind, notify
 from core.policy.sections import NoShow
 from core.reasons import ReasonCode, stored_code
 from core.states import LIVE_ATTEMPT, JobState, LeaseState, NodeState
-from core.tables.jobs import Attempt, Part
+from core.tables.jobs import Attempt, AttemptPart
 from core.tables.kinds import AppointmentKind, LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -525,7 +525,11 @@ def _lease(session: Session, seen: LeaseSeen) -> Lease:
 def _has_live_attempt(session: Session, lease_id: str) -> bool:
     found = session.scalars(
         select(Attempt.id)
-        .join(Part, Part.attempt_id == Attempt.id)
-        .where(Part.lease_id == lease_id, Part.ended_at.is_(None), Attempt.state.in_(LIVE_ATTEMPT))
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+        .where(
+            AttemptPart.lease_id == lease_id,
+            AttemptPart.ended_at.is_(None),
+            Attempt.state.in_(LIVE_ATTEMPT),
+        )
     ).first()
     return found is not None

@@ -22,7 +22,7 @@ from core.database.database import Database
 from core.leases import waitlist
 from core.leases.active_policies import active_policies
 from core.leases.situation import BOOKABLE
-from core.leases.waitlist import Budget, Free, Unfinished
+from core.leases.waitlist import FreeBlock, SearchBudget, UnfinishedSearch
 from core.policy.document import EVER, Policy
 from core.policy.grid import HOUR, hour_floor
 from core.states import LIVE_LEASE
@@ -61,7 +61,7 @@ class Line:
     policies: Sequence[Policy] = ()
     looked_at: dict[str, Hashable] = field(default_factory=dict)
     """Map wish id -> facts that the last judgement depended on, apart from free hours."""
-    due: dict[str, Unfinished | None] = field(default_factory=dict)
+    due: dict[str, UnfinishedSearch | None] = field(default_factory=dict)
     """Map wish id -> where to resume (None: at its first start), for wishes to judge, in order."""
 
     def note(self, session: Session, now: datetime) -> None:
@@ -86,7 +86,7 @@ def serve(
     leader: Leader,
     now: datetime,
     line: Line,
-    budget: Budget,
+    budget: SearchBudget,
     *,
     verdicts: bool = True,
 ) -> int:
@@ -116,7 +116,9 @@ def serve(
     return changes + _offer(database, leader, now, line, budget)
 
 
-def _offer(database: Database, leader: Leader, now: datetime, line: Line, budget: Budget) -> int:
+def _offer(
+    database: Database, leader: Leader, now: datetime, line: Line, budget: SearchBudget
+) -> int:
     """Search blocks for the due wishes and offer them; return the number of offers made.
 
     Each search starts after the block of the offer before it is held.
@@ -126,20 +128,20 @@ def _offer(database: Database, leader: Leader, now: datetime, line: Line, budget
         if budget.left <= 0:
             break
         begin_at = line.due.pop(wait_id)
-        share = Budget(min(SHARE, budget.left))
+        share = SearchBudget(min(SHARE, budget.left))
         before = share.left
         with database.read() as session:
             wait = session.get_one(Wait, wait_id)
             found = waitlist.find(session, wait, now=now, budget=share, begin_at=begin_at)
         budget.spend(before - share.left)
-        if isinstance(found, Unfinished):
+        if isinstance(found, UnfinishedSearch):
             line.due[wait_id] = found  # to the end of the line of due wishes
         elif found is not None:
             made += _hold(leader, wait_id, found, now, line)
     return made
 
 
-def _hold(leader: Leader, wait_id: str, free: Free, now: datetime, line: Line) -> bool:
+def _hold(leader: Leader, wait_id: str, free: FreeBlock, now: datetime, line: Line) -> bool:
     try:
         with leader.write() as session:
             made = waitlist.offer(session, session.get_one(Wait, wait_id), free, now=now)

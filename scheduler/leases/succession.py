@@ -16,7 +16,7 @@ from core.leases import adjacent as touching
 from core.leases import leases
 from core.policy.grid import walk_in_end
 from core.states import LIVE_ATTEMPT, AttemptState, NodeState
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import LeaseKind
 from core.tables.leases import Lease
 from core.tables.nodes import Node
@@ -115,11 +115,11 @@ def _live(session: Session, lease: Lease) -> Sequence[tuple[Job, Attempt]]:
     rows = session.execute(
         select(Job, Attempt)
         .join(Attempt, Attempt.job_id == Job.id)
-        .join(Part, Part.attempt_id == Attempt.id)
+        .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
         .where(
-            Part.lease_id == lease.id,
-            Part.node_id == lease.node_id,
-            Part.ended_at.is_(None),
+            AttemptPart.lease_id == lease.id,
+            AttemptPart.node_id == lease.node_id,
+            AttemptPart.ended_at.is_(None),
             Attempt.state.in_(LIVE_ATTEMPT),
         )
         .order_by(Job.id)

@@ -7,7 +7,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from core.agendas.news import News, news
-from core.agendas.reading import Found, read_agendas
+from core.agendas.reading import AgendaSnapshot, read_agendas
 from core.database.database import Database
 from core.notices.notices import NoticeKind, notify
 from core.states import LIVE_JOB, WAITING_JOB, JobState, LeaseState, Outcome
@@ -41,7 +41,7 @@ def serve(database: Database, leader: Leader, now: datetime) -> int:
     return told
 
 
-def _under_way(session: Session, now: datetime) -> list[Found]:
+def _under_way(session: Session, now: datetime) -> list[AgendaSnapshot]:
     """Return the agendas whose lease has begun and that have unfinished jobs, or a job that failed
     at its time limit and a lease that did not end more than LOOKED_BACK ago."""
     left = Job.state.in_((*WAITING_JOB, *LIVE_JOB))
@@ -65,7 +65,7 @@ def _under_way(session: Session, now: datetime) -> list[Found]:
     return read_agendas(session, [(agenda, lease, of) for agenda, lease, of in rows], now=now)
 
 
-def _untold(session: Session, found: Found) -> list[News]:
+def _untold(session: Session, found: AgendaSnapshot) -> list[News]:
     agenda = found.agenda
     notices = session.execute(
         select(Notice.kind, Notice.facts).where(
@@ -81,7 +81,7 @@ def _untold(session: Session, found: Found) -> list[News]:
     )
 
 
-def _tell(session: Session, found: Found, one: News, now: datetime) -> None:
+def _tell(session: Session, found: AgendaSnapshot, one: News, now: datetime) -> None:
     facts: dict[str, object] = {
         "message": one.message,
         "about": one.about,

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scheduler.queue.masks import Lane, Room, lowest
+from scheduler.queue.masks import FreeNodes, Lane, lowest
 
 STEP_S = 900.0  # step of a forecast
 
@@ -170,7 +170,7 @@ class Backfill:
             if lane is None or want.seconds >= self._too_long.get(known, math.inf):
                 continue
             end = lane.now + want.seconds
-            room = Room(lane.now, end, lane.free(lane.now, end))
+            room = FreeNodes(lane.now, end, lane.free(lane.now, end))
             if room.nodes.bit_count() >= want.num_nodes:
                 return Start(name, lane.snuggest(room, want.num_nodes), end)
             self._too_long[known] = want.seconds
@@ -189,7 +189,7 @@ class Backfill:
                     best = Start(name, chosen, room.end, is_cut=True)
         return best
 
-    def _gap(self, name: str, num_nodes: int, among: int) -> Room | None:
+    def _gap(self, name: str, num_nodes: int, among: int) -> FreeNodes | None:
         """Return the longest room from now on with `num_nodes` of the nodes `among`; None if there
         is none, or if not a lease but a job or a reservation ends it."""
         lane = self.lanes.get(name)
@@ -205,7 +205,7 @@ def earliest(lanes: Mapping[str, Lane], want: Want) -> Reservation | None:
 
     Of equally early times, the one in the class named first. None if there is none.
     """
-    best: tuple[str, Room] | None = None
+    best: tuple[str, FreeNodes] | None = None
     for name in want.classes:
         lane = lanes.get(name)
         room = lane.earliest(want.num_nodes, want.seconds) if lane else None
@@ -232,7 +232,7 @@ class Forecast:
     def place(self, want: Want) -> Reservation | None:
         """Return the next job's forecast; None if its nodes are never free together."""
         seconds = math.ceil(want.seconds / STEP_S) * STEP_S
-        best: tuple[str, Room] | None = None
+        best: tuple[str, FreeNodes] | None = None
         for name in want.classes:
             lane = self._lanes.get(name)
             key = (name, want.num_nodes, seconds)

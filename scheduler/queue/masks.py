@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Room(NamedTuple):
+class FreeNodes(NamedTuple):
     """Nodes that are free together from `start` until at least `end`, in seconds."""
 
     start: float
@@ -90,7 +90,7 @@ class Lane:
 
     def earliest(
         self, num_nodes: int, seconds: float, *, not_before: float = -math.inf
-    ) -> Room | None:
+    ) -> FreeNodes | None:
         """Return the first room with `num_nodes` nodes free together for `seconds`; None if there
         is none."""
         times, masks = self.times, self.masks
@@ -114,11 +114,11 @@ class Lane:
                 while (both := nodes & masks[first - 1]).bit_count() >= num_nodes:
                     nodes, first = both, first - 1
             else:
-                return Room(times[first], times[first] + seconds, nodes)
+                return FreeNodes(times[first], times[first] + seconds, nodes)
             first += 1
         return None
 
-    def room_now(self, num_nodes: int, *, among: int = -1) -> Room | None:
+    def room_now(self, num_nodes: int, *, among: int = -1) -> FreeNodes | None:
         """Return the longest room from now on with `num_nodes` of the nodes `among` (a mask;
         default: all) free together; None if so many are not free now."""
         nodes = self.masks[0] & among
@@ -126,11 +126,11 @@ class Lane:
             return None
         for time, mask in zip(self.times[1:], self.masks[1:], strict=True):
             if (nodes & mask).bit_count() < num_nodes:
-                return Room(self.now, time, nodes)
+                return FreeNodes(self.now, time, nodes)
             nodes &= mask
-        return Room(self.now, math.inf, nodes)
+        return FreeNodes(self.now, math.inf, nodes)
 
-    def snuggest(self, room: Room, num_nodes: int) -> int:
+    def snuggest(self, room: FreeNodes, num_nodes: int) -> int:
         """Return `num_nodes` nodes of `room`, those that are taken soonest after it.
 
         This leaves the longest free times whole.
@@ -138,7 +138,7 @@ class Lane:
         after = self.masks[bisect_left(self.times, room.end) :]
         return pick(room.nodes, num_nodes, after)
 
-    def last_freed(self, room: Room, num_nodes: int) -> int:
+    def last_freed(self, room: FreeNodes, num_nodes: int) -> int:
         """Return `num_nodes` nodes of `room`, those that become free latest before it.
 
         This keeps the nodes that are free now for jobs that start in between.

@@ -111,7 +111,7 @@ def place(database: Database, job_id: str, node_name: str = "box") -> int:
             message="Walk-in.",
         )
         attempt = attempts.assign(
-            session, job, [attempts.Place(node, lease, (0, 1))], now=now, actor="test"
+            session, job, [attempts.NodeAssignment(node, lease, (0, 1))], now=now, actor="test"
         )
         assert attempt is not None
         return attempt.epoch

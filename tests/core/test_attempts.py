@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from core.base.ids import Kind, new_id
 from core.database.database import Database
 from core.jobs import attempts
-from core.jobs.attempts import Place
+from core.jobs.attempts import NodeAssignment
 from core.leases import leases
 from core.states import (
     JOB_EDGES,
@@ -49,7 +49,7 @@ def assigned(session: Session, **changes: Any) -> tuple[Job, Attempt]:
         actor="t",
         message="Walk-in.",
     )
-    attempt = attempts.assign(session, job, [Place(node, lease)], now=NOW, actor="t")
+    attempt = attempts.assign(session, job, [NodeAssignment(node, lease)], now=NOW, actor="t")
     assert attempt is not None
     return job, attempt
 
@@ -265,12 +265,14 @@ def test_a_job_that_is_not_queued_gets_no_attempt(database: Database) -> None:
         job, attempt = assigned(session)
         node = session.get_one(Node, attempt.node_id)
         lease = session.get_one(Lease, attempt.lease_id)
-        assert attempts.assign(session, job, [Place(node, lease)], now=NOW, actor="t") is None
+        assert (
+            attempts.assign(session, job, [NodeAssignment(node, lease)], now=NOW, actor="t") is None
+        )
         assert job.epoch == 1
 
 
 def _again(session: Session, job: Job, before: Attempt) -> Attempt:
-    place = Place(
+    place = NodeAssignment(
         session.get_one(Node, before.node_id), session.get_one(Lease, before.lease_id), (0,)
     )
     again = attempts.assign(session, job, [place], now=NOW, actor="t")

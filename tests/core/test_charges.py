@@ -16,7 +16,7 @@ from sqlalchemy import delete, select
 from core.base.ids import Kind, new_id
 from core.database.database import Database
 from core.leases import charges, leases
-from core.leases.charges import Claim
+from core.leases.charges import HoursClaim
 from core.leases.settlement import Settlement, of_cancel, of_no_show, of_release
 from core.policy.sections import Cancel, EarlyRelease
 from core.states import LeaseState, NodeState
@@ -389,7 +389,7 @@ def test_the_charges_of_a_node_are_its_hours_that_are_held_or_forfeited(
         held, forfeited = held | mine, forfeited | lost
         begins = NOON + start * HOUR
         claims.append(
-            Claim(
+            HoursClaim(
                 f"lease_{number}",
                 begins,
                 held_until=begins + length * HOUR,
@@ -403,8 +403,8 @@ def test_the_charges_of_a_node_are_its_hours_that_are_held_or_forfeited(
 
 
 def test_a_charge_ends_where_others_begin_and_is_as_long_as_what_is_left() -> None:
-    first = Claim("a", NOON, NOON + HOUR, NOON + 8 * HOUR, NOON)
-    between = Claim("b", NOON + 3 * HOUR, NOON + 5 * HOUR)
+    first = HoursClaim("a", NOON, NOON + HOUR, NOON + 8 * HOUR, NOON)
+    between = HoursClaim("b", NOON + 3 * HOUR, NOON + 5 * HOUR)
     assert charges.of([first, between]) == {
         "a": charges.Charge(NOON + 3 * HOUR, 6 * HOUR, is_whole=False, is_passed_on=False)
     }

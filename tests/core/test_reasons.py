@@ -10,7 +10,7 @@ from core.policy.verdict import LIFTABLE
 from core.reasons import ReasonCode, quota_code, stored_code, violation_code
 from core.states import NodeState
 from core.tables.kinds import LeaseKind
-from strategies.trust.certificate import Verdict
+from strategies.plan.trust.certificate import Verdict
 
 
 @pytest.mark.parametrize("words", [NodeAct, LeaseKind])

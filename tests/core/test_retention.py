@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.jobs.retention import (
     GIB,
-    Ended,
+    EndedJob,
     Holder,
     Limits,
     StoredCheckpoint,
@@ -24,8 +24,8 @@ DAY = timedelta(days=1)
 ALL = frozenset(Thing)
 
 
-def ended(days_ago: float, has: frozenset[Thing] = ALL) -> Ended:
-    return Ended("job_a", NOW - days_ago * DAY, has)
+def ended(days_ago: float, has: frozenset[Thing] = ALL) -> EndedJob:
+    return EndedJob("job_a", NOW - days_ago * DAY, has)
 
 
 def checkpoint(

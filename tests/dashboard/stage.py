@@ -40,7 +40,7 @@ from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, ScriptJobSpec, read_job
 from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
 from core.tables.agendas import Agenda, AgendaJob
 from core.tables.files import Artifact, Checkpoint, StoredFile
-from core.tables.jobs import Attempt, Event, Job, Part, Study, StudyJob
+from core.tables.jobs import Attempt, AttemptPart, Event, Job, Study, StudyJob
 from core.tables.kinds import LeaseKind, OccupancyKind, Role, TokenKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node, NodeClass
@@ -364,7 +364,7 @@ def add_attempt(
     session.flush()
     for position, name in enumerate([node, *others]):
         session.add(
-            Part(
+            AttemptPart(
                 attempt_id=attempt.id,
                 position=position,
                 node_id=stage.nodes[name],

@@ -9,7 +9,7 @@ from core.database.database import Database
 from core.jobs import attempts
 from core.jobs.gang_exit import PartEnd
 from core.states import AttemptState, JobState, LeaseState, Outcome
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.leases import Lease
 from core.wire.messages import ExitRecord, Phase
 from tests.scheduler.world import World, at
@@ -135,7 +135,7 @@ def test_a_node_that_does_not_start_its_ranks_frees_all(world: World) -> None:
     job_id = world.job(nodes=2)
     world.cycle()
     with world.database.write() as session:
-        part = session.get_one(Part, (world.attempt(job_id).id, 0))
+        part = session.get_one(AttemptPart, (world.attempt(job_id).id, 0))
         part.phase = Phase.READY
     world.now += timedelta(seconds=121)
     world.report(first)
@@ -152,7 +152,7 @@ def test_one_that_fetches_is_waited_for_as_long_as_it_is_heard(world: World) -> 
     world.cycle()
     with world.database.write() as session:
         for part, phase in zip(
-            session.scalars(select(Part).order_by(Part.position)),
+            session.scalars(select(AttemptPart).order_by(AttemptPart.position)),
             (Phase.READY, Phase.PREPARING),
             strict=True,
         ):

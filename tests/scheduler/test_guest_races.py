@@ -15,7 +15,7 @@ from core.base.errors import ServiceError
 from core.database.database import Database
 from core.leases.situation import lock_user
 from core.states import LIVE_ATTEMPT, AttemptState, LeaseState
-from core.tables.jobs import Attempt, Part
+from core.tables.jobs import Attempt, AttemptPart
 from core.tables.kinds import LeaseKind, Role, Scope
 from core.tables.leases import Lease
 from tests.api.yard import OVERLAPS
@@ -73,9 +73,9 @@ def test_a_node_has_one_holder_and_what_runs_on_it_is_in_its_lease(world: World)
     with world.database.read() as session:
         assert session.scalar(OVERLAPS) == 0
         live = session.execute(
-            select(Attempt, Part, Lease)
-            .join(Part, Part.attempt_id == Attempt.id)
-            .join(Lease, Lease.id == Part.lease_id)
+            select(Attempt, AttemptPart, Lease)
+            .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+            .join(Lease, Lease.id == AttemptPart.lease_id)
             .where(Attempt.state.in_(LIVE_ATTEMPT))
         ).all()
         assert sorted(attempt.job_id for attempt, _, _ in live) == sorted(guests)

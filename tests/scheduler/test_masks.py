@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.queue.masks import Lane, Room, bits, lowest
+from scheduler.queue.masks import FreeNodes, Lane, bits, lowest
 
 NODES = 5
 ALL = (1 << NODES) - 1
@@ -32,7 +32,7 @@ def test_the_earliest_room_is_the_first_second_at_which_enough_are_free_for_long
 
     start = next(second for second in range(40) if free(second).bit_count() >= num_nodes)
     found = lane.earliest(num_nodes, seconds)
-    assert found == Room(start, start + seconds, free(start))
+    assert found == FreeNodes(start, start + seconds, free(start))
 
 
 @given(TAKEN, st.integers(1, ALL), st.integers(0, 20), st.integers(1, 9))
@@ -73,14 +73,14 @@ def test_even_steps_never_call_free_what_is_taken(
 
 def test_the_room_now_ends_where_too_few_are_left() -> None:
     lane = lane_of([(0b00011, 5, 5), (0b00100, 8, 5)])
-    assert lane.room_now(4) == Room(0.0, 5.0, ALL)
-    assert lane.room_now(3) == Room(0.0, 8.0, 0b11100)
+    assert lane.room_now(4) == FreeNodes(0.0, 5.0, ALL)
+    assert lane.room_now(3) == FreeNodes(0.0, 8.0, 0b11100)
     assert lane_of([(0b11, 0, 5)]).room_now(4) is None
 
 
 def test_who_starts_now_takes_what_is_taken_soonest_afterwards() -> None:
     lane = lane_of([(0b00001, 30, 5), (0b00110, 20, 5)])
-    room = Room(0.0, 10.0, ALL)
+    room = FreeNodes(0.0, 10.0, ALL)
     assert lane.snuggest(room, 1) == 0b00010
     assert lane.snuggest(room, 3) == 0b00111
     assert lane.snuggest(room, 4) == 0b01111
@@ -89,8 +89,8 @@ def test_who_starts_now_takes_what_is_taken_soonest_afterwards() -> None:
 def test_who_starts_later_leaves_those_that_are_free_now() -> None:
     lane = lane_of([(0b00011, 0, 10), (0b00100, 0, 5)])
     room = lane.earliest(4, 3)
-    assert room == Room(5.0, 8.0, 0b11100) or room == Room(10.0, 13.0, ALL)
-    later = Room(10.0, 13.0, ALL)
+    assert room == FreeNodes(5.0, 8.0, 0b11100) or room == FreeNodes(10.0, 13.0, ALL)
+    later = FreeNodes(10.0, 13.0, ALL)
     assert lane.last_freed(later, 2) == 0b00011
     assert lane.last_freed(later, 3) == 0b00111
 

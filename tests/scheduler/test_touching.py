@@ -15,7 +15,7 @@ from core.leases import leases
 from core.leases.adjacent import followers, last_of
 from core.notices.notices import NoticeKind
 from core.states import JobState, LeaseState, NodeState, Outcome
-from core.tables.jobs import Part
+from core.tables.jobs import AttemptPart
 from core.tables.kinds import AppointmentState, LeaseKind
 from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.nodes import Node
@@ -182,7 +182,7 @@ def test_after_an_outage_over_the_hour_the_job_is_in_the_second_lease_52(world: 
     assert [part.lease_id for part in world.parts(job_id)] == [second]
     assert world.get_lease(first).state is LeaseState.ENDED
     with world.database.read() as session:
-        assert session.scalars(select(Part.node_id)).all() == [node_id]
+        assert session.scalars(select(AttemptPart.node_id)).all() == [node_id]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from core.base.ids import Kind, new_id
 from core.database.database import Database
 from core.leases import leases
-from core.leases.waitlist import Budget
+from core.leases.waitlist import SearchBudget
 from core.policy.grid import HOUR
 from core.tables.kinds import LeaseKind, Role, WaitState
 from core.tables.leases import Lease, Wait
@@ -74,7 +74,7 @@ def wish(world: World, user_id: str) -> Wait:
 def look(world: World) -> tuple[int, int]:
     """A round of the scheduler, 5 s later: the offers it made and the blocks it judged."""
     world.now += timedelta(seconds=5)
-    budget = Budget(offers.ROUND)
+    budget = SearchBudget(offers.ROUND)
     scheduler = world.scheduler
     begun = time.process_time()
     made = offers.serve(scheduler.database, scheduler.leadership, world.now, scheduler.line, budget)

@@ -46,7 +46,7 @@ from core.states import (
     NodeState,
     Outcome,
 )
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.kinds import AppointmentKind, LeaseKind, OfferState, Role, Scope, WaitState
 from core.tables.leases import Appointment, Lease, Occupancy, Offer, Wait
 from core.tables.nodes import Node
@@ -392,13 +392,13 @@ class Town:
         """By attempt and node the lease of somebody else that it runs in."""
         with self.database.read() as session:
             rows = session.execute(
-                select(Part.attempt_id, Part.node_id, Lease)
-                .join(Attempt, Attempt.id == Part.attempt_id)
+                select(AttemptPart.attempt_id, AttemptPart.node_id, Lease)
+                .join(Attempt, Attempt.id == AttemptPart.attempt_id)
                 .join(Job, Job.id == Attempt.job_id)
-                .join(Lease, Lease.id == Part.lease_id)
+                .join(Lease, Lease.id == AttemptPart.lease_id)
                 .where(
                     Attempt.state.in_(LIVE_ATTEMPT),
-                    Part.ended_at.is_(None),
+                    AttemptPart.ended_at.is_(None),
                     Job.user_id != Lease.user_id,
                 )
             ).all()
@@ -412,11 +412,11 @@ class Town:
             live = {
                 (attempt.job_id, attempt.epoch): (attempt, part)
                 for attempt, part in session.execute(
-                    select(Attempt, Part)
-                    .join(Part, Part.attempt_id == Attempt.id)
+                    select(Attempt, AttemptPart)
+                    .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
                     .where(
-                        Part.node_id == fake.id,
-                        Part.ended_at.is_(None),
+                        AttemptPart.node_id == fake.id,
+                        AttemptPart.ended_at.is_(None),
                         Attempt.state.in_(LIVE_ATTEMPT),
                     )
                 )
@@ -452,7 +452,7 @@ class Town:
             node.last_seen_at, node.boot_id = now, boot_id
             fake.said_clean, fake.heard_at = node.clean, now
 
-    def may_start(self, session: Session, attempt: Attempt, part: Part) -> bool:
+    def may_start(self, session: Session, attempt: Attempt, part: AttemptPart) -> bool:
         """Whether a node starts its ranks: of several when all are ready."""
         now = self.world.now
         parts = attempts.parts_of(session, attempt)
@@ -490,10 +490,10 @@ class Town:
                 .order_by(Occupancy.node_id, Occupancy.hold_start)
             ).all()
             live = session.execute(
-                select(Part.node_id, Part.slots, Job.user_id)
-                .join(Attempt, Attempt.id == Part.attempt_id)
+                select(AttemptPart.node_id, AttemptPart.slots, Job.user_id)
+                .join(Attempt, Attempt.id == AttemptPart.attempt_id)
                 .join(Job, Job.id == Attempt.job_id)
-                .where(Attempt.state.in_(LIVE_ATTEMPT), Part.ended_at.is_(None))
+                .where(Attempt.state.in_(LIVE_ATTEMPT), AttemptPart.ended_at.is_(None))
             ).all()
             active = session.scalars(
                 select(Lease.node_id).where(Lease.state == LeaseState.ACTIVE)
@@ -611,8 +611,8 @@ class Town:
             theirs = session.scalars(select(Job).where(Job.user_id == lease.user_id)).all()
             ran = session.scalars(
                 select(Attempt.job_id)
-                .join(Part, Part.attempt_id == Attempt.id)
-                .where(Part.lease_id == lease.id)
+                .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
+                .where(AttemptPart.lease_id == lease.id)
             ).all()
         for job in theirs:
             assert job.id not in ran
@@ -628,7 +628,9 @@ class Town:
         with self.database.read() as session:
             for (attempt_id, node_id), before in guests.items():
                 part = session.scalars(
-                    select(Part).where(Part.attempt_id == attempt_id, Part.node_id == node_id)
+                    select(AttemptPart).where(
+                        AttemptPart.attempt_id == attempt_id, AttemptPart.node_id == node_id
+                    )
                 ).one()
                 if part.lease_id == before.id:
                     continue
@@ -797,7 +799,7 @@ class Town:
         attempts.ask_to_stop(session, job, reason, now=now, message="Stopping.", actor="owner")
 
     def exit(
-        self, session: Session, attempt: Attempt, part: Part, outcome: Outcome, boot_id: str
+        self, session: Session, attempt: Attempt, part: AttemptPart, outcome: Outcome, boot_id: str
     ) -> None:
         now = self.world.now
         record = ExitRecord(

@@ -25,7 +25,7 @@ from core.states import (
     Outcome,
 )
 from core.tables.files import Checkpoint
-from core.tables.jobs import Attempt, Event, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Event, Job
 from core.tables.kinds import LeaseKind, Role
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
@@ -149,11 +149,11 @@ class World:
                     continue
                 node.last_seen_at, node.clean, node.boot_id = self.now, clean, boot_id
                 for part in session.scalars(
-                    select(Part)
-                    .join(Attempt, Attempt.id == Part.attempt_id)
+                    select(AttemptPart)
+                    .join(Attempt, Attempt.id == AttemptPart.attempt_id)
                     .where(
-                        Part.node_id == node.id,
-                        Part.ended_at.is_(None),
+                        AttemptPart.node_id == node.id,
+                        AttemptPart.ended_at.is_(None),
                         Attempt.state.in_(LIVE_ATTEMPT),
                     )
                 ):
@@ -362,7 +362,7 @@ class World:
                 select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.epoch.desc())
             ).first() or _fail(f"{job_id} has no attempt")
 
-    def parts(self, job_id: str) -> list[Part]:
+    def parts(self, job_id: str) -> list[AttemptPart]:
         """The newest attempt of a job, on each of its nodes."""
         with self.database.read() as session:
             return list(attempts.parts_of(session, self.attempt(job_id)))

@@ -101,7 +101,7 @@ def start_job(world: World, job_id: str, lease_id: str, *, ago_s: float) -> None
         held = session.get_one(Lease, lease_id)
         node = session.get_one(Node, held.node_id)
         attempt = attempts.assign(
-            session, job, [attempts.Place(node, held, (0, 1))], now=begun, actor="test"
+            session, job, [attempts.NodeAssignment(node, held, (0, 1))], now=begun, actor="test"
         )
         assert attempt is not None
         attempts.run(session, job, attempt, now=begun, actor="test")

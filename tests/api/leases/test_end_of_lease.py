@@ -42,7 +42,7 @@ def start_in(world: World, lease_id: str) -> Lease:
     with world.database.write() as session:
         job, lease = session.get_one(Job, job_id), session.get_one(Lease, lease_id)
         node = session.scalars(select(Node).where(Node.name == "box")).one()
-        places = [attempts.Place(node, lease, (0, 1))]
+        places = [attempts.NodeAssignment(node, lease, (0, 1))]
         assert attempts.assign(session, job, places, now=utc_now(), actor="test")
     return lease
 

@@ -369,7 +369,7 @@ def test_a_freed_block_is_offered_or_booked_and_never_both_59(yard: Yard, rounds
         turns = iter(others)
 
         def offer(wait_id: str = wait_id, now: datetime = now) -> str:
-            free = waitlist.Free(node_id, yard.start, yard.start + 2 * HOUR)
+            free = waitlist.FreeBlock(node_id, yard.start, yard.start + 2 * HOUR)
             with yard.database.write() as session:
                 wait = session.get_one(Wait, wait_id)
                 if waitlist.offer(session, wait, free, now=now) is None:

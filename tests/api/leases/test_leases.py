@@ -159,7 +159,7 @@ def run_in(world: World, lease_id: str, job_id: str) -> None:
             actor="test",
         )
         job = session.get_one(Job, job_id)
-        place = attempts.Place(node, lease, (0, 1))
+        place = attempts.NodeAssignment(node, lease, (0, 1))
         assert attempts.assign(session, job, [place], now=now, actor="test")
 
 

@@ -53,7 +53,7 @@ def place_on_both(world: World, job_id: str) -> None:
             message="Walk-in.",
         )
         lease_on = {lease.node_id: lease for lease in taken}
-        places = [attempts.Place(node, lease_on[node.id], (0,)) for node in nodes]
+        places = [attempts.NodeAssignment(node, lease_on[node.id], (0,)) for node in nodes]
         meeting = Rendezvous(address="10.0.0.1", port=20_000)
         assert attempts.assign(session, job, places, now=now, actor="test", rendezvous=meeting)
 

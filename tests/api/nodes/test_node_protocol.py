@@ -9,7 +9,7 @@ from sqlalchemy import select
 from core.base.clock import utc_now
 from core.jobs import attempts
 from core.states import Outcome
-from core.tables.jobs import Attempt, Job, Part
+from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.nodes import Node
 from tests.api.conftest import World
 from tests.api.shapes import exit_record, free, heartbeat, job_spec, place
@@ -188,8 +188,8 @@ def test_an_attempt_that_the_node_does_not_list_is_noted_and_forgiven(world: Wor
 def missing_since(world: World, job_id: str) -> object:
     with world.database.read() as session:
         return session.scalar(
-            select(Part.missing_since)
-            .join(Attempt, Attempt.id == Part.attempt_id)
+            select(AttemptPart.missing_since)
+            .join(Attempt, Attempt.id == AttemptPart.attempt_id)
             .where(Attempt.job_id == job_id)
         )
 

@@ -10,7 +10,7 @@ from core.base.clock import utc_now
 from core.base.ids import Kind, new_id
 from core.states import AttemptState, Outcome
 from core.tables.files import Checkpoint
-from core.tables.jobs import Attempt, Part
+from core.tables.jobs import Attempt, AttemptPart
 from core.tables.leases import Lease, Occupancy
 from tests.api.admin.test_cleanups import apply_policy, lease_of
 from tests.api.conftest import World
@@ -42,7 +42,9 @@ def worked(world: World, *, outcome: Outcome, saved_at: float | None) -> None:
         lease.hold_start, lease.hold_end = at(10), at(14)
         held = session.scalars(select(Occupancy).where(Occupancy.lease_id == lease.id)).one()
         held.hold_start, held.hold_end = at(10), at(14)
-        part = session.scalars(select(Part).where(Part.attempt_id == attempt.id)).one()
+        part = session.scalars(
+            select(AttemptPart).where(AttemptPart.attempt_id == attempt.id)
+        ).one()
         part.ended_at = at(13)
         if saved_at is not None:
             session.add(

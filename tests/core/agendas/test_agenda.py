@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from core.agendas.agenda import (
     HANDOVER,
+    Capacity,
     Item,
     OnFailure,
     Outlook,
-    Room,
     Standing,
     lay_out,
     outlook,
@@ -249,7 +249,7 @@ def test_with_others_beside_it_no_slot_is_counted_twice(
     layout = lay_out(
         items,
         others,
-        Room(1, SLOTS),
+        Capacity(1, SLOTS),
         lambda item: item.left_s,
         now=max(now, BEGINS),
         side_by_side=side_by_side,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.policy.grid import HOUR
-from core.policy.matching import ALL, Counted, Room, rooms_left
+from core.policy.matching import ALL, CountedLease, Room, rooms_left
 
 START = datetime(2025, 2, 21, tzinfo=UTC)
 POOLS = ("long", "single", "second")
@@ -17,18 +17,20 @@ ROOMS = st.builds(
     st.integers(1, 3),
 )
 LEASES = st.builds(
-    lambda pools, hours, at: Counted(pools, hours, START + at * HOUR, START + (at + hours) * HOUR),
+    lambda pools, hours, at: CountedLease(
+        pools, hours, START + at * HOUR, START + (at + hours) * HOUR
+    ),
     st.sampled_from([(), *((pool,) for pool in POOLS), *combinations(POOLS, 2)]),
     st.integers(1, 3),
     st.integers(0, 12),
 )
 
 
-def overlap(a: Counted, b: Counted) -> bool:
+def overlap(a: CountedLease, b: CountedLease) -> bool:
     return a.start < b.end and b.start < a.end
 
 
-def fits(leases: list[Counted], rooms: list[Room], *, distinct_times: bool) -> bool:
+def fits(leases: list[CountedLease], rooms: list[Room], *, distinct_times: bool) -> bool:
     """By trying every assignment."""
     if distinct_times and any(overlap(a, b) for a, b in combinations(leases, 2)):
         return False
@@ -40,7 +42,7 @@ def fits(leases: list[Counted], rooms: list[Room], *, distinct_times: bool) -> b
 
 @given(st.lists(LEASES, max_size=4), st.lists(ROOMS, max_size=5), st.booleans())
 def test_the_matcher_agrees_with_every_assignment_tried(
-    leases: list[Counted], rooms: list[Room], distinct_times: bool
+    leases: list[CountedLease], rooms: list[Room], distinct_times: bool
 ) -> None:
     found = rooms_left(leases, rooms, distinct_times=distinct_times)
     assert (found is not None) is fits(leases, rooms, distinct_times=distinct_times)
@@ -54,7 +56,7 @@ def test_the_matcher_agrees_with_every_assignment_tried(
 
 @given(st.lists(LEASES, max_size=5), st.lists(ROOMS, max_size=3), st.integers(0, 3))
 def test_an_exception_spares_the_best_choice_of_leases(
-    leases: list[Counted], rooms: list[Room], extra: int
+    leases: list[CountedLease], rooms: list[Room], extra: int
 ) -> None:
     found = rooms_left(leases, rooms, distinct_times=False, extra=extra)
     best = any(
@@ -72,7 +74,7 @@ def test_the_table_of_alternatives_holds() -> None:
 
     def taken(*wanted: tuple[str, int]) -> bool:
         leases = [
-            Counted((pool,), hours, START + at * 24 * HOUR, START + (at * 24 + hours) * HOUR)
+            CountedLease((pool,), hours, START + at * 24 * HOUR, START + (at * 24 + hours) * HOUR)
             for at, (pool, hours) in enumerate(wanted)
         ]
         return any(

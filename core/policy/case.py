@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 
-from core.policy.bands import Crossing, Place, whole_hours
+from core.policy.bands import BandPosition, Crossing, whole_hours
 from core.policy.document import Policy, Window
 from core.policy.grid import HOUR, hold_end, hour_ceiling, hour_floor, usable_end
 from core.policy.local_time import show, stamp
-from core.policy.matching import ALL, Counted
+from core.policy.matching import ALL, CountedLease
 from core.policy.memory import Known
 from core.policy.sections import BackToBack, Period, Quota, Scope
 from core.policy.verdict import (
@@ -29,13 +29,13 @@ Key = bool | date | tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Use:
+class QuotaUse:
     """A counted lease, or several that touch, and the quota and hours that it takes."""
 
     facts: tuple[LeaseFact, ...]
     """Leases that it consists of; empty for the request itself."""
-    counted: Counted
-    place: Place
+    counted: CountedLease
+    place: BandPosition
     quota: str | None
 
     @property
@@ -44,7 +44,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Case:
     """One request, situation and policy."""
 
     request: Request
@@ -58,7 +58,7 @@ class Asked:
     holds: tuple[Span, ...]
 
     @classmethod
-    def of(cls, request: Request, situation: Situation, policy: Policy) -> "Asked":
+    def of(cls, request: Request, situation: Situation, policy: Policy) -> "Case":
         """Build it with times in UTC, without the leases that the request replaces."""
         gone = request.replaces
         grid = policy.grid
@@ -76,7 +76,7 @@ class Asked:
             holds=holds,
         )
 
-    def at(self, start: datetime) -> "Asked":
+    def at(self, start: datetime) -> "Case":
         """Return the same block at another time."""
         return replace(self, start=start, end=start + (self.end - self.start))
 
@@ -106,7 +106,7 @@ class Asked:
         return tuple(window for window in self.policy.times if pools & set(window.pools))
 
     @cached_property
-    def place(self) -> Place:
+    def place(self) -> BandPosition:
         """The hold's place in the day."""
         last = min(max(self.end, self.start + timedelta(minutes=1)), self.start + LONGEST)
         return self.policy.clock.place(self.start, last)
@@ -178,20 +178,20 @@ class Asked:
         return self.request.kind is not RequestKind.WALK_IN or self.policy.walk_in.charged
 
     @cached_property
-    def mine(self) -> Use:
+    def mine(self) -> QuotaUse:
         """The request's own use, together with the own leases that it touches if they merge."""
         beside = self._touching
         if not beside:
-            counted = Counted(self.pools, self.hours, self.start, max(self.end, self.start))
+            counted = CountedLease(self.pools, self.hours, self.start, max(self.end, self.start))
             return self._use((), counted, self.place)
         start = min([self.start, *(fact.start for fact in beside)])
         end = max([self.end, *(fact.end for fact in beside)])
         hours = self.hours + sum(self.fact_hours(fact) for fact in beside)
-        counted = Counted(self.pools, hours, start, max(end, start))
+        counted = CountedLease(self.pools, hours, start, max(end, start))
         return self._use(tuple(beside), counted, self._place_of(counted))
 
     @cached_property
-    def merged(self) -> Counted | None:
+    def merged(self) -> CountedLease | None:
         """The merged block, if the request touches own leases and merges with them; else None."""
         return self.mine.counted if self._touching else None
 
@@ -204,7 +204,7 @@ class Asked:
             hours = min(hours, max(1, whole_hours(place.outside)))
         return Charge(self.mine.quota if self.is_charged else None, hours)
 
-    def uses(self, scope: Scope) -> list[Use]:
+    def uses(self, scope: Scope) -> list[QuotaUse]:
         """Return the leases that count under this policy, touching ones of one person merged.
 
         They are the member's own, or those of the member's lab.
@@ -225,7 +225,7 @@ class Asked:
         key = (scope, what, lab_id, self.request.replaces)
         return self.policy.memory.recall(key, facts, work)
 
-    def key(self, use: Use, period: Period) -> Key:
+    def key(self, use: QuotaUse, period: Period) -> Key:
         """Return the key that leases which count together in this period share."""
         if period is Period.WEEK:
             return self.policy.clock.week(use.counted.start)
@@ -250,7 +250,7 @@ class Asked:
             return []
         if not any(fact.node.id == self.request.node.id for fact in self.own):
             return []
-        asked = LeaseFact(
+        case = LeaseFact(
             id="",
             user_id=self.request.member.id,
             lab_id=None,
@@ -262,11 +262,11 @@ class Asked:
             counts=True,
             created_at=self.now,
         )
-        same = [fact for fact in self.own if fact.counts and fact.node.id == asked.node.id]
-        chain = next(chain for chain in _chains([*same, asked]) if asked in chain)
-        return [fact for fact in chain if fact is not asked]
+        same = [fact for fact in self.own if fact.counts and fact.node.id == case.node.id]
+        chain = next(chain for chain in _chains([*same, case]) if case in chain)
+        return [fact for fact in chain if fact is not case]
 
-    def _uses(self, scope: Scope) -> list[Use]:
+    def _uses(self, scope: Scope) -> list[QuotaUse]:
         return [self._use_of(chain) for chain in self._counted(scope)]
 
     def _totals(self, scope: Scope, period: Period) -> Counter[tuple[str, Key]]:
@@ -294,17 +294,19 @@ class Asked:
             return [(fact,) for fact in counted]
         return _chains(counted)
 
-    def _use_of(self, chain: tuple[LeaseFact, ...]) -> Use:
+    def _use_of(self, chain: tuple[LeaseFact, ...]) -> QuotaUse:
         pools = self.policy.pools_of(chain[0].node)
         hours = sum(self.fact_hours(fact) for fact in chain)
-        counted = Counted(pools, hours, chain[0].start, chain[-1].end)
+        counted = CountedLease(pools, hours, chain[0].start, chain[-1].end)
         return self._use(chain, counted, self._place_of(counted))
 
-    def _place_of(self, counted: Counted) -> Place:
+    def _place_of(self, counted: CountedLease) -> BandPosition:
         start, end = counted.start, max(counted.end, counted.start + HOUR / 60)
         return self.policy.clock.place(start, min(end, start + LONGEST))
 
-    def _use(self, facts: tuple[LeaseFact, ...], counted: Counted, place: Place) -> Use:
+    def _use(
+        self, facts: tuple[LeaseFact, ...], counted: CountedLease, place: BandPosition
+    ) -> QuotaUse:
         if place.crosses and self.policy.crossing is Crossing.PRORATE:
             hours = min(counted.hours, max(1, whole_hours(place.outside)))
             counted = replace(counted, hours=hours)
@@ -313,7 +315,7 @@ class Asked:
             quota = band.quota
         else:
             quota = "main" if not self.policy.bands and "main" in self.policy.quotas else None
-        return Use(facts, counted, place, quota)
+        return QuotaUse(facts, counted, place, quota)
 
 
 def _chains(facts: list[LeaseFact]) -> list[tuple[LeaseFact, ...]]:
