@@ -82,6 +82,7 @@ async def _page(viewer: Viewer, refused: Refused | None) -> Response:
         "rank_columns": grid.columns,
         "rank_rows": grid.rows if len(placed.seats) > 1 else [],
         "timeline": placed.timeline,
+        "spec_text": spec_yaml(job.spec),
         "stages": list(enumerate(job.plan.needed_by_stage_gib)),
     }
     return render("job.html", context, status=refused.status if refused else 200)
@@ -96,7 +97,6 @@ def _job_context(job: Job) -> dict[str, object]:
         "batch": batch_words(job),
         "certificate_sentence": certificate_sentence(job),
         "certificate_family": certificate_family(job.certificate),
-        "spec_text": spec_yaml(job.spec),
         "is_final": job.is_final,
         "can_pause": job.state in ("queued", *LIVE) and job.desired == "run",
         "can_resume": job.state == "paused" or (job.desired == "pause" and job.state in LIVE),

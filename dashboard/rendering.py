@@ -63,6 +63,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
+        auto_reload=False,  # else each page looks at the files of all its templates
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -91,7 +91,7 @@ async def bundle(viewer: Viewer) -> Response:
     answer = await viewer.call("GET", f"/v1/reports/{sha256_}")
     name = f"trainyard-report-{sha256_[:12]}.json"
     headers = {**PAGE_HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(answer.content, media_type="application/json", headers=headers)
+    return Response(answer.body, media_type="application/json", headers=headers)
 
 
 async def delete(viewer: Viewer) -> Response:

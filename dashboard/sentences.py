@@ -1,7 +1,9 @@
 """Sentences about the numbers of jobs, nodes and leases. Pure."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 import yaml
 
@@ -163,9 +165,15 @@ def given(part: object) -> object:
 
 def spec_yaml(spec: Mapping[str, object]) -> str:
     """A spec as YAML, its parts in the order in which people write them."""
+    return _spec_yaml(json.dumps(spec))
+
+
+@lru_cache(maxsize=512)  # specs do not change, and to write one takes as long as its whole page
+def _spec_yaml(document: str) -> str:
+    spec = json.loads(document)
     ordered = {name: spec[name] for name in SPEC_ORDER if name in spec}
     dumped: str = yaml.safe_dump(
-        given(ordered | dict(spec)), sort_keys=False, default_flow_style=None, width=100
+        given(ordered | spec), sort_keys=False, default_flow_style=None, width=100
     )
     return dumped
 

@@ -2,9 +2,9 @@
 
 from urllib.parse import quote, unquote
 
-import httpx2
 from starlette.responses import Response
 
+from dashboard.inner_calls import Answer
 from dashboard.rendering import redirect, render
 from dashboard.viewer import Refused, Viewer, local_path
 
@@ -105,13 +105,13 @@ def for_form(refused: Refused) -> Refused:
     return refused
 
 
-def signed_in(answer: httpx2.Response, target: str) -> Response:
+def signed_in(answer: Answer, target: str) -> Response:
     """Redirect to `target`, with the session that the API began."""
     return _with_cookies(redirect(local_path(target)), answer)
 
 
-def _with_cookies(response: Response, answer: httpx2.Response) -> Response:
+def _with_cookies(response: Response, answer: Answer) -> Response:
     """The API's own cookie, as it set it."""
-    for cookie in answer.headers.get_list("set-cookie"):
+    for cookie in answer.headers.getlist("set-cookie"):
         response.headers.append("set-cookie", cookie)
     return response

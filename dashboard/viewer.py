@@ -4,19 +4,18 @@ Nothing here knows more than a script with the same session would: the viewer's 
 origin and address travel on, the API alone decides, and its refusals become pages.
 """
 
-from collections.abc import Mapping
+from json import dumps
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
 
-import httpx2
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from dashboard.inner_calls import Answer, Query, ask
 from trainyard.transport.decoding import View, decode
 from trainyard.views import Me
 
 AnyView = TypeVar("AnyView", bound=View)
-Query = Mapping[str, str | int | list[str] | None]
 
 # What the API judges a browser's request by.
 FORWARDED = (
@@ -33,11 +32,11 @@ class TooLarge(Exception):
 class Refused(Exception):
     """The API said no; its problem document says why."""
 
-    def __init__(self, response: httpx2.Response) -> None:
-        problem = _problem_of(response)
-        self.status = response.status_code
-        self.retry_after = response.headers.get("retry-after", "")
-        self.title = str(problem.get("title") or f"Answer {response.status_code}")
+    def __init__(self, answer: Answer) -> None:
+        problem = _problem_of(answer)
+        self.status = answer.status
+        self.retry_after = answer.headers.get("retry-after", "")
+        self.title = str(problem.get("title") or f"Answer {answer.status}")
         self.code = str(problem.get("code") or "")
         self.param = str(problem.get("param") or "")
         self.detail = str(problem.get("detail") or "The API gave no reason.")
@@ -56,12 +55,8 @@ class Viewer:
 
     def __init__(self, app: ASGIApp, request: Request) -> None:
         self.request = request
-        client = request.client
-        self._transport = httpx2.ASGITransport(
-            app=app,
-            raise_app_exceptions=False,
-            client=(client.host, client.port) if client else ("127.0.0.1", 0),
-        )
+        self._app = app
+        self._state: dict[str, Any] = {}
 
     async def call(
         self,
@@ -72,7 +67,7 @@ class Viewer:
         json: object = None,
         yaml: str | None = None,
         idempotency_key: str | None = None,
-    ) -> httpx2.Response:
+    ) -> Answer:
         """One answer of the API. Raises Refused for 4xx and 5xx."""
         headers = {
             name: value
@@ -81,23 +76,29 @@ class Viewer:
         }
         if idempotency_key is not None:
             headers["idempotency-key"] = idempotency_key
-        content = None
+        if method != "GET":
+            self._state = {}  # a change may be one of what the viewer may do
+        body = b""
         if yaml is not None:
-            headers["content-type"] = "application/yaml"
-            content = yaml.encode()
-        request = httpx2.Request(
+            body, headers["content-type"] = yaml.encode(), "application/yaml"
+        elif json is not None:
+            body = dumps(json, ensure_ascii=False, separators=(",", ":")).encode()
+            headers["content-type"] = "application/json"
+        if body:
+            headers["content-length"] = str(len(body))
+        answer = await ask(
+            self._app,
             method,
-            httpx2.URL(str(self.request.base_url)).join(path),
-            params={name: value for name, value in (query or {}).items() if value is not None},
+            path,
+            outer=self.request.scope,
+            state=self._state,
             headers=headers,
-            content=content,
-            json=json,
+            query=query or {},
+            body=body,
         )
-        response = await self._transport.handle_async_request(request)
-        await response.aread()
-        if response.is_error:
-            raise Refused(response)
-        return response
+        if answer.is_error:
+            raise Refused(answer)
+        return answer
 
     async def get(self, kind: type[AnyView], path: str, query: Query | None = None) -> AnyView:
         """One thing."""
@@ -158,8 +159,8 @@ def local_path(target: str) -> str:
     return target if plain and target.startswith("/") and not target.startswith("//") else "/jobs"
 
 
-def _problem_of(response: httpx2.Response) -> dict[str, Any]:
-    if "json" not in response.headers.get("content-type", ""):
+def _problem_of(answer: Answer) -> dict[str, Any]:
+    if "json" not in answer.headers.get("content-type", ""):
         return {}
-    document = response.json()
+    document = answer.json()
     return document if isinstance(document, dict) else {}

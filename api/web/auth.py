@@ -5,12 +5,14 @@ themselves, so a request with a cookie that does more than read must provably co
 own pages.
 """
 
-from collections.abc import Iterable
-from datetime import timedelta
-from typing import Annotated
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Response, Security
+from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.security import APIKeyCookie, HTTPBearer
 from sqlalchemy import bindparam, select, update
@@ -47,11 +49,30 @@ TOKEN = (
 )
 
 
+class Found(NamedTuple):
+    """A row of TOKEN."""
+
+    token_id: str
+    kind: TokenKind
+    scopes: Sequence[str]
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    created_at: datetime
+    last_used_at: datetime | None
+    made_with: str | None
+    maker_ends_at: datetime | None
+    user_id: str
+    name: str
+    role: Role
+    zone: str
+    disabled: bool
+
+
 async def anyone() -> None:
     """Allow everybody: a public route."""
 
 
-def signed_in(
+async def signed_in(
     request: Request,
     process: ProcessDep,
     _bearer: Annotated[object, Security(BEARER)] = None,
@@ -60,21 +81,17 @@ def signed_in(
     """Return any person with a session, or with a valid token that is for this route."""
     secret, from_cookie = _credential(request)
     now = utc_now()
-    with process.read() as session:
-        found = session.execute(TOKEN, {"sha256": digest(secret)}).one_or_none()
+    found = await _found(request, process, digest(secret))
     if found is None:
         raise Unauthenticated("This token or session is unknown. Sign in again.")
-    token_id, kind, scopes, expires_at, revoked_at, *more = found
-    created_at, last_used_at, made_with, maker_ends_at, *of_user = more
-    user_id, name, role, zone, off = of_user
-    ends = [moment for moment in (expires_at, maker_ends_at) if moment is not None]
-    if revoked_at is not None or any(moment <= now for moment in ends):
+    ends = [moment for moment in (found.expires_at, found.maker_ends_at) if moment is not None]
+    if found.revoked_at is not None or any(moment <= now for moment in ends):
         raise Unauthenticated(
             "This token or session has expired or was revoked. Sign in again.", code="expired"
         )
-    if off:
+    if found.disabled:
         raise Unauthenticated("This account is disabled. Ask an administrator.", code="disabled")
-    is_session = kind is TokenKind.SESSION
+    is_session = found.kind is TokenKind.SESSION
     if from_cookie:
         if not is_session:
             raise Unauthenticated("This cookie does not hold a valid session. Sign in again.")
@@ -84,27 +101,21 @@ def signed_in(
                 "pages. Scripts use a bearer token.",
                 code="cross_site",
             )
-    held = included([Scope.ALL] if is_session else [Scope(scope) for scope in scopes])
+    held = included([Scope.ALL] if is_session else [Scope(scope) for scope in found.scopes])
     needed = scope_of(request.method, request.scope["route"].path)
     if needed not in held:
         raise MissingScope(needed, held)
-    if last_used_at is None or now - last_used_at > TOUCH_EVERY:
-        changes: dict[str, object] = {"last_used_at": now}
-        if is_session:
-            last = (created_at + SESSION_LONGEST, maker_ends_at or now + SESSION_IDLE)
-            changes["expires_at"] = min(now + SESSION_IDLE, *last)
-        with process.database.write() as session:
-            if read_only.state(session, now=now) is None:
-                session.execute(update(Token).where(Token.id == token_id).values(**changes))
+    if found.last_used_at is None or now - found.last_used_at > TOUCH_EVERY:
+        await run_in_threadpool(_touch, process, found, now)
     return Person(
-        id=user_id,
-        name=name,
-        role=role if Scope.ALL in held else Role.USER,
-        zone=zone,
-        token_id=token_id,
+        id=found.user_id,
+        name=found.name,
+        role=found.role if Scope.ALL in held else Role.USER,
+        zone=found.zone,
+        token_id=found.token_id,
         scopes=held,
-        made_with=made_with if is_session else token_id,
-        token_ends_at=maker_ends_at if is_session else expires_at,
+        made_with=found.made_with if is_session else found.token_id,
+        token_ends_at=found.maker_ends_at if is_session else found.expires_at,
     )
 
 
@@ -134,6 +145,34 @@ def node(
     if found is None or from_cookie or found.revoked_at or found.state is NodeState.RETIRED:
         raise Unauthenticated("This is not the token of an enrolled node. Enrol the node again.")
     return NodeIdentity(id=found.id, name=found.name)
+
+
+async def _found(request: Request, process: Process, sha256: str) -> Found | None:
+    """Return the row of a token. Reads that share their `state`, as those of one page do, look it
+    up once."""
+    if request.method not in SAFE_METHODS:
+        return await run_in_threadpool(_find, process, sha256)
+    lookups: dict[str, asyncio.Task[Found | None]]
+    lookups = request.scope.setdefault("state", {}).setdefault("tokens", {})
+    if sha256 not in lookups:
+        lookups[sha256] = asyncio.create_task(run_in_threadpool(_find, process, sha256))
+    return await asyncio.shield(lookups[sha256])
+
+
+def _find(process: Process, sha256: str) -> Found | None:
+    with process.read() as session:
+        row = session.execute(TOKEN, {"sha256": sha256}).one_or_none()
+    return None if row is None else Found(*row)
+
+
+def _touch(process: Process, found: Found, now: datetime) -> None:
+    changes: dict[str, object] = {"last_used_at": now}
+    if found.kind is TokenKind.SESSION:
+        last = (found.created_at + SESSION_LONGEST, found.maker_ends_at or now + SESSION_IDLE)
+        changes["expires_at"] = min(now + SESSION_IDLE, *last)
+    with process.database.write() as session:
+        if read_only.state(session, now=now) is None:
+            session.execute(update(Token).where(Token.id == found.token_id).values(**changes))
 
 
 def require_known(request: Request, process: Process) -> None:
