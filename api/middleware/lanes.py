@@ -6,6 +6,10 @@ numbers of threads and of database connections: no lane can take another's. Over
 keeps a line that is bounded, in length and in time. The line of pages' own refreshes is the
 shortest.
 
+Those who wait take turns by person: whoever asks for ten things at once waits with nine of them
+until everybody else who waits has had a turn. People are told apart by what they sign in with, or
+by their address: a lane stands before the check of who somebody is.
+
 A request has a place while it is worked on: not while its body arrives, nor while its answer is
 sent, except for files, which are both. Pages of the dashboard need no place: the calls behind them
 do, so a page never holds a place that its own calls wait for.
@@ -26,6 +30,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.middleware.prometheus import RequestNumbers
+from api.web.auth import COOKIE
 from api.web.errors import problem_response, service_problem
 from core.base.errors import Unavailable
 
@@ -37,6 +42,7 @@ FILES = re.compile(
 SENDING = re.compile(r"/v1/(?:datasets|models|code)")
 SIGN_IN = re.compile(r"/v1/(?:sessions|sessions/link|new-password|invites/accept|first-start)")
 LONG = re.compile(r"/v1/(?:usage|reports|admin/.+|reports/.+|jobs/[^/]+/(?:comparison|logs))")
+SESSION = re.compile(rf"(?:^|;)\s*{COOKIE}=([^;]+)")
 PRIORITY = re.compile(r"(?:^|[\s,])u=([0-7])(?:$|[\s,;])")
 ASKING = ("/plan", "/v1/reports/check")  # sent by POST, and nothing is changed
 
@@ -87,6 +93,9 @@ WHOLE = (LaneKind.NODE_FILES, LaneKind.FILES)  # these have their place until th
 THREADS = sum(limit.at_once for limit in LIMITS.values()) + 8  # and the process's own chores
 
 
+Turn = asyncio.Future[None]
+
+
 class Busy(Unavailable):
     """Refusal of a request that was not worked on."""
 
@@ -129,8 +138,47 @@ def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
     return LaneKind.CLICKS
 
 
+class Line:
+    """Turns that are waited for. The next one is of whoever has waited longest for their first, or
+    since their last; each person's own come in order."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, deque[Turn]] = {}
+        """By person, who is next first."""
+        self._num_turns = 0
+
+    def __len__(self) -> int:
+        return self._num_turns
+
+    def add(self, person: str, turn: Turn) -> None:
+        """Let a person wait for one more turn."""
+        self._turns.setdefault(person, deque()).append(turn)
+        self._num_turns += 1
+
+    def take(self) -> Turn:
+        """Remove the next turn and return it."""
+        person = next(iter(self._turns))
+        turns = self._turns.pop(person)
+        turn = turns.popleft()
+        if turns:
+            self._turns[person] = turns
+        self._num_turns -= 1
+        return turn
+
+    def remove(self, person: str, turn: Turn) -> bool:
+        """Remove a turn that nobody waits for any more; False if it was taken."""
+        turns = self._turns.get(person, deque())
+        if turn not in turns:
+            return False
+        turns.remove(turn)
+        if not turns:
+            del self._turns[person]
+        self._num_turns -= 1
+        return True
+
+
 class Lane:
-    """Places of one kind of request, and its line: first come, first served.
+    """Places of one kind of request, and its line.
 
     While requests wait in the lane `ahead`, only one of this lane is worked on at once.
     """
@@ -146,7 +194,7 @@ class Lane:
             ahead._behind.append(self)
         self._numbers = numbers
         self._free = limit.at_once
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._line = Line()
         self._guard = threading.Lock()
 
     @property
@@ -154,22 +202,22 @@ class Lane:
         """Number of requests in line."""
         return len(self._line)
 
-    async def enter(self, receive: Receive | None) -> None:
-        """Take a place; `leave` gives it back. Raises Busy, or Gone, without one.
+    async def enter(self, person: str, receive: Receive | None) -> None:
+        """Take a place for a person; `leave` gives it back. Raises Busy, or Gone, without one.
 
         `receive` must have nothing more to tell than that the client has gone. None: it has.
         """
         began = time.perf_counter()
-        turn = self._stand_in_line()
+        turn = self._stand_in_line(person)
         if turn is not None:
             try:
-                await self._wait(turn, receive)
+                await self._wait(person, turn, receive)
             finally:
                 self._numbers.waiting.labels(self.kind).set(self.num_waiting)
         self._numbers.wait_s.labels(self.kind).observe(time.perf_counter() - began)
 
     def leave(self) -> None:
-        """Give a place back, and free places to those who have waited longest."""
+        """Give a place back, and free places to those whose turn it is."""
         with self._guard:
             self._free += 1
         self._hand_on()
@@ -186,7 +234,7 @@ class Lane:
             turns = []
             while self._line and self._has_place():
                 self._free -= 1
-                turns.append(self._line.popleft())
+                turns.append(self._line.take())
         for turn in turns:
             turn.get_loop().call_soon_threadsafe(_give, turn)
 
@@ -195,7 +243,7 @@ class Lane:
         must_yield = self._ahead is not None and self._ahead.num_waiting > 0
         return self._free > 0 and (is_idle or not must_yield)
 
-    def _stand_in_line(self) -> asyncio.Future[None] | None:
+    def _stand_in_line(self, person: str) -> Turn | None:
         """Return a turn to wait for; None if there is a free place. Raises Busy if the line is
         full."""
         with self._guard:
@@ -205,12 +253,12 @@ class Lane:
             if len(self._line) >= self.limit.in_line:
                 raise self.refuse("The server is handling too many requests right now.")
             turn = asyncio.get_running_loop().create_future()
-            self._line.append(turn)
+            self._line.add(person, turn)
         self._numbers.waiting.labels(self.kind).set(self.num_waiting)
         return turn
 
-    async def _wait(self, turn: asyncio.Future[None], receive: Receive | None) -> None:
-        watched: set[asyncio.Future[None]] = {turn}
+    async def _wait(self, person: str, turn: Turn, receive: Receive | None) -> None:
+        watched: set[Turn] = {turn}
         gone = None
         if receive is not None:
             gone = asyncio.create_task(_hung_up(receive))
@@ -222,26 +270,23 @@ class Lane:
             if gone is not None and gone.done():
                 self._numbers.turned_away.labels(self.kind, "gone").inc()
                 raise Gone
-            if not turn.done() and self._leave_line(turn):
+            if not turn.done() and self._leave_line(person, turn):
                 raise self.refuse(
                     f"The request waited {self.limit.wait_s:.0f} s and was not begun."
                 )
         except (Gone, asyncio.CancelledError):
-            if not self._leave_line(turn):
+            if not self._leave_line(person, turn):
                 self.leave()  # the turn had come meanwhile
             raise
         finally:
             if gone is not None:
                 gone.cancel()
 
-    def _leave_line(self, turn: asyncio.Future[None]) -> bool:
+    def _leave_line(self, person: str, turn: Turn) -> bool:
         """Leave the line. Returns False if the turn has come meanwhile, so that the place is
         taken."""
         with self._guard:
-            if turn not in self._line:
-                return False
-            self._line.remove(turn)
-            return True
+            return self._line.remove(person, turn)
 
 
 class Lanes:
@@ -260,20 +305,23 @@ class Lanes:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        kind = kind_of(scope["method"], scope["path"], Headers(scope=scope).get("priority", ""))
+        headers = Headers(scope=scope)
+        kind = kind_of(scope["method"], scope["path"], headers.get("priority", ""))
         if kind is None:
             await self.app(scope, receive, send)
             return
-        lane = self.lanes[kind]
+        lane, person = self.lanes[kind], _person(scope, headers)
         body = receive
         try:
             if kind in WHOLE:
-                await lane.enter(None)  # a body that is on its way hides whether somebody has gone
+                await lane.enter(
+                    person, None
+                )  # a body that is on its way hides whether somebody has gone
             else:
                 body = await _with_body(receive)
                 if kind is LaneKind.BACKGROUND and self.lanes[LaneKind.CLICKS].num_waiting:
                     raise lane.refuse("Clicks wait, and go first.")
-                await lane.enter(receive)
+                await lane.enter(person, receive)
         except Busy as busy:
             await problem_response(service_problem(busy), {"Retry-After": str(busy.retry_after_s)})(
                 scope, receive, send
@@ -298,6 +346,13 @@ class Lanes:
             await self.app(scope, body, sent)
         finally:
             leave()
+
+
+def _person(scope: Scope, headers: Headers) -> str:
+    """Return what a sender signs in with, else their address."""
+    session = SESSION.search(headers.get("cookie", ""))
+    address, _ = scope.get("client") or ("", 0)
+    return headers.get("authorization") or (session[1] if session else str(address))
 
 
 async def _with_body(receive: Receive) -> Receive:
@@ -330,6 +385,6 @@ async def _hung_up(receive: Receive) -> None:
         pass
 
 
-def _give(turn: asyncio.Future[None]) -> None:
+def _give(turn: Turn) -> None:
     if not turn.done():
         turn.set_result(None)

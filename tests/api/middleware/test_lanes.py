@@ -18,9 +18,11 @@ from statistics import median
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.middleware.lanes import LIMITS, THREADS, LaneKind, Lanes, Limit, kind_of
+from api.middleware.lanes import LIMITS, THREADS, LaneKind, Lanes, Limit, Line, Turn, kind_of
 from api.middleware.prometheus import RequestNumbers
 from api.web.credentials import issue_link
 from core.base.clock import utc_now
@@ -102,12 +104,21 @@ class Caller:
     """One request, sent to lanes without a network."""
 
     def __init__(
-        self, lanes: ASGIApp, method: str, path: str, body: bytes = b"", priority: str = ""
+        self,
+        lanes: ASGIApp,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        priority: str = "",
+        **others: str,
     ) -> None:
         self.answer: dict[str, object] = {}
         self.hang_up = asyncio.Event()
         self._body: list[Message] = [{"type": "http.request", "body": body}]
-        headers = [(b"priority", priority.encode())]
+        headers = [
+            (name.encode(), value.encode())
+            for name, value in {"priority": priority, **others}.items()
+        ]
         scope: Scope = {"type": "http", "method": method, "path": path, "headers": headers}
         self.task = asyncio.create_task(self._ask(lanes, scope))
 
@@ -160,6 +171,88 @@ def test_a_line_is_bounded_and_first_come_first_served() -> None:
         assert last.answer["status"] == 200
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("anns", "bobs"),
+    [
+        ({"authorization": "Bearer ann"}, {"authorization": "Bearer bob"}),
+        ({"cookie": "a=1; trainyard_session=ann"}, {"cookie": "trainyard_session=bob; a=1"}),
+        ({"authorization": "Bearer ann"}, {}),
+    ],
+)
+def test_who_asks_for_many_things_waits_with_the_rest_until_others_have_had_a_turn(
+    anns: dict[str, str], bobs: dict[str, str]
+) -> None:
+    async def run() -> None:
+        desk = Desk()
+        lanes = Lanes(desk, RequestNumbers(), small(clicks=Limit(1, 9, NO_LIMIT)))
+        asked = [("a1", anns), ("a2", anns), ("a3", anns), ("b1", bobs), ("a4", anns), ("b2", bobs)]
+        callers = [Caller(lanes, "POST", f"/v1/{name}", **own) for name, own in asked]
+        await turns()
+        desk.finish.set()
+        await asyncio.gather(*(caller.task for caller in callers))
+        assert desk.begun == [f"/v1/{name}" for name in ("a1", "a2", "b1", "a3", "b2", "a4")]
+
+    asyncio.run(run())
+
+
+def test_a_turn_that_is_given_up_delays_nobody() -> None:
+    async def run() -> None:
+        desk = Desk()
+        lanes = Lanes(desk, RequestNumbers(), small(clicks=Limit(1, 9, NO_LIMIT)))
+        callers = [
+            Caller(lanes, "POST", f"/v1/{name}", authorization=name[0])
+            for name in ("a1", "a2", "b1", "b2", "c1")
+        ]
+        await turns()
+        for gone in (2, 4):  # b has another turn, c has none
+            callers[gone].hang_up.set()
+            await callers[gone].task
+        desk.finish.set()
+        await asyncio.gather(*(caller.task for caller in callers))
+        assert desk.begun == ["/v1/a1", "/v1/a2", "/v1/b2"]
+
+    asyncio.run(run())
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.sampled_from("abc"), st.just("take"), st.tuples(st.just("leave"), st.integers(0, 9))
+        ),
+        max_size=60,
+    )
+)
+def test_nobody_is_passed_over_and_no_turn_is_lost(
+    steps: list[str | tuple[str, int]],
+) -> None:
+    loop = asyncio.new_event_loop()
+    line, waiting = Line(), list[tuple[str, Turn]]()
+    since_anothers: dict[Turn, set[str]] = {}
+    for step in steps:
+        if isinstance(step, tuple):
+            if waiting:
+                person, turn = waiting.pop(step[1] % len(waiting))
+                assert line.remove(person, turn)
+                assert not line.remove(person, turn)
+        elif step == "take":
+            if waiting:
+                taken = line.take()
+                [at] = [n for n, (_, turn) in enumerate(waiting) if turn is taken]
+                person, _ = waiting.pop(at)
+                assert person not in {other for other, _ in waiting[:at]}, "each in their order"
+                firsts = {one: turn for one, turn in reversed(waiting)}
+                for other, turn in firsts.items():
+                    passed = since_anothers.setdefault(turn, set())
+                    assert person not in passed, f"{person} twice while {other} waited"
+                    if other != person:
+                        passed.add(person)
+        else:
+            waiting.append((step, loop.create_future()))
+            line.add(*waiting[-1])
+        assert len(line) == len(waiting)
+    loop.close()
 
 
 def test_who_waited_too_long_is_answered_and_not_worked_on() -> None:
