@@ -40,7 +40,6 @@ NAMES = {  # where the name of the schema without "View" says too little, or sta
     "HolderView": "StorageHolder",
     "LayoutView": "JobLayout",
     "PlanView": "PlanAnswer",
-    "Selector-Output": "Selector",
     "VerdictView": "BlockVerdict",
 }
 SECRET_FIELDS = frozenset({"secret", "token"})
@@ -56,24 +55,15 @@ def main() -> None:
 
 def render(document: Schema) -> str:
     """Write the module `trainyard.views` as text, for an OpenAPI document."""
-    schemas: dict[str, Schema] = dict(document["components"]["schemas"])
-    answers = _merge_unions(_answers(document, schemas))
+    answers = _merge_unions(answers_of(document))
     return HEADER + "".join(
         f"\n\n{_class(name, answers[name], answers)}" for name in _in_order(answers)
     )
 
 
-def name_of(schema: str) -> str:
-    """Return the client's name of a schema."""
-    if schema in NAMES:
-        return NAMES[schema]
-    if schema.endswith("Made"):
-        return f"New{schema.removesuffix('Made')}"
-    return schema.removesuffix("View")
-
-
-def _answers(document: Schema, schemas: Mapping[str, Schema]) -> dict[str, Schema]:
+def answers_of(document: Schema) -> dict[str, Schema]:
     """Map name -> schema, for the schemas that occur in answers for people."""
+    schemas = document["components"]["schemas"]
     responses = [
         response
         for path, operations in document["paths"].items()
@@ -92,6 +82,15 @@ def _answers(document: Schema, schemas: Mapping[str, Schema]) -> dict[str, Schem
         found[name] = schema
         waiting += _refs(schema)
     return {name: schema for name, schema in found.items() if not name.startswith("Page_")}
+
+
+def name_of(schema: str) -> str:
+    """Return the client's name of a schema."""
+    if schema in NAMES:
+        return NAMES[schema]
+    if schema.endswith("Made"):
+        return f"New{schema.removesuffix('Made')}"
+    return schema.removesuffix("View")
 
 
 def _refs(part: object) -> Iterator[str]:

@@ -3,11 +3,11 @@
 The documents are made by the API's schemas, so they have the shapes that the real API answers with.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from fastapi import FastAPI, Request
@@ -32,8 +32,8 @@ from api.sign_in.schemas import SessionView, TokenView
 from api.studies.schemas import StudyJobView, StudyReport
 from api.web.schemas import EventView, ProblemDocument, ProblemItem
 from core.spec.spec import JobSpec
-from core.states import AttemptState, Desired, JobState, LeaseState, NodeState, Outcome
-from core.tables.kinds import LeaseKind, Role, Scope
+from core.states import AttemptState, Desired, JobState, NodeState, Outcome
+from core.tables.kinds import Role, Scope
 from core.wire.messages import Inventory, Telemetry
 from strategies.plan.hardware import Hardware
 from strategies.plan.layout import Layout
@@ -43,11 +43,13 @@ from strategies.plan.seats import seats
 from strategies.plan.spec import Precision, Strategy
 from strategies.plan.trust.certificate import Certificate, Comparison, Difference, Verdict
 from strategies.plan.trust.scaling import Measured, StudyKind
+from tests.answers import answer
 
 NOW = datetime(2026, 3, 5, 19, 12, tzinfo=UTC)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-ddp.yaml"
 CPU2 = Hardware(class_name="cpu2", device="cpu", slots=2, memory_gib=24)
 COOKIE = "trainyard_session=secret-of-ada"
+AnyView = TypeVar("AnyView", bound=BaseModel)
 
 
 def spec(**changes: object) -> JobSpec:
@@ -62,41 +64,35 @@ def planned(of: JobSpec) -> Plan:
     )
 
 
+def view(schema: type[AnyView], fields: Mapping[str, Any], changes: Mapping[str, Any]) -> AnyView:
+    """An answer with these fields, some of them changed."""
+    return schema.model_validate({**answer(schema.__name__), **fields, **changes})
+
+
 def job(**changes: Any) -> JobView:
     """A running job at step 100 of 400, some fields changed."""
     wanted = spec()
     fields: dict[str, Any] = {
         "id": "job_01aaaaaaaaaaaaaaaaaaaaaaaa",
         "name": "gpt-ddp",
-        "user": "ada",
         "state": JobState.RUNNING,
         "desired": Desired.RUN,
         "reason_code": "running",
         "reason": "Training.",
-        "predicted_start": None,
         "spec": wanted,
         "plan": planned(wanted),
-        "lease": None,
-        "cloned_from": None,
-        "study": None,
-        "agenda": None,
         "epoch": 1,
         "node": "east-01",
-        "nodes": [],
         "steps": 400,
         "step": 100,
         "loss": 2.5,
         "tokens_per_s": 5120.0,
         "stops_at": NOW + timedelta(minutes=20),
         "wall_time_s": 1200,
-        "used_s": 0,
-        "certificate": None,
-        "result": None,
         "created_at": NOW - timedelta(minutes=2),
         "started_at": NOW - timedelta(minutes=1),
-        "finished_at": None,
     }
-    return JobView.model_validate({**fields, **changes})
+    return view(JobView, fields, changes)
 
 
 def attempt(**changes: Any) -> AttemptView:
@@ -106,23 +102,19 @@ def attempt(**changes: Any) -> AttemptView:
         "epoch": 1,
         "node": "east-01",
         "lease": "lease_01aaaaaaaaaaaaaaaaaaaaaaaa",
-        "nodes": [],
         "state": AttemptState.EXITED,
         "outcome": Outcome.KILLED,
         "reason": "Rank 1 on east-01 was killed by signal 9 (SIGKILL) at step 120.",
         "launcher": "warm",
         "culprit_rank": 1,
         "signal": 9,
-        "exit_code": None,
         "last_lines": ["step 119", "step 120"],
-        "resumed_from_step": None,
-        "preflight": None,
         "assigned_at": NOW,
         "started_at": NOW + timedelta(seconds=1),
         "first_step_at": NOW + timedelta(seconds=1.2),
         "ended_at": NOW + timedelta(seconds=30),
     }
-    return AttemptView.model_validate({**fields, **changes})
+    return view(AttemptView, fields, changes)
 
 
 def event(**changes: Any) -> EventView:
@@ -138,7 +130,7 @@ def event(**changes: Any) -> EventView:
         "message": "Training.",
         "actor": "node_01aaaaaaaaaaaaaaaaaaaaaaaa",
     }
-    return EventView.model_validate({**fields, **changes})
+    return view(EventView, fields, changes)
 
 
 def node(**changes: Any) -> NodeView:
@@ -146,7 +138,6 @@ def node(**changes: Any) -> NodeView:
     fields: dict[str, Any] = {
         "id": "node_01aaaaaaaaaaaaaaaaaaaaaaaa",
         "name": "east-01",
-        "node_class": "cpu2",
         "state": NodeState.READY,
         "reason": "Ready.",
         "hardware": CPU2,
@@ -156,42 +147,26 @@ def node(**changes: Any) -> NodeView:
         "telemetry": Telemetry(cpu_pct=42.4, memory_used_gib=3.5, disk_free_gib=70),
         "reachable": True,
         "last_seen_at": NOW,
-        "unreachable_since": None,
-        "user": None,
-        "job": None,
-        "jobs": [],
-        "free_at": None,
     }
-    return NodeView.model_validate({**fields, **changes})
+    return view(NodeView, fields, changes)
 
 
 def lease(**changes: Any) -> LeaseView:
     """A booked block of two hours."""
     fields: dict[str, Any] = {
         "id": "lease_01aaaaaaaaaaaaaaaaaaaaaaaa",
-        "user": "ada",
         "node": "east-01",
-        "node_class": "cpu2",
-        "kind": LeaseKind.BOOKED,
-        "state": LeaseState.BOOKED,
         "reason": "Booked.",
         "hold_start": NOW + timedelta(hours=1),
         "hold_end": NOW + timedelta(hours=3),
         "usable_end": NOW + timedelta(hours=3, minutes=-5),
-        "job": None,
-        "jobs": [],
-        "together": None,
         "counts": True,
         "charged_hours": 3,
-        "settled_as": "",
-        "charge": None,
         "policy": "default",
         "policy_version": 0,
-        "protected": False,
-        "unusable_s": 0,
         "created_at": NOW,
     }
-    return LeaseView.model_validate({**fields, **changes})
+    return view(LeaseView, fields, changes)
 
 
 def result() -> Result:
@@ -259,10 +234,8 @@ def study_report(**changes: Any) -> StudyReport:
     fields: dict[str, Any] = {
         "id": "study_01aaaaaaaaaaaaaaaaaaaaaaaa",
         "name": "gpt-ddp",
-        "user": "ada",
         "kind": StudyKind.STRONG,
         "jobs": jobs,
-        "is_final": False,
         "created_at": NOW,
         "summary": "2 ranks are 1.60 times as fast as 1 rank, an efficiency of 80 %.",
         "points": [
@@ -283,7 +256,7 @@ def study_report(**changes: Any) -> StudyReport:
             ),
         ],
     }
-    return StudyReport.model_validate({**fields, **changes})
+    return view(StudyReport, fields, changes)
 
 
 def measured(**changes: Any) -> Measured:
@@ -299,14 +272,10 @@ def measured(**changes: Any) -> Measured:
         "speed_up": 1.0,
         "expected_speed_up": 1.0,
         "efficiency": 1.0,
-        "serial_fraction": None,
-        "bubble": None,
         "communication": 0.0,
         "judgement": "Computing is the bottleneck: communication costs hardly anything.",
-        "curve": None,
-        "missing": None,
     }
-    return Measured.model_validate({**fields, **changes})
+    return view(Measured, fields, changes)
 
 
 PREFLIGHT = PreflightView(
