@@ -8,11 +8,11 @@ import asyncio
 from base64 import b64encode
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 
 from markupsafe import Markup
 from starlette.responses import Response
 
+from dashboard import static_files
 from dashboard.rendering import ENVIRONMENT, PAGE_HEADERS, redirect, render
 from dashboard.report_curves import Drawing, drawing
 from dashboard.sentences import batch_words, layout_words, spec_yaml
@@ -20,8 +20,7 @@ from dashboard.viewer import Refused, Viewer
 from trainyard.transport.decoding import decode
 from trainyard.views import Report, ReportJob, ReportLine, Series
 
-STATIC = Path(__file__).parent / "static"
-STYLE = "\n".join((STATIC / name).read_text() for name in ("tokens.css", "report.css"))
+STYLE = "\n".join((static_files.ROOT / name).read_text() for name in ("tokens.css", "report.css"))
 STYLE_HASH = b64encode(sha256(STYLE.encode()).digest()).decode()
 HEADERS = {
     **PAGE_HEADERS,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
+from dashboard.pages.signing_in import for_form, signed_in
 from dashboard.rendering import render
-from dashboard.sessions import for_form, signed_in
 from dashboard.viewer import Refused, Viewer
 
 Page = Callable[[Viewer], Awaitable[Response]]

@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.studies.schemas import ComparisonView
-from dashboard.compare_page import differing_first, labels_of
+from dashboard.pages.comparison import differing_first, labels_of
 from tests.dashboard.fake_api import FakeApi, attempt, certificate, job, refusal, spec
 
 A, B = "job_01aaaaaaaaaaaaaaaaaaaaaaaa", "job_02bbbbbbbbbbbbbbbbbbbbbbbb"

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.agendas.schemas import AgendaJobView, AgendaView
-from dashboard.agenda_page import Stretch, bars
+from dashboard.pages.agendas import Stretch, bars
 from tests.dashboard.fake_api import NOW, FakeApi, job, lease
 from trainyard.transport.decoding import decode
 from trainyard.views import Agenda
