@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
 from api.admin.schemas_cleanups import Selector, Wrong
-from api.people.routes import find_lab, find_user
+from api.people.users import find_lab, find_user
 from core.base.errors import NotFound
 from core.leases.active_policies import active_policies, granted_under
 from core.leases.cleaning import Removed, fewest

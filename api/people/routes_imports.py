@@ -1,31 +1,17 @@
 """/v1/users/import: a whole course at once, from a list of people as CSV."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-
 from fastapi import APIRouter
 from pydantic import Field
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from api.people.people_import import Listed, Mistake, read_people
-from api.people.routes import password_link
-from api.people.schemas import ImportRow, ImportView
-from api.web import audit
+from api.people import imports
+from api.people.people_import import read_people
+from api.people.schemas import ImportView
 from api.web.auth import AdminOnly
-from api.web.errors import InvalidRequest
 from api.web.process import ProcessDep
-from api.web.schemas import Body, ProblemItem
+from api.web.schemas import Body
 from core.base.clock import utc_now
-from core.base.ids import Kind, new_id
-from core.tables.kinds import Role
-from core.tables.people import Lab, Membership, User
 
 router = APIRouter(prefix="/v1", tags=["people"])
-
-LINKS_LIVE = timedelta(days=14)
-MAX_SHOWN = 100
 
 
 class PeopleList(Body):
@@ -40,16 +26,6 @@ class PeopleList(Body):
     """Make a link for each new person, with which to set a password."""
 
 
-@dataclass
-class Known:
-    """People, mail addresses, labs and memberships that exist already."""
-
-    users: dict[str, User]
-    emails: dict[str, str]
-    labs: dict[str, Lab]
-    members: set[tuple[str, str]]
-
-
 @router.post("/users/import", summary="Import a list of people")
 def import_people(wanted: PeopleList, person: AdminOnly, process: ProcessDep) -> ImportView:
     """Add new people and change fields that differ. A list with a mistake changes nothing.
@@ -58,151 +34,9 @@ def import_people(wanted: PeopleList, person: AdminOnly, process: ProcessDep) ->
     again changes nothing.
     """
     people, mistakes = read_people(wanted.csv)
-    _refuse(mistakes)
+    imports.refuse(mistakes)
     now = utc_now()
     if wanted.dry_run:
         with process.read() as session:
-            known = _known(session, people)
-            _refuse(_clashes(people, known))
-            rows = [_row(listed, known) for listed in people]
-        return _answer(rows, _new_labs(people, known), dry_run=True)
-    with process.write() as (session, _):
-        known = _known(session, people)
-        _refuse(_clashes(people, known))
-        labs = _new_labs(people, known)
-        for name in labs:
-            known.labs[name] = Lab(id=new_id(Kind.LAB), name=name, created_at=now)
-            session.add(known.labs[name])
-        session.flush()
-        rows = []
-        for listed in people:
-            row = _row(listed, known)
-            user = _write(session, listed, row, known, now)
-            if wanted.links and row.action == "add":
-                link = password_link(session, process, user, maker=person, lifetime=LINKS_LIVE)
-                row = row.model_copy(update={"password_link": link.url})
-            rows.append(row)
-        answer = _answer(rows, labs, dry_run=False)
-        if answer.added or answer.changed or labs:
-            audit.record(
-                session,
-                person.id,
-                "user.import",
-                "users",
-                now=now,
-                added=[row.name for row in rows if row.action == "add"],
-                changed={row.name: row.changes for row in rows if row.action == "change"},
-                labs=labs,
-            )
-    return answer
-
-
-def _refuse(mistakes: Sequence[Mistake]) -> None:
-    if mistakes:
-        items = [
-            ProblemItem(
-                param=f"line {mistake.line}, {mistake.column}"
-                if mistake.column
-                else f"line {mistake.line}",
-                code="bad_line",
-                message=f"line {mistake.line}, {mistake.column or 'whole line'}: {mistake.message}",
-            )
-            for mistake in sorted(mistakes, key=lambda m: m.line)[:MAX_SHOWN]
-        ]
-        raise InvalidRequest(items, code="bad_list")
-
-
-def _known(session: Session, people: Sequence[Listed]) -> Known:
-    users = {user.name: user for user in session.scalars(select(User))}
-    rows = session.execute(select(Membership.lab_id, Membership.user_id))
-    return Known(
-        users=users,
-        emails={user.email: user.name for user in users.values() if user.email},
-        labs={lab.name: lab for lab in session.scalars(select(Lab))},
-        members={(lab_id, user_id) for lab_id, user_id in rows},
-    )
-
-
-def _clashes(people: Sequence[Listed], known: Known) -> list[Mistake]:
-    """Return conflicts with existing people, although each line is right in itself."""
-    mistakes = []
-    for listed in people:
-        holder = known.emails.get(listed.email or "")
-        if holder is not None and holder != listed.name:
-            sentence = f"{listed.email} already belongs to {holder}."
-            mistakes.append(Mistake(listed.line, "email", sentence))
-        user = known.users.get(listed.name)
-        if user is not None and listed.role not in (None, user.role):
-            sentence = (
-                f"{user.name} already has the role {user.role}, and an import does not change "
-                "roles. Use `trainyard admin set-role`."
-            )
-            mistakes.append(Mistake(listed.line, "role", sentence))
-    return mistakes
-
-
-def _new_labs(people: Sequence[Listed], known: Known) -> list[str]:
-    return sorted({p.lab for p in people if p.lab is not None and p.lab not in known.labs})
-
-
-def _row(listed: Listed, known: Known) -> ImportRow:
-    user = known.users.get(listed.name)
-    changes: list[str] = []
-    if user is not None:
-        if listed.email not in (None, user.email):
-            changes.append("email")
-        if listed.zone not in (None, user.zone):
-            changes.append("zone")
-        lab = known.labs.get(listed.lab or "")
-        if listed.lab is not None and (lab is None or (lab.id, user.id) not in known.members):
-            changes.append("lab")
-        changes += [
-            name for name, value in listed.attributes.items() if user.attributes.get(name) != value
-        ]
-    action = "add" if user is None else "change" if changes else "same"
-    return ImportRow.model_validate(
-        {
-            "line": listed.line,
-            "name": listed.name,
-            "action": action,
-            "changes": changes,
-            "password_link": None,
-        }
-    )
-
-
-def _write(session: Session, listed: Listed, row: ImportRow, known: Known, now: datetime) -> User:
-    user = known.users.get(listed.name)
-    if user is None:
-        user = User(
-            id=new_id(Kind.USER),
-            name=listed.name,
-            role=listed.role or Role.USER,
-            password_hash=None,
-            zone=listed.zone or "UTC",
-            email=listed.email,
-            attributes=listed.attributes,
-            disabled=False,
-            created_at=now,
-        )
-        session.add(user)
-        session.flush()
-    elif row.action == "change":
-        user.email = listed.email or user.email
-        user.zone = listed.zone or user.zone
-        user.attributes = {**user.attributes, **listed.attributes}
-    if listed.lab is not None and (known.labs[listed.lab].id, user.id) not in known.members:
-        session.add(Membership(lab_id=known.labs[listed.lab].id, user_id=user.id))
-    return user
-
-
-def _answer(rows: Sequence[ImportRow], labs: Sequence[str], *, dry_run: bool) -> ImportView:
-    count = {name: sum(row.action == name for row in rows) for name in ("add", "change", "same")}
-    return ImportView(
-        dry_run=dry_run,
-        added=count["add"],
-        changed=count["change"],
-        same=count["same"],
-        labs=list(labs),
-        rows=list(rows),
-    )
+            return imports.preview(session, people)
+    return process.transact(imports.write, people, person, process, links=wanted.links, now=now)

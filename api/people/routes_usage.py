@@ -13,8 +13,8 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import ColumnElement, and_, func, or_, select, true
 from sqlalchemy.orm import Session
 
-from api.people.routes import checked_zone
 from api.people.schemas_usage import By, UsageRow, UsageView
+from api.people.users import checked_zone
 from api.web.auth import SignedIn
 from api.web.identity import Person
 from api.web.process import ProcessDep

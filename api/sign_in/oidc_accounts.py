@@ -15,7 +15,7 @@ from zoneinfo import available_timezones
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
-from api.people.routes import add_user
+from api.people.users import add_user
 from api.sign_in.oidc_provider import Claims
 from api.sign_in.routes_invites import use_invite
 from api.web import audit

@@ -7,7 +7,7 @@ from sqlalchemy import select, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import Session
 
-from api.people.routes import add_user, checked_zone, find_lab
+from api.people.users import add_user, checked_zone, find_lab
 from api.sign_in.routes import start_session
 from api.sign_in.schemas import InviteAnswer, InviteMade, InviteView, NewInvite, TokenMade
 from api.sign_in.sign_ins import Watched, address_of

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Cookie, Request, Response
 from pydantic import Field
 from sqlalchemy import delete
 
-from api.people.routes import find_user
+from api.people.users import find_user
 from api.sign_in.oidc_accounts import account_of
 from api.sign_in.oidc_provider import NotVouched, Provider, Trip
 from api.sign_in.routes import start_session

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
@@ -30,6 +30,7 @@ from core.wire.topics import topics_of
 
 Answer = TypeVar("Answer")
 Service = TypeVar("Service")
+P = ParamSpec("P")
 DEADLOCKS = ("40P01", "40001")  # deadlock, serialization failure: nothing was written
 PAUSES_S = (0.05, 0.2)  # the most that is waited before the second and the third try
 
@@ -72,19 +73,24 @@ class Process:
         self.wake(bells.jobs, bells.topics)
         self.ringer.ring(bells)
 
-    def transact(self, work: Callable[[Session, Bells], Answer]) -> Answer:
-        """Run `work` in one write transaction and return its answer. After a deadlock it is tried
-        again, twice at most."""
+    def transact(
+        self,
+        work: Callable[Concatenate[Session, Bells, P], Answer],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Answer:
+        """Run `work(session, bells, ...)` in one write transaction and return its answer. After a
+        deadlock it is tried again, twice at most, so it must change nothing but rows."""
         for pause_s in PAUSES_S:
             try:
                 with self.write() as (session, bells):
-                    return work(session, bells)
+                    return work(session, bells, *args, **kwargs)
             except DBAPIError as error:
                 if getattr(error.orig, "sqlstate", None) not in DEADLOCKS:
                     raise
             time.sleep(pause_s * random.random())
         with self.write() as (session, bells):
-            return work(session, bells)
+            return work(session, bells, *args, **kwargs)
 
     @property
     def url(self) -> str:
