@@ -9,22 +9,27 @@ whose address is of no allowed domain, gets no account.
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import available_timezones
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
+from starlette.requests import Request
 
-from api.people.users import add_user
-from api.sign_in.oidc_provider import Claims
-from api.sign_in.routes_invites import use_invite
+from api.people.users import add_user, find_user
+from api.sign_in.invites import use_invite
+from api.sign_in.oidc_provider import Claims, Trip
+from api.sign_in.schemas import TokenMade
+from api.sign_in.sessions import start_session
 from api.web import audit
-from api.web.credentials import sign_out_everywhere
-from api.web.identity import RANK
+from api.web.bells import Bells
+from api.web.credentials import issue_link, sign_out_everywhere, use_link
+from api.web.identity import RANK, Person
+from core.base.clock import utc_now
 from core.base.errors import Forbidden, Unauthenticated
 from core.base.ids import Kind, new_id
 from core.base.settings import ApiSettings
-from core.tables.kinds import Role
+from core.tables.kinds import LinkKind, Role
 from core.tables.leases import CalendarFeed
 from core.tables.notices import Webhook
 from core.tables.people import Identity, Invite, Lab, Membership, User
@@ -218,3 +223,35 @@ def _is_last(session: Session, user: User) -> bool:
         .where(User.role == Role.ADMIN, User.disabled.is_(False), User.id != user.id)
     )
     return not others
+
+
+def unlink(session: Session, _: Bells, user_id: str, person: Person, *, now: datetime) -> None:
+    """Delete a person's identities at the provider. Raises NotFound."""
+    user = find_user(session, user_id)
+    gone = session.scalars(
+        delete(Identity).where(Identity.user_id == user.id).returning(Identity.subject)
+    ).all()
+    if gone:
+        audit.record(session, person.id, "user.unlink", user.id, now=now, subjects=sorted(gone))
+
+
+def begin_trip(session: Session, _: Bells, *, lifetime: timedelta) -> str:
+    """Insert a trip to the provider; return its secret."""
+    return issue_link(session, kind=LinkKind.OIDC, now=utc_now(), lifetime=lifetime)[1]
+
+
+def end_trip(session: Session, _: Bells, trip: Trip) -> None:
+    """Mark a trip as used: of two requests that come back from it, one succeeds.
+
+    Raises Unauthenticated if the trip is used up or took too long.
+    """
+    use_link(session, trip.secret, LinkKind.OIDC, now=utc_now())
+
+
+def sign_in(
+    session: Session, _: Bells, claims: Claims, request: Request, settings: ApiSettings
+) -> TokenMade:
+    """Start a session of the account of these claims. Raises as `account_of`."""
+    now = utc_now()
+    user = account_of(session, claims, settings, now=now)
+    return start_session(session, user, request, now=now)

@@ -7,24 +7,17 @@ from typing import Annotated
 import structlog
 from fastapi import APIRouter, Cookie, Request, Response
 from pydantic import Field
-from sqlalchemy import delete
 
-from api.people.users import find_user
-from api.sign_in.oidc_accounts import account_of
+from api.sign_in import oidc_accounts
 from api.sign_in.oidc_provider import NotVouched, Provider, Trip
-from api.sign_in.routes import start_session
 from api.sign_in.schemas import TokenMade
 from api.sign_in.sign_ins import Watched, address_of
-from api.web import audit
 from api.web.auth import AdminOnly, Public, set_session_cookie
-from api.web.credentials import issue_link, use_link
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Body, View
 from api.web.text_types import PlainText
 from core.base.clock import utc_now
 from core.base.errors import NotFound, ServiceError, Unauthenticated
-from core.tables.kinds import LinkKind
-from core.tables.people import Identity
 
 router = APIRouter(prefix="/v1", tags=["signing in"])
 
@@ -76,9 +69,7 @@ def start_oidc(request: Request, response: Response, process: ProcessDep) -> Oid
     provider = _provider(process)
     process.limits.check_sign_in(address_of(request))
     process.limits.count_trip(address_of(request))
-    now = utc_now()
-    with process.write() as (session, _):
-        _, secret = issue_link(session, kind=LinkKind.OIDC, now=now, lifetime=TRIP_LIFETIME)
+    secret = process.transact(oidc_accounts.begin_trip, lifetime=TRIP_LIFETIME)
     url = provider.address(Trip(secret), back_to=_back_to(process))
     response.set_cookie(
         TRIP_COOKIE,
@@ -123,11 +114,8 @@ def sign_in_by_oidc(
         why = answer.error_description or answer.error or "it sent no authorization code"
         raise NotVouched(f"{provider.name} did not sign you in: {why}")
     claims = provider.claims_of(answer.code, trip, back_to=_back_to(process))
-    now = utc_now()
     try:
-        with process.write() as (session, _):
-            user = account_of(session, claims, process.settings, now=now)
-            made = start_session(session, user, request, now=now)
+        made = process.transact(oidc_accounts.sign_in, claims, request, process.settings)
     except ServiceError as error:
         log.info("oidc_not_let_in", code=error.code, email=claims.email, subject=claims.subject)
         raise
@@ -145,13 +133,7 @@ def unlink_user(user_id: PlainText, person: AdminOnly, process: ProcessDep) -> R
     The next identity that signs in with the person's mail address is linked to the account.
     """
     now = utc_now()
-    with process.write() as (session, _):
-        user = find_user(session, user_id)
-        gone = session.scalars(
-            delete(Identity).where(Identity.user_id == user.id).returning(Identity.subject)
-        ).all()
-        if gone:
-            audit.record(session, person.id, "user.unlink", user.id, now=now, subjects=sorted(gone))
+    process.transact(oidc_accounts.unlink, user_id, person, now=now)
     return Response(status_code=204)
 
 
@@ -170,13 +152,8 @@ def _back_to(process: Process) -> str:
 
 
 def _use_up(process: Process, trip: Trip) -> None:
-    """Mark a trip as used: of two requests that come back from it, one succeeds.
-
-    Raises Unauthenticated if the trip is used up or took too long.
-    """
     try:
-        with process.write() as (session, _):
-            use_link(session, trip.secret, LinkKind.OIDC, now=utc_now())
+        process.transact(oidc_accounts.end_trip, trip)
     except Unauthenticated as error:
         raise Unauthenticated(
             "This sign-in was already finished, or took more than ten minutes. Start again.",
