@@ -5,32 +5,26 @@ from typing import Annotated
 
 import anyio
 from fastapi import APIRouter, Query, Request, Response
-from sqlalchemy import select, update
-from sqlalchemy.orm import Session
 
-from api.files import store as storage
+from api.files import datasets
 from api.files.dataset_check import DatasetCheck
 from api.files.image_check import check_images
 from api.files.owned import find_owned
 from api.files.schemas import DatasetImages, DatasetPreview, DatasetView
-from api.files.storage_use import require_room
-from api.files.store import IncomingFile, Kept, Store
+from api.files.store import IncomingFile, Store
 from api.files.uploads import PIECE, receive
 from api.web.auth import SignedIn
 from api.web.errors import too_large
-from api.web.idempotency import IdempotencyKey, fingerprint, once
+from api.web.idempotency import IdempotencyKey
 from api.web.identity import Person
-from api.web.paging import page
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
 from core.base.errors import Conflict
-from core.base.ids import Kind, new_id
 from core.tables.base import Document
 from core.tables.files import Dataset
-from strategies.plan.built_in import digits
-from strategies.plan.built_in.datasets import BUILT_IN, DIGITS, DatasetFormat, prepare
+from strategies.plan.built_in.datasets import BUILT_IN, DatasetFormat, prepare
 from strategies.plan.words import counted
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
@@ -80,7 +74,7 @@ async def upload_dataset(
     A dataset with a mistake is refused, and the answer names the line or the array. Otherwise it
     is kept as a whole.
     """
-    await anyio.to_thread.run_sync(_require_free_name, process, person, name, key)
+    await anyio.to_thread.run_sync(datasets.require_free_name, process, person, name, key)
     max_bytes = process.settings.max_dataset_bytes
     with process.service(Store).incoming_file() as incoming:
         report: Document
@@ -101,22 +95,17 @@ def list_datasets(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[DatasetView]:
     """Return the built-in datasets, then your own, newest first."""
-    query = select(Dataset).where(Dataset.user_id == person.id, Dataset.deleted_at.is_(None))
-    last = None if after in BUILT_IN else after
     with process.read() as session:
-        rows = page(session, query, Dataset.id, after=last, limit=limit)
-    built_in = [] if after else [_built_in_view(process, name) for name in BUILT_IN]
-    data = built_in + [_view(dataset) for (dataset,) in rows]
-    return Page[DatasetView](data=data, has_more=rows.has_more)
+        return datasets.list_datasets(session, person, process, limit=limit, after=after)
 
 
 @router.get("/{dataset_id}", summary="Get a dataset")
 def get_dataset(dataset_id: PlainText, person: SignedIn, process: ProcessDep) -> DatasetView:
     """Return a dataset by id or name, with the results of its check."""
     if dataset_id in BUILT_IN:
-        return _built_in_view(process, dataset_id)
+        return datasets.built_in_view(process, dataset_id)
     with process.read() as session:
-        return _view(find_owned(session, Dataset, person, dataset_id))
+        return datasets.view(find_owned(session, Dataset, person, dataset_id))
 
 
 @router.get("/{dataset_id}/preview", summary="Preview a dataset")
@@ -148,13 +137,7 @@ def delete_dataset(dataset_id: PlainText, person: SignedIn, process: ProcessDep)
     if dataset_id in BUILT_IN:
         raise Conflict(f"{dataset_id} is built in and cannot be deleted.")
     now = utc_now()
-    with process.write() as (session, _):
-        dataset = find_owned(session, Dataset, person, dataset_id)
-        session.execute(
-            update(Dataset)
-            .where(Dataset.id == dataset.id)
-            .values(deleted_at=now, name=f"{dataset.name} (deleted {dataset.id})")
-        )
+    process.transact(datasets.delete_dataset, dataset_id, person, now=now)
     return Response(status_code=204)
 
 
@@ -211,29 +194,6 @@ def _sentence(images: DatasetImages) -> str:
     )
 
 
-def _require_free_name(process: Process, person: Person, name: str, key: str | None) -> None:
-    if name in BUILT_IN:
-        raise Conflict(f"name: {name} is built in. Choose another name.", param="name")
-    if key is not None:
-        return  # it may be a repeated request: its own dataset has the name
-    with process.read() as session:
-        _refuse_taken(session, person, name)
-        require_room(session, process.settings, person.id)
-
-
-def _refuse_taken(session: Session, person: Person, name: str) -> None:
-    taken = session.scalar(
-        select(Dataset.id).where(Dataset.user_id == person.id, Dataset.name == name)
-    )
-    if taken is not None:
-        raise Conflict(
-            f"name: you already have a dataset {name} ({taken}). Delete it, or choose another "
-            "name.",
-            code="name_taken",
-            param="name",
-        )
-
-
 def _keep(
     process: Process,
     person: Person,
@@ -244,79 +204,14 @@ def _keep(
     key: str | None,
 ) -> DatasetView:
     kept = incoming.seal()
-    now = utc_now()
-    path = f"/v1/datasets?name={name}&format={format}"
-    with process.write() as (session, _):
-
-        def make() -> str:
-            _refuse_taken(session, person, name)
-            require_room(session, process.settings, person.id, adding=kept.size)
-            storage.keep(session, incoming)
-            return _insert(session, person, kept, report, name, format)
-
-        dataset_id = once(
-            session,
-            user_id=person.id,
-            key=key,
-            body_sha256=fingerprint("POST", path, kept.sha256.encode()),
-            now=now,
-            make=make,
-        )
-        session.flush()
-        dataset = session.get(Dataset, dataset_id)
-        assert dataset is not None
-        return _view(dataset)
-
-
-def _insert(
-    session: Session, person: Person, kept: Kept, report: Document, name: str, format: str
-) -> str:
-    dataset = Dataset(
-        id=new_id(Kind.DATASET),
-        user_id=person.id,
-        name=name,
-        format=format,
-        sha256=kept.sha256,
-        size=kept.size,
-        report=report,
-        created_at=utc_now(),
-    )
-    session.add(dataset)
-    return dataset.id
-
-
-def _view(dataset: Dataset) -> DatasetView:
-    return DatasetView(
-        id=dataset.id,
-        name=dataset.name,
-        built_in=False,
-        format=dataset.format,
-        size=dataset.size,
-        lines=dataset.report["lines"],
-        characters=dataset.report["characters"],
-        images=dataset.report.get("images"),
-        warnings=dataset.report["warnings"],
-        created_at=dataset.created_at,
-    )
-
-
-def _built_in_view(process: Process, name: str) -> DatasetView:
-    if name == DIGITS:  # made on the nodes: they have scikit-learn, an API need not
-        images = DatasetImages(
-            count=digits.IMAGES, tests=0, image_shape=list(digits.SHAPE), classes=digits.CLASSES
-        )
-        size = digits.NUM_BYTES
-    else:
-        images, size = None, prepare(name, process.service(Store).root / "built-in").stat().st_size
-    return DatasetView(
-        id=name,
-        name=name,
-        built_in=True,
-        format=BUILT_IN[name],
-        size=size,
-        lines=None,
-        characters=None,
-        images=images,
-        warnings=[],
-        created_at=None,
+    return process.transact(
+        datasets.keep_dataset,
+        process,
+        person,
+        incoming,
+        report,
+        name,
+        format,
+        key=key,
+        kept=kept,
     )

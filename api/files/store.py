@@ -131,11 +131,15 @@ class IncomingFile:
         return self.sealed
 
     def move(self) -> Path:
-        """Move a sealed file to its place; return the folder, which the caller has to sync."""
+        """Move a sealed file to its place; return the folder, which the caller has to sync.
+
+        Harmless a second time, when a transaction is tried again.
+        """
         assert self.sealed is not None
         target = self._store.path(self.sealed.sha256)
         target.parent.mkdir(exist_ok=True, mode=0o700)
-        os.replace(self._path, target)
+        if self._path.exists() or not target.exists():
+            os.replace(self._path, target)
         return target.parent
 
 

@@ -4,35 +4,18 @@ Every message about an attempt is fenced: it must be an attempt of this very nod
 was given up and replaced by a newer one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from fastapi import APIRouter, Response
-from sqlalchemy import bindparam, delete, func, select, update
-from sqlalchemy.orm import Session
 
-from api.nodes import enrolment, heartbeat
-from api.nodes.orders import orders_for
-from api.records import log_store, metric_store
+from api.nodes import reports
+from api.records import metric_store
 from api.web.auth import NodeOnly, Public
-from api.web.bells import Bells
-from api.web.clean_text import clean_text
-from api.web.identity import NodeIdentity
 from api.web.process import ProcessDep
 from core.base.clock import utc_now
-from core.base.errors import BadRequest, NotFound, StaleEpoch
-from core.base.ids import Kind, new_id
-from core.jobs import attempts
-from core.states import AttemptState
-from core.tables.files import Artifact, Checkpoint, CheckpointPart, StoredFile
-from core.tables.jobs import Attempt, AttemptPart, Job
-from core.transitions import note
 from core.wire.messages import (
     ArtifactReport,
     CheckpointReport,
     Enrolled,
     Enrolment,
-    FileRef,
     Heartbeat,
     LogAck,
     LogBatch,
@@ -43,56 +26,11 @@ from core.wire.messages import (
 
 router = APIRouter(prefix="/v1/node", tags=["node protocol"])
 
-# Built once: to build a query takes longer than to ask it, and nodes send these all the time.
-JOB_EPOCH = select(Job.epoch).where(Job.id == bindparam("job_id")).with_for_update(key_share=True)
-OWN_ATTEMPT = (
-    select(Attempt.id, AttemptPart.position, Attempt.state, AttemptPart.exit)
-    .join(AttemptPart, AttemptPart.attempt_id == Attempt.id)
-    .where(
-        Attempt.job_id == bindparam("job_id"),
-        Attempt.epoch == bindparam("epoch"),
-        AttemptPart.node_id == bindparam("node_id"),
-    )
-)
-SEEN_STEP = (
-    update(Attempt)
-    .where(Attempt.id == bindparam("attempt_id"))
-    .values(last_step_at=bindparam("now"))
-    .execution_options(synchronize_session=False)
-)
-PROGRESS = (
-    update(Job)
-    .where(Job.id == bindparam("job_id"))
-    .values(
-        last_step=bindparam("step"),
-        last_loss=func.coalesce(bindparam("loss", type_=Job.last_loss.type), Job.last_loss),
-        last_tokens_per_s=func.coalesce(
-            bindparam("tokens_per_s", type_=Job.last_tokens_per_s.type), Job.last_tokens_per_s
-        ),
-    )
-    .execution_options(synchronize_session=False)
-)
-
-
-@dataclass(frozen=True)
-class _Fenced:
-    """An attempt that this node may report on; its job's row is locked."""
-
-    job_id: str
-    attempt_id: str
-    epoch: int
-    position: int
-    """Position of this node among the attempt's nodes."""
-    state: AttemptState
-    is_current: bool
-
 
 @router.post("/enrol", status_code=201, dependencies=[Public], summary="Join")
 def enrol(message: Enrolment, process: ProcessDep) -> Enrolled:
     """Trade a single-use token for the identity of a node."""
-    with process.write() as (session, bells):
-        bells.scheduler = True
-        return enrolment.enrol(session, message, now=utc_now())
+    return process.transact(reports.enrol, message)
 
 
 @router.post(
@@ -103,15 +41,9 @@ def enrol(message: Enrolment, process: ProcessDep) -> Enrolled:
 def beat(message: Heartbeat, node: NodeOnly, process: ProcessDep) -> Response:
     """Take in the full observed state of the node; return the full desired state."""
     now = utc_now()
-    with process.write() as (session, bells):
-        finished = heartbeat.newly_kept(session, node.id, message)
-        heartbeat.take_in(session, node, message, now=now, bells=bells)
-        session.flush()
-        orders = orders_for(session, node.id, message.attempts, now=now)
+    finished, orders = process.transact(reports.beat, message, node, now=now)
     for job_id, attempt_id in finished:  # apart: merging a long curve takes a while
-        with process.write() as (session, _):
-            session.execute(select(Job.id).where(Job.id == job_id).with_for_update(key_share=True))
-            metric_store.merge(session, attempt_id)
+        process.transact(reports.merge_curve, job_id, attempt_id)
     without = None if orders.unread else {"unread"}
     return Response(orders.model_dump_json(exclude=without), media_type="application/json")
 
@@ -122,55 +54,16 @@ def take_metrics(message: MetricsBatch, node: NodeOnly, process: ProcessDep) -> 
     found = metric_store.columns(message.lines, message.first_line)
     latest = metric_store.latest(message.lines, message.first_line)
     stream = f"metrics/{message.rank}"
-    with process.write() as (session, bells):
-        fenced = _fence(session, node, message.job_id, message.epoch)
-        position = metric_store.stream_position(session, fenced.attempt_id, stream)
-        end = message.first_line + len(message.lines)
-        if message.first_line > position or end <= position:
-            return MetricsAck(next_line=position)  # a gap, or all lines are known
-        if message.first_line < position:
-            lines = message.lines[position - message.first_line :]
-            found = metric_store.columns(lines, position)
-            latest = metric_store.latest(lines, position)
-        metric_store.append(session, fenced.attempt_id, message.rank, position, found)
-        metric_store.move_stream(session, fenced.attempt_id, stream, to=end)
-        metric_store.merge_full_blocks(
-            session, fenced.attempt_id, message.rank, start=position, end=end
-        )
-        if message.rank == 0 and latest is not None and fenced.is_current:
-            _note_progress(session, node, fenced, latest, bells)
-        bells.jobs.add(message.job_id)
-    return MetricsAck(next_line=end)
+    return process.transact(
+        reports.append_metrics, message, node, stream=stream, found=found, latest=latest
+    )
 
 
 @router.post("/logs", summary="Send output of a rank")
 def take_logs(message: LogBatch, node: NodeOnly, process: ProcessDep) -> LogAck:
     """Store the bytes that are new; bytes that were sent before are not stored again."""
     stream = f"{message.stream}/{message.rank}"
-    with process.write() as (session, bells):
-        fenced = _fence(session, node, message.job_id, message.epoch)
-        position = metric_store.stream_position(session, fenced.attempt_id, stream)
-        end = message.first_byte + message.size
-        if message.first_byte > position or end <= position:
-            return LogAck(next_byte=position)
-        content = message.content
-        if message.first_byte < position:
-            raw = content.encode("utf-8", "replace")
-            if len(raw) != message.size:
-                return LogAck(next_byte=position)  # decoding changed it: it can't be cut safely
-            content = raw[position - message.first_byte :].decode("utf-8", "replace")
-        log_store.append(
-            session,
-            fenced.attempt_id,
-            message.rank,
-            message.stream,
-            first_byte=position,
-            content=content,
-            now=utc_now(),
-        )
-        metric_store.move_stream(session, fenced.attempt_id, stream, to=end)
-        bells.jobs.add(message.job_id)
-    return LogAck(next_byte=end)
+    return process.transact(reports.append_logs, message, node, stream=stream)
 
 
 @router.post(
@@ -181,175 +74,10 @@ def take_logs(message: LogBatch, node: NodeOnly, process: ProcessDep) -> LogAck:
 def take_checkpoint(message: CheckpointReport, node: NodeOnly, process: ProcessDep) -> None:
     """Register a checkpoint whose files have all been uploaded, by every node that wrote some."""
     now = utc_now()
-    with process.write() as (session, bells):
-        fenced = _fence(session, node, message.job_id, message.epoch)
-        _require_stored(session, message.files)
-        known = session.scalar(
-            select(Checkpoint.id).where(
-                Checkpoint.job_id == message.job_id,
-                Checkpoint.epoch == message.epoch,
-                Checkpoint.step == message.step,
-            )
-        )
-        if known is not None:
-            return
-        files = _whole_checkpoint(session, fenced, message)
-        if files is None:
-            return  # other nodes have yet to bring their files
-        size = sum(file.size for file in files)
-        session.add(
-            Checkpoint(
-                id=new_id(Kind.CHECKPOINT),
-                job_id=message.job_id,
-                epoch=message.epoch,
-                step=message.step,
-                size=size,
-                files=[file.model_dump(mode="json") for file in files],
-                created_at=now,
-            )
-        )
-        note(
-            session,
-            message.job_id,
-            "checkpoint_kept",
-            now=now,
-            message=f"The checkpoint of step {message.step:,} is safe in the store "
-            f"({size / 2**20:,.1f} MiB).",
-            actor=node.id,
-            epoch=fenced.epoch,
-        )
-        bells.jobs.add(message.job_id)
+    return process.transact(reports.add_checkpoint, message, node, now=now)
 
 
 @router.post("/artifacts", status_code=204, summary="Report an uploaded artifact")
 def take_artifact(message: ArtifactReport, node: NodeOnly, process: ProcessDep) -> None:
     """Register a file that an attempt left behind and that has been uploaded."""
-    with process.write() as (session, bells):
-        _fence(session, node, message.job_id, message.epoch)
-        _require_stored(session, [message.file])
-        known = session.scalars(
-            select(Artifact).where(
-                Artifact.job_id == message.job_id,
-                Artifact.epoch == message.epoch,
-                Artifact.path == message.file.path,
-            )
-        ).one_or_none()
-        if known is not None:
-            known.sha256, known.size = message.file.sha256, message.file.size
-        else:
-            session.add(
-                Artifact(
-                    id=new_id(Kind.FILE),
-                    job_id=message.job_id,
-                    epoch=message.epoch,
-                    path=message.file.path,
-                    sha256=message.file.sha256,
-                    size=message.file.size,
-                    created_at=utc_now(),
-                )
-            )
-        bells.jobs.add(message.job_id)
-
-
-def _fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> _Fenced:
-    """Return the attempt that a message is about, and lock its job.
-
-    Raises NotFound if the node has no such attempt, StaleEpoch if it was given up and replaced.
-    """
-    named = {"job_id": clean_text(job_id)}
-    job_epoch = session.scalar(JOB_EPOCH, named)
-    own = {**named, "epoch": epoch, "node_id": node.id}
-    found = session.execute(OWN_ATTEMPT, own).one_or_none()
-    if job_epoch is None or found is None:
-        raise NotFound(f"{node.name} has no attempt {epoch} of {job_id[:60]!r}.", param="job_id")
-    attempt_id, position, state, record = found
-    is_current = epoch == job_epoch
-    if not is_current and state is AttemptState.EXITED and record is None:
-        raise StaleEpoch(
-            f"Attempt {epoch} of {job_id} was abandoned; attempt {job_epoch} is the current one.",
-            param="epoch",
-        )
-    return _Fenced(job_id, attempt_id, epoch, position, state, is_current)
-
-
-def _whole_checkpoint(
-    session: Session, fenced: _Fenced, message: CheckpointReport
-) -> Sequence[FileRef] | None:
-    """Return all files of a checkpoint once every node has brought its own; None before."""
-    num_nodes = session.scalar(
-        select(func.count())
-        .select_from(AttemptPart)
-        .where(AttemptPart.attempt_id == fenced.attempt_id)
-    )
-    code = session.scalar(select(Job.code_sha256).where(Job.id == fenced.job_id))
-    if num_nodes == 1 or code is not None:  # a script's files are taken on its first node alone
-        return message.files
-    session.merge(
-        CheckpointPart(
-            attempt_id=fenced.attempt_id,
-            step=message.step,
-            position=fenced.position,
-            files=[file.model_dump(mode="json") for file in message.files],
-        )
-    )
-    session.flush()
-    of_this_step = (
-        CheckpointPart.attempt_id == fenced.attempt_id,
-        CheckpointPart.step == message.step,
-    )
-    brought = session.scalars(
-        select(CheckpointPart.files).where(*of_this_step).order_by(CheckpointPart.position)
-    ).all()
-    if len(brought) != num_nodes:
-        return None
-    session.execute(delete(CheckpointPart).where(*of_this_step))
-    # The same path from two nodes is the same file: each node writes under names of its own.
-    files = {file["path"]: FileRef.model_validate(file) for part in brought for file in part}
-    return list(files.values())
-
-
-def _note_progress(
-    session: Session,
-    node: NodeIdentity,
-    fenced: _Fenced,
-    latest: metric_store.Latest,
-    bells: Bells,
-) -> None:
-    now = utc_now()
-    if fenced.state in (AttemptState.ASSIGNED, AttemptState.STARTING):
-        job, attempt = session.get(Job, fenced.job_id), session.get(Attempt, fenced.attempt_id)
-        assert job is not None
-        assert attempt is not None
-        attempts.run(session, job, attempt, now=now, actor=node.id)
-        bells.scheduler = True
-    values = {"step": latest.step, "loss": latest.loss, "tokens_per_s": latest.tokens_per_s}
-    session.execute(PROGRESS, {"job_id": fenced.job_id, **values})
-    session.execute(SEEN_STEP, {"attempt_id": fenced.attempt_id, "now": now})
-
-
-def _require_stored(session: Session, files: list[FileRef]) -> None:
-    hashes = {file.sha256 for file in files}
-    stored: dict[str, int] = {}
-    for start in range(0, len(hashes), 500):
-        part = sorted(hashes)[start : start + 500]
-        here = StoredFile.sha256.in_(part) & StoredFile.gone_at.is_(None)
-        rows = session.execute(
-            select(StoredFile.sha256, StoredFile.size)
-            .where(here)
-            .order_by(StoredFile.sha256)
-            .with_for_update()
-        ).all()
-        # Named again, so that no sweep takes them away meanwhile.
-        session.execute(
-            update(StoredFile).where(here).values(named_at=utc_now()),
-            execution_options={"synchronize_session": False},
-        )
-        stored |= {sha256: size for sha256, size in rows}
-    for file in files:
-        if stored.get(file.sha256) != file.size:
-            raise BadRequest(
-                f"files: {file.path} ({file.size:,} bytes, {file.sha256}) is not in the store. "
-                "Upload it first.",
-                code="file_missing",
-                param="files",
-            )
+    process.transact(reports.add_artifact, message, node)

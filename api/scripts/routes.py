@@ -1,34 +1,24 @@
 """/v1/code: the code of scripts, kept once by content. It is checked here, but never unpacked."""
 
-from collections.abc import Collection
 from typing import Annotated
 
 import anyio
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import FileResponse
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from api.files import store as storage
-from api.files.storage_use import require_room
 from api.files.store import IncomingFile, Store
 from api.files.uploads import receive
 from api.jobs.job_views import find_job
+from api.scripts import archives
 from api.scripts.schemas import CodeLine, CodeView
 from api.web.auth import SignedIn
 from api.web.identity import Person
-from api.web.paging import page
 from api.web.process import Process, ProcessDep
 from api.web.schemas import Page
 from api.web.text_types import After, Limit, PlainText
-from core.base.clock import utc_now
-from core.base.errors import BadRequest, Conflict, NotFound
-from core.base.words import in_words
-from core.leases.situation import lock_user
+from core.base.errors import BadRequest, NotFound
 from core.spec.code_archive import BadArchive, Listing, check
 from core.spec.script import MAX_ARCHIVE_BYTES
-from core.states import TERMINAL_JOB
-from core.tables.jobs import Job
 from core.tables.scripts import CodeArchive
 
 router = APIRouter(tags=["scripts"])
@@ -58,10 +48,7 @@ async def upload_code(request: Request, person: SignedIn, process: ProcessDep) -
 def get_code(sha256: Sha256, person: SignedIn, process: ProcessDep) -> CodeView:
     """Return the size and the file paths of an archive that you have uploaded."""
     with process.read() as session:
-        archive = session.get(CodeArchive, (person.id, sha256))
-        if archive is None:
-            raise NotFound(f"You have uploaded no code {sha256}.")
-        return CodeView.model_validate(archive)
+        return archives.show_code(session, sha256, person)
 
 
 @router.get("/v1/code", summary="List code")
@@ -69,21 +56,8 @@ def list_code(
     person: SignedIn, process: ProcessDep, limit: Limit = 50, after: After = None
 ) -> Page[CodeLine]:
     """Return your archives sorted by SHA-256, each with the unfinished jobs that need it."""
-    query = select(CodeArchive).where(CodeArchive.user_id == person.id)
     with process.read() as session:
-        rows = page(session, query, CodeArchive.sha256, after=after, limit=limit, rising=True)
-        needed = _jobs_in_need(session, person.id, [row.sha256 for (row,) in rows])
-    data = [
-        CodeLine(
-            sha256=row.sha256,
-            size=row.size,
-            files=len(row.paths),
-            jobs=needed.get(row.sha256, []),
-            created_at=row.created_at,
-        )
-        for (row,) in rows
-    ]
-    return Page[CodeLine](data=data, has_more=rows.has_more)
+        return archives.list_code(session, person, limit=limit, after=after)
 
 
 @router.delete("/v1/code/{sha256}", status_code=204, summary="Delete code")
@@ -92,19 +66,7 @@ def delete_code(sha256: Sha256, person: SignedIn, process: ProcessDep) -> Respon
 
     Jobs of this code that have ended can't be submitted again by cloning.
     """
-    with process.write() as (session, _):
-        lock_user(session, person.id)
-        archive = session.get(CodeArchive, (person.id, sha256))
-        if archive is None:
-            raise NotFound(f"You have uploaded no code {sha256}.")
-        needed = _jobs_in_need(session, person.id, [sha256]).get(sha256)
-        if needed:
-            raise Conflict(
-                f"Jobs that have not ended need this code: {in_words(needed)}. Cancel them, "
-                "or wait for their end.",
-                code="code_in_use",
-            )
-        session.delete(archive)
+    process.transact(archives.delete_code, sha256, person)
     return Response(status_code=204)
 
 
@@ -129,43 +91,9 @@ def download_code(job_id: PlainText, person: SignedIn, process: ProcessDep) -> F
 def _keep(process: Process, person: Person, incoming: IncomingFile) -> CodeView:
     listing = _checked(incoming)
     kept = incoming.seal()
-    with process.write() as (session, _):
-        lock_user(session, person.id)
-        archive = session.get(CodeArchive, (person.id, kept.sha256))
-        if archive is None:
-            require_room(session, process.settings, person.id, adding=kept.size)
-        storage.keep(session, incoming)
-        if archive is None:
-            archive = CodeArchive(
-                user_id=person.id,
-                sha256=kept.sha256,
-                size=kept.size,
-                paths=list(listing.paths),
-                unpacked_size=listing.unpacked_size,
-            )
-            session.add(archive)
-        archive.created_at = utc_now()  # retention counts from the last upload
-        session.flush()
-        return CodeView.model_validate(archive)
-
-
-def _jobs_in_need(
-    session: Session, user_id: str, archives: Collection[str]
-) -> dict[str, list[str]]:
-    """Return ids of the person's jobs that have not ended, by the archive that they need."""
-    rows = session.execute(
-        select(Job.code_sha256, Job.id)
-        .where(
-            Job.user_id == user_id,
-            Job.code_sha256.in_(archives),
-            Job.state.not_in(TERMINAL_JOB),
-        )
-        .order_by(Job.id)
+    return process.transact(
+        archives.keep_code, process, person, incoming, kept=kept, listing=listing
     )
-    found: dict[str, list[str]] = {}
-    for sha256, job_id in rows:
-        found.setdefault(str(sha256), []).append(job_id)
-    return found
 
 
 def _checked(incoming: IncomingFile) -> Listing:

@@ -1,0 +1,167 @@
+"""Datasets: those built in, and those that people have uploaded."""
+
+from datetime import datetime
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from api.files import store as storage
+from api.files.owned import find_owned
+from api.files.schemas import DatasetImages, DatasetView
+from api.files.storage_use import require_room
+from api.files.store import IncomingFile, Kept, Store
+from api.web.bells import Bells
+from api.web.idempotency import fingerprint, once
+from api.web.identity import Person
+from api.web.paging import page
+from api.web.process import Process
+from api.web.schemas import Page
+from core.base.clock import utc_now
+from core.base.errors import Conflict
+from core.base.ids import Kind, new_id
+from core.tables.base import Document
+from core.tables.files import Dataset
+from strategies.plan.built_in import digits
+from strategies.plan.built_in.datasets import BUILT_IN, DIGITS, prepare
+
+
+def list_datasets(
+    session: Session, person: Person, process: Process, *, limit: int, after: str | None
+) -> Page[DatasetView]:
+    """Return the built-in datasets, then a page of a person's own, newest first."""
+    query = select(Dataset).where(Dataset.user_id == person.id, Dataset.deleted_at.is_(None))
+    last = None if after in BUILT_IN else after
+    rows = page(session, query, Dataset.id, after=last, limit=limit)
+    built_in = [] if after else [built_in_view(process, name) for name in BUILT_IN]
+    data = built_in + [view(dataset) for (dataset,) in rows]
+    return Page[DatasetView](data=data, has_more=rows.has_more)
+
+
+def delete_dataset(
+    session: Session, _: Bells, dataset_id: str, person: Person, *, now: datetime
+) -> None:
+    """Mark a dataset as deleted, so that its name is free. Raises NotFound."""
+    dataset = find_owned(session, Dataset, person, dataset_id)
+    session.execute(
+        update(Dataset)
+        .where(Dataset.id == dataset.id)
+        .values(deleted_at=now, name=f"{dataset.name} (deleted {dataset.id})")
+    )
+
+
+def keep_dataset(
+    session: Session,
+    _: Bells,
+    process: Process,
+    person: Person,
+    incoming: IncomingFile,
+    report: Document,
+    name: str,
+    format: str,
+    *,
+    key: str | None,
+    kept: Kept,
+) -> DatasetView:
+    """Insert a dataset and keep its file, once for each key. Raises Conflict, StorageFull."""
+    path = f"/v1/datasets?name={name}&format={format}"
+    now = utc_now()
+
+    def make() -> str:
+        _refuse_taken(session, person, name)
+        require_room(session, process.settings, person.id, adding=kept.size)
+        storage.keep(session, incoming)
+        return _insert(session, person, kept, report, name, format)
+
+    dataset_id = once(
+        session,
+        user_id=person.id,
+        key=key,
+        body_sha256=fingerprint("POST", path, kept.sha256.encode()),
+        now=now,
+        make=make,
+    )
+    session.flush()
+    dataset = session.get(Dataset, dataset_id)
+    assert dataset is not None
+    return view(dataset)
+
+
+def require_free_name(process: Process, person: Person, name: str, key: str | None) -> None:
+    """Raise Conflict for a name that is taken, StorageFull if there is no room. A request with a
+    key may be a repeated one and is let through."""
+    if name in BUILT_IN:
+        raise Conflict(f"name: {name} is built in. Choose another name.", param="name")
+    if key is not None:
+        return  # it may be a repeated request: its own dataset has the name
+    with process.read() as session:
+        _refuse_taken(session, person, name)
+        require_room(session, process.settings, person.id)
+
+
+def _refuse_taken(session: Session, person: Person, name: str) -> None:
+    taken = session.scalar(
+        select(Dataset.id).where(Dataset.user_id == person.id, Dataset.name == name)
+    )
+    if taken is not None:
+        raise Conflict(
+            f"name: you already have a dataset {name} ({taken}). Delete it, or choose another "
+            "name.",
+            code="name_taken",
+            param="name",
+        )
+
+
+def _insert(
+    session: Session, person: Person, kept: Kept, report: Document, name: str, format: str
+) -> str:
+    dataset = Dataset(
+        id=new_id(Kind.DATASET),
+        user_id=person.id,
+        name=name,
+        format=format,
+        sha256=kept.sha256,
+        size=kept.size,
+        report=report,
+        created_at=utc_now(),
+    )
+    session.add(dataset)
+    return dataset.id
+
+
+def view(dataset: Dataset) -> DatasetView:
+    """Return the view of an uploaded dataset."""
+    return DatasetView(
+        id=dataset.id,
+        name=dataset.name,
+        built_in=False,
+        format=dataset.format,
+        size=dataset.size,
+        lines=dataset.report["lines"],
+        characters=dataset.report["characters"],
+        images=dataset.report.get("images"),
+        warnings=dataset.report["warnings"],
+        created_at=dataset.created_at,
+    )
+
+
+def built_in_view(process: Process, name: str) -> DatasetView:
+    """Return the view of a dataset that is built in, which is made on the disk if need be."""
+    if name == DIGITS:  # made on the nodes: they have scikit-learn, an API need not
+        images = DatasetImages(
+            count=digits.IMAGES, tests=0, image_shape=list(digits.SHAPE), classes=digits.CLASSES
+        )
+        size = digits.NUM_BYTES
+    else:
+        images, size = None, prepare(name, process.service(Store).root / "built-in").stat().st_size
+    return DatasetView(
+        id=name,
+        name=name,
+        built_in=True,
+        format=BUILT_IN[name],
+        size=size,
+        lines=None,
+        characters=None,
+        images=images,
+        warnings=[],
+        created_at=None,
+    )

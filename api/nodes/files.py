@@ -1,0 +1,80 @@
+"""Files that nodes bring and fetch."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.files import store as storage
+from api.files.store import Store
+from api.web.bells import Bells
+from api.web.identity import NodeIdentity
+from api.web.process import Process
+from core.base.errors import Conflict
+from core.states import LIVE_ATTEMPT
+from core.tables.files import Checkpoint, Dataset, Model, StoredFile
+from core.tables.jobs import Attempt, AttemptPart, Job
+
+
+def keep_file(session: Session, _: Bells, incoming: storage.IncomingFile) -> None:
+    """Keep a sealed file, and name it in a row."""
+    storage.keep(session, incoming)
+
+
+def stored_size(process: Process, sha256: str) -> int | None:
+    """Return the bytes of a stored file; None if the store has none of this hash."""
+    with process.read() as session:
+        return session.scalar(
+            select(StoredFile.size).where(StoredFile.sha256 == sha256, StoredFile.gone_at.is_(None))
+        )
+
+
+def may_bring(process: Process, node: NodeIdentity, sha256: str) -> bool:
+    """Return True if the file is in the store already.
+
+    Raises Conflict if the node has no attempt whose files are still to be kept.
+    """
+    with process.read() as session:
+        if not has_files_to_bring(session, node):
+            raise Conflict(f"{node.name} has no attempt with files that are still to be uploaded.")
+    return stored_size(process, sha256) is not None and process.service(Store).has(sha256)
+
+
+def has_files_to_bring(session: Session, node: NodeIdentity) -> bool:
+    """Return True if files of an attempt of this node are still to be uploaded."""
+    query = select(AttemptPart.attempt_id).where(
+        AttemptPart.node_id == node.id, AttemptPart.files_kept.is_(False)
+    )
+    return session.scalar(query.limit(1)) is not None
+
+
+def needed(session: Session, node: NodeIdentity) -> set[str]:
+    """Return the hashes of datasets, code, models and checkpoints of a node's live attempts."""
+    here = select(AttemptPart.attempt_id).where(
+        AttemptPart.node_id == node.id, AttemptPart.ended_at.is_(None)
+    )
+    live = Attempt.id.in_(here) & Attempt.state.in_(LIVE_ATTEMPT)
+    datasets = session.scalars(
+        select(Dataset.sha256)
+        .join(Job, Job.dataset_id == Dataset.id)
+        .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.epoch == Job.epoch))
+        .where(live)
+    )
+    models = session.scalars(
+        select(Model.files)
+        .join(Job, Job.model_id == Model.id)
+        .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.epoch == Job.epoch))
+        .where(live)
+    )
+    checkpoints = session.scalars(
+        select(Checkpoint.files)
+        .join(Attempt, Attempt.resume_checkpoint_id == Checkpoint.id)
+        .where(live)
+    )
+    code = session.scalars(
+        select(Job.code_sha256)
+        .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.epoch == Job.epoch))
+        .where(live, Job.code_sha256.is_not(None))
+    )
+    folders = [*models, *checkpoints]
+    return {*datasets, *(sha256 for sha256 in code if sha256)} | {
+        file["sha256"] for files in folders for file in files
+    }
