@@ -12,7 +12,13 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, make_url, text
 
 from core.database.database import Database
-from core.database.schema import LAST_OF_0_1_0, UnknownRevision, newest_revision, upgrade
+from core.database.schema import (
+    FIRST,
+    LAST_OF_0_1_0,
+    UnknownRevision,
+    newest_revision,
+    upgrade,
+)
 from core.tables.base import Base
 
 UPGRADE = "import sys; from core.database.database import Database; "
@@ -73,7 +79,7 @@ def test_a_second_upgrade_changes_nothing(empty_url: str) -> None:
 
 def test_what_version_0_1_0_made_last_is_taken_over_as_it_is(empty_url: str) -> None:
     database = Database(empty_url)
-    upgrade(database)
+    upgrade(database, FIRST)
     with database.write() as session:
         session.execute(
             text("INSERT INTO labs (id, name, created_at) VALUES ('a', 'b', '2026-01-01')")
