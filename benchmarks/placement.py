@@ -14,7 +14,7 @@ from scheduler.queue.fitting import Need
 from scheduler.queue.ordering import next_first
 from scheduler.queue.placement import Later, WalkIn, decide
 from scheduler.queue.sentences import reason_for
-from scheduler.snapshot import Hold, LeaseSeen, NodeSeen, Snapshot, Waiting
+from scheduler.snapshot import Hold, LeaseSnapshot, NodeSnapshot, Snapshot, WaitingJob
 
 JOBS, NODES, DAYS = 10_000, 1_000, 14
 BOOKED_SHARE = 0.3
@@ -75,7 +75,7 @@ def make_world(*, jobs: int, nodes: int, seed: int = 1) -> Snapshot:
     rng = random.Random(seed)
     now = datetime(2026, 11, 21, 10, 57, tzinfo=UTC)
     seen = {
-        f"node_{number:04}": NodeSeen(
+        f"node_{number:04}": NodeSnapshot(
             id=f"node_{number:04}",
             name=f"n-{number:04}",
             class_name=CLASSES[number % len(CLASSES)],
@@ -89,13 +89,13 @@ def make_world(*, jobs: int, nodes: int, seed: int = 1) -> Snapshot:
         )
         for number in range(nodes)
     }
-    leases: dict[str, LeaseSeen] = {}
+    leases: dict[str, LeaseSnapshot] = {}
     holds: list[Hold] = []
     for node_id in seen:
         start = hour_floor(now) + timedelta(hours=rng.randint(1, 8))
         while start < now + timedelta(days=DAYS):
             end = start + timedelta(hours=rng.randint(1, 4))
-            lease = LeaseSeen(
+            lease = LeaseSnapshot(
                 id=f"lease_{len(leases)}",
                 user_id="user",
                 node_id=node_id,
@@ -111,7 +111,7 @@ def make_world(*, jobs: int, nodes: int, seed: int = 1) -> Snapshot:
             free_hours = (end - start).total_seconds() / 3600 * (1 / BOOKED_SHARE - 1)
             start = end + timedelta(hours=round(rng.uniform(0, 2 * free_hours)))
     waiting = [
-        Waiting(
+        WaitingJob(
             id=f"job_{number:05}",
             name=f"job_{number:05}",
             user_id="user",

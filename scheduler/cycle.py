@@ -45,10 +45,10 @@ from scheduler.queue.backfill import Rules
 from scheduler.queue.borrowing import Clearing
 from scheduler.queue.fair_share import FairShare
 from scheduler.queue.fitting import Fitting
-from scheduler.queue.ordering import Standing, next_first
+from scheduler.queue.ordering import UserShare, next_first
 from scheduler.queue.placement import InLease, WalkIn, cut_hold_end, decide
-from scheduler.queue.sentences import Reason, node_names, reason_for
-from scheduler.snapshot import Snapshot, Waiting, take_snapshot
+from scheduler.queue.sentences import WaitingReason, node_names, reason_for
+from scheduler.snapshot import Snapshot, WaitingJob, take_snapshot
 
 ACTOR = "scheduler"
 WAITLIST_EVERY = timedelta(seconds=5)
@@ -87,11 +87,11 @@ class Scheduler:
 
 
 @dataclass(frozen=True)
-class Told:
+class JobReason:
     """A waiting job and the reason that its owner is told."""
 
-    job: Waiting
-    reason: Reason
+    job: WaitingJob
+    reason: WaitingReason
 
 
 class Overtaken(Exception):
@@ -119,10 +119,10 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
         world = read_world(scheduler, now)
     scheduler.dispatcher.tell_everybody(scheduler.leadership.take_written())
     started: list[str] = []
-    waiting: list[Told] = []
+    waiting: list[JobReason] = []
     ready = hold_back(scheduler, world)
     refused = {job.id: why for job in ready if (why := scheduler.refusals.of(job.id, now))}
-    waiting += [Told(job, refused[job.id]) for job in ready if job.id in refused]
+    waiting += [JobReason(job, refused[job.id]) for job in ready if job.id in refused]
     queue = [job for job in ready if job.id not in refused]
     order = next_first(queue, now, read_standings(scheduler, now))  # 4. who is next (pure)
     decisions = decide(  # 5. where each would run, and when (pure)
@@ -135,12 +135,12 @@ def run_cycle(scheduler: Scheduler, now: datetime) -> list[str]:
                 started.append(job.id)
                 scheduler.dispatcher.ring_nodes(names)  # 7. after the commit
             elif (refusal := scheduler.refusals.of(job.id, now)) is not None:
-                waiting.append(Told(job, refusal))
+                waiting.append(JobReason(job, refusal))
         else:
             if isinstance(decision, Clearing) and decision.victims:
                 preempt(scheduler, job, decision, world)  # borrowing jobs give nodes back
             need = scheduler.fitting.need_of(job.id)
-            waiting.append(Told(job, reason_for(job, decision, world, need)))
+            waiting.append(JobReason(job, reason_for(job, decision, world, need)))
     scheduler.dispatcher.tell_viewers(started)
     scheduler.dispatcher.tell_everybody(scheduler.leadership.take_written())
     scheduler.dispatcher.ring_again(world)
@@ -160,16 +160,16 @@ def read_world(scheduler: Scheduler, now: datetime) -> Snapshot:
         )
 
 
-def read_standings(scheduler: Scheduler, now: datetime) -> Mapping[str, Standing]:
+def read_standings(scheduler: Scheduler, now: datetime) -> Mapping[str, UserShare]:
     """Map user id -> recent use as a multiple of the fair share, and lab weight."""
     with scheduler.database.read() as session:
         return scheduler.fair_share.standings(session, now)
 
 
-def hold_back(scheduler: Scheduler, world: Snapshot) -> list[Waiting]:
+def hold_back(scheduler: Scheduler, world: Snapshot) -> list[WaitingJob]:
     """Pause jobs stopped MAX_IN_VAIN times before they saved; cancel those that their agenda has
     called off. Returns the other waiting jobs."""
-    ready: list[Waiting] = []
+    ready: list[WaitingJob] = []
     for job in world.waiting:
         if job.turn is not None and job.turn.called_off_by is not None:
             call_off(scheduler, job, job.turn, world.now)
@@ -198,7 +198,7 @@ def hold_back(scheduler: Scheduler, world: Snapshot) -> list[Waiting]:
     return ready
 
 
-def call_off(scheduler: Scheduler, job: Waiting, turn: Turn, now: datetime) -> None:
+def call_off(scheduler: Scheduler, job: WaitingJob, turn: Turn, now: datetime) -> None:
     """Cancel a job because another of its agenda has failed."""
     with scheduler.leadership.write() as session:
         done = turns.call_off(session, job.id, turn, epoch=job.epoch, now=now, actor=ACTOR)
@@ -343,7 +343,7 @@ def may_judge(scheduler: Scheduler, world: Snapshot) -> bool:
 
 
 def grant(
-    scheduler: Scheduler, job: Waiting, placement: WalkIn | InLease, now: datetime
+    scheduler: Scheduler, job: WaitingJob, placement: WalkIn | InLease, now: datetime
 ) -> list[str]:
     """Write leases and attempt of a start in one transaction, all or nothing.
 
@@ -370,7 +370,7 @@ def grant(
     except (Overtaken, HourTaken) as error:
         log.info("placement_overtaken", job=job.id, why=str(error))
         return []
-    except walk_ins.Refused as error:
+    except walk_ins.WalkInRefused as error:
         scheduler.refusals.remember(job.id, error.reason, now)
         return []
     names = [place.node.name for place in places]
@@ -378,7 +378,7 @@ def grant(
     return names
 
 
-def preempt(scheduler: Scheduler, job: Waiting, clearing: Clearing, world: Snapshot) -> bool:
+def preempt(scheduler: Scheduler, job: WaitingJob, clearing: Clearing, world: Snapshot) -> bool:
     """Ask the jobs that a claim's nodes are taken from to save and stop, all of them or none.
 
     Returns False if one has changed meanwhile, or if the policy does not let the claim walk in.
@@ -412,7 +412,7 @@ def preempt(scheduler: Scheduler, job: Waiting, clearing: Clearing, world: Snaps
     except Overtaken:
         log.info("preemption_overtaken", job=job.id)
         return False
-    except walk_ins.Refused as error:
+    except walk_ins.WalkInRefused as error:
         scheduler.refusals.remember(job.id, error.reason, now)
         return False
     log.info("preempted", job=job.id, victims=sorted(victims))
@@ -532,7 +532,7 @@ def rendezvous(places: Sequence[NodeAssignment], random: Random) -> Rendezvous |
     )
 
 
-def tell(scheduler: Scheduler, waiting: Sequence[Told]) -> int:
+def tell(scheduler: Scheduler, waiting: Sequence[JobReason]) -> int:
     """Store every reason that has changed and wake its viewers; return the number changed."""
     news = [told for told in waiting if told.job.told != told.reason]
     changed: list[str] = []
@@ -564,6 +564,6 @@ def waiting_rows(session: Session, job_ids: Sequence[str]) -> dict[str, Job]:
     return {row.id: row for row in rows}
 
 
-def in_chunks(items: Sequence[Told], size: int) -> Iterable[Sequence[Told]]:
+def in_chunks(items: Sequence[JobReason], size: int) -> Iterable[Sequence[JobReason]]:
     """Yield `items` in runs of at most `size`."""
     return (items[first : first + size] for first in range(0, len(items), size))

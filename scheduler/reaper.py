@@ -27,7 +27,7 @@ from core.tables.jobs import Attempt, AttemptPart, Job
 from core.tables.nodes import Node
 from core.transitions import note
 from core.wire.messages import Phase
-from scheduler.snapshot import AttemptSeen, NodeSeen, Snapshot
+from scheduler.snapshot import AttemptSnapshot, NodeSnapshot, Snapshot
 
 ACTOR = "scheduler"
 LEADER_HOLIDAY = timedelta(seconds=60)
@@ -53,14 +53,14 @@ class Holiday:
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostAttempt:
     """An attempt to be ended, and the sentence that tells its owner why."""
 
-    attempt: AttemptSeen
+    attempt: AttemptSnapshot
     why: str
 
 
-def mass_silence(nodes: Collection[NodeSeen], now: datetime) -> bool:
+def mass_silence(nodes: Collection[NodeSnapshot], now: datetime) -> bool:
     """Return True if so many nodes are silent that the scheduler is likely to be cut off.
 
     That is the case if no node in service is heard, or if more than the share MASS of them fell
@@ -74,15 +74,15 @@ def mass_silence(nodes: Collection[NodeSeen], now: datetime) -> bool:
     return len(silent) == len(expected) or len(lately) > MASS * len(expected)
 
 
-def lost_attempts(world: Snapshot) -> Iterator[Lost]:
+def lost_attempts(world: Snapshot) -> Iterator[LostAttempt]:
     """Yield the attempts that are lost by the three rules."""
     for attempt in world.attempts:
         why = _why_lost(attempt, world)
         if why is not None:
-            yield Lost(attempt, why)
+            yield LostAttempt(attempt, why)
 
 
-def changed_conditions(world: Snapshot) -> list[NodeSeen]:
+def changed_conditions(world: Snapshot) -> list[NodeSnapshot]:
     """Return the nodes that have fallen silent or are heard again and are not yet marked so."""
     return [
         node
@@ -93,7 +93,7 @@ def changed_conditions(world: Snapshot) -> list[NodeSeen]:
     ]
 
 
-def write_condition(session: Session, node: NodeSeen, now: datetime) -> None:
+def write_condition(session: Session, node: NodeSnapshot, now: datetime) -> None:
     """Mark a node unreachable since it was last heard, or clear the mark.
 
     Does nothing if a heartbeat has come since the snapshot.
@@ -122,7 +122,7 @@ def write_condition(session: Session, node: NodeSeen, now: datetime) -> None:
     )
 
 
-def conclude_lost(session: Session, lost: Lost, now: datetime) -> bool:
+def conclude_lost(session: Session, lost: LostAttempt, now: datetime) -> bool:
     """End an attempt's part as lost; return False if its node has listed it meanwhile."""
     job = session.get_one(Job, lost.attempt.job_id)
     attempt = session.get_one(Attempt, lost.attempt.id)
@@ -135,7 +135,7 @@ def conclude_lost(session: Session, lost: Lost, now: datetime) -> bool:
 
 def late_starts(
     world: Snapshot, patience: timedelta, *, since: datetime, verdicts: bool
-) -> Iterator[Lost]:
+) -> Iterator[LostAttempt]:
     """Yield the attempts over several nodes of which one has not started its ranks in time.
 
     All ranks start or none, and the time for fetching is not limited. Until every node is ready no
@@ -156,14 +156,14 @@ def late_starts(
         waits_since = max(attempt.prepared_at or attempt.assigned_at, since)
         if world.now - waits_since >= patience:
             given_up.add(attempt.id)
-            yield Lost(
+            yield LostAttempt(
                 attempt,
                 f"{node.name} did not start its ranks within {patience.total_seconds():.0f} s, so "
                 "all nodes were freed.",
             )
 
 
-def conclude_late(session: Session, late: Lost, now: datetime) -> bool:
+def conclude_late(session: Session, late: LostAttempt, now: datetime) -> bool:
     """Conclude an attempt whose ranks were not all started, and free its nodes.
 
     Returns False if the attempt or its phase on the late node has changed meanwhile.
@@ -178,7 +178,7 @@ def conclude_late(session: Session, late: Lost, now: datetime) -> bool:
     )
 
 
-def _why_lost(attempt: AttemptSeen, world: Snapshot) -> str | None:
+def _why_lost(attempt: AttemptSnapshot, world: Snapshot) -> str | None:
     node, now = world.nodes[attempt.node_id], world.now
     taken_up = attempt.phase is not None
     if node.heard and taken_up and attempt.boot_id and node.boot_id != attempt.boot_id:

@@ -48,7 +48,7 @@ CUTS_IN_VAIN = 2  # a job stopped so often before it saved is not started in a g
 
 
 @dataclass(frozen=True)
-class NodeSeen:
+class NodeSnapshot:
     """A node, as it last reported itself."""
 
     id: str
@@ -70,7 +70,7 @@ class NodeSeen:
 
 
 @dataclass(frozen=True)
-class LeaseSeen:
+class LeaseSnapshot:
     """A lease that is not over, or that a waiting job names."""
 
     id: str
@@ -91,7 +91,7 @@ class LeaseSeen:
 
 
 @dataclass(frozen=True)
-class AttemptSeen:
+class AttemptSnapshot:
     """The part of a live attempt on one node, where it has not ended."""
 
     id: str
@@ -135,7 +135,7 @@ class AttemptSeen:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingJob:
     """A queued job."""
 
     id: str
@@ -180,7 +180,7 @@ class Hold:
     kind: OccupancyKind = OccupancyKind.LEASE
 
 
-class JobNamed(NamedTuple):
+class JobName(NamedTuple):
     """Name and owner of a job."""
 
     name: str
@@ -192,14 +192,14 @@ class Snapshot:
     """All facts from which a cycle decides."""
 
     now: datetime
-    nodes: Mapping[str, NodeSeen]
+    nodes: Mapping[str, NodeSnapshot]
     classes: Mapping[str, Hardware]
     holds: Sequence[Hold]
-    leases: Mapping[str, LeaseSeen]
-    attempts: Sequence[AttemptSeen]
+    leases: Mapping[str, LeaseSnapshot]
+    attempts: Sequence[AttemptSnapshot]
     last_exit: Mapping[str, datetime]
     """Map lease id -> time at which the last attempt in it exited, guests included."""
-    waiting: Sequence[Waiting]
+    waiting: Sequence[WaitingJob]
     due: Mapping[str, Sequence[Due]] = field(default_factory=dict)
     """Map lease id -> unclaimed appointments whose time has come."""
     reclaim_after_s: Mapping[str, float] = field(default_factory=dict)
@@ -215,10 +215,10 @@ class Snapshot:
     """Ids of the active and ending leases in which a job of their owner has run."""
 
     @cached_property
-    def jobs(self) -> Mapping[str, JobNamed]:
+    def jobs(self) -> Mapping[str, JobName]:
         """Map job id -> name and owner, for the jobs that wait or run."""
-        running = {one.job_id: JobNamed(one.job_name, one.user_id) for one in self.attempts}
-        return running | {job.id: JobNamed(job.name, job.user_id) for job in self.waiting}
+        running = {one.job_id: JobName(one.job_name, one.user_id) for one in self.attempts}
+        return running | {job.id: JobName(job.name, job.user_id) for job in self.waiting}
 
     def scheduling_of(self, node_id: str) -> Scheduling:
         """Return the rules by which the queue uses a node."""
@@ -232,24 +232,24 @@ class Snapshot:
         """Return True if a job of its owner has run in the lease, or if a waiting job names it."""
         return lease_id in self.used or any(lease_id in job.lease_ids for job in self.waiting)
 
-    def idle_s(self, lease: LeaseSeen) -> float:
+    def idle_s(self, lease: LeaseSnapshot) -> float:
         """Return the seconds for which its owner could have used an active lease."""
         since = self.now - (lease.began_at or lease.hold_start)
         return since.total_seconds() - lease.unusable_s
 
-    def attempts_in(self, lease_id: str) -> list[AttemptSeen]:
+    def attempts_in(self, lease_id: str) -> list[AttemptSnapshot]:
         """Return the live attempts in a lease."""
         return [attempt for attempt in self.attempts if attempt.lease_id == lease_id]
 
-    def guests_in(self, lease_id: str) -> list[AttemptSeen]:
+    def guests_in(self, lease_id: str) -> list[AttemptSnapshot]:
         """Return the live attempts of guests in a lease, which leave when its owner comes."""
         return [attempt for attempt in self.attempts_in(lease_id) if attempt.guest]
 
-    def attempts_on(self, node_id: str) -> list[AttemptSeen]:
+    def attempts_on(self, node_id: str) -> list[AttemptSnapshot]:
         """Return the live attempts on a node."""
         return [attempt for attempt in self.attempts if attempt.node_id == node_id]
 
-    def verified_clean(self, lease: LeaseSeen) -> bool:
+    def verified_clean(self, lease: LeaseSnapshot) -> bool:
         """Return True if no attempt runs in the lease on its node and the node has reported itself
         clean since the last exit.
 
@@ -258,13 +258,13 @@ class Snapshot:
         here = [one for one in self.attempts_in(lease.id) if one.node_id == lease.node_id]
         return not here and self.tidy(lease)
 
-    def tidy(self, lease: LeaseSeen) -> bool:
+    def tidy(self, lease: LeaseSnapshot) -> bool:
         """Return True if the node is heard and has reported, since the lease's last exit, that it
         is clean of ended attempts."""
         node = self.nodes[lease.node_id]
         return node.heard and node.clean and self.heard_since_exit(lease)
 
-    def heard_since_exit(self, lease: LeaseSeen) -> bool:
+    def heard_since_exit(self, lease: LeaseSnapshot) -> bool:
         """Return True if the node was heard after the lease's last exit, or if none has exited."""
         last_exit = self.last_exit.get(lease.id)
         seen_at = self.nodes[lease.node_id].last_seen_at
@@ -313,7 +313,7 @@ def take_snapshot(
     )
 
 
-def _nodes(session: Session, now: datetime, patience: timedelta) -> dict[str, NodeSeen]:
+def _nodes(session: Session, now: datetime, patience: timedelta) -> dict[str, NodeSnapshot]:
     rows = session.execute(
         select(
             Node.id,
@@ -330,17 +330,17 @@ def _nodes(session: Session, now: datetime, patience: timedelta) -> dict[str, No
     nodes = {}
     for row in rows:
         heard = row.last_seen_at is not None and now - row.last_seen_at <= patience
-        nodes[row.id] = NodeSeen(**row._mapping, heard=heard)
+        nodes[row.id] = NodeSnapshot(**row._mapping, heard=heard)
     return nodes
 
 
-def _policies(session: Session, nodes: Mapping[str, NodeSeen]) -> dict[str, Policy]:
+def _policies(session: Session, nodes: Mapping[str, NodeSnapshot]) -> dict[str, Policy]:
     policies = active_policies(session)
     refs = (NodeRef(node.id, node.name, node.class_name) for node in nodes.values())
     return {ref.id: policy_of(ref, policies) for ref in refs} if policies else {}
 
 
-def _leases(session: Session, nodes: Mapping[str, NodeSeen]) -> dict[str, LeaseSeen]:
+def _leases(session: Session, nodes: Mapping[str, NodeSnapshot]) -> dict[str, LeaseSnapshot]:
     named = select(Job.lease_id).where(Job.state == JobState.QUEUED, Job.lease_id.is_not(None))
     rows = session.execute(
         select(
@@ -362,7 +362,7 @@ def _leases(session: Session, nodes: Mapping[str, NodeSeen]) -> dict[str, LeaseS
     for row in rows:
         fields = dict(row._mapping)
         usable = usable_end(row.hold_end, fields.pop("grace_s"))
-        leases[row.id] = LeaseSeen(**fields, usable_end=usable)
+        leases[row.id] = LeaseSnapshot(**fields, usable_end=usable)
     # On a node that is not ready the next lease could not begin.
     ready = [one for one in leases.values() if nodes[one.node_id].state is NodeState.READY]
     follower = touching.followers(ready)
@@ -379,7 +379,7 @@ def _due(session: Session, now: datetime) -> dict[str, list[Due]]:
     return by_lease
 
 
-def _reclaim_after(session: Session, leases: Mapping[str, LeaseSeen]) -> dict[str, float]:
+def _reclaim_after(session: Session, leases: Mapping[str, LeaseSnapshot]) -> dict[str, float]:
     rows = session.execute(
         select(Appointment.lease_id, Appointment.due_at).where(
             Appointment.kind == AppointmentKind.RECLAIM,
@@ -408,7 +408,7 @@ def _holds(session: Session, now: datetime) -> list[Hold]:
     return [Hold(*row) for row in rows]
 
 
-def _attempts(session: Session, leases: Mapping[str, LeaseSeen]) -> list[AttemptSeen]:
+def _attempts(session: Session, leases: Mapping[str, LeaseSnapshot]) -> list[AttemptSnapshot]:
     rows = session.execute(
         select(
             Attempt.id,
@@ -447,11 +447,11 @@ def _attempts(session: Session, leases: Mapping[str, LeaseSeen]) -> list[Attempt
         fields["slots"] = tuple(row.slots)
         left_s = fields.pop("wall_time_s") - fields.pop("used_s")
         fields["hold_end"] = _held_until(row.lease_id, leases) or row.hold_end
-        attempts.append(AttemptSeen(**fields, ends_at=begun + timedelta(seconds=left_s)))
+        attempts.append(AttemptSnapshot(**fields, ends_at=begun + timedelta(seconds=left_s)))
     return attempts
 
 
-def _held_until(lease_id: str, leases: Mapping[str, LeaseSeen]) -> datetime | None:
+def _held_until(lease_id: str, leases: Mapping[str, LeaseSnapshot]) -> datetime | None:
     """Return the end of a lease, or of the last back-to-back lease after it; None if it is over."""
     lease = leases.get(lease_id)
     while lease is not None and lease.following is not None:
@@ -460,7 +460,7 @@ def _held_until(lease_id: str, leases: Mapping[str, LeaseSeen]) -> datetime | No
 
 
 def _exits(
-    session: Session, leases: Mapping[str, LeaseSeen]
+    session: Session, leases: Mapping[str, LeaseSnapshot]
 ) -> tuple[dict[str, datetime], frozenset[str]]:
     """Map lease id -> time of the last exit in it; also return the ids of the leases in which a
     job of the owner has run."""
@@ -482,7 +482,9 @@ def _exits(
     return exits, frozenset(used)
 
 
-def _in_walk_ins(attempts: Sequence[AttemptSeen], leases: Mapping[str, LeaseSeen]) -> list[str]:
+def _in_walk_ins(
+    attempts: Sequence[AttemptSnapshot], leases: Mapping[str, LeaseSnapshot]
+) -> list[str]:
     """Return the ids of the jobs that run in walk-ins, each once."""
     found = []
     for attempt in attempts:
@@ -504,7 +506,7 @@ def _labs(session: Session) -> dict[str, str]:
 
 def _waiting(
     session: Session, now: datetime, fitting: Fitting, *, also: Sequence[str]
-) -> list[Waiting]:
+) -> list[WaitingJob]:
     """Return the queued jobs; `fitting` learns these and the jobs in `also`."""
     disabled = set(session.scalars(select(User.id).where(User.disabled)))
     saving = _saving(session, now)
@@ -533,7 +535,7 @@ def _waiting(
     for row in rows:
         need = fitting.need_of(row.id)
         waiting.append(
-            Waiting(
+            WaitingJob(
                 id=row.id,
                 name=row.name,
                 user_id=row.user_id,

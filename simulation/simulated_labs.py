@@ -22,7 +22,7 @@ from scheduler.queue.backfill import ALL_NODES, Rules
 from scheduler.queue.borrowing import Lending
 from scheduler.queue.masks import Lane, bits
 from scheduler.queue.timeline import Timeline
-from scheduler.snapshot import AttemptSeen, LeaseSeen, NodeSeen, Snapshot, Waiting
+from scheduler.snapshot import AttemptSnapshot, LeaseSnapshot, NodeSnapshot, Snapshot, WaitingJob
 from simulation.traces import BadTrace, TracedJob, Workload
 from strategies.plan.hardware import Hardware
 
@@ -102,8 +102,8 @@ class SimulatedCluster:
             policies=dict.fromkeys(every, policy),
             labs={_user(job): job.lab for job in workload.jobs if job.lab},
         )
-        self._leases: dict[int, list[LeaseSeen]] = {}
-        self._attempts: dict[int, list[AttemptSeen]] = {}
+        self._leases: dict[int, list[LeaseSnapshot]] = {}
+        self._attempts: dict[int, list[AttemptSnapshot]] = {}
         self._until: dict[str, float] = {}
         """Map node id -> latest time at which the job on it leaves."""
         self._booked: dict[str, list[tuple[float, float]]] = {node_id: [] for node_id in every}
@@ -209,10 +209,10 @@ class _Account:
     preempted: int = 0
 
 
-def as_waiting(number: int, job: TracedJob, wall_left_s: float, *, may_be_cut: bool) -> Waiting:
+def as_waiting(number: int, job: TracedJob, wall_left_s: float, *, may_be_cut: bool) -> WaitingJob:
     """Return a job of a replay as the live scheduler sees a waiting job."""
     submitted = datetime.fromtimestamp(job.submitted_s, UTC)
-    return Waiting(
+    return WaitingJob(
         id=str(number),
         name=str(number),
         user_id=_user(job),
@@ -240,8 +240,8 @@ def _user(job: TracedJob) -> str:
     return f"{job.user} of {job.lab}"
 
 
-def _node(class_name: str, number: int) -> NodeSeen:
-    return NodeSeen(
+def _node(class_name: str, number: int) -> NodeSnapshot:
+    return NodeSnapshot(
         id=f"{class_name} {number}",
         name=f"{class_name} {number}",
         class_name=class_name,
@@ -255,8 +255,8 @@ def _node(class_name: str, number: int) -> NodeSeen:
     )
 
 
-def _walk_in(number: int, job: TracedJob, node: NodeSeen, began: datetime) -> LeaseSeen:
-    return LeaseSeen(
+def _walk_in(number: int, job: TracedJob, node: NodeSnapshot, began: datetime) -> LeaseSnapshot:
+    return LeaseSnapshot(
         id=f"{number} on {node.id}",
         user_id=_user(job),
         node_id=node.id,
@@ -269,8 +269,8 @@ def _walk_in(number: int, job: TracedJob, node: NodeSeen, began: datetime) -> Le
     )
 
 
-def _attempt(number: int, lease: LeaseSeen, position: int) -> AttemptSeen:
-    return AttemptSeen(
+def _attempt(number: int, lease: LeaseSnapshot, position: int) -> AttemptSnapshot:
+    return AttemptSnapshot(
         id=str(number),
         job_id=str(number),
         epoch=1,

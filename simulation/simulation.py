@@ -16,11 +16,11 @@ from enum import IntEnum
 
 from core.policy.document import Policy
 from scheduler.queue.backfill import Backfill, Reservation, Rules, Start, Want
-from scheduler.queue.borrowing import Claim
+from scheduler.queue.borrowing import ShareClaim
 from scheduler.queue.fair_share import HALF_LIFE, MEAN_LIFE_H
 from scheduler.queue.masks import Lane, lowest
-from scheduler.queue.ordering import Standing, points
-from scheduler.snapshot import Waiting
+from scheduler.queue.ordering import UserShare, points
+from scheduler.snapshot import WaitingJob
 from simulation.simulated_labs import LabMeasured, Ledger, SimulatedCluster, as_waiting
 from simulation.traces import TracedJob, Workload
 
@@ -240,7 +240,7 @@ class Simulation:
         walk = Backfill(lanes, self._rules)
         lending = self._cluster.lending(lanes, now) if self._cluster else None
         self._queue.sort(key=self._order(now))
-        claims: Mapping[str, Claim] = {}
+        claims: Mapping[str, ShareClaim] = {}
         if lending is not None:
             claims = lending.claims([self._waiting(number) for number in self._queue])
             self._queue.sort(key=lambda number: str(number) not in claims)
@@ -273,7 +273,7 @@ class Simulation:
         assert self._ledger is not None, "only lent nodes are taken back"
         self._ledger.preempted(self.runs[number].job.lab)
 
-    def _waiting(self, number: int) -> Waiting:
+    def _waiting(self, number: int) -> WaitingJob:
         run, want = self.runs[number], self._want(number)
         return as_waiting(number, run.job, want.seconds, may_be_cut=want.may_be_cut)
 
@@ -285,7 +285,7 @@ class Simulation:
 
         def key(number: int) -> tuple[float, int]:
             job = self.runs[number].job
-            standing = Standing(self._used_by(job.user, now) / share_s)
+            standing = UserShare(self._used_by(job.user, now) / share_s)
             return -points(now - job.submitted_s, job.wall_s, standing), number
 
         return key

@@ -24,7 +24,7 @@ from core.tables.kinds import AppointmentKind, LeaseKind, OccupancyKind
 from core.tables.leases import Lease, Occupancy
 from core.tables.nodes import Node
 from scheduler.queue.sentences import unavailable
-from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
+from scheduler.snapshot import LeaseSnapshot, NodeSnapshot, Snapshot
 
 ACTOR = "scheduler"
 MOVE_AFTER = timedelta(minutes=2)  # a node that is still being cleared needs seconds
@@ -35,7 +35,7 @@ LEAST_LEFT = timedelta(minutes=10)  # a lease with less time left is not worth a
 class Trouble:
     """A lease that its owner cannot use, with the time lost so far and the reason."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
     unusable: timedelta
     why: str
 
@@ -45,7 +45,7 @@ class Move:
     """Move of a lease to another node, for the rest of its hours."""
 
     trouble: Trouble
-    to: NodeSeen
+    to: NodeSnapshot
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def let_go(session: Session, world: Snapshot) -> int:
     return freed
 
 
-def _spares(world: Snapshot, lease: LeaseSeen, given: set[str]) -> Iterator[NodeSeen]:
+def _spares(world: Snapshot, lease: LeaseSnapshot, given: set[str]) -> Iterator[NodeSnapshot]:
     """Yield the nodes of the lease's class that are free until it ends, sorted by name."""
     class_name = world.nodes[lease.node_id].class_name
     start = max(world.now, lease.hold_start)

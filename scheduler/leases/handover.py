@@ -30,7 +30,7 @@ from core.tables.nodes import Node
 from core.transitions import advance, say
 from scheduler.leases import succession
 from scheduler.queue.sentences import unavailable
-from scheduler.snapshot import LeaseSeen, NodeSeen, Snapshot
+from scheduler.snapshot import LeaseSnapshot, NodeSnapshot, Snapshot
 
 ACTOR = "scheduler"
 RUNS = (JobState.STARTING, JobState.RUNNING)  # running, and not asked to stop yet
@@ -41,7 +41,7 @@ DIRTY_AFTER = timedelta(seconds=15)  # five heartbeats after the hold: a late on
 class Begin:
     """booked -> active."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
     appointment: Due
 
 
@@ -50,8 +50,8 @@ class GoOn:
     """active -> ended, and its owner's next back-to-back lease booked -> active: no job is stopped
     between them."""
 
-    lease: LeaseSeen
-    following: LeaseSeen
+    lease: LeaseSnapshot
+    following: LeaseSnapshot
     appointment: Due
     """The appointment for the beginning of the following lease."""
 
@@ -60,7 +60,7 @@ class GoOn:
 class NotYet:
     """Delay of a lease: its hold has begun, but the node can't be handed over; say why."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
     why: str
 
 
@@ -68,14 +68,14 @@ class NotYet:
 class NeverBegan:
     """booked -> cancelled: the whole hold is over and the node was never ready."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
 
 
 @dataclass(frozen=True)
 class Stop:
     """active -> ending, and every job in it is asked to save and stop."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
     message: str
     appointment: Due | None = None
 
@@ -84,7 +84,7 @@ class Stop:
 class Notify:
     """Notice to the owner that the lease ends soon."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
     appointment: Due
 
 
@@ -92,7 +92,7 @@ class Notify:
 class Warn:
     """Notice to the owner of an unused lease with the time at which it will be taken back."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
     reclaim_at: datetime
     appointment: Due
 
@@ -102,7 +102,7 @@ class Reclaim:
     """active -> ending: a no-show, so the hours are released to others. Or active -> ended, and the
     guest in the lease gets the hours at once."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
     appointment: Due
     wanted_from: datetime | None = None
     """Start of the first block of its hours that the waitlist could offer; None: nobody waits."""
@@ -112,7 +112,7 @@ class Reclaim:
 class Dismiss:
     """Dropping of an appointment that is no longer needed, such as a warning: a job has run."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
     appointment: Due
 
 
@@ -120,39 +120,39 @@ class Dismiss:
 class Recall:
     """Stop of the guests in a lease whose owner has come: they save and go back to the queue."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
 
 
 @dataclass(frozen=True)
 class End:
     """active or ending -> ended: the node is verified clean, and the rest of the hold is freed."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
 
 
 @dataclass(frozen=True)
 class GiveUp:
     """ending -> ended, and the node -> dirty: the hold is over, and processes may be left on it."""
 
-    lease: LeaseSeen
+    lease: LeaseSnapshot
 
 
 @dataclass(frozen=True)
-class Cleaned:
+class Recover:
     """dirty -> ready: nothing runs on the node, and it says that it is clean."""
 
-    node: NodeSeen
+    node: NodeSnapshot
 
 
 @dataclass(frozen=True)
-class Drained:
+class FinishDrain:
     """draining -> maintenance: nothing runs on the node and no lease is active or ending on it."""
 
-    node: NodeSeen
+    node: NodeSnapshot
 
 
 Planned = Begin | GoOn | Notify | Warn | Reclaim | Dismiss
-Move = Planned | Stop | Recall | NotYet | NeverBegan | End | GiveUp | Cleaned | Drained
+Move = Planned | Stop | Recall | NotYet | NeverBegan | End | GiveUp | Recover | FinishDrain
 
 
 def due(world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
@@ -181,7 +181,7 @@ def due(world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
 
 def name_of(move: Move) -> str:
     """Return a move's name for the log, such as `End lease_01m7z...`."""
-    subject = move.node.name if isinstance(move, Cleaned | Drained) else move.lease.id
+    subject = move.node.name if isinstance(move, Recover | FinishDrain) else move.lease.id
     return f"{type(move).__name__} {subject}"
 
 
@@ -233,9 +233,9 @@ def carry_out(session: Session, move: Move, now: datetime, holder: str) -> list[
                 )
         case GiveUp(seen):
             _give_up(session, seen, now)
-        case Cleaned(node):
+        case Recover(node):
             _move_node(session, node, NodeState.READY, now, "Clean again.")
-        case Drained(node):
+        case FinishDrain(node):
             _move_node(session, node, NodeState.MAINTENANCE, now, "Drained: nothing runs on it.")
     return []
 
@@ -253,7 +253,7 @@ def _lock(session: Session, move: Planned | Stop) -> None:
     leases.lock_lease(session, _lease(session, move.lease))
 
 
-def _active(lease: LeaseSeen, world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
+def _active(lease: LeaseSnapshot, world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
     following = world.leases[lease.following] if lease.following else None
     begin = world.due_of(following.id, AppointmentKind.BEGIN) if following else None
     if following is not None and begin is not None and _can_go_on(lease, world):
@@ -280,7 +280,7 @@ def _active(lease: LeaseSeen, world: Snapshot, *, verdicts: bool) -> Iterator[Mo
         yield End(lease)
 
 
-def _can_go_on(lease: LeaseSeen, world: Snapshot) -> bool:
+def _can_go_on(lease: LeaseSnapshot, world: Snapshot) -> bool:
     """Return True if the owner's next lease can take the node over as it is.
 
     That is the case if jobs run in the lease, which then go on, or if jobs that ran there have left
@@ -291,7 +291,7 @@ def _can_go_on(lease: LeaseSeen, world: Snapshot) -> bool:
     return bool(world.attempts_in(lease.id)) or world.tidy(lease)
 
 
-def _ending(lease: LeaseSeen, world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
+def _ending(lease: LeaseSnapshot, world: Snapshot, *, verdicts: bool) -> Iterator[Move]:
     if any(attempt.job_state in RUNS for attempt in world.attempts_in(lease.id)):
         yield Stop(lease, "The lease is over.")
     elif world.verified_clean(lease):
@@ -300,7 +300,7 @@ def _ending(lease: LeaseSeen, world: Snapshot, *, verdicts: bool) -> Iterator[Mo
         yield GiveUp(lease)
 
 
-def _unused(lease: LeaseSeen, due: Due, world: Snapshot) -> Iterator[Move]:
+def _unused(lease: LeaseSnapshot, due: Due, world: Snapshot) -> Iterator[Move]:
     """Yield the move for a warning or reclaim that is due; Dismiss if a job of the owner has run.
 
     Time in which the node could not be used does not count as unused.
@@ -318,11 +318,11 @@ def _unused(lease: LeaseSeen, due: Due, world: Snapshot) -> Iterator[Move]:
     yield Warn(lease, world.now + timedelta(seconds=max(0.0, left_s)), due)
 
 
-def _after_start_s(lease: LeaseSeen, due: Due) -> float:
+def _after_start_s(lease: LeaseSnapshot, due: Due) -> float:
     return (due.due_at - lease.hold_start).total_seconds()
 
 
-def _booked(lease: LeaseSeen, begin: Due, world: Snapshot) -> Iterator[Move]:
+def _booked(lease: LeaseSnapshot, begin: Due, world: Snapshot) -> Iterator[Move]:
     node = world.nodes[lease.node_id]
     if lease.hold_end <= world.now:
         yield NeverBegan(lease)
@@ -349,27 +349,27 @@ def _booked(lease: LeaseSeen, begin: Due, world: Snapshot) -> Iterator[Move]:
         yield NotYet(lease, f"Begins as soon as it can. {why}")
 
 
-def _node(node: NodeSeen, world: Snapshot) -> Iterator[Move]:
+def _node(node: NodeSnapshot, world: Snapshot) -> Iterator[Move]:
     if world.attempts_on(node.id) or not node.heard or not node.clean:
         return
     if node.state is NodeState.DIRTY:
-        yield Cleaned(node)
+        yield Recover(node)
     elif node.state is NodeState.DRAINING:
         held = any(
             lease.node_id == node.id and lease.state in (LeaseState.ACTIVE, LeaseState.ENDING)
             for lease in world.leases.values()
         )
         if not held:
-            yield Drained(node)
+            yield FinishDrain(node)
 
 
-def _may_begin(session: Session, seen: LeaseSeen) -> bool:
+def _may_begin(session: Session, seen: LeaseSnapshot) -> bool:
     leases.lock_nodes(session, [seen.node_id])
     node = session.get_one(Node, seen.node_id)
     return node.state is NodeState.READY and node.clean
 
 
-def _begin(session: Session, seen: LeaseSeen, now: datetime) -> None:
+def _begin(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
     node = session.get_one(Node, seen.node_id)
     advance(
         session,
@@ -384,14 +384,14 @@ def _begin(session: Session, seen: LeaseSeen, now: datetime) -> None:
 
 
 def _go_on(
-    session: Session, seen: LeaseSeen, following: LeaseSeen, begin: Due, now: datetime
+    session: Session, seen: LeaseSnapshot, following: LeaseSnapshot, begin: Due, now: datetime
 ) -> None:
     lease, after = _lease(session, seen), _lease(session, following)
     if not touching.go_on(session, lease, after, now=now, actor=ACTOR):
         appointments.put_back(session, begin)
 
 
-def _notify(session: Session, seen: LeaseSeen, now: datetime) -> None:
+def _notify(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
     node = session.get_one(Node, seen.node_id)
     stops, ends = clock(seen.usable_end, now), clock(seen.hold_end, now)
     facts: dict[str, object] = {
@@ -404,7 +404,7 @@ def _notify(session: Session, seen: LeaseSeen, now: datetime) -> None:
     notify(session, seen.user_id, NoticeKind.LEASE_ENDING, seen.id, facts, now=now)
 
 
-def _warn(session: Session, seen: LeaseSeen, reclaim_at: datetime, now: datetime) -> None:
+def _warn(session: Session, seen: LeaseSnapshot, reclaim_at: datetime, now: datetime) -> None:
     node = session.get_one(Node, seen.node_id)
     facts: dict[str, object] = {
         "message": f"Nothing of yours runs in your lease on {node.name}. It is taken back at "
@@ -416,7 +416,7 @@ def _warn(session: Session, seen: LeaseSeen, reclaim_at: datetime, now: datetime
 
 
 def _reclaim(
-    session: Session, seen: LeaseSeen, wanted_from: datetime | None, now: datetime
+    session: Session, seen: LeaseSnapshot, wanted_from: datetime | None, now: datetime
 ) -> list[str]:
     """Take a lease back, notify its owner and let its guest go on if possible.
 
@@ -458,7 +458,7 @@ def _penalty(rule: NoShow, strikes: int) -> str:
     return f" For {days} days you may only {may}; staff can make an exception."
 
 
-def _stop(session: Session, seen: LeaseSeen, message: str, now: datetime) -> list[str]:
+def _stop(session: Session, seen: LeaseSnapshot, message: str, now: datetime) -> list[str]:
     lease = _lease(session, seen)
     if lease.state is LeaseState.ACTIVE:
         advance(
@@ -482,14 +482,14 @@ def _stop(session: Session, seen: LeaseSeen, message: str, now: datetime) -> lis
     return sorted(stopped.job_ids)
 
 
-def _recall(session: Session, seen: LeaseSeen, now: datetime) -> list[str]:
+def _recall(session: Session, seen: LeaseSnapshot, now: datetime) -> list[str]:
     lease = _lease(session, seen)
     node = session.get_one(Node, lease.node_id)
     message = f"Saving and stopping: who has booked {node.name} for these hours has come."
     return sorted(stop_guests(session, lease, now=now, message=message, actor=ACTOR).job_ids)
 
 
-def _give_up(session: Session, seen: LeaseSeen, now: datetime) -> None:
+def _give_up(session: Session, seen: LeaseSnapshot, now: datetime) -> None:
     node = session.get_one(Node, seen.node_id)
     heard = "has not said that it is clean" if node.clean is False else "has not been heard since"
     message = f"The lease ended at {clock(seen.hold_end, now)} and {node.name} {heard}."
@@ -509,7 +509,7 @@ def _give_up(session: Session, seen: LeaseSeen, now: datetime) -> None:
 
 
 def _move_node(
-    session: Session, seen: NodeSeen, to: NodeState, now: datetime, message: str
+    session: Session, seen: NodeSnapshot, to: NodeState, now: datetime, message: str
 ) -> None:
     node = session.get_one(Node, seen.id)
     if node.state is seen.state and node.clean:
@@ -518,7 +518,7 @@ def _move_node(
         )
 
 
-def _lease(session: Session, seen: LeaseSeen) -> Lease:
+def _lease(session: Session, seen: LeaseSnapshot) -> Lease:
     return session.get_one(Lease, seen.id)
 
 

@@ -46,7 +46,7 @@ class Leader(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class BookableNode:
     """A node that takes bookings: its class, and its held spans of time that are not over."""
 
     class_name: str
@@ -57,7 +57,7 @@ class Place:
 class Line:
     """Memory of one scheduler between its rounds. A new scheduler judges every wish again."""
 
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, BookableNode] = field(default_factory=dict)
     policies: Sequence[Policy] = ()
     looked_at: dict[str, Hashable] = field(default_factory=dict)
     """Map wish id -> facts that the last judgement depended on, apart from free hours."""
@@ -154,7 +154,7 @@ def _hold(leader: Leader, wait_id: str, free: FreeBlock, now: datetime, line: Li
     return made is not None
 
 
-def _places(session: Session, now: datetime) -> dict[str, Place]:
+def _places(session: Session, now: datetime) -> dict[str, BookableNode]:
     held: dict[str, set[Span]] = defaultdict(set)
     rows = session.execute(
         select(Occupancy.node_id, Occupancy.hold_start, Occupancy.hold_end).where(
@@ -164,16 +164,16 @@ def _places(session: Session, now: datetime) -> dict[str, Place]:
     for node_id, start, end in rows:
         held[node_id].add((start, end))
     nodes = session.execute(select(Node.id, Node.class_name).where(Node.state.in_(BOOKABLE)))
-    return {node_id: Place(name, frozenset(held[node_id])) for node_id, name in nodes}
+    return {node_id: BookableNode(name, frozenset(held[node_id])) for node_id, name in nodes}
 
 
-def _freed(before: Place | None, now: Place) -> Sequence[Span]:
+def _freed(before: BookableNode | None, now: BookableNode) -> Sequence[Span]:
     """Return the spans of a node that were held before and are not held unchanged now; all of time
     for a node that is new."""
     return [EVER] if before is None else sorted(before.held - now.held)
 
 
-def _can_use(wait: Wait, freed: dict[str, Sequence[Span]], places: dict[str, Place]) -> bool:
+def _can_use(wait: Wait, freed: dict[str, Sequence[Span]], places: dict[str, BookableNode]) -> bool:
     first, last = wait.first_start, wait.last_start + wait.hours * HOUR
     return any(
         a < last and b > first

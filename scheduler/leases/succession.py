@@ -63,7 +63,7 @@ def go_on(
         return []
     try:
         _succeed(session, lease, node, owners.pop(), end=end, now=now, actor=actor)
-    except walk_ins.Refused:
+    except walk_ins.WalkInRefused:
         return []
     message = (
         f"Goes on on {node.name} in a walk-in of its own, to {clock(end, now)} at most: nobody has "

@@ -15,15 +15,15 @@ from core.leases.leases import PLAIN, Terms
 from core.leases.situation import Judge, lock_user
 from core.policy.verdict import LeaseFact, RequestKind
 from core.tables.nodes import Node
-from scheduler.queue.sentences import Reason
+from scheduler.queue.sentences import WaitingReason
 
 ASK_AGAIN = timedelta(seconds=30)
 
 
-class Refused(Exception):
+class WalkInRefused(Exception):
     """The policy does not let this job walk in now."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: WaitingReason) -> None:
         super().__init__(reason.message)
         self.reason = reason
 
@@ -32,13 +32,13 @@ class Refused(Exception):
 class Refusals:
     """Recent refusals by job id, each with the time until which the job is not tried again."""
 
-    _told: dict[str, tuple[datetime, Reason]] = field(default_factory=dict)
+    _told: dict[str, tuple[datetime, WaitingReason]] = field(default_factory=dict)
 
-    def remember(self, job_id: str, reason: Reason, now: datetime) -> None:
+    def remember(self, job_id: str, reason: WaitingReason, now: datetime) -> None:
         """Record a refusal, so that this job is not tried again for ASK_AGAIN."""
         self._told[job_id] = (now + ASK_AGAIN, reason)
 
-    def of(self, job_id: str, now: datetime) -> Reason | None:
+    def of(self, job_id: str, now: datetime) -> WaitingReason | None:
         """Return the reason why a job is not tried now; None if it may be tried."""
         until, reason = self._told.get(job_id, (now, None))
         if now < until:
@@ -67,7 +67,7 @@ def granted(
 ) -> list[Terms]:
     """Return the terms of walk-ins from now to `end`, one for each of `nodes`.
 
-    The leases with ids in `replaces` are judged as if they were over. Raises Refused if the policy
+    The leases with ids in `replaces` are judged as if they were over. Raises WalkInRefused if the
     does not allow a walk-in on one of the nodes.
     """
     if not active_policies(session):
@@ -89,7 +89,7 @@ def granted(
             told = " ".join(reason.message for reason in verdict.reasons)
             start = verdict.next_starts[0] if verdict.next_starts else None
             message = f"The booking rules do not let it start on {node.name} now. {told}"
-            raise Refused(Reason(verdict.reasons[0].code, message, start))
+            raise WalkInRefused(WaitingReason(verdict.reasons[0].code, message, start))
         is_charged = judge.policy_for_node(node).walk_in.charged
         terms.append(replace(judge.terms(node, verdict), is_charged=is_charged))
         also.append(judge.as_fact(node, now, end, kind="walk_in"))

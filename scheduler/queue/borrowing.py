@@ -28,7 +28,7 @@ from core.tables.kinds import LeaseKind
 from scheduler.queue.backfill import SoftNodes
 from scheduler.queue.masks import lowest
 from scheduler.queue.timeline import CLEANING_S, Timeline
-from scheduler.snapshot import AttemptSeen, LeaseSeen, NodeSeen, Snapshot, Waiting
+from scheduler.snapshot import AttemptSnapshot, LeaseSnapshot, NodeSnapshot, Snapshot, WaitingJob
 
 LEAVING_S = 300.0  # most time to save and stop; a lease may begin no sooner after the wall time
 Cost = tuple[int, int, float]
@@ -46,7 +46,7 @@ class Group(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Claim:
+class ShareClaim:
     """Right of a waiting job to nodes for which its lab's share has room."""
 
     policy: Policy
@@ -61,8 +61,8 @@ class Clearing:
 
     lab: str
     """Name of the lab whose share the nodes are taken back for."""
-    nodes: tuple[NodeSeen, ...]
-    victims: tuple[AttemptSeen, ...]
+    nodes: tuple[NodeSnapshot, ...]
+    victims: tuple[AttemptSnapshot, ...]
     """Attempts of borrowing jobs that must be stopped for it now, one for each of their nodes."""
     leaving: tuple[str, ...]
     """Ids of all jobs on these nodes and all victims: they leave, or will be asked to."""
@@ -89,7 +89,7 @@ class _Company:
 
     user_id: str
     node_ids: list[str] = field(default_factory=list)
-    attempts: list[AttemptSeen] = field(default_factory=list)
+    attempts: list[AttemptSnapshot] = field(default_factory=list)
 
     @property
     def is_leaving(self) -> bool:
@@ -149,13 +149,13 @@ class Lending:
         if self._policies:
             self._look()
 
-    def claims(self, queue: Sequence[Waiting]) -> Mapping[str, Claim]:
+    def claims(self, queue: Sequence[WaitingJob]) -> Mapping[str, ShareClaim]:
         """Map job id -> claim, for the jobs of a queue for which their labs' shares have room.
 
         The queue's order is kept. A job that would fit if other jobs of its lab had ended holds
         back its lab's later ones: otherwise small jobs would always come before it.
         """
-        found: dict[str, Claim] = {}
+        found: dict[str, ShareClaim] = {}
         taken = self._used.copy()
         for policy in self._policies:
             kept_back: set[str] = set()
@@ -168,7 +168,7 @@ class Lending:
                 left = share - taken[policy.id, lab]
                 classes = tuple(name for name, size in sizes if size <= left)
                 if classes:
-                    found[job.id] = Claim(policy, lab, classes)
+                    found[job.id] = ShareClaim(policy, lab, classes)
                     taken[policy.id, lab] += dict(sizes)[classes[0]]
                 elif min(size for _, size in sizes) <= share:
                     kept_back.add(lab)
@@ -179,7 +179,7 @@ class Lending:
         lab's share may have to give them back."""
         return any(self._world.scheduling_of(node_id).shares for node_id in node_ids)
 
-    def clear(self, job: Waiting, claim: Claim) -> Clearing | None:
+    def clear(self, job: WaitingJob, claim: ShareClaim) -> Clearing | None:
         """Return the nodes that a claim gets because other jobs leave them; None if too few can be
         freed.
 
@@ -193,7 +193,7 @@ class Lending:
             best = self._choose_gap(job, claim, end)
         return self._promise(job, claim, best, is_cut=best.end != end) if best else None
 
-    def _choose_gap(self, job: Waiting, claim: Claim, end: float) -> _Choice | None:
+    def _choose_gap(self, job: WaitingJob, claim: ShareClaim, end: float) -> _Choice | None:
         """Pick the gap in front of a lease: the longest, then the one with the fewest preemptions.
 
         Gaps are cut to `end`, the end of the job's wall time.
@@ -213,8 +213,8 @@ class Lending:
 
     def _choose(
         self,
-        job: Waiting,
-        claim: Claim,
+        job: WaitingJob,
+        claim: ShareClaim,
         class_name: str,
         end: float,
         *,
@@ -240,7 +240,9 @@ class Lending:
             nodes |= lowest(group.nodes, job.num_nodes - nodes.bit_count())
         return _Choice(class_name, nodes, chosen, needed, end)
 
-    def _promise(self, job: Waiting, claim: Claim, choice: _Choice, *, is_cut: bool) -> Clearing:
+    def _promise(
+        self, job: WaitingJob, claim: ShareClaim, choice: _Choice, *, is_cut: bool
+    ) -> Clearing:
         """Take the chosen nodes from all later jobs of this cycle; return the clearing."""
         class_name, nodes = choice.class_name, choice.nodes
         key = claim.policy.id, class_name
@@ -267,7 +269,7 @@ class Lending:
             choice.end if is_cut else None,
         )
 
-    def _sizes(self, job: Waiting, policy: Policy) -> list[tuple[str, int]]:
+    def _sizes(self, job: WaitingJob, policy: Policy) -> list[tuple[str, int]]:
         """Return (class, slots) that a job would take of the policy's nodes, smallest first."""
         found = []
         for class_name in job.classes:
@@ -304,8 +306,8 @@ class Lending:
 
     def _companies(self) -> list[_Company]:
         """Return all walk-ins; those with a job in common form one company."""
-        in_lease: dict[str, list[AttemptSeen]] = {}
-        parts: dict[str, list[AttemptSeen]] = {}
+        in_lease: dict[str, list[AttemptSnapshot]] = {}
+        parts: dict[str, list[AttemptSnapshot]] = {}
         for attempt in self._world.attempts:
             in_lease.setdefault(attempt.lease_id, []).append(attempt)
             parts.setdefault(attempt.job_id, []).append(attempt)
@@ -363,7 +365,7 @@ class Lending:
         return self._world.classes[class_name].slots
 
 
-def _is_walk_in(lease: LeaseSeen) -> bool:
+def _is_walk_in(lease: LeaseSnapshot) -> bool:
     return lease.kind is LeaseKind.WALK_IN and lease.state in (
         LeaseState.ACTIVE,
         LeaseState.ENDING,

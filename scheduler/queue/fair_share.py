@@ -18,7 +18,7 @@ from core.states import LeaseState, NodeState
 from core.tables.leases import Lease
 from core.tables.nodes import Node, NodeClass
 from core.tables.people import Lab, Membership
-from scheduler.queue.ordering import Standing
+from scheduler.queue.ordering import UserShare
 from strategies.plan.hardware import Hardware
 
 HALF_LIFE = timedelta(days=7)
@@ -48,7 +48,7 @@ def decayed_h(start: datetime, end: datetime, now: datetime) -> float:
 
 def standings(
     accounts: list[Account], *, slots: float, lab_weights: Mapping[str, float]
-) -> dict[str, Standing]:
+) -> dict[str, UserShare]:
     """Map user id -> standing. `slots` is the number of slots of the whole cluster.
 
     The whole cluster, used all the time, amounts to `slots` * MEAN_LIFE_H decayed hours. For a
@@ -62,13 +62,13 @@ def standings(
         people[lab] = people.get(lab, 0) + 1
     weights = {lab: lab_weights.get(lab, 1.0) for lab in used}
     total, heaviest = sum(weights.values()) or 1.0, max(weights.values(), default=1.0) or 1.0
-    found: dict[str, Standing] = {}
+    found: dict[str, UserShare] = {}
     for account in accounts:
         lab = account.lab_id or account.user_id
         share_h = max(slots * MEAN_LIFE_H * weights[lab] / total, 1e-9)
         of_lab = used[lab] / share_h
         of_person = account.slot_h / (share_h / people[lab])
-        standing = Standing((of_lab + of_person) / 2, weights[lab] / heaviest)
+        standing = UserShare((of_lab + of_person) / 2, weights[lab] / heaviest)
         before = found.get(account.user_id)
         if before is None or standing.usage < before.usage:
             found[account.user_id] = standing
@@ -80,9 +80,9 @@ class FairShare:
     """Cache of the standings in this process, read again after KEPT_FOR."""
 
     _read_at: datetime | None = None
-    _standings: dict[str, Standing] = field(default_factory=dict)
+    _standings: dict[str, UserShare] = field(default_factory=dict)
 
-    def standings(self, session: Session, now: datetime) -> Mapping[str, Standing]:
+    def standings(self, session: Session, now: datetime) -> Mapping[str, UserShare]:
         """Map user id -> standing, for each person who is in a lab or has used anything."""
         if self._read_at is None or not timedelta() <= now - self._read_at < KEPT_FOR:
             self._standings = read_standings(session, now)
@@ -90,7 +90,7 @@ class FairShare:
         return self._standings
 
 
-def read_standings(session: Session, now: datetime) -> dict[str, Standing]:
+def read_standings(session: Session, now: datetime) -> dict[str, UserShare]:
     """Map user id -> standing, from the leases since `now` - HORIZON and the labs of today."""
     hardware = {
         name: float(Hardware.model_validate(document).slots)

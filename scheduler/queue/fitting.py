@@ -34,7 +34,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _JobFit:
     need: Need
     spec: AnyJobSpec | None
     classes: tuple[str, ...]
@@ -47,7 +47,7 @@ class Fitting:
     """Cache, in this process, of the needs and fitting node classes of the waiting jobs."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, _Known] = {}
+        self._jobs: dict[str, _JobFit] = {}
         self._others: dict[str, tuple[str, ...]] = {}
         self._hardware: dict[str, tuple[int, Hardware]] = {}
         self._order: list[str] = []
@@ -65,7 +65,7 @@ class Fitting:
             hardware, key=lambda name: (hardware[name][1].slots, hardware[name][1].memory_gib, name)
         )
         self._jobs = {
-            job_id: _Known(known.need, known.spec, self._fitting_classes(known.need, known.spec))
+            job_id: _JobFit(known.need, known.spec, self._fitting_classes(known.need, known.spec))
             for job_id, known in self._jobs.items()
         }
 
@@ -79,7 +79,7 @@ class Fitting:
             chunk = new[first : first + CHUNK]
             for row in session.execute(select(Job.id, Job.spec, Job.plan).where(Job.id.in_(chunk))):
                 need, spec = _read(row.spec, row.plan)
-                self._jobs[row.id] = _Known(need, spec, self._fitting_classes(need, spec))
+                self._jobs[row.id] = _JobFit(need, spec, self._fitting_classes(need, spec))
 
     def classes_for(self, job_id: str) -> tuple[str, ...]:
         """Return the names of the classes that the job fits, smallest first."""
@@ -104,7 +104,7 @@ class Fitting:
         wanted = [name for name in self._order if need.node_class in (None, name)]
         return tuple(name for name in wanted if self._fits(name, need, spec))
 
-    def _fitting_others(self, known: _Known) -> tuple[str, ...]:
+    def _fitting_others(self, known: _JobFit) -> tuple[str, ...]:
         if known.spec is None or known.need.node_class is None:
             return ()
         others = [name for name in self._order if name != known.need.node_class]

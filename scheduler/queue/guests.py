@@ -13,12 +13,12 @@ from datetime import timedelta
 from core.policy.document import DEFAULT
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind
-from scheduler.snapshot import LeaseSeen, Snapshot
+from scheduler.snapshot import LeaseSnapshot, Snapshot
 
 RECALLED_WITHIN = timedelta(seconds=90)  # 60 s to save, 30 s from SIGTERM to SIGKILL
 
 
-def open_to_guests(world: Snapshot) -> Sequence[LeaseSeen]:
+def open_to_guests(world: Snapshot) -> Sequence[LeaseSnapshot]:
     """Return the leases that take a guest now by their nodes' policies, latest end first."""
     found = [lease for lease in world.leases.values() if _takes_guests(lease, world)]
     return sorted(found, key=lambda lease: (-lease.usable_end.timestamp(), lease.id))
@@ -29,7 +29,7 @@ def persons(world: Snapshot) -> dict[str, str]:
     return {one.lease_id: one.user_id for one in world.attempts if one.guest}
 
 
-def _takes_guests(lease: LeaseSeen, world: Snapshot) -> bool:
+def _takes_guests(lease: LeaseSnapshot, world: Snapshot) -> bool:
     policy = world.policies.get(lease.node_id, DEFAULT)
     after_min, rules = policy.no_show.backfill_after_min, policy.scheduling
     if after_min is None or rules.soft_fit == "off":

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from scheduler.snapshot import Waiting
+from scheduler.snapshot import WaitingJob
 
 SHORT_S = 3600  # wall time up to which a job counts as short
 
@@ -28,7 +28,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Standing:
+class UserShare:
     """Recent use and lab weight of a person."""
 
     usage: float = 0.0
@@ -37,12 +37,12 @@ class Standing:
     """Weight of the person's lab divided by that of the heaviest lab."""
 
 
-NEWCOMER = Standing()
+NEWCOMER = UserShare()
 DEFAULT_WEIGHTS = Weights()
 
 
 def points(
-    waited_s: float, wall_time_s: float, standing: Standing, weights: Weights = DEFAULT_WEIGHTS
+    waited_s: float, wall_time_s: float, standing: UserShare, weights: Weights = DEFAULT_WEIGHTS
 ) -> float:
     """Return a job's points, in hours; the job with the most is served first."""
     return (
@@ -54,15 +54,15 @@ def points(
 
 
 def next_first(
-    waiting: Iterable[Waiting], now: datetime, standings: Mapping[str, Standing]
-) -> list[Waiting]:
+    waiting: Iterable[WaitingJob], now: datetime, standings: Mapping[str, UserShare]
+) -> list[WaitingJob]:
     """Return the waiting jobs sorted by points, most first; equal ones by the time of queueing.
 
     A job that is queued again keeps its age. `standings` maps user id -> standing; a user who is
     missing there has used nothing.
     """
 
-    def key(job: Waiting) -> tuple[float, datetime, str]:
+    def key(job: WaitingJob) -> tuple[float, datetime, str]:
         waited_s = (now - job.queued_at).total_seconds()
         mine = points(waited_s, job.wall_time_s, standings.get(job.user_id, NEWCOMER))
         return -mine, job.queued_at, job.id

@@ -15,13 +15,13 @@ from scheduler.queue.guests import RECALLED_WITHIN, open_to_guests, persons
 from scheduler.queue.slots import FreeSlots
 from scheduler.queue.timeline import (
     CLEANING_S,
-    Slot,
+    PossibleStart,
     Timeline,
     build_timeline,
     soft_nodes,
     wall_room_s,
 )
-from scheduler.snapshot import AttemptSeen, LeaseSeen, Snapshot, Waiting
+from scheduler.snapshot import AttemptSnapshot, LeaseSnapshot, Snapshot, WaitingJob
 
 WORTH_A_CHANGE = timedelta(minutes=10)  # an advice that gains less is not given
 LEAST_USE = timedelta(seconds=60)  # a lease with less time left is not worth a start
@@ -45,7 +45,7 @@ class WalkIn:
 class InLease:
     """Start now in the active leases that the job names, or in walk-ins of its owner."""
 
-    leases: tuple[LeaseSeen, ...]
+    leases: tuple[LeaseSnapshot, ...]
     """One lease for each node, mostly one."""
     slots: tuple[tuple[int, ...], ...]
     """Indices of the free slots that the job gets, lease by lease."""
@@ -65,7 +65,7 @@ class Sooner:
 class Later:
     """Latest slot in which a job can start; None if it fits no node that can be used now."""
 
-    slot: Slot | None
+    slot: PossibleStart | None
     room_now_s: float = 0.0
     """Longest wall time with which it could start at once, in seconds."""
     sooner: tuple[Sooner, ...] = ()
@@ -81,8 +81,8 @@ class Later:
 class AfterLease:
     """Wait for a lease that the job names, or for the job `ahead` in that lease."""
 
-    lease: LeaseSeen
-    ahead: AttemptSeen | None
+    lease: LeaseSnapshot
+    ahead: AttemptSnapshot | None
     predicted_start: datetime | None
 
 
@@ -95,7 +95,7 @@ class NotItsTurn:
 
 
 @dataclass(frozen=True)
-class Postponed:
+class BackOff:
     """Wait until the job's back-off is over."""
 
     until: datetime
@@ -109,18 +109,18 @@ class Saving:
 
 
 @dataclass(frozen=True)
-class Disabled:
+class DisabledOwner:
     """Wait because the owner's account is disabled."""
 
 
 Decision = (
-    WalkIn | InLease | Later | Clearing | AfterLease | NotItsTurn | Postponed | Saving | Disabled
+    WalkIn | InLease | Later | Clearing | AfterLease | NotItsTurn | BackOff | Saving | DisabledOwner
 )
 
 
 def decide(
-    order: Sequence[Waiting], world: Snapshot, *, rules: Rules, grace_s: int
-) -> list[tuple[Waiting, Decision]]:
+    order: Sequence[WaitingJob], world: Snapshot, *, rules: Rules, grace_s: int
+) -> list[tuple[WaitingJob, Decision]]:
     """Return each waiting job with its decision, in the order in which they are served."""
     timeline = build_timeline(world, grace_s)
     soft = soft_nodes(world, timeline)
@@ -164,7 +164,7 @@ def decide(
     return [(job, decisions[job.id]) for job in order]
 
 
-def leases_of(job: Waiting, world: Snapshot) -> tuple[LeaseSeen, ...]:
+def leases_of(job: WaitingJob, world: Snapshot) -> tuple[LeaseSnapshot, ...]:
     """Return the leases that a job has to run in; empty if it names none or one of them is over."""
     found = tuple(world.leases[each] for each in job.lease_ids if each in world.leases)
     still = (LeaseState.BOOKED, LeaseState.ACTIVE)
@@ -173,7 +173,7 @@ def leases_of(job: Waiting, world: Snapshot) -> tuple[LeaseSeen, ...]:
     return found
 
 
-def _asks_the_queue(job: Waiting, world: Snapshot) -> bool:
+def _asks_the_queue(job: WaitingJob, world: Snapshot) -> bool:
     """Return True if the job could walk in now: nothing but free nodes is missing."""
     postponed = job.not_before is not None and job.not_before > world.now
     not_yet = job.turn is not None and bool(job.turn.ahead)
@@ -181,12 +181,12 @@ def _asks_the_queue(job: Waiting, world: Snapshot) -> bool:
     return not held_up and not leases_of(job, world)
 
 
-def _outside_the_queue(job: Waiting, world: Snapshot, free: FreeSlots) -> Decision | None:
+def _outside_the_queue(job: WaitingJob, world: Snapshot, free: FreeSlots) -> Decision | None:
     """Return the decision for a job that asks nothing of the queue now; None if it does."""
     if job.owner_disabled:
-        return Disabled()
+        return DisabledOwner()
     if job.not_before is not None and job.not_before > world.now:
-        return Postponed(job.not_before)  # later ones may pass: it is two minutes at most
+        return BackOff(job.not_before)  # later ones may pass: it is two minutes at most
     if job.saving_on is not None:
         return Saving(job.saving_on)
     leases = leases_of(job, world)
@@ -195,18 +195,18 @@ def _outside_the_queue(job: Waiting, world: Snapshot, free: FreeSlots) -> Decisi
     return _place_in_leases(job, leases, world, free) if leases else None
 
 
-def want_of(job: Waiting) -> Want:
+def want_of(job: WaitingJob) -> Want:
     """Return the nodes and time that a job needs, in the terms of the queue."""
     return Want(job.id, job.num_nodes, job.wall_left_s + CLEANING_S, job.classes, job.may_be_cut)
 
 
-def _start(job: Waiting, walk: Backfill, timeline: Timeline, grace_s: int) -> WalkIn | None:
+def _start(job: WaitingJob, walk: Backfill, timeline: Timeline, grace_s: int) -> WalkIn | None:
     """Return a walk-in if the job fits without delaying earlier jobs; else None."""
     start = walk.start(want_of(job))
     return _walk_in(job, start, timeline, grace_s) if start is not None else None
 
 
-def _later(job: Waiting, walk: Backfill, world: Snapshot, timeline: Timeline) -> Later:
+def _later(job: WaitingJob, walk: Backfill, world: Snapshot, timeline: Timeline) -> Later:
     """Return the wait of a job that can't start, with its slot if it gets a reservation."""
     want = want_of(job)
     room_now_s = wall_room_s(timeline, job.classes, job.num_nodes)
@@ -223,7 +223,9 @@ def _later(job: Waiting, walk: Backfill, world: Snapshot, timeline: Timeline) ->
     return Later(slot, room_now_s, sooner, gap_from_min)
 
 
-def _gap_from_min(job: Waiting, walk: Backfill, world: Snapshot, timeline: Timeline) -> int | None:
+def _gap_from_min(
+    job: WaitingJob, walk: Backfill, world: Snapshot, timeline: Timeline
+) -> int | None:
     """Return the shortest gap, in minutes, in which the job may be cut on the nodes of the longest
     present gap; 0 if it may not be cut there, None if there is no gap or it saves nothing."""
     gap = walk.gap_now(want_of(job)) if job.may_be_cut else None
@@ -234,7 +236,7 @@ def _gap_from_min(job: Waiting, walk: Backfill, world: Snapshot, timeline: Timel
     return max((rules.min_useful_min for rules in found if rules.soft_fit == "on"), default=0)
 
 
-def _variants(job: Waiting, walk: Backfill) -> Iterator[Sooner]:
+def _variants(job: WaitingJob, walk: Backfill) -> Iterator[Sooner]:
     """Yield the starts with fewer nodes, with half the wall time, on other classes, or if cut."""
     want = want_of(job)
     changes: list[tuple[str, Want]] = []
@@ -258,7 +260,7 @@ def _variants(job: Waiting, walk: Backfill) -> Iterator[Sooner]:
         yield Sooner("resources.checkpointable: true", datetime.fromtimestamp(now, UTC))
 
 
-def _walk_in(job: Waiting, start: Start, timeline: Timeline, grace_s: int) -> WalkIn:
+def _walk_in(job: WaitingJob, start: Start, timeline: Timeline, grace_s: int) -> WalkIn:
     node_ids = timeline.node_ids(start.class_name, start.nodes)
     timeline.planned(start.class_name, start.nodes, start.end, job.id)
     if start.is_cut:
@@ -274,7 +276,7 @@ def cut_hold_end(end: float, grace_s: int) -> datetime:
     return datetime.fromtimestamp(end - CLEANING_S + grace_s, UTC)
 
 
-def _forecast(job: Waiting, forecast: Forecast, timeline: Timeline) -> Slot | None:
+def _forecast(job: WaitingJob, forecast: Forecast, timeline: Timeline) -> PossibleStart | None:
     planned = forecast.place(want_of(job))
     if planned is None:
         return None
@@ -285,7 +287,7 @@ def _forecast(job: Waiting, forecast: Forecast, timeline: Timeline) -> Slot | No
 
 
 def _place_in_leases(
-    job: Waiting, leases: tuple[LeaseSeen, ...], world: Snapshot, free: FreeSlots
+    job: WaitingJob, leases: tuple[LeaseSnapshot, ...], world: Snapshot, free: FreeSlots
 ) -> InLease | AfterLease:
     """Start in all of the leases at once, beside other jobs in them, or wait for one of them."""
     booked = [lease for lease in leases if lease.state is LeaseState.BOOKED]
@@ -312,7 +314,7 @@ def _place_in_leases(
     return InLease(leases, tuple(found))
 
 
-def _turn_at(turn: Turn, leases: tuple[LeaseSeen, ...], world: Snapshot) -> datetime | None:
+def _turn_at(turn: Turn, leases: tuple[LeaseSnapshot, ...], world: Snapshot) -> datetime | None:
     """Return the latest time at which the jobs before it in its agenda have ended.
 
     None if it names no lease, or if that time is after its lease.
@@ -326,7 +328,7 @@ def _turn_at(turn: Turn, leases: tuple[LeaseSeen, ...], world: Snapshot) -> date
 
 
 def _beside_own_jobs(
-    job: Waiting, world: Snapshot, free: FreeSlots, timeline: Timeline
+    job: WaitingJob, world: Snapshot, free: FreeSlots, timeline: Timeline
 ) -> InLease | None:
     """Place the job beside its owner's running walk-ins if that delays no reservation."""
     until = world.now + timedelta(seconds=job.wall_left_s)
@@ -355,10 +357,10 @@ def _beside_own_jobs(
 
 
 def _as_guest(
-    job: Waiting,
+    job: WaitingJob,
     world: Snapshot,
     free: FreeSlots,
-    idle: Sequence[LeaseSeen],
+    idle: Sequence[LeaseSnapshot],
     guests: Mapping[str, str],
 ) -> InLease | None:
     """Place the job in leases whose owners have not come, if it can be stopped when they do.

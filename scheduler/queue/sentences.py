@@ -17,16 +17,16 @@ from scheduler.queue.borrowing import LEAVING_S, Clearing
 from scheduler.queue.fitting import Need
 from scheduler.queue.placement import (
     AfterLease,
+    BackOff,
     Decision,
-    Disabled,
+    DisabledOwner,
     Later,
     NotItsTurn,
-    Postponed,
     Saving,
     Sooner,
 )
-from scheduler.queue.timeline import Blocker, Slot
-from scheduler.snapshot import NodeSeen, Snapshot, Waiting
+from scheduler.queue.timeline import Blocker, PossibleStart
+from scheduler.snapshot import NodeSnapshot, Snapshot, WaitingJob
 
 QUEUED_AGAIN = "Queued again. "
 NAMED = 3  # nodes listed by name; of more only the number is given
@@ -41,7 +41,7 @@ IN_WORDS = {
 COARSENESS = ((HOUR, 1), (6 * HOUR, 5), (48 * HOUR, 15))  # wait up to -> rounded to these minutes
 
 
-class Reason(NamedTuple):
+class WaitingReason(NamedTuple):
     """Reason for which a job waits, as its owner is told it."""
 
     code: Code
@@ -49,18 +49,18 @@ class Reason(NamedTuple):
     predicted_start: datetime | None = None
 
 
-def reason_for(job: Waiting, decision: Decision, world: Snapshot, need: Need) -> Reason:
+def reason_for(job: WaitingJob, decision: Decision, world: Snapshot, need: Need) -> WaitingReason:
     """Return the reason, with its sentence, for a job that does not start now."""
     match decision:
-        case Disabled():
-            return Reason(
+        case DisabledOwner():
+            return WaitingReason(
                 ReasonCode.USER_DISABLED,
                 "Waits because its owner's account is disabled. An administrator can enable it.",
             )
-        case Postponed(until):
+        case BackOff(until):
             return _postponed(job, until, world.now)
         case Saving(node_id):
-            return Reason(
+            return WaitingReason(
                 ReasonCode.SAVING,
                 f"Waits until its last checkpoint has been copied from {world.nodes[node_id].name} "
                 "to the store; then it goes on from there.",
@@ -92,7 +92,7 @@ def rounded_up(moment: datetime, now: datetime) -> datetime:
     return moment if not past else moment - past + step
 
 
-def node_names(nodes: Sequence[NodeSeen]) -> str:
+def node_names(nodes: Sequence[NodeSnapshot]) -> str:
     """Return `north-01`, `north-01 and north-02`, or `4 nodes from north-01`."""
     if len(nodes) > NAMED:
         return f"{len(nodes)} nodes from {nodes[0].name}"
@@ -100,7 +100,7 @@ def node_names(nodes: Sequence[NodeSeen]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def unavailable(node: NodeSeen, now: datetime) -> str:
+def unavailable(node: NodeSnapshot, now: datetime) -> str:
     """Return the reason why a node gets no work, such as `is being drained (new disk)`."""
     if node.state is not NodeState.READY:
         why = f" ({node.reason.rstrip('.')})" if node.reason else ""
@@ -112,37 +112,37 @@ def unavailable(node: NodeSeen, now: datetime) -> str:
     return "has not passed its clean check yet"
 
 
-def _postponed(job: Waiting, until: datetime, now: datetime) -> Reason:
+def _postponed(job: WaitingJob, until: datetime, now: datetime) -> WaitingReason:
     code, message, _ = job.told
     start = rounded_up(until, now)
     if code == ReasonCode.BACK_OFF:
-        return Reason(ReasonCode.BACK_OFF, message, start)
+        return WaitingReason(ReasonCode.BACK_OFF, message, start)
     again = (
         f"Tries again at {until.astimezone(UTC):%H:%M:%S} UTC, after failure {job.failures} of at "
         f"most {MAX_INFRASTRUCTURE_FAILURES} that are retried."
     )
     # The stored reason is still the cause, unless the owner has moved the job meanwhile.
     cause = f" {message.removeprefix(QUEUED_AGAIN)}" if code in INFRASTRUCTURE else ""
-    return Reason(ReasonCode.BACK_OFF, again + cause, start)
+    return WaitingReason(ReasonCode.BACK_OFF, again + cause, start)
 
 
-def _not_its_turn(decision: NotItsTurn, now: datetime) -> Reason:
+def _not_its_turn(decision: NotItsTurn, now: datetime) -> WaitingReason:
     turn, start = decision.turn, decision.predicted_start
     start = rounded_up(start, now) if start else None
     until = f", until {clock(start, now)} at the latest" if start else ""
-    return Reason(
+    return WaitingReason(
         ReasonCode.AGENDA_ORDER,
         f"Waits for its turn in {turn.agenda}, after {in_words(turn.ahead_names)}{until}.",
         start,
     )
 
 
-def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
+def _after_lease(job: WaitingJob, decision: AfterLease, world: Snapshot) -> WaitingReason:
     lease, now = decision.lease, world.now
     node = world.nodes[lease.node_id]
     if lease.state is LeaseState.BOOKED and lease.hold_start > now:
         start = clock(lease.hold_start, now)
-        return Reason(
+        return WaitingReason(
             ReasonCode.LEASE_NOT_BEGUN,
             f"Waits for its lease on {node.name}, which begins at {start}.",
             lease.hold_start,
@@ -150,7 +150,7 @@ def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
     if decision.ahead is not None:
         ends = rounded_up(decision.predicted_start, now) if decision.predicted_start else None
         if decision.ahead.guest:
-            return Reason(
+            return WaitingReason(
                 ReasonCode.LEASE_LENT,
                 f"Starts on {node.name} as soon as the guest there has left it, saved. It was let "
                 "in because nobody had come to the lease.",
@@ -158,35 +158,37 @@ def _after_lease(job: Waiting, decision: AfterLease, world: Snapshot) -> Reason:
             )
         until = f", until {clock(ends, now)} at the latest" if ends else ""
         ahead = _called([decision.ahead.job_id], job, world)
-        return Reason(
+        return WaitingReason(
             ReasonCode.LEASE_BUSY, f"Waits for {ahead} in its lease on {node.name}{until}.", ends
         )
     if not node.usable:
-        return Reason(
+        return WaitingReason(
             ReasonCode.LEASE_NODE_UNAVAILABLE,
             f"Waits for {node.name} of its lease: {unavailable(node, now)}.",
         )
     if lease.state is LeaseState.BOOKED or not world.tidy(lease):
-        return Reason(
+        return WaitingReason(
             ReasonCode.LEASE_NODE_NOT_CLEAN,
             f"Waits until {node.name} of its lease is free and clean; that takes seconds.",
         )
     if node.class_name not in job.classes:
-        return Reason(
+        return WaitingReason(
             ReasonCode.LEASE_DOES_NOT_FIT,
             f"Does not fit {node.name} ({node.class_name}) of its lease. Clone the job with a "
             "smaller model or fewer ranks, or without the lease.",
         )
     if now > lease.usable_end - timedelta(minutes=1):
-        return Reason(
+        return WaitingReason(
             ReasonCode.LEASE_ENDS,
             f"Its lease on {node.name} ends at {clock(lease.usable_end, now)}: too late to start "
             "in it. Joins the queue then.",
         )
-    return Reason(ReasonCode.LEASE_BUSY, f"Waits for an earlier job in its lease on {node.name}.")
+    return WaitingReason(
+        ReasonCode.LEASE_BUSY, f"Waits for an earlier job in its lease on {node.name}."
+    )
 
 
-def _clearing(job: Waiting, decision: Clearing, world: Snapshot) -> Reason:
+def _clearing(job: WaitingJob, decision: Clearing, world: Snapshot) -> WaitingReason:
     now = world.now
     leave = "leaves" if len(decision.leaving) == 1 else "leave"
     leaving = _called(decision.leaving, job, world) if decision.leaving else ""
@@ -195,7 +197,7 @@ def _clearing(job: Waiting, decision: Clearing, world: Snapshot) -> Reason:
         " A lease ends it before its wall time is over; it goes on later, from its checkpoint."
     )
     goes_on = goes_on if decision.cut_at is not None else ""
-    return Reason(
+    return WaitingReason(
         ReasonCode.SHARE_TAKEN_BACK,
         f"Starts on {node_names(decision.nodes)} as soon as {left}, saved first: it is within the "
         f"share of {decision.lab}, which others had borrowed.{goes_on}",
@@ -204,8 +206,8 @@ def _clearing(job: Waiting, decision: Clearing, world: Snapshot) -> Reason:
 
 
 def _later(
-    job: Waiting, slot: Slot | None, room_now_s: float, world: Snapshot, need: Need
-) -> Reason:
+    job: WaitingJob, slot: PossibleStart | None, room_now_s: float, world: Snapshot, need: Need
+) -> WaitingReason:
     if slot is None:
         return _nowhere(job, world, need)
     now = world.now
@@ -213,12 +215,12 @@ def _later(
     where = f"Starts at {clock(start, now)} on {node_names(slot.nodes)}"
     blocker = slot.after or Blocker()
     if blocker.cleaning:
-        return Reason(
+        return WaitingReason(
             ReasonCode.NODE_NOT_CLEAN, f"{where}, once its clean check has passed.", start
         )
     if room_now_s >= 60:
         fits = format_duration(int(room_now_s // 60) * 60)
-        return Reason(
+        return WaitingReason(
             ReasonCode.BOOKED_SOON,
             f"{where} at the latest: the nodes that are free now are booked before its "
             f"{format_duration(job.wall_left_s)} are over. With a wall time of {fits} it could "
@@ -228,19 +230,19 @@ def _later(
     if blocker.waiting:
         ahead = _called([blocker.job_id or ""], job, world)
         message = f"{where} at the latest, after {ahead}, which is before it in the queue."
-        return Reason(ReasonCode.QUEUE, message, start)
+        return WaitingReason(ReasonCode.QUEUE, message, start)
     if blocker.job_id is not None:
         ahead = _called([blocker.job_id], job, world)
         message = f"{where} at the latest, when {ahead} has ended; sooner if it ends early."
-        return Reason(ReasonCode.NODE_BUSY, message, start)
+        return WaitingReason(ReasonCode.NODE_BUSY, message, start)
     if blocker.lease_id is not None:
         needed = format_duration(job.wall_left_s)
         message = f"{where}, when a lease there has ended: no gap before that has its {needed}."
-        return Reason(ReasonCode.NODE_LEASED, message, start)
-    return Reason(ReasonCode.NODE_HELD, f"{where}, when its maintenance is over.", start)
+        return WaitingReason(ReasonCode.NODE_LEASED, message, start)
+    return WaitingReason(ReasonCode.NODE_HELD, f"{where}, when its maintenance is over.", start)
 
 
-def _called(job_ids: Sequence[str], reader: Waiting, world: Snapshot) -> str:
+def _called(job_ids: Sequence[str], reader: WaitingJob, world: Snapshot) -> str:
     """Return jobs in words for `reader`'s owner: own ones by name, other people's by number."""
     seen = [world.jobs.get(job_id) for job_id in job_ids]
     own = [one.name for one in seen if one is not None and one.user_id == reader.user_id]
@@ -271,22 +273,22 @@ def _advice(sooner: Sequence[Sooner], now: datetime) -> str:
     return f" Sooner with {'; '.join(told)}." if told else ""
 
 
-def _nowhere(job: Waiting, world: Snapshot, need: Need) -> Reason:
+def _nowhere(job: WaitingJob, world: Snapshot, need: Need) -> WaitingReason:
     if not need.readable:
-        return Reason(
+        return WaitingReason(
             ReasonCode.UNREADABLE,
             "Its spec was written by another version of the platform, and this version "
             "cannot read it. Cancel the job and submit it again.",
         )
     here = ", ".join(sorted(world.classes)) or "none"
     if need.node_class is not None and need.node_class not in world.classes:
-        return Reason(
+        return WaitingReason(
             ReasonCode.NO_SUCH_CLASS,
             f"There is no node of class {need.node_class} here any more (classes: {here}). Clone "
             "the job with another class, or ask an administrator to enrol a node of it.",
         )
     if not job.classes:
-        return Reason(
+        return WaitingReason(
             ReasonCode.FITS_NOWHERE,
             f"No node here fits: it needs {need.ranks} ranks of {need.needed_gib:.2f} GiB each on "
             f"{need.device} (classes: {here}). Clone it smaller, or ask for a larger node.",
@@ -298,7 +300,7 @@ def _nowhere(job: Waiting, world: Snapshot, need: Need) -> Reason:
     ]
     told = [f"{node.name} {unavailable(node, world.now)}" for node in nodes[:NAMED]]
     more = f", and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
-    return Reason(
+    return WaitingReason(
         ReasonCode.NODES_UNAVAILABLE,
         f"Starts when a node that it fits is back: {'; '.join(told)}{more}.",
     )

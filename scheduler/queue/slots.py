@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from core.states import LeaseState
 from core.tables.kinds import LeaseKind
-from scheduler.snapshot import LeaseSeen, Snapshot
+from scheduler.snapshot import LeaseSnapshot, Snapshot
 
 
 class FreeSlots:
@@ -18,12 +18,12 @@ class FreeSlots:
         }
         for attempt in world.attempts:
             self._free.get(attempt.node_id, set()).difference_update(attempt.slots)
-        self._walk_ins: dict[str, list[LeaseSeen]] = {}
+        self._walk_ins: dict[str, list[LeaseSnapshot]] = {}
         for lease in sorted(world.leases.values(), key=lambda each: (each.hold_start, each.id)):
             if lease.kind is LeaseKind.WALK_IN and lease.state is LeaseState.ACTIVE:
                 self._walk_ins.setdefault(lease.user_id, []).append(lease)
 
-    def walk_ins_of(self, user_id: str) -> Sequence[LeaseSeen]:
+    def walk_ins_of(self, user_id: str) -> Sequence[LeaseSnapshot]:
         """Return a person's active walk-ins, oldest first."""
         return self._walk_ins.get(user_id, ())
 

@@ -17,7 +17,7 @@ from core.states import LeaseState
 from core.tables.kinds import LeaseKind
 from scheduler.queue.backfill import SoftNodes
 from scheduler.queue.masks import Lane, bits
-from scheduler.snapshot import AttemptSeen, Hold, NodeSeen, Snapshot
+from scheduler.snapshot import AttemptSnapshot, Hold, NodeSnapshot, Snapshot
 
 CLEANING_S = 60.0  # between the end of a job and the next on the same node: saving and clean check
 HOUR_S = 3600.0
@@ -35,11 +35,11 @@ class Blocker(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Slot:
+class PossibleStart:
     """Start time and nodes at which a job can start."""
 
     start: datetime
-    nodes: tuple[NodeSeen, ...]
+    nodes: tuple[NodeSnapshot, ...]
     after: Blocker | None = None
     """Blocker that must end before; None if the nodes are free now."""
 
@@ -47,7 +47,7 @@ class Slot:
 class Timeline:
     """Free times of every node that may be given work."""
 
-    def __init__(self, now: float, nodes: Mapping[str, Sequence[NodeSeen]]) -> None:
+    def __init__(self, now: float, nodes: Mapping[str, Sequence[NodeSnapshot]]) -> None:
         """Create a timeline in which all nodes are free; `nodes` maps class name -> nodes.
 
         Bit n of a class's masks stands for its n-th node.
@@ -94,7 +94,7 @@ class Timeline:
         for number in bits(nodes):
             self._until[class_name][number][end] = by
 
-    def is_unpromised(self, node: NodeSeen, start: datetime, end: datetime) -> bool:
+    def is_unpromised(self, node: NodeSnapshot, start: datetime, end: datetime) -> bool:
         """Return True if the node is free from `start` to `end`, each plus the cleaning time, or
         if `end` is not after `start`."""
         free = self.lanes[node.class_name].free(
@@ -102,21 +102,21 @@ class Timeline:
         )
         return end <= start or bool(free & self._bit_of(node))
 
-    def lasts(self, node: NodeSeen, until: datetime, job_id: str) -> None:
+    def lasts(self, node: NodeSnapshot, until: datetime, job_id: str) -> None:
         """Extend the occupation of a node to `until` plus cleaning, for a job that joins it."""
         end = until.timestamp() + CLEANING_S
         self.lanes[node.class_name].take(self._bit_of(node), -math.inf, end)
         self.planned(node.class_name, self._bit_of(node), end, job_id)
 
-    def _bit_of(self, node: NodeSeen) -> int:
+    def _bit_of(self, node: NodeSnapshot) -> int:
         return 1 << [each.id for each in self.nodes[node.class_name]].index(node.id)
 
-    def slot(self, class_name: str, nodes: int, start: float) -> Slot:
+    def slot(self, class_name: str, nodes: int, start: float) -> PossibleStart:
         """Return a slot at `start` on the nodes of a mask, with its last blocker before then."""
         numbers = bits(nodes)
         after = self._last_before(class_name, numbers, start)
         seen = tuple(self.nodes[class_name][number] for number in numbers)
-        return Slot(datetime.fromtimestamp(start, UTC), seen, after)
+        return PossibleStart(datetime.fromtimestamp(start, UTC), seen, after)
 
     def _last_before(self, class_name: str, numbers: Sequence[int], start: float) -> Blocker | None:
         """Return the blocker that leaves these nodes last, at or before `start`."""
@@ -137,10 +137,10 @@ def build_timeline(world: Snapshot, grace_s: float) -> Timeline:
     holds: dict[str, list[Hold]] = {
         node_id: list(group) for node_id, group in groupby(world.holds, key=lambda h: h.node_id)
     }
-    running: dict[str, list[AttemptSeen]] = {}
+    running: dict[str, list[AttemptSnapshot]] = {}
     for attempt in world.attempts:
         running.setdefault(attempt.node_id, []).append(attempt)
-    nodes: dict[str, list[NodeSeen]] = {}
+    nodes: dict[str, list[NodeSnapshot]] = {}
     for node in sorted(world.nodes.values(), key=lambda node: node.name):
         if node.usable:
             nodes.setdefault(node.class_name, []).append(node)
@@ -165,7 +165,7 @@ def build_timeline(world: Snapshot, grace_s: float) -> Timeline:
 
 
 def _first_free(
-    world: Snapshot, node: NodeSeen, holds: Sequence[Hold], running: Sequence[AttemptSeen]
+    world: Snapshot, node: NodeSnapshot, holds: Sequence[Hold], running: Sequence[AttemptSnapshot]
 ) -> tuple[float, Blocker | None, Sequence[Hold]]:
     """Return the first time at which a node is free, its blocker until then, and later holds."""
     now = world.now.timestamp()

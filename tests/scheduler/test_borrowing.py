@@ -21,7 +21,14 @@ from core.wire.messages import Phase
 from scheduler.queue.backfill import Rules
 from scheduler.queue.borrowing import Clearing, Group, fewest
 from scheduler.queue.placement import Decision, WalkIn, cut_hold_end, decide
-from scheduler.snapshot import AttemptSeen, Hold, LeaseSeen, NodeSeen, Snapshot, Waiting
+from scheduler.snapshot import (
+    AttemptSnapshot,
+    Hold,
+    LeaseSnapshot,
+    NodeSnapshot,
+    Snapshot,
+    WaitingJob,
+)
 from strategies.plan.hardware import Hardware
 from tests.scheduler.world import World, at
 
@@ -98,8 +105,8 @@ class Running:
     stopping: bool = False
 
 
-def node(number: int) -> NodeSeen:
-    return NodeSeen(
+def node(number: int) -> NodeSnapshot:
+    return NodeSnapshot(
         id=f"node_{number}",
         name=f"n-{number}",
         class_name="cpu2",
@@ -113,8 +120,8 @@ def node(number: int) -> NodeSeen:
     )
 
 
-def waiting(job_id: str, user: str, num_nodes: int = 1, *, wall_s: int = 1200) -> Waiting:
-    return Waiting(
+def waiting(job_id: str, user: str, num_nodes: int = 1, *, wall_s: int = 1200) -> WaitingJob:
+    return WaitingJob(
         id=job_id,
         name=job_id,
         user_id=user,
@@ -140,7 +147,7 @@ def waiting(job_id: str, user: str, num_nodes: int = 1, *, wall_s: int = 1200) -
 def cluster(
     num_nodes: int,
     running: Sequence[Running],
-    queue: Sequence[Waiting],
+    queue: Sequence[WaitingJob],
     policy: str = SHARES,
     *,
     booked: Mapping[int, datetime] | None = None,
@@ -152,7 +159,7 @@ def cluster(
     for job in running:
         for position, number in enumerate(job.nodes):
             began = NOW - job.minutes * MINUTE
-            lease = LeaseSeen(
+            lease = LeaseSnapshot(
                 id=f"lease_{job.id}_{number}",
                 user_id=job.user,
                 node_id=f"node_{number}",
@@ -165,7 +172,7 @@ def cluster(
             )
             leases[lease.id] = lease
             attempts.append(
-                AttemptSeen(
+                AttemptSnapshot(
                     id=f"att_{job.id}",
                     job_id=job.id,
                     epoch=1,
@@ -206,11 +213,11 @@ def cluster(
     )
 
 
-def decisions_of(world: Snapshot) -> list[tuple[Waiting, Decision]]:
+def decisions_of(world: Snapshot) -> list[tuple[WaitingJob, Decision]]:
     return decide(world.waiting, world, rules=Rules(), grace_s=300)
 
 
-def clearings(world: Snapshot) -> Iterator[tuple[Waiting, Clearing]]:
+def clearings(world: Snapshot) -> Iterator[tuple[WaitingJob, Clearing]]:
     for job, decision in decisions_of(world):
         if isinstance(decision, Clearing):
             yield job, decision

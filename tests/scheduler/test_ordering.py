@@ -7,7 +7,7 @@ import pytest
 from core.states import LeaseState
 from core.tables.people import Lab, Membership
 from scheduler.queue.fair_share import HALF_LIFE, MEAN_LIFE_H, Account, decayed_h, standings
-from scheduler.queue.ordering import NEWCOMER, Standing, Weights, points
+from scheduler.queue.ordering import NEWCOMER, UserShare, Weights, points
 from tests.scheduler.world import World
 
 HOUR = timedelta(hours=1)
@@ -50,7 +50,7 @@ def test_somebody_in_two_labs_stands_as_in_the_better_one() -> None:
 
 
 def test_points_grow_with_waiting_and_everything_else_is_bounded() -> None:
-    heavy, weights = Standing(usage=50.0, lab_weight=0.0), Weights()
+    heavy, weights = UserShare(usage=50.0, lab_weight=0.0), Weights()
     most = weights.fair_share_h + weights.lab_h + weights.short_h
     just_come = points(0.0, 600, NEWCOMER)
     assert just_come <= most

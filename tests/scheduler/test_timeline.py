@@ -13,7 +13,14 @@ from core.wire.messages import Phase
 from scheduler.queue.backfill import CONSERVATIVE, Rules
 from scheduler.queue.ordering import next_first
 from scheduler.queue.placement import Later, WalkIn, decide
-from scheduler.snapshot import AttemptSeen, Hold, LeaseSeen, NodeSeen, Snapshot, Waiting
+from scheduler.snapshot import (
+    AttemptSnapshot,
+    Hold,
+    LeaseSnapshot,
+    NodeSnapshot,
+    Snapshot,
+    WaitingJob,
+)
 from tests.scheduler.world import at
 
 GRACE_S = 300
@@ -22,8 +29,8 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 NOW = at(10, 57)
 
 
-def node(number: int, class_name: str = "cpu2") -> NodeSeen:
-    return NodeSeen(
+def node(number: int, class_name: str = "cpu2") -> NodeSnapshot:
+    return NodeSnapshot(
         id=f"node_{number}",
         name=f"n-{number}",
         class_name=class_name,
@@ -45,8 +52,8 @@ def job(
     classes: tuple[str, ...] = ("cpu2",),
     num_nodes: int = 1,
     may_be_cut: bool = False,
-) -> Waiting:
-    return Waiting(
+) -> WaitingJob:
+    return WaitingJob(
         id=f"job_{number:03}",
         name=f"job_{number:03}",
         user_id="user_of_it",
@@ -69,8 +76,8 @@ def job(
     )
 
 
-def booked(number: int, node_id: str, start: datetime, end: datetime) -> tuple[LeaseSeen, Hold]:
-    lease = LeaseSeen(
+def booked(number: int, node_id: str, start: datetime, end: datetime) -> tuple[LeaseSnapshot, Hold]:
+    lease = LeaseSnapshot(
         id=f"lease_{number}",
         user_id="user",
         node_id=node_id,
@@ -85,10 +92,10 @@ def booked(number: int, node_id: str, start: datetime, end: datetime) -> tuple[L
 
 
 def world_of(
-    nodes: list[NodeSeen],
-    waiting: list[Waiting],
-    bookings: Sequence[tuple[LeaseSeen, Hold]] = (),
-    attempts: Sequence[AttemptSeen] = (),
+    nodes: list[NodeSnapshot],
+    waiting: list[WaitingJob],
+    bookings: Sequence[tuple[LeaseSnapshot, Hold]] = (),
+    attempts: Sequence[AttemptSnapshot] = (),
 ) -> Snapshot:
     return Snapshot(
         now=NOW,
@@ -121,7 +128,7 @@ def starts(
     return found
 
 
-def slow_start(world: Snapshot, taken: list[Taken], waiting: Waiting) -> datetime:
+def slow_start(world: Snapshot, taken: list[Taken], waiting: WaitingJob) -> datetime:
     """The first moment at which enough nodes are free, by trying every one that may be it."""
     wall = timedelta(seconds=waiting.wall_left_s)
     moments = {NOW, *(hold.end for hold in world.holds), *(end for _, _, end in taken)}
@@ -151,9 +158,11 @@ BOOKINGS = st.lists(
 JOBS = st.lists(st.tuples(st.integers(1, 400), st.integers(1, 3)), min_size=1, max_size=14)
 
 
-def bookings_of(found: list[tuple[int, int, int]], num_nodes: int) -> list[tuple[LeaseSeen, Hold]]:
+def bookings_of(
+    found: list[tuple[int, int, int]], num_nodes: int
+) -> list[tuple[LeaseSnapshot, Hold]]:
     """Leases by node, first hour and hours, without those that overlap an earlier one."""
-    made: list[tuple[LeaseSeen, Hold]] = []
+    made: list[tuple[LeaseSnapshot, Hold]] = []
     for number, (where, start_h, hours) in enumerate(found):
         start, end = at(11) + start_h * HOUR, at(11) + (start_h + hours) * HOUR
         node_id = f"node_{where}"
@@ -198,7 +207,7 @@ def test_nobody_is_delayed_by_who_comes_later(walls_min: list[int], late_min: in
 
 def running_on(node_id: str, ends_at: datetime, hold_end: datetime) -> Snapshot:
     """A walk-in with one running job, and one that waits for it."""
-    lease = LeaseSeen(
+    lease = LeaseSnapshot(
         id="lease_w",
         user_id="user",
         node_id=node_id,
@@ -209,7 +218,7 @@ def running_on(node_id: str, ends_at: datetime, hold_end: datetime) -> Snapshot:
         hold_end=hold_end,
         usable_end=hold_end - timedelta(seconds=GRACE_S),
     )
-    attempt = AttemptSeen(
+    attempt = AttemptSnapshot(
         id="att_1",
         job_id="job_running",
         epoch=1,

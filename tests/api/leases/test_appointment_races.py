@@ -25,13 +25,13 @@ from core.tables.leases import Appointment, Lease, Occupancy
 from core.tables.notices import Notice
 from scheduler.leases import handover
 from scheduler.queue.fitting import Fitting
-from scheduler.snapshot import LeaseSeen, take_snapshot
+from scheduler.snapshot import LeaseSnapshot, take_snapshot
 from tests.api.yard import ROUNDS, THREADS, Yard, winners
 
 pytestmark = pytest.mark.race
 
 
-def seen(yard: Yard, lease_id: str, now: datetime) -> LeaseSeen:
+def seen(yard: Yard, lease_id: str, now: datetime) -> LeaseSnapshot:
     """The lease as the scheduler reads it."""
     with yard.database.read() as session:
         world = take_snapshot(session, now, fitting=Fitting(), unreachable_after_s=1e9)
