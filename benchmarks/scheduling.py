@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks import placement
 from scheduler.queue.masks import Lane
 from simulation.simulate import POLICIES, Bar
-from simulation.simulation import Measured
+from simulation.simulation import ReplayResult
 from simulation.traces import BadTrace, read_workload
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-scheduling.md"
@@ -36,7 +36,7 @@ LEASES: Mapping[str, str | None] = {
 }
 KNOWN = {"fcfs": (9.40, 291.0), "easy": (1.19, 17.8), "conservative": (1.20, 17.1)}
 DAYS, BOOKED, HOUR_S = 7, 100_000, 3600.0
-Runs = Mapping[str, Mapping[str, Measured]]
+Runs = Mapping[str, Mapping[str, ReplayResult]]
 Row = tuple[str, str, str]
 
 
@@ -57,7 +57,7 @@ def main() -> int:
 
 def replay(traces: Path) -> Runs:
     """Replay every policy under every load of leases; return the results by load and policy."""
-    runs: dict[str, dict[str, Measured]] = {}
+    runs: dict[str, dict[str, ReplayResult]] = {}
     for load, file in LEASES.items():
         leases = traces / file if file else None
         workload = read_workload(traces / MONTH, num_nodes=NODES, leases=leases)

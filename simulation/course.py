@@ -30,7 +30,7 @@ MAIN, ONE_LONG = "main", "one-long"
 
 
 @dataclass(frozen=True)
-class Attended:
+class CourseResult:
     """Results for the students: shares from 0 to 1, and times in hours."""
 
     got_quota: float
@@ -72,12 +72,12 @@ class Course:
         self._notices_h: list[float] = []
         self._not_shown = 0
 
-    def run(self) -> Attended:
+    def run(self) -> CourseResult:
         """Let all students book, in the order in which they come; return the results."""
         students = sorted(self._students(), key=lambda student: student.comes)
         got = sum(self._book_all(student) for student in students)
         notices = statistics.quantiles(self._notices_h, n=20) if len(self._notices_h) > 1 else [0.0]
-        return Attended(
+        return CourseResult(
             got_quota=got / len(students),
             not_shown=self._not_shown / len(students),
             p95_notice_h=notices[-1],
@@ -183,16 +183,16 @@ class Course:
         return lost_h / free_h if free_h else 0.0
 
 
-def compare_gap_rules(policy: Policy, seeds: Sequence[int]) -> dict[str, Attended]:
+def compare_gap_rules(policy: Policy, seeds: Sequence[int]) -> dict[str, CourseResult]:
     """Return the mean results over the seeds, by gap mode: off, soft and hard."""
     found = {}
     for mode in GapMode:
         rules = policy.model_copy(update={"gaps": policy.gaps.model_copy(update={"mode": mode})})
         runs = [Course(rules, seed).run() for seed in seeds]
-        found[str(mode)] = Attended(
+        found[str(mode)] = CourseResult(
             *(
                 statistics.fmean(getattr(run, name) for run in runs)
-                for name in Attended.__dataclass_fields__
+                for name in CourseResult.__dataclass_fields__
             )
         )
     return found

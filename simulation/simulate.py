@@ -12,8 +12,8 @@ from core.base.errors import ServiceError as TrainyardError
 from core.policy.document import Policy, load
 from scheduler.queue.backfill import CONSERVATIVE, EASY, FIRST_COME, Rules
 from simulation.course import STUDENTS, compare_gap_rules
-from simulation.simulated_labs import LabMeasured, dealt, equal_shares, require_labs
-from simulation.simulation import Measured, Simulation
+from simulation.simulated_labs import LabResult, dealt, equal_shares, require_labs
+from simulation.simulation import ReplayResult, Simulation
 from simulation.traces import BadTrace, Workload, read_workload
 
 POLICIES = {
@@ -25,7 +25,7 @@ POLICIES = {
 LENDING = "shares"
 """Name of the live scheduler's rules with the shares that the policy promises labs."""
 BAR = 30  # characters
-COLUMNS: Sequence[tuple[str, Callable[[Measured], str]]] = (
+COLUMNS: Sequence[tuple[str, Callable[[ReplayResult], str]]] = (
     ("wait h", lambda m: f"{m.mean_wait_h:.2f}"),
     ("median", lambda m: f"{m.median_wait_h:.2f}"),
     ("p95", lambda m: f"{m.p95_wait_h:.2f}"),
@@ -39,7 +39,7 @@ COLUMNS: Sequence[tuple[str, Callable[[Measured], str]]] = (
     ("makespan h", lambda m: f"{m.makespan_h:.1f}"),
     ("hash", lambda m: m.hash),
 )
-LAB_COLUMNS: Sequence[tuple[str, Callable[[LabMeasured], str]]] = (
+LAB_COLUMNS: Sequence[tuple[str, Callable[[LabResult], str]]] = (
     ("share", lambda m: str(m.share)),
     ("jobs", lambda m: f"{m.jobs:,}"),
     ("node h", lambda m: f"{m.node_h:,.0f}"),
@@ -183,7 +183,7 @@ class Bar:
             sys.stderr.flush()
 
 
-def as_table(measured: dict[str, Measured]) -> str:
+def as_table(measured: dict[str, ReplayResult]) -> str:
     """Return a table with a line for each policy, below the workload's name and size."""
     rows = [["", *(title for title, _ in COLUMNS)]]
     rows += [[name, *(show(m) for _, show in COLUMNS)] for name, m in measured.items()]
@@ -191,7 +191,7 @@ def as_table(measured: dict[str, Measured]) -> str:
     return f"{one.workload}: {one.jobs:,} jobs, {one.leases:,} leases\n{_aligned(rows)}"
 
 
-def as_table_of_labs(measured: dict[str, Measured]) -> str:
+def as_table_of_labs(measured: dict[str, ReplayResult]) -> str:
     """Return a table with a line for each lab under each policy."""
     rows = [["", "lab", *(title for title, _ in LAB_COLUMNS)]]
     for name, of_policy in measured.items():

@@ -30,7 +30,7 @@ END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class LabMeasured:
+class LabResult:
     """Results for one lab; node hours are those that its jobs had, their work kept or lost."""
 
     share: int
@@ -184,10 +184,10 @@ class Ledger:
         """Count that one of a lab's jobs was stopped for another lab."""
         self._accounts[lab].preempted += 1
 
-    def measured(self, waits_h: Mapping[str, Sequence[float]]) -> dict[str, LabMeasured]:
+    def measured(self, waits_h: Mapping[str, Sequence[float]]) -> dict[str, LabResult]:
         """Map lab -> results; `waits_h` are the hours that each of its jobs waited."""
         return {
-            lab: LabMeasured(
+            lab: LabResult(
                 share=account.share,
                 jobs=account.jobs,
                 node_h=account.node_s / 3600,

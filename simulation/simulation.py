@@ -21,7 +21,7 @@ from scheduler.queue.fair_share import HALF_LIFE, MEAN_LIFE_H
 from scheduler.queue.masks import Lane, lowest
 from scheduler.queue.ordering import UserShare, points
 from scheduler.snapshot import WaitingJob
-from simulation.simulated_labs import LabMeasured, Ledger, SimulatedCluster, as_waiting
+from simulation.simulated_labs import LabResult, Ledger, SimulatedCluster, as_waiting
 from simulation.traces import TracedJob, Workload
 
 CHECKPOINT_EVERY_S = 600.0
@@ -45,7 +45,7 @@ class Happening(IntEnum):
 
 
 @dataclass(frozen=True)
-class Measured:
+class ReplayResult:
     """Results of a replay. Times in hours; a wait is all of the time in which a job did not
     advance."""
 
@@ -73,12 +73,12 @@ class Measured:
     makespan_h: float
     hash: str
     """Hash of every start and end: equal runs have equal hashes."""
-    labs: Mapping[str, LabMeasured] = field(default_factory=dict)
+    labs: Mapping[str, LabResult] = field(default_factory=dict)
     """Results by lab, if a policy is given; "" stands for users in no lab."""
 
 
 @dataclass
-class Run:
+class JobRun:
     """Progress of one job through the replay."""
 
     job: TracedJob
@@ -94,7 +94,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _HeldNodes:
     """Nodes that a running job has."""
 
     class_name: str
@@ -137,9 +137,9 @@ class Simulation:
         self._lanes = {
             name: Lane((1 << count) - 1, begins) for name, count in workload.nodes.items()
         }
-        self.runs = [Run(job, job.run_s, job.wall_s) for job in workload.jobs]
+        self.runs = [JobRun(job, job.run_s, job.wall_s) for job in workload.jobs]
         self._queue: list[int] = []
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _HeldNodes] = {}
         self._events: list[tuple[float, Happening, int]] = [
             (job.submitted_s, Happening.SUBMITTED, number)
             for number, job in enumerate(workload.jobs)
@@ -155,7 +155,7 @@ class Simulation:
         self._promised: tuple[int, float] = (-1, math.inf)
         """Number of the first waiting job, and the start of its reservation."""
 
-    def run(self, progress: Progress = lambda share: None) -> Measured:
+    def run(self, progress: Progress = lambda share: None) -> ReplayResult:
         """Replay the workload and return the results.
 
         `progress` is called with the share (0 to 1) of the jobs that have ended.
@@ -209,7 +209,7 @@ class Simulation:
                 self._leased_node_s += lease.num_nodes * lease.seconds
                 return
 
-    def _leave(self, number: int, now: float) -> _Held:
+    def _leave(self, number: int, now: float) -> _HeldNodes:
         """Let a job give its nodes back; return the nodes that it held."""
         held = self._held.pop(number)
         self._lanes[held.class_name].give(held.nodes, now, held.end)
@@ -294,7 +294,7 @@ class Simulation:
         node_s, at = self._used.get(user, (0.0, now))
         return node_s * math.exp2((at - now) / HALF_LIFE.total_seconds())
 
-    def _charge(self, number: int, held: _Held, now: float) -> None:
+    def _charge(self, number: int, held: _HeldNodes, now: float) -> None:
         user = self.runs[number].job.user
         node_s = (now - held.start) * held.nodes.bit_count()
         self._used[user] = (self._used_by(user, now) + node_s, now)
@@ -324,7 +324,9 @@ class Simulation:
         done = now + overhead_s + run.left_s
         is_cut = start.is_cut and done > start.end
         what, when = (Happening.CUT, start.end) if is_cut else (Happening.ENDED, done)
-        self._held[number] = _Held(start.class_name, start.nodes, now, start.end, overhead_s, when)
+        self._held[number] = _HeldNodes(
+            start.class_name, start.nodes, now, start.end, overhead_s, when
+        )
         heapq.heappush(self._events, (when, what, number))
         if self._ledger:
             self._ledger.change(run.job.lab, start.nodes.bit_count(), now)
@@ -332,7 +334,7 @@ class Simulation:
             self._cluster.start(number, run.job, start.class_name, start.nodes, now, start.end)
             heapq.heappush(self._events, (now + self._least_run_s, Happening.HAS_RUN, number))
 
-    def _measured(self) -> Measured:
+    def _measured(self) -> ReplayResult:
         runs = self.runs
         waits_h = sorted(_wait_h(run) for run in runs)
         ends = [run.ended_s for run in runs] or [self._begins]
@@ -340,7 +342,7 @@ class Simulation:
         makespan_s = max(max(ends) - self._begins, 1.0)
         useful_node_s = sum(run.job.run_s * run.job.num_nodes for run in runs)
         leases = len(self._workload.leases)
-        return Measured(
+        return ReplayResult(
             workload=self._workload.name,
             jobs=len(runs),
             mean_wait_h=_mean(waits_h),
@@ -361,18 +363,18 @@ class Simulation:
         )
 
 
-def _wait_h(run: Run) -> float:
+def _wait_h(run: JobRun) -> float:
     return (run.ended_s - run.job.submitted_s - run.job.run_s) / 3600
 
 
-def _waits_by_lab(runs: Sequence[Run]) -> dict[str, list[float]]:
+def _waits_by_lab(runs: Sequence[JobRun]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for run in runs:
         found.setdefault(run.job.lab, []).append(_wait_h(run))
     return found
 
 
-def _slowdown(run: Run, bound_s: float) -> float:
+def _slowdown(run: JobRun, bound_s: float) -> float:
     """Return the bounded slowdown: turnaround time / run time, at least 1.
 
     A job shorter than the bound counts as that long.
@@ -381,7 +383,7 @@ def _slowdown(run: Run, bound_s: float) -> float:
     return max(1.0, took_s / max(run.job.run_s, bound_s))
 
 
-def _by_user(runs: Sequence[Run]) -> list[float]:
+def _by_user(runs: Sequence[JobRun]) -> list[float]:
     found: dict[str, list[float]] = {}
     for run in runs:
         found.setdefault(run.job.user, []).append(_slowdown(run, 600.0))
@@ -406,7 +408,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 
-def _hash(runs: Sequence[Run]) -> str:
+def _hash(runs: Sequence[JobRun]) -> str:
     digest = hashlib.sha256()
     for run in runs:
         digest.update(f"{[round(s, 3) for s in run.starts]} {run.ended_s:.3f}\n".encode())

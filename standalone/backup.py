@@ -35,7 +35,7 @@ from core.process import read_only
 from core.tables.files import StoredFile
 from core.tables.scripts import Secret
 from standalone.backup_keys import KEYS, back_up_keys, restore_keys, unopened, verify_keys
-from standalone.dump import Dumped, count_on, dump_table, load_table, tables_of
+from standalone.dump import TableDump, count_on, dump_table, load_table, tables_of
 from strategies.plan.run_directory import fsync_directory, sha256_of, write_atomically
 from strategies.plan.words import counted
 
@@ -61,7 +61,7 @@ class Manifest:
     platform: str
     revision: str
     """Revision of the schema that was dumped."""
-    tables: dict[str, Dumped]
+    tables: dict[str, TableDump]
     files: int
     bytes: int
     keys_sha256: str | None = None
@@ -76,7 +76,7 @@ class Manifest:
                 raise BackupFailed(
                     f"{folder} has format {document['format']}, this version reads {READABLE}."
                 )
-            tables = {name: Dumped(**dumped) for name, dumped in document["tables"].items()}
+            tables = {name: TableDump(**dumped) for name, dumped in document["tables"].items()}
             return cls(**{**document, "tables": tables})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BackupFailed(
@@ -246,7 +246,7 @@ def _one_moment(database: Database) -> Iterator[Connection]:
         yield connection
 
 
-def _dump(connection: Connection, table: Table, folder: Path) -> Dumped:
+def _dump(connection: Connection, table: Table, folder: Path) -> TableDump:
     return dump_table(connection, table, _file(folder, table.name))
 
 

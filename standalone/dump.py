@@ -39,7 +39,7 @@ ROWS_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
-class Dumped:
+class TableDump:
     """Number of rows and hash of one table's file."""
 
     rows: int
@@ -47,7 +47,7 @@ class Dumped:
     """SHA-256 of the table's lines, before compression."""
 
 
-def dump_table(connection: Connection, table: Table, file: Path | None) -> Dumped:
+def dump_table(connection: Connection, table: Table, file: Path | None) -> TableDump:
     """Write every row, ordered by key; with `file` None only count and hash them."""
     digest, rows = sha256(), 0
     with gzip.open(file or os.devnull, "wb", compresslevel=5 if file else 0) as packed:
@@ -55,7 +55,7 @@ def dump_table(connection: Connection, table: Table, file: Path | None) -> Dumpe
             digest.update(line)
             rows += 1
             packed.write(line)
-    return Dumped(rows, digest.hexdigest())
+    return TableDump(rows, digest.hexdigest())
 
 
 def load_table(connection: Connection, table: Table, file: Path) -> int:

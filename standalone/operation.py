@@ -15,7 +15,7 @@ from standalone.backup import restore as restore_from
 from standalone.backup_keys import KEYS
 
 
-class Place(BaseSettings):
+class StorageSettings(BaseSettings):
     """Places of database, store and keys."""
 
     model_config = SettingsConfigDict(env_prefix="TRAINYARD_", extra="ignore", frozen=True)
@@ -46,7 +46,7 @@ def _with_place(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     try:
-        place = Place()
+        place = StorageSettings()
     except ValidationError as error:
         names = ", ".join(f"TRAINYARD_{str(e['loc'][0]).upper()}" for e in error.errors())
         raise ValueError(f"Set {names}, as for the API.") from error

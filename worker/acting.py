@@ -36,7 +36,7 @@ from worker.preparing.peers import Peers
 from worker.preparing.preparing import Preparation
 from worker.preparing.proven import distrust
 from worker.ranks.deadlines import ordered_stop, schedule_of
-from worker.ranks.judge import STOPPED_SENTENCES, Verdict
+from worker.ranks.judge import STOPPED_SENTENCES, Judgement
 from worker.ranks.process_tree import Cgroup, ProcessTree, cgroup_for
 from worker.ranks.shim import exit_record
 from worker.ranks.spawners import Spawners
@@ -247,7 +247,7 @@ class Actor:
         same_boot = shim is not None and shim.boot_id == self.boot_id
         record = exit_record(
             attempt,
-            Verdict(outcome, reason, guilt=None if outcome in STOPPED_SENTENCES else 0),
+            Judgement(outcome, reason, guilt=None if outcome in STOPPED_SENTENCES else 0),
             boot=self.boot_id if shim is None else shim.boot_id,
             evidence=[],
             duration_s=boot_s() - shim.began_s if shim is not None and same_boot else 0.0,

@@ -22,14 +22,14 @@ from strategies.plan.run_directory import Result
 from strategies.plan.trust.certificate import Certificate
 from strategies.plan.trust.preflight_report import Report
 from worker.acting import Actor, InMemory
-from worker.api_client import ApiClient, Refused, Unreachable
+from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import Attempt, NodeFolder, read_model
-from worker.decide import Action, Seen, follow, next_step
+from worker.decide import Action, AttemptFolder, follow, next_step
 from worker.ranks.process_tree import strays
 from worker.shipping import cache
 from worker.shipping.inventory import take_inventory
 from worker.shipping.keep import KeptState
-from worker.shipping.spool import Shipped
+from worker.shipping.spool import ShippedPositions
 from worker.shipping.telemetry import TelemetrySource
 
 # Pauses between looks at the folders. Twenty looks a second would take half a per cent of a core.
@@ -92,7 +92,7 @@ class Agent:
         self.telemetry.close()
         self.client.close()
 
-    def observe(self) -> list[Seen]:
+    def observe(self) -> list[AttemptFolder]:
         """Return every attempt that has a folder here."""
         attempts = self.folder.all_attempts()
         memory = self.actor.memory
@@ -102,7 +102,7 @@ class Agent:
             self._see(attempt, memory.setdefault(attempt.key, InMemory())) for attempt in attempts
         ]
 
-    def _see(self, attempt: Attempt, known: InMemory) -> Seen:
+    def _see(self, attempt: Attempt, known: InMemory) -> AttemptFolder:
         lives = attempt.shim_lives()
         # In this order: a shim writes its exit record before it releases the lock.
         exited = attempt.exit_record() is not None
@@ -112,7 +112,7 @@ class Agent:
         failure = None if preparation is None else preparation.failure
         order = None if exited or started else attempt.order()
         gang = None if order is None else order.gang
-        return Seen(
+        return AttemptFolder(
             key=attempt.key,
             exited=exited,
             shim_lives=lives,
@@ -136,7 +136,7 @@ class Agent:
         patient = time.monotonic() - known.spawned_at < SPAWN_PATIENCE_S
         return patient and start is not None and self.actor.spawners.is_running(start.launcher)
 
-    def describe(self, seen: Seen) -> Observed:
+    def describe(self, seen: AttemptFolder) -> Observed:
         """Return the report to the API about an attempt."""
         attempt, known = self.folder.attempt(seen.key), self.actor.memory[seen.key]
         if known.certificate is None:
@@ -174,7 +174,7 @@ class Agent:
             kept=kept,
         )
 
-    def beat(self, seen: Sequence[Seen], observed: list[Observed]) -> float:
+    def beat(self, seen: Sequence[AttemptFolder], observed: list[Observed]) -> float:
         """Report everything to the API and follow its orders; return the seconds until the next
         time."""
         heartbeat = self.heartbeat(seen, observed)
@@ -186,7 +186,7 @@ class Agent:
                 log.warning("api_unreachable", error=str(error)[:300])
             self.is_cut_off = True
             return self.poll_s
-        except Refused as refusal:
+        except RequestRefused as refusal:
             log.error("heartbeat_refused", status=refusal.status, detail=refusal.detail)
             return max(self.poll_s, REFUSED_PAUSE_S)
         if self.is_cut_off:
@@ -196,7 +196,7 @@ class Agent:
         self.follow(seen, orders, sent_at=sent_at)
         return self.poll_s
 
-    def heartbeat(self, seen: Sequence[Seen], observed: list[Observed]) -> Heartbeat:
+    def heartbeat(self, seen: Sequence[AttemptFolder], observed: list[Observed]) -> Heartbeat:
         """Return all that this node observes. Kills processes of attempts that have ended."""
         left = strays(
             self.folder.attempts, live={s.key.folder for s in seen if not s.exited or s.shim_lives}
@@ -230,13 +230,13 @@ class Agent:
         except OSError as error:
             log.error("disk_error", action="trim_cache", error=str(error))
 
-    def carry_on(self, seen: Sequence[Seen]) -> bool:
+    def carry_on(self, seen: Sequence[AttemptFolder]) -> bool:
         """Carry every attempt one step on, without the API; return True if anything was done."""
         now = boot_s()
         steps = [next_step(one, now=now, boot_id=self.actor.boot_id) for one in seen]
         return self._act_on_all([step for step in steps if step is not None], now)
 
-    def follow(self, seen: Sequence[Seen], orders: Orders, *, sent_at: float) -> None:
+    def follow(self, seen: Sequence[AttemptFolder], orders: Orders, *, sent_at: float) -> None:
         """Do what the orders ask for; they answer a request sent at `sent_at`."""
         actions = follow(seen, orders, wiped=self.folder.wiped_epochs())
         if self._act_on_all(actions, sent_at):
@@ -255,7 +255,7 @@ class Agent:
 
 def may_tell_exit(attempt: Attempt) -> bool:
     """Return True once the last lines are shipped, or after EXIT_HELD_BACK_S."""
-    shipped = read_model(attempt.shipped_file, Shipped)
+    shipped = read_model(attempt.shipped_file, ShippedPositions)
     if shipped is not None and shipped.complete:
         return True
     return time.time() - attempt.exit.stat().st_mtime > EXIT_HELD_BACK_S

@@ -39,7 +39,7 @@ class Unreachable(Exception):
     """Missing answer, or one that says: later. The same request may be sent again."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """Refusal by the API, which has understood the request."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
@@ -57,7 +57,7 @@ class DamagedFile(Exception):
 
 
 class ApiClient:
-    """Client of the node protocol; one per thread. Raises Unreachable and Refused."""
+    """Client of the node protocol; one per thread. Raises Unreachable and RequestRefused."""
 
     def __init__(self, api_url: str, token: str = "") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -99,7 +99,7 @@ class ApiClient:
         """Return True if the store has the bytes with this hash."""
         try:
             self._request("HEAD", f"/v1/node/files/{sha256}")
-        except Refused as refusal:
+        except RequestRefused as refusal:
             if refusal.status == 404:
                 return False
             raise
@@ -180,7 +180,7 @@ def trusted() -> ssl.SSLContext:
 
 
 def _require_success(answer: httpx2.Response) -> None:
-    """Raise Unreachable for a temporary failure, Refused for a permanent one."""
+    """Raise Unreachable for a temporary failure, RequestRefused for a permanent one."""
     status = answer.status_code
     if 200 <= status < 300:
         return
@@ -192,7 +192,7 @@ def _require_success(answer: httpx2.Response) -> None:
         pass
     if status >= 500 or status in TEMPORARY or status < 400:
         raise Unreachable(f"{status} {code}: {detail}")
-    raise Refused(status, code, detail)
+    raise RequestRefused(status, code, detail)
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:

@@ -48,13 +48,13 @@ class Key(NamedTuple):
         return f"{self.job_id}.{self.epoch}"
 
 
-class Kept(BaseModel):
+class StateFile(BaseModel):
     """Base of the worker's own small files."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Start(Kept):
+class Start(StateFile):
     """Content of start.json: instructions for the shim, written by the agent before it asks for
     one."""
 
@@ -90,7 +90,7 @@ class Start(Kept):
         return range(self.position * self.ranks, (self.position + 1) * self.ranks)
 
 
-class ShimState(Kept):
+class ShimState(StateFile):
     """Content of shim.json: the shim that owns the attempt.
 
     It is created exclusively: the second shim of an attempt finds it and exits.
@@ -108,7 +108,7 @@ class ShimState(Kept):
     """
 
 
-class Schedule(Kept):
+class Schedule(StateFile):
     """Content of deadlines.json: times of the shim's actions, on the boot clock of `boot_id`."""
 
     boot_id: str
@@ -317,7 +317,7 @@ class NodeFolder:
         shutil.rmtree(doomed)
 
 
-class WipedEpochs(Kept):
+class WipedEpochs(StateFile):
     """Content of wiped.json, oldest job first."""
 
     epochs: dict[str, int]

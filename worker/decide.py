@@ -18,7 +18,7 @@ UNWANTED_GRACE_S = 20.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class AttemptFolder:
     """State of an attempt's folder, as found."""
 
     key: Key
@@ -110,7 +110,7 @@ class Refuse:
 Action = Begin | Prepare | Spawn | Conclude | EndTree | Reschedule | StopUnwanted | Wipe | Refuse
 
 
-def next_step(seen: Seen, *, now: float, boot_id: str) -> Action | None:
+def next_step(seen: AttemptFolder, *, now: float, boot_id: str) -> Action | None:
     """Return the action that carries this attempt on; None if it runs, is being prepared, or is
     over."""
     if seen.exited:
@@ -140,7 +140,7 @@ def next_step(seen: Seen, *, now: float, boot_id: str) -> Action | None:
     return Spawn(seen.key)
 
 
-def _lost(seen: Seen, *, now: float, boot_id: str) -> Conclude:
+def _lost(seen: AttemptFolder, *, now: float, boot_id: str) -> Conclude:
     """Return the conclusion about a shim that is gone and has left no exit record."""
     if seen.finished_step is not None:
         return Conclude(
@@ -161,7 +161,9 @@ def _lost(seen: Seen, *, now: float, boot_id: str) -> Conclude:
     )
 
 
-def follow(seen: Sequence[Seen], orders: Orders, *, wiped: Mapping[str, int]) -> list[Action]:
+def follow(
+    seen: Sequence[AttemptFolder], orders: Orders, *, wiped: Mapping[str, int]
+) -> list[Action]:
     """Return the actions that the API's orders require.
 
     An attempt that is not listed must not run.
@@ -196,7 +198,7 @@ def follow(seen: Sequence[Seen], orders: Orders, *, wiped: Mapping[str, int]) ->
 
 
 def _take_up(
-    order: Order, key: Key, seen: Sequence[Seen], wiped: Mapping[str, int]
+    order: Order, key: Key, seen: Sequence[AttemptFolder], wiped: Mapping[str, int]
 ) -> list[Action]:
     """Begin the attempt, unless a later one was here, or an earlier one still is."""
     siblings = [one for one in seen if one.key.job_id == key.job_id]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from core.wire.messages import Enrolment, Inventory
 from strategies.plan.run_directory import fsync_directory, json_bytes
-from worker.api_client import ApiClient, Refused, Unreachable
+from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import NodeFolder, read_model
 
 RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
@@ -65,7 +65,7 @@ def _enrol(client: ApiClient, enrolment: Enrolment, stop: threading.Event) -> Id
     for attempt in range(1_000_000):
         try:
             enrolled = client.enrol(enrolment)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             raise NotEnrolled(
                 f"The API refused the enrolment token ({refusal.detail or refusal.code}). A token "
                 "works once and for 15 minutes; ask an administrator for a new one."

@@ -67,8 +67,8 @@ def granted(
 ) -> list[Terms]:
     """Return the terms of walk-ins from now to `end`, one for each of `nodes`.
 
-    The leases with ids in `replaces` are judged as if they were over. Raises WalkInRefused if the
-    does not allow a walk-in on one of the nodes.
+    The leases with ids in `replaces` are judged as if they were over. Raises
+    WalkInRefused if the policy does not allow a walk-in on one of the nodes.
     """
     if not active_policies(session):
         return [PLAIN] * len(nodes)

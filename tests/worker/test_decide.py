@@ -17,13 +17,13 @@ from worker.attempts import Key, Schedule, ShimState
 from worker.decide import (
     MAX_SPAWNS,
     OVERDUE_S,
+    AttemptFolder,
     Begin,
     Conclude,
     EndTree,
     Prepare,
     Refuse,
     Reschedule,
-    Seen,
     Spawn,
     StopUnwanted,
     Wipe,
@@ -50,10 +50,10 @@ def schedule(stop_at: float = 100.0, *, ordered: bool = False, boot: str = BOOT)
     )
 
 
-NEW = Seen(KEY, schedule=schedule())
+NEW = AttemptFolder(KEY, schedule=schedule())
 
 
-def step(seen: Seen, now: float = 0.0) -> object:
+def step(seen: AttemptFolder, now: float = 0.0) -> object:
     return next_step(seen, now=now, boot_id=BOOT)
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from tests.worker.fake_api import ENROL_TOKEN, FakeApi
 from worker.enrol import Identity
 from worker.ranks.launch import clean_environment, free_port
-from worker.scripts.sandbox import Found
+from worker.scripts.sandbox import SandboxSupport
 from worker.shipping.inventory import take_inventory
 from worker.shipping.telemetry import TelemetrySource
 
-NO_SANDBOX = Found(None, "none can be built")
+NO_SANDBOX = SandboxSupport(None, "none can be built")
 
 
 def start(api: FakeApi, data: Path, *arguments: str, **other: str) -> subprocess.Popen[str]:

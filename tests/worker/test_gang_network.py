@@ -11,16 +11,16 @@ from dataclasses import replace
 import pytest
 
 from worker.scripts.gang_network import (
-    Link,
+    GangMember,
+    PeerLink,
     Relay,
-    Seat,
     address_of,
     addressee,
     admit,
     introduce,
 )
 
-SEAT = Seat(position=0, nodes=3, address="127.0.0.1", port=1, key="k" * 64)
+SEAT = GangMember(position=0, nodes=3, address="127.0.0.1", port=1, key="k" * 64)
 
 
 def packet(source: str, target: str, content: bytes = b"hello", *, version: int = 4) -> bytes:
@@ -49,7 +49,7 @@ def test_only_packets_from_and_to_nodes_of_the_attempt_are_carried() -> None:
         assert addressee(wrong, nodes=3, sender=0) is None
 
 
-def meeting(theirs: Seat, ours: Seat = SEAT) -> tuple[int | OSError, OSError | None]:
+def meeting(theirs: GangMember, ours: GangMember = SEAT) -> tuple[int | OSError, OSError | None]:
     """What the first node and another one come to, when they meet."""
     here, there = socket.socketpair()
     told: list[OSError | None] = []
@@ -91,10 +91,10 @@ def insides() -> Iterator[list[socket.socket]]:
     """Three nodes that have met: the inner side of each."""
     with ExitStack() as stack:
         far: list[socket.socket] = []
-        links: list[dict[int, Link]] = [{}, {}, {}]
+        links: list[dict[int, PeerLink]] = [{}, {}, {}]
         for position in (1, 2):
             one, other = socket.socketpair()
-            links[0][position], links[position][0] = Link(one), Link(other)
+            links[0][position], links[position][0] = PeerLink(one), PeerLink(other)
         threads = []
         for position in range(3):
             tun, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

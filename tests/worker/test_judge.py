@@ -8,7 +8,7 @@ from core.states import Outcome
 from strategies.plan.run_directory import Result
 from worker.ranks.judge import (
     Evidence,
-    Planned,
+    PlannedMemory,
     RankError,
     RankEvidence,
     Stop,
@@ -175,7 +175,7 @@ def test_sigkill_while_the_kernel_reports_no_memory_is_out_of_memory() -> None:
 def test_what_was_used_stands_beside_the_bound_and_the_plan() -> None:
     use = MemoryUse(most_bytes=round(18.1 * GIB), bound_bytes=18 * GIB)
     ranks = [RankEvidence(0, 1, PEER), RankEvidence(1, -9)]
-    verdict = judge(evidence(*ranks, memory=use, planned=Planned(9.5, 10.8)))
+    verdict = judge(evidence(*ranks, memory=use, planned=PlannedMemory(9.5, 10.8)))
     assert (verdict.outcome, verdict.culprit_rank) == (Outcome.OUT_OF_MEMORY, 1)
     assert verdict.reason == (
         "The job ran out of memory on n1 at step 120: it used 18.1 of 18.0 GiB. The plan expected "

@@ -13,7 +13,7 @@ from tests.worker.nodes import make_order
 from worker.api_client import ApiClient, Unreachable
 from worker.attempts import Attempt, Key, NodeFolder, read_model
 from worker.shipping.keep import Keeper, KeptState
-from worker.shipping.spool import Shipped
+from worker.shipping.spool import ShippedPositions
 
 KEY = Key("job_a", 1)
 
@@ -48,7 +48,7 @@ def save(attempt: Attempt, step: int, **files: bytes) -> Path:
 
 def finish(attempt: Attempt) -> None:
     attempt.exit.write_text("{}")
-    attempt.shipped_file.write_text(Shipped(complete=True).model_dump_json())
+    attempt.shipped_file.write_text(ShippedPositions(complete=True).model_dump_json())
 
 
 def test_a_checkpoint_is_reported_with_its_manifest_once_all_its_files_are_there(

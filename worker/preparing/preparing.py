@@ -30,7 +30,7 @@ from strategies.plan.run_directory import (
     write_atomically,
 )
 from strategies.plan.spec import TrainSpec
-from worker.api_client import ApiClient, DamagedFile, Refused, Unreachable
+from worker.api_client import ApiClient, DamagedFile, RequestRefused, Unreachable
 from worker.attempts import Attempt, NodeFolder
 from worker.boot import boot_id
 from worker.preparing.proven import needs_preflight
@@ -231,7 +231,7 @@ class Preparation(threading.Thread):
         while True:
             try:
                 return fetch(client)
-            except Refused as refusal:
+            except RequestRefused as refusal:
                 raise CannotStart(
                     Outcome.START_FAILED, f"The store refused {what}: {refusal.detail}"
                 ) from refusal

@@ -10,13 +10,13 @@ from pathlib import Path
 from core.states import INFRASTRUCTURE, Outcome
 from strategies.plan.planner import Plan
 from strategies.plan.run_directory import RunPlan, json_bytes, write_atomically
-from worker.attempts import Attempt, Kept, NodeFolder, read_model
+from worker.attempts import Attempt, NodeFolder, StateFile, read_model
 
 FILE = "proven.json"
 FRESH_S = 3600.0
 
 
-class Proven(Kept):
+class Proven(StateFile):
     """Content of proven.json, in the node's folder."""
 
     boot_id: str

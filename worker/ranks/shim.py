@@ -29,10 +29,10 @@ from worker.ranks.deadlines import Due, due
 from worker.ranks.fork_launch import ForkLauncher
 from worker.ranks.judge import (
     Evidence,
-    Planned,
+    Judgement,
+    PlannedMemory,
     RankEvidence,
     Stop,
-    Verdict,
     address_in_use,
     judge,
 )
@@ -334,7 +334,7 @@ class Shim:
 
 def exit_record(
     attempt: Attempt,
-    verdict: Verdict,
+    verdict: Judgement,
     *,
     boot: str,
     evidence: list[RankEvidence],
@@ -371,10 +371,10 @@ def exit_record(
     )
 
 
-def planned(attempt: Attempt) -> Planned | None:
+def planned(attempt: Attempt) -> PlannedMemory | None:
     """Return the memory that a training's plan expected."""
     run = read_model(attempt.plan, RunPlan)
-    return None if run is None else Planned(run.plan.needed_gib, run.plan.capacity_gib)
+    return None if run is None else PlannedMemory(run.plan.needed_gib, run.plan.capacity_gib)
 
 
 def last_lines(attempt: Attempt, rank: int | None) -> list[str]:

@@ -42,7 +42,7 @@ PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Seat:
+class GangMember:
     """Position of one node in the network of an attempt."""
 
     position: int
@@ -77,7 +77,7 @@ def addressee(packet: bytes | memoryview, *, nodes: int, sender: int | None) -> 
     return position if 0 <= position < nodes and target != source else None
 
 
-def fork_relay(seat: Seat, outside: socket.socket, prepare: Callable[[], None]) -> int:
+def fork_relay(seat: GangMember, outside: socket.socket, prepare: Callable[[], None]) -> int:
     """Start the relay of a sandbox that has the other end of `outside`; return its pid.
 
     `prepare` is called first in the new process.
@@ -88,7 +88,7 @@ def fork_relay(seat: Seat, outside: socket.socket, prepare: Callable[[], None]) 
     return pid
 
 
-def _become(seat: Seat, outside: socket.socket, prepare: Callable[[], None]) -> NoReturn:
+def _become(seat: GangMember, outside: socket.socket, prepare: Callable[[], None]) -> NoReturn:
     code = 1
     try:
         prepare()
@@ -103,7 +103,7 @@ def _become(seat: Seat, outside: socket.socket, prepare: Callable[[], None]) -> 
     raise AssertionError  # not reached
 
 
-def carry(seat: Seat, outside: socket.socket) -> None:
+def carry(seat: GangMember, outside: socket.socket) -> None:
     """Take the sandbox's interface, meet the other nodes, let the script begin, and relay
     packets."""
     _, given, _, _ = socket.recv_fds(outside, 1, 1)
@@ -122,13 +122,13 @@ def carry(seat: Seat, outside: socket.socket) -> None:
             raise OSError("the first node did not confirm that all nodes are here")
     outside.sendall(GO)
     say(f"This node is {address_of(seat.position)}, one of {seat.nodes}.")
-    Relay(seat, tun, {position: Link(each) for position, each in links.items()}).run()
+    Relay(seat, tun, {position: PeerLink(each) for position, each in links.items()}).run()
 
 
 # ------------------------------------------------------------------------------------- the meeting
 
 
-def admit_all(seat: Seat, deadline: float) -> dict[int, socket.socket]:
+def admit_all(seat: GangMember, deadline: float) -> dict[int, socket.socket]:
     """Accept, on the first node, a connection from each of the others."""
     admitted: dict[int, socket.socket] = {}
     with listen(seat.port) as server:
@@ -154,7 +154,7 @@ def listen(port: int) -> socket.socket:
     return socket.create_server(("", port), family=family, dualstack_ipv6=both)
 
 
-def reach_first(seat: Seat, deadline: float) -> socket.socket:
+def reach_first(seat: GangMember, deadline: float) -> socket.socket:
     """Connect, on any other node, to the first one as soon as it listens."""
     while True:
         left_s = deadline - time.monotonic()
@@ -172,7 +172,7 @@ def reach_first(seat: Seat, deadline: float) -> socket.socket:
         time.sleep(min(RETRY_S, left_s))
 
 
-def introduce(connection: socket.socket, seat: Seat) -> None:
+def introduce(connection: socket.socket, seat: GangMember) -> None:
     """Prove to each other that both sides know the key, without sending it.
 
     Raises OSError if the other side does not know it.
@@ -185,7 +185,7 @@ def introduce(connection: socket.socket, seat: Seat) -> None:
     connection.sendall(proof(seat.key, b"other", hello, nonce))
 
 
-def admit(connection: socket.socket, seat: Seat) -> int:
+def admit(connection: socket.socket, seat: GangMember) -> int:
     """Return the position of the connected node. Raises OSError if it does not know the key."""
     hello = receive(connection, NONCE + HEADER.size)
     nonce = secrets.token_bytes(NONCE)
@@ -217,7 +217,7 @@ def receive(connection: socket.socket, size: int) -> bytes:
 
 
 @dataclass
-class Link:
+class PeerLink:
     """Connection to one other node."""
 
     socket: socket.socket
@@ -274,7 +274,7 @@ class Relay:
     themselves.
     """
 
-    def __init__(self, seat: Seat, tun: int, links: Mapping[int, Link]) -> None:
+    def __init__(self, seat: GangMember, tun: int, links: Mapping[int, PeerLink]) -> None:
         self.seat, self.tun, self.links = seat, tun, dict(links)
         self.selector = selectors.DefaultSelector()
         self.listens_inside = False

@@ -19,7 +19,7 @@ from core.wire.messages import Order, Secrets
 from strategies.plan.run_directory import json_bytes
 from worker.attempts import Attempt
 from worker.scripts.environments import CannotBuild, build, requirements_of
-from worker.scripts.sandbox import Found
+from worker.scripts.sandbox import SandboxSupport
 from worker.scripts.script_launch import ALONE, RANK, search_path
 from worker.scripts.script_run import ENVIRONMENT, Limits, ScriptFolders, ScriptRun
 from worker.shipping.inventory import gpu_device_numbers
@@ -37,7 +37,7 @@ class CannotStart(Exception):
 class ScriptHost:
     """Sandbox, limits and packages that this node offers to scripts."""
 
-    sandbox: Found
+    sandbox: SandboxSupport
     limits: Limits
     wheels: Path | None = None
     """Folder to take packages from instead of an index."""

@@ -44,7 +44,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Found:
+class SandboxSupport:
     """Kinds of sandbox that this machine allows; the reason explains a level of None."""
 
     level: Level | None
@@ -245,14 +245,14 @@ def _bwrap() -> str | None:
     return shutil.which("bwrap")
 
 
-def find_level(wanted: str = "auto") -> Found:
+def find_level(wanted: str = "auto") -> SandboxSupport:
     """Return the best level that works here, found by trying it. `wanted` names one, or `none`."""
     if wanted == "none":
         reason = "TRAINYARD_SANDBOX is none on this node"
-        return Found(None, reason, None, reason)
+        return SandboxSupport(None, reason, None, reason)
     levels = list(Level) if wanted == "auto" else [Level(wanted)]
     level, reason = first_that_works(levels, in_gang=False)
-    return Found(level, reason, *first_that_works(levels, in_gang=True))
+    return SandboxSupport(level, reason, *first_that_works(levels, in_gang=True))
 
 
 def first_that_works(levels: Sequence[Level], *, in_gang: bool) -> tuple[Level | None, str]:

@@ -16,7 +16,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Entry(NamedTuple):
+class FileEntry(NamedTuple):
     """Plain file, as it was seen."""
 
     name: str
@@ -42,7 +42,7 @@ def open_plain(root: Path, name: str) -> int:
     return descriptor
 
 
-def plain_files(root: Path) -> Iterator[Entry]:
+def plain_files(root: Path) -> Iterator[FileEntry]:
     """Yield every plain file below `root`, by name; files nested deeper than DEEPEST are left
     out."""
     ahead: list[list[str]] = [[]]
@@ -58,7 +58,7 @@ def plain_files(root: Path) -> Iterator[Entry]:
                 if stat.S_ISDIR(seen.st_mode) and len(parts) < DEEPEST:
                     ahead.append([*parts, name])
                 elif stat.S_ISREG(seen.st_mode):
-                    yield Entry("/".join([*parts, name]), seen.st_size, seen.st_mtime_ns)
+                    yield FileEntry("/".join([*parts, name]), seen.st_size, seen.st_mtime_ns)
 
 
 def _open_folder(root: Path, parts: list[str]) -> int:

@@ -27,7 +27,7 @@ from worker.ranks.judge import RankEvidence, codes_in_report
 from worker.ranks.launch import MASTER, PASSED_PREFIXES, in_child
 from worker.ranks.process_tree import MARK, descendants
 from worker.ranks.tracebacks import traceback_error
-from worker.scripts.gang_network import INTERFACE, Seat, address_of, fork_relay
+from worker.scripts.gang_network import INTERFACE, GangMember, address_of, fork_relay
 from worker.scripts.resource_limits import ResourceLimits
 from worker.scripts.sandbox import Box, Fellows
 from worker.scripts.sandbox_users import SandboxUser, take_user
@@ -118,13 +118,13 @@ class ScriptLauncher:
             )
             self._enter(self.box(Fellows(address_of(seat.position), inside.fileno())), inside)
 
-    def seat(self) -> Seat | None:
+    def seat(self) -> GangMember | None:
         """Return its place among the sandboxes of the attempt; None if it is the only one."""
         start = self.start_order
         if start.rendezvous is None:
             return None
         meeting = start.rendezvous
-        return Seat(start.position, start.nodes, meeting.address, meeting.port, meeting.key)
+        return GangMember(start.position, start.nodes, meeting.address, meeting.port, meeting.key)
 
     def _enter(self, box: Box, inherited: socket.socket | None) -> None:
         command, told = box.launch(self.run.level)

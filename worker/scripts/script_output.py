@@ -21,7 +21,7 @@ from strategies.plan.run_directory import (
     finished_checkpoints,
     write_manifest,
 )
-from worker.scripts.script_files import Entry, open_plain, plain_files
+from worker.scripts.script_files import FileEntry, open_plain, plain_files
 
 QUIET_S = 20.0  # without a change, after which the output is considered complete
 MAX_FILES = 2000
@@ -40,8 +40,8 @@ class ScriptOutput:
     ranks: int
     kept_step: int
     has_kept: bool = False
-    kept: tuple[Entry, ...] = ()
-    seen: tuple[Entry, ...] = ()
+    kept: tuple[FileEntry, ...] = ()
+    seen: tuple[FileEntry, ...] = ()
     seen_since: float = 0.0
 
     def look(self, *, now: float, step: int) -> str | None:
@@ -67,9 +67,9 @@ class ScriptOutput:
             return checkpoint_name(self.kept_step), left_out
         return self._keep(files, step, self._link), left_out
 
-    def _chosen(self) -> tuple[tuple[Entry, ...], list[str]]:
+    def _chosen(self) -> tuple[tuple[FileEntry, ...], list[str]]:
         """Return the files that can be kept, and the names of the rest."""
-        files: list[Entry] = []
+        files: list[FileEntry] = []
         left_out = []
         for entry in plain_files(self.output):
             if len(files) < MAX_FILES and entry.name != MANIFEST and _is_sendable(entry.name):
@@ -79,7 +79,7 @@ class ScriptOutput:
         return tuple(files), left_out
 
     def _keep(
-        self, files: tuple[Entry, ...], step: int, take: Callable[[Entry, Path], None]
+        self, files: tuple[FileEntry, ...], step: int, take: Callable[[FileEntry, Path], None]
     ) -> str:
         least = self.kept_step + 1 if self.has_kept else self.kept_step
         number = max(step, least)
@@ -95,7 +95,7 @@ class ScriptOutput:
         self.kept, self.kept_step, self.has_kept = files, number, True
         return checkpoint_name(number)
 
-    def _copy(self, entry: Entry, folder: Path) -> None:
+    def _copy(self, entry: FileEntry, folder: Path) -> None:
         target = folder / entry.name
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor = open_plain(self.output, entry.name)
@@ -104,7 +104,7 @@ class ScriptOutput:
             copy.flush()
             os.fsync(copy.fileno())
 
-    def _link(self, entry: Entry, folder: Path) -> None:
+    def _link(self, entry: FileEntry, folder: Path) -> None:
         """Link a file; no process of the script is left that could replace it."""
         source, target = self.output / entry.name, folder / entry.name
         target.parent.mkdir(parents=True, exist_ok=True)

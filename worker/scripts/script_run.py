@@ -15,14 +15,14 @@ from pydantic import Field
 from core.spec.script import Script
 from core.wire.messages import Secrets
 from strategies.plan.run_directory import METRICS
-from worker.attempts import Attempt, Kept, read_model
+from worker.attempts import Attempt, StateFile, read_model
 from worker.scripts.masking import Masks
 from worker.scripts.sandbox import Level
 
 ENVIRONMENT = "/job/environment"
 
 
-class Limits(Kept):
+class Limits(StateFile):
     """Limits of one script."""
 
     disk_bytes: int = Field(ge=1)
@@ -31,7 +31,7 @@ class Limits(Kept):
     processes: int = Field(ge=1)
 
 
-class ScriptRun(Kept):
+class ScriptRun(StateFile):
     """Content of a script's plan.json: all that is needed to start it."""
 
     script: Script

@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """File of a dataset or an archive, folder of a model, or environment of a script."""
 
     path: Path
@@ -58,12 +58,12 @@ def trim(folder: NodeFolder, max_bytes: int) -> int:
     return freed
 
 
-def _entries(cache: Path) -> Iterator[Entry]:
+def _entries(cache: Path) -> Iterator[CacheEntry]:
     for path in cache.iterdir():
         try:
             inside = [path, *path.rglob("*")] if path.is_dir() else [path]
             sizes = [file.stat().st_size for file in inside if file.is_file()]
-            yield Entry(path, sum(sizes), path.stat().st_mtime)
+            yield CacheEntry(path, sum(sizes), path.stat().st_mtime)
         except FileNotFoundError:
             continue  # an interrupted fetch has removed its own file
 

@@ -10,12 +10,12 @@ import pynvml
 from core.wire.messages import Gpu, Inventory
 from worker.boot import cores
 from worker.ranks.memory import machine
-from worker.scripts.sandbox import Found
+from worker.scripts.sandbox import SandboxSupport
 
 GIB = 1 << 30
 
 
-def take_inventory(slots: int | None, sandbox: Found) -> Inventory:
+def take_inventory(slots: int | None, sandbox: SandboxSupport) -> Inventory:
     """Return the machine's inventory now; `slots` overrides the number of CPU slots."""
     gpus = list_gpus()
     return Inventory(

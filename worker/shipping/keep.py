@@ -23,9 +23,9 @@ from strategies.plan.run_directory import (
     verify_part,
     write_atomically,
 )
-from worker.api_client import ApiClient, Refused, Unreachable
+from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import Attempt, NodeFolder, read_model
-from worker.shipping.spool import Shipped
+from worker.shipping.spool import ShippedPositions
 
 LOOK_EVERY_S = 0.5
 IDLE_EVERY_S = 2.0
@@ -98,10 +98,10 @@ class Keeper:
             self._keep_checkpoints(attempt, state)
             if exited:
                 self._keep_artifacts(attempt, state)
-                shipped = read_model(attempt.shipped_file, Shipped)
+                shipped = read_model(attempt.shipped_file, ShippedPositions)
                 if shipped is not None and shipped.complete:
                     self._complete(attempt, state)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             if refusal.is_final and exited:
                 log.info("files_not_wanted", attempt=attempt.path.name, detail=refusal.detail)
                 self._complete(attempt, state)

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from core.wire.messages import LogBatch, MetricsBatch
 from strategies.plan.run_directory import METRICS, RANK_METRICS_NAME
-from worker.api_client import ApiClient, Refused, Unreachable
+from worker.api_client import ApiClient, RequestRefused, Unreachable
 from worker.attempts import LOG_BYTES, Attempt, Key, NodeFolder, read_model
 from worker.ranks.log_cap import gap_of, note_of
 from worker.scripts.masking import Masks
@@ -45,7 +45,7 @@ UNMASKED = Masks()
 log = structlog.get_logger()
 
 
-class Place(BaseModel):
+class SpoolPosition(BaseModel):
     """Position up to which the API has the lines of one file of metrics."""
 
     line: int = 0
@@ -53,12 +53,12 @@ class Place(BaseModel):
     """Byte at which that line begins."""
 
 
-class Shipped(BaseModel):
+class ShippedPositions(BaseModel):
     """Content of shipped.json: the positions up to which the API has everything."""
 
     model_config = ConfigDict(extra="ignore")
 
-    metrics: dict[int, Place] = {}
+    metrics: dict[int, SpoolPosition] = {}
     """Position by rank."""
     logs: dict[str, int] = {}
     """Bytes by `<rank>.<stream>`."""
@@ -71,7 +71,7 @@ class Backlog:
     """Data of one attempt that is left to ship."""
 
     attempt: Attempt
-    shipped: Shipped
+    shipped: ShippedPositions
     saved_at: float = field(default_factory=time.monotonic)
     refused_until: float = 0.0
     refusals: int = 0
@@ -105,7 +105,7 @@ class Backlog:
         try:
             sent = self._ship_metrics(client)
             sent |= self._ship_logs(client, exited=exited)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             self._note_refusal(refusal, exited=exited)
             return False
         self.refusals = 0
@@ -122,7 +122,7 @@ class Backlog:
         aside.replace(self.attempt.shipped_file)
         self.saved_at = time.monotonic()
 
-    def _note_refusal(self, refusal: Refused, *, exited: bool) -> None:
+    def _note_refusal(self, refusal: RequestRefused, *, exited: bool) -> None:
         if refusal.is_final:
             # Nobody wants the rest of an attempt that is not the job's current one.
             log.info("spool_not_wanted", attempt=self.attempt.path.name, detail=refusal.detail)
@@ -142,11 +142,11 @@ class Backlog:
     def _ship_metrics(self, client: ApiClient) -> bool:
         sent = False
         for rank, path in metrics_files(self.attempt):
-            place = self.shipped.metrics.setdefault(rank, Place())
+            place = self.shipped.metrics.setdefault(rank, SpoolPosition())
             sent |= self._ship_lines(client, rank, path, place)
         return sent
 
-    def _ship_lines(self, client: ApiClient, rank: int, path: Path, place: Place) -> bool:
+    def _ship_lines(self, client: ApiClient, rank: int, path: Path, place: SpoolPosition) -> bool:
         sent = False
         for batch in read_lines(path, place.at):
             if batch.lines:
@@ -170,7 +170,7 @@ class Backlog:
     def _seek(self, rank: int, path: Path, line: int) -> None:
         """Continue at `line`, because the API has more, or less, than shipped.json says."""
         log.info("spool_repositioned", attempt=self.attempt.path.name, rank=rank, line=line)
-        place = self.shipped.metrics[rank] = Place()
+        place = self.shipped.metrics[rank] = SpoolPosition()
         for batch in read_lines(path, 0, max_lines=1):
             if place.line + len(batch.lines) > line:
                 return
@@ -384,8 +384,8 @@ class Spool:
         for key, attempt in attempts.items():
             backlog = self.backlogs.get(key)
             if backlog is None:
-                known = read_model(attempt.shipped_file, Shipped)
-                backlog = self.backlogs[key] = Backlog(attempt, known or Shipped())
+                known = read_model(attempt.shipped_file, ShippedPositions)
+                backlog = self.backlogs[key] = Backlog(attempt, known or ShippedPositions())
             if backlog.shipped.complete:
                 continue
             if time.monotonic() < backlog.refused_until:
