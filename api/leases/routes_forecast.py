@@ -26,7 +26,7 @@ from core.policy.forecast import Budget, Forecast, FreeDay, Spender, forecast
 from core.policy.grid import HOUR, hour_ceiling
 from core.policy.local_time import edge, show
 from core.policy.matching import ALL
-from core.policy.sections import Period, Quota, Scope
+from core.policy.sections import Quota, QuotaPeriod, QuotaScope
 from core.policy.verdict import LeaseFact, Member, NodeRef, Remainder, Request, Situation
 from core.states import LIVE_LEASE
 from core.tables.admin import AuditEntry
@@ -122,7 +122,7 @@ def _spenders(
                 idle[member.lab_ids] = rests
         found = hours[member.lab_id]
         for key, scope, rest in rests:
-            found[key] = rest + (found.get(key, 0.0) if scope is Scope.USER else 0.0)
+            found[key] = rest + (found.get(key, 0.0) if scope is QuotaScope.USER else 0.0)
     return [_spender(found) for found in hours.values() if found]
 
 
@@ -132,7 +132,7 @@ def _rests_of(
     situation: Situation,
     policy: Policy,
     days: Sequence[FreeDay],
-    stretches: Mapping[Period, Sequence[tuple[int, int]]],
+    stretches: Mapping[QuotaPeriod, Sequence[tuple[int, int]]],
 ) -> Iterator["Rest"]:
     """Yield the rest of every quota that counts hours, for one person, on each of the quota's
     stretches."""
@@ -164,7 +164,7 @@ def _by_owner(
 
 Key = tuple[str, str, int, int]
 """Name of the quota, PURSE or the name of its cap, and the first day and the day after the last."""
-Rest = tuple[Key, Scope, float]
+Rest = tuple[Key, QuotaScope, float]
 """Hours that are left under the key, for a person or for a lab."""
 PURSE = ""
 
@@ -193,15 +193,17 @@ def _rests(name: str, quota: Quota, left: Sequence[Remainder]) -> Iterator[tuple
         yield "bands", sum(one.hours for one in bands if one.alternative != ALL)
 
 
-def _stretches(policy: Policy, period: Period, days: Sequence[FreeDay]) -> list[tuple[int, int]]:
+def _stretches(
+    policy: Policy, period: QuotaPeriod, days: Sequence[FreeDay]
+) -> list[tuple[int, int]]:
     """Return the days that count together, as index of the first and after the last. A night counts
     to the day on which it begins."""
 
     def together(index: int) -> object:
         start = days[index].start
-        if period is Period.WEEK:
+        if period is QuotaPeriod.WEEK:
             return policy.clock.week(start)
-        return None if period is Period.WINDOW else index
+        return None if period is QuotaPeriod.WINDOW else index
 
     groups = [list(found) for _, found in groupby(range(len(days)), together)]
     return [(found[0], found[-1] + 1) for found in groups]

@@ -22,7 +22,7 @@ from core.notices import deliveries
 from core.notices.notices import NoticeKind, notify
 from core.notices.words import title
 from core.tables.kinds import Channel, DeliveryState, NoticeState
-from core.tables.notices import EVERY_KIND, Choice, Delivery, Notice, Webhook
+from core.tables.notices import EVERY_KIND, ChannelChoice, Delivery, Notice, Webhook
 from core.tables.people import User
 
 
@@ -46,11 +46,12 @@ def choices_of(session: Session, person: Person) -> ChoicesView:
 
 def choose(session: Session, _: Bells, change: ChoicesChange, person: Person) -> ChoicesView:
     """Replace a person's choices of channels."""
-    session.execute(delete(Choice).where(Choice.user_id == person.id))
+    session.execute(delete(ChannelChoice).where(ChannelChoice.user_id == person.id))
     chosen = {EVERY_KIND: change.every}
     chosen |= {str(kind): channel for kind, channel in change.kinds.items()}
     session.add_all(
-        Choice(user_id=person.id, kind=kind, channel=channel) for kind, channel in chosen.items()
+        ChannelChoice(user_id=person.id, kind=kind, channel=channel)
+        for kind, channel in chosen.items()
     )
     session.flush()
     return _choices(session, person.id)
@@ -96,7 +97,7 @@ def send_test(
 
 def _choices(session: Session, user_id: str) -> ChoicesView:
     user = session.get_one(User, user_id)
-    rows = session.scalars(select(Choice).where(Choice.user_id == user_id))
+    rows = session.scalars(select(ChannelChoice).where(ChannelChoice.user_id == user_id))
     chosen = {row.kind: row.channel for row in rows}
     webhook = session.get(Webhook, user_id)
     return ChoicesView(

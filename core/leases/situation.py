@@ -24,7 +24,7 @@ from core.leases.leases import Terms, no_shows
 from core.policy.document import DEFAULT, Policy, policy_for
 from core.policy.evaluate import evaluate, first_refusal
 from core.policy.local_time import edge
-from core.policy.sections import Scope
+from core.policy.sections import QuotaScope
 from core.policy.verdict import (
     Grant,
     LeaseFact,
@@ -330,7 +330,7 @@ def lock_labs(session: Session, member: Member) -> None:
 
 def counts_labs(policy: Policy) -> bool:
     """Return True if a quota of the policy counts a whole lab's leases."""
-    return any(quota.scope is Scope.LAB for quota in policy.quotas.values())
+    return any(quota.scope is QuotaScope.LAB for quota in policy.quotas.values())
 
 
 def counted_since(policy: Policy, now: datetime) -> datetime:

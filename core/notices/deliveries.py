@@ -17,7 +17,7 @@ from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import Session
 
 from core.tables.kinds import Channel, DeliveryState, NoticeState
-from core.tables.notices import EVERY_KIND, Choice, Delivery, Notice, Webhook
+from core.tables.notices import EVERY_KIND, ChannelChoice, Delivery, Notice, Webhook
 from core.tables.people import User
 
 ROUTED_AT_ONCE = 200
@@ -208,8 +208,9 @@ def _is_due(now: datetime) -> tuple[ColumnElement[bool], ...]:
 
 def _chosen(session: Session, notice: Notice) -> Channel:
     rows = session.execute(
-        select(Choice.kind, Choice.channel).where(
-            Choice.user_id == notice.user_id, Choice.kind.in_((notice.kind, EVERY_KIND))
+        select(ChannelChoice.kind, ChannelChoice.channel).where(
+            ChannelChoice.user_id == notice.user_id,
+            ChannelChoice.kind.in_((notice.kind, EVERY_KIND)),
         )
     )
     chosen = {kind: channel for kind, channel in rows}

@@ -8,7 +8,7 @@ from core.policy.document import Policy
 from core.policy.grid import HOUR
 from core.policy.local_time import show
 from core.policy.matching import ALL
-from core.policy.sections import Band, GapMode, Quota, Slot
+from core.policy.sections import Band, GapMode, Quota, QuotaSlot
 from core.policy.verdict import NodeRef
 
 
@@ -85,7 +85,7 @@ def _quotas(policy: Policy) -> Iterator[str]:
             yield f"quotas.{name}: {limit} is 0, so nothing can be booked under it."
 
 
-def _can_be_met(slot: Slot, name: str, policy: Policy) -> bool:
+def _can_be_met(slot: QuotaSlot, name: str, policy: Policy) -> bool:
     pools = list(policy.pools) if ALL in slot.pool else list(slot.pool)
     bands = [band for band in policy.bands.values() if band.quota == name]
     lengths = [band.hours for band in bands if band.hours]

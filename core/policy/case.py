@@ -12,11 +12,11 @@ from core.policy.grid import HOUR, hold_end, hour_ceiling, hour_floor, usable_en
 from core.policy.local_time import show, stamp
 from core.policy.matching import ALL, CountedLease
 from core.policy.memory import Known
-from core.policy.sections import BackToBack, Period, Quota, Scope
+from core.policy.sections import BackToBack, Quota, QuotaPeriod, QuotaScope
 from core.policy.verdict import (
-    Charge,
     Grant,
     LeaseFact,
+    QuotaCharge,
     Request,
     RequestKind,
     Situation,
@@ -196,15 +196,15 @@ class Case:
         return self.mine.counted if self._touching else None
 
     @cached_property
-    def charge(self) -> Charge:
+    def charge(self) -> QuotaCharge:
         """Quota and hours that this request by itself takes."""
         place = self.place
         hours = self.hours
         if place.crosses and self.policy.crossing is Crossing.PRORATE:
             hours = min(hours, max(1, whole_hours(place.outside)))
-        return Charge(self.mine.quota if self.is_charged else None, hours)
+        return QuotaCharge(self.mine.quota if self.is_charged else None, hours)
 
-    def uses(self, scope: Scope) -> list[QuotaUse]:
+    def uses(self, scope: QuotaScope) -> list[QuotaUse]:
         """Return the leases that count under this policy, touching ones of one person merged.
 
         They are the member's own, or those of the member's lab.
@@ -218,20 +218,20 @@ class Case:
         )
         return totals[band, self.key(self.mine, quota.period)]
 
-    def remembered(self, scope: Scope, what: Hashable, work: Callable[[], Known]) -> Known:
+    def remembered(self, scope: QuotaScope, what: Hashable, work: Callable[[], Known]) -> Known:
         """Return `work()`, done once for the same leases: a calendar asks for many starts."""
-        facts = self.situation.own if scope is Scope.USER else self.situation.lab
-        lab_id = self.request.member.lab_id if scope is Scope.LAB else None
+        facts = self.situation.own if scope is QuotaScope.USER else self.situation.lab
+        lab_id = self.request.member.lab_id if scope is QuotaScope.LAB else None
         key = (scope, what, lab_id, self.request.replaces)
         return self.policy.memory.recall(key, facts, work)
 
-    def key(self, use: QuotaUse, period: Period) -> Key:
+    def key(self, use: QuotaUse, period: QuotaPeriod) -> Key:
         """Return the key that leases which count together in this period share."""
-        if period is Period.WEEK:
+        if period is QuotaPeriod.WEEK:
             return self.policy.clock.week(use.counted.start)
-        if period is Period.DAY:
+        if period is QuotaPeriod.DAY:
             return self.policy.clock.local_date(use.counted.start)
-        if period is Period.NIGHT:
+        if period is QuotaPeriod.NIGHT:
             return use.place.night or self.policy.clock.local_date(use.counted.start)
         first, last = self.policy.whole
         return first <= use.counted.start < last
@@ -266,10 +266,10 @@ class Case:
         chain = next(chain for chain in _chains([*same, case]) if case in chain)
         return [fact for fact in chain if fact is not case]
 
-    def _uses(self, scope: Scope) -> list[QuotaUse]:
+    def _uses(self, scope: QuotaScope) -> list[QuotaUse]:
         return [self._use_of(chain) for chain in self._counted(scope)]
 
-    def _totals(self, scope: Scope, period: Period) -> Counter[tuple[str, Key]]:
+    def _totals(self, scope: QuotaScope, period: QuotaPeriod) -> Counter[tuple[str, Key]]:
         totals: Counter[tuple[str, Key]] = Counter()
         for use in self.uses(scope):
             key = self.key(use, period)
@@ -278,10 +278,10 @@ class Case:
                 totals[use.place.band, key] += use.hours
         return totals
 
-    def _counted(self, scope: Scope) -> list[tuple[LeaseFact, ...]]:
+    def _counted(self, scope: QuotaScope) -> list[tuple[LeaseFact, ...]]:
         gone, lab_id = self.request.replaces, self.request.member.lab_id
         facts = self.own
-        if scope is Scope.LAB:
+        if scope is QuotaScope.LAB:
             lab = self.situation.lab
             facts = tuple(fact for fact in lab if fact.lab_id == lab_id and fact.id not in gone)
         charged = self.policy.walk_in.charged

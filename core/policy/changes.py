@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from core.policy.sections import Document
+from core.policy.sections import PolicyDocument
 
 Value = Mapping[str, "Value"] | Sequence["Value"] | str | int | float | bool | None
 SILENT = ("policy.version", "policy.supersedes")
 
 
-def changes(old: Document, new: Document) -> list[str]:
+def changes(old: PolicyDocument, new: PolicyDocument) -> list[str]:
     """List the changes field by field, such as: grid.horizon_days: 14 instead of 21."""
     before = old.model_dump(mode="json", by_alias=True)
     after = new.model_dump(mode="json", by_alias=True)

@@ -9,14 +9,14 @@ from core.base.node_names import folded
 from core.base.strict_text import Path
 from core.policy.local_time import UnclearTime, read_moment, zone_named
 from core.policy.matching import ALL
-from core.policy.sections import DAYS, Band, Day, Document, Period, Quota
+from core.policy.sections import DAYS, Band, Day, PolicyDocument, Quota, QuotaPeriod
 
 Misfit = tuple[Path, str]
 """Path of a field, and the contradiction, in words."""
 MINUTES_OF_WEEK = 7 * 24 * 60
 
 
-def misfits(document: Document) -> list[Misfit]:
+def misfits(document: PolicyDocument) -> list[Misfit]:
     """List every contradiction between fields; the document may be used only if there is none."""
     try:
         zone = zone_named(document.policy.zone)
@@ -33,7 +33,7 @@ def misfits(document: Document) -> list[Misfit]:
     ]
 
 
-def _pools(document: Document) -> Iterator[Misfit]:
+def _pools(document: PolicyDocument) -> Iterator[Misfit]:
     home: dict[str, str] = {}
     for name, hardware in document.classes.items():
         for node in hardware.nodes:
@@ -46,7 +46,7 @@ def _pools(document: Document) -> Iterator[Misfit]:
             yield ("pools", name), "name its nodes, or its class, and not both"
 
 
-def _windows(document: Document, zone: ZoneInfo) -> Iterator[Misfit]:
+def _windows(document: PolicyDocument, zone: ZoneInfo) -> Iterator[Misfit]:
     taken: dict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
     for number, window in enumerate(document.windows):
         path: Path = ("windows", number)
@@ -83,7 +83,7 @@ def _opening(opens_at: str, end: datetime, zone: ZoneInfo, path: Path) -> Iterat
         yield (*path, "opens_at"), "booking would open when the window is over"
 
 
-def _who(document: Document) -> Iterator[Misfit]:
+def _who(document: PolicyDocument) -> Iterator[Misfit]:
     who = document.who
     if bool(who.cohorts) is not bool(who.cohort_key):
         yield ("who",), "cohort_key and cohorts go together: the attribute, and days by its value"
@@ -91,7 +91,7 @@ def _who(document: Document) -> Iterator[Misfit]:
         yield ("who", "cohorts_enforced"), "there are no cohorts to enforce"
 
 
-def _bands(document: Document) -> Iterator[Misfit]:
+def _bands(document: PolicyDocument) -> Iterator[Misfit]:
     rests = [name for name, band in document.bands.items() if band.complement_of is not None]
     if len(rests) > 1:
         yield ("bands", rests[1]), f"only one band is the rest of the day, and {rests[0]} is it"
@@ -133,7 +133,7 @@ def _minutes(band: Band) -> Iterator[int]:
             yield (day * 24 * 60 + start + minute) % MINUTES_OF_WEEK
 
 
-def _quotas(document: Document) -> Iterator[Misfit]:
+def _quotas(document: PolicyDocument) -> Iterator[Misfit]:
     for name, quota in document.quotas.items():
         path: Path = ("quotas", name)
         if sum(_shapes(quota)) != 1:
@@ -151,7 +151,7 @@ def _quotas(document: Document) -> Iterator[Misfit]:
             if band not in (*document.bands, ALL):
                 where = (*path, "max_node_hours", band)
                 yield where, _unknown("band", band, (*document.bands, ALL))
-        if quota.period is Period.NIGHT and not any(b.local for b in document.bands.values()):
+        if quota.period is QuotaPeriod.NIGHT and not any(b.local for b in document.bands.values()):
             yield (*path, "period"), "there is no band with local times, so there are no nights"
 
 
@@ -164,7 +164,7 @@ def _shapes(quota: Quota) -> tuple[bool, bool, bool]:
     )
 
 
-def _no_show(document: Document) -> Iterator[Misfit]:
+def _no_show(document: PolicyDocument) -> Iterator[Misfit]:
     rule, horizon_days = document.no_show, document.grid.horizon_days
     if rule.backfill_after_min is not None:
         path: Path = ("no_show", "backfill_after_min")
@@ -187,7 +187,7 @@ def _no_show(document: Document) -> Iterator[Misfit]:
         )
 
 
-def _end(document: Document) -> Iterator[Misfit]:
+def _end(document: PolicyDocument) -> Iterator[Misfit]:
     steps = document.end_of_lease
     stops = [step.at_min for step in steps if step.do == "stop"]
     grace_min = document.grid.grace_min

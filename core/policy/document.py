@@ -21,7 +21,7 @@ from core.policy.grid import Timetable
 from core.policy.local_time import read_moment
 from core.policy.matching import ALL
 from core.policy.memory import Memory
-from core.policy.sections import DAYS, Day, Document, Header, Quota, WindowRule
+from core.policy.sections import DAYS, Day, Header, PolicyDocument, Quota, WindowRule
 from core.policy.verdict import Member, NodeRef
 
 EVER = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
@@ -38,7 +38,7 @@ class Window:
     """Start of booking; None: booking is open."""
 
 
-class Policy(Document):
+class Policy(PolicyDocument):
     """A document that was checked, and the values derived from it."""
 
     @property

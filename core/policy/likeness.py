@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from core.policy.bands import Crossing
 from core.policy.document import Policy
-from core.policy.sections import Period
+from core.policy.sections import QuotaPeriod
 from core.policy.verdict import NodeRef, Verdict
 from core.reasons import QUOTA, ReasonCode
 
@@ -54,9 +54,9 @@ class Kinds:
             place.crosses,
             place.outside if policy.crossing is Crossing.PRORATE else None,
             first <= start < last,
-            clock.week(start) if Period.WEEK in self._periods else None,
-            day if Period.DAY in self._periods or policy.who.cohort_key is not None else None,
-            (place.night or day) if Period.NIGHT in self._periods else None,
+            clock.week(start) if QuotaPeriod.WEEK in self._periods else None,
+            day if QuotaPeriod.DAY in self._periods or policy.who.cohort_key is not None else None,
+            (place.night or day) if QuotaPeriod.NIGHT in self._periods else None,
         )
 
 

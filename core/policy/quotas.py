@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from core.policy.case import Case, QuotaUse
 from core.policy.document import Policy
 from core.policy.matching import ALL, CountedLease, Room, rooms_left
-from core.policy.sections import Choice, Period, Quota, Scope, Slot
+from core.policy.sections import Quota, QuotaChoice, QuotaPeriod, QuotaScope, QuotaSlot
 from core.policy.verdict import Reason, Remainder, RemainingBlock
 from core.reasons import ReasonCode, quota_code
 from core.states import LeaseState
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 WHEN = {
-    Period.WINDOW: "",
-    Period.WEEK: " this week",
-    Period.DAY: " that day",
-    Period.NIGHT: " that night",
+    QuotaPeriod.WINDOW: "",
+    QuotaPeriod.WEEK: " this week",
+    QuotaPeriod.DAY: " that day",
+    QuotaPeriod.NIGHT: " that night",
 }
 
 
@@ -53,7 +53,7 @@ def _slots(case: Case, name: str, quota: Quota, extra: int) -> Iterator[Reason]:
     limit = max(len(choice.slots) for choice in quota.one_of) + extra
     allowed = ", or ".join(_slots_text(choice.slots, case.policy) for choice in quota.one_of)
     have = ", ".join(_use_text(use) for use in before) or "nothing"
-    whose = "your lab has" if quota.scope is Scope.LAB else "you have"
+    whose = "your lab has" if quota.scope is QuotaScope.LAB else "you have"
     at_one_time = any(
         choice.distinct_times
         and rooms_left(_as_counted(counted), _as_rooms(choice), distinct_times=False, extra=extra)
@@ -84,14 +84,14 @@ def caps(case: Case) -> Iterator[Reason]:
     if not case.is_charged:
         return
     for quota in case.policy.quotas.values():
-        code = ReasonCode.LAB_CAP if quota.scope is Scope.LAB else ReasonCode.USER_CAP
+        code = ReasonCode.LAB_CAP if quota.scope is QuotaScope.LAB else ReasonCode.USER_CAP
         for band, limit in _caps_of(case, quota):
             if band not in (ALL, case.place.band):
                 continue
             used = case.used_hours(quota, band)
             if used + case.charge.hours <= limit + case.extra(code):
                 continue
-            whose = "Your lab has" if quota.scope is Scope.LAB else "You have"
+            whose = "Your lab has" if quota.scope is QuotaScope.LAB else "You have"
             what = "" if band == ALL else f"{band} "
             yield Reason(
                 code,
@@ -120,10 +120,10 @@ def left(case: Case, *, granted: bool) -> tuple[Remainder, ...]:
             used = case.used_hours(quota, band)
             if granted and case.is_charged and band in (ALL, case.place.band):
                 used += case.charge.hours
-            code = ReasonCode.LAB_CAP if quota.scope is Scope.LAB else ReasonCode.USER_CAP
+            code = ReasonCode.LAB_CAP if quota.scope is QuotaScope.LAB else ReasonCode.USER_CAP
             rest = max(0, limit + case.extra(code) - used)
             what = "" if band == ALL else f"{band} "
-            whose = " of your lab" if quota.scope is Scope.LAB else ""
+            whose = " of your lab" if quota.scope is QuotaScope.LAB else ""
             text = f"{rest} {what}node-hours{whose}{WHEN[quota.period]}"
             found.append(Remainder(name, band, (), text, hours=rest))
     return tuple(found)
@@ -146,7 +146,7 @@ def _slots_left(case: Case, name: str, quota: Quota, *, granted: bool) -> Iterat
 
 
 def _left(
-    quota: str, choice: Choice, rooms: tuple[Room, ...], policy: Policy, *, by_swap: bool
+    quota: str, choice: QuotaChoice, rooms: tuple[Room, ...], policy: Policy, *, by_swap: bool
 ) -> Remainder:
     blocks = tuple(RemainingBlock(room.pools, room.hours) for room in rooms)
     text = _blocks_text(blocks, policy)
@@ -176,7 +176,7 @@ def _with(counted: Sequence[QuotaUse], mine: QuotaUse) -> list[QuotaUse]:
     return [*(use for use in counted if not inside & {f.id for f in use.facts}), mine]
 
 
-def _rooms(choice: Choice, counted: Sequence[QuotaUse], extra: int) -> tuple[Room, ...] | None:
+def _rooms(choice: QuotaChoice, counted: Sequence[QuotaUse], extra: int) -> tuple[Room, ...] | None:
     return rooms_left(
         _as_counted(counted),
         _as_rooms(choice),
@@ -189,20 +189,20 @@ def _as_counted(uses: Sequence[QuotaUse]) -> list[CountedLease]:
     return [use.counted for use in uses]
 
 
-def _as_rooms(choice: Choice) -> list[Room]:
+def _as_rooms(choice: QuotaChoice) -> list[Room]:
     return [Room(slot.pool, slot.hours) for slot in choice.slots]
 
 
 def _caps_of(case: Case, quota: Quota) -> Iterator[tuple[str, int]]:
     """Yield band and limit of each cap; a lab's cap does not apply to people without a lab."""
-    if quota.scope is not Scope.LAB or case.request.member.lab_id is not None:
+    if quota.scope is not QuotaScope.LAB or case.request.member.lab_id is not None:
         yield from quota.max_node_hours.items()
 
 
 # ------------------------------------------------------------------------------------- in words
 
 
-def _slots_text(wanted: Sequence[Slot], policy: Policy) -> str:
+def _slots_text(wanted: Sequence[QuotaSlot], policy: Policy) -> str:
     return _blocks_text([RemainingBlock(slot.pool, slot.hours) for slot in wanted], policy)
 
 

@@ -64,7 +64,7 @@ class GapMode(StrEnum):
     HARD = "hard"
 
 
-class Period(StrEnum):
+class QuotaPeriod(StrEnum):
     """Period over which a quota is counted."""
 
     WINDOW = "window"
@@ -73,7 +73,7 @@ class Period(StrEnum):
     NIGHT = "night"
 
 
-class Scope(StrEnum):
+class QuotaScope(StrEnum):
     """People whose leases a quota counts."""
 
     USER = "user"
@@ -175,27 +175,27 @@ class WalkIns(Section):
     charged: bool = True
 
 
-class Slot(Section):
+class QuotaSlot(Section):
     """Room for one lease."""
 
     pool: Names
     hours: Hours
 
 
-class Choice(Section):
+class QuotaChoice(Section):
     """One way to use up a quota: all its slots."""
 
     name: Name
-    slots: tuple[Slot, ...] = Field(min_length=1, max_length=12)
+    slots: tuple[QuotaSlot, ...] = Field(min_length=1, max_length=12)
     distinct_times: bool = False
 
 
 class Quota(Section):
     """A limit: alternatives of slots, or node-hours per band, or a number of leases."""
 
-    scope: Scope = Scope.USER
-    period: Period = Period.WINDOW
-    one_of: Annotated[tuple[Choice, ...], Field(max_length=20)] = ()
+    scope: QuotaScope = QuotaScope.USER
+    period: QuotaPeriod = QuotaPeriod.WINDOW
+    one_of: Annotated[tuple[QuotaChoice, ...], Field(max_length=20)] = ()
     max_node_hours: dict[Name, Count] = {}
     """Limits in node-hours, by band."""
     max_open_leases: Count | None = None
@@ -314,7 +314,7 @@ END_OF_LEASE = (
 )
 
 
-class Document(Section):
+class PolicyDocument(Section):
     """All sections, as they stand in the text."""
 
     policy: Header

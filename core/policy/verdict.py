@@ -164,7 +164,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Charge:
+class QuotaCharge:
     """Quota and hours that a lease takes; `quota` is None if it is charged to none."""
 
     quota: str | None
@@ -201,7 +201,7 @@ class Verdict:
     ok: bool
     reasons: tuple[Reason, ...]
     warnings: tuple[Reason, ...]
-    charge: Charge
+    charge: QuotaCharge
     left: tuple[Remainder, ...]
     next_starts: tuple[datetime, ...]
     """The nearest starts of a block as long, on this node, that would be accepted."""

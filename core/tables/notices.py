@@ -35,7 +35,7 @@ class Notice(Base):
     sent_at: Mapped[datetime | None]
 
 
-class Choice(Base):
+class ChannelChoice(Base):
     """One person's channel for one kind of notice, or for EVERY_KIND."""
 
     __tablename__ = "notification_choices"

@@ -33,7 +33,7 @@ from core.tables.kinds import (
 )
 from core.tables.leases import Offer, Wait
 from core.tables.nodes import Node, NodeClass
-from core.tables.notices import EVERY_KIND, Choice, Delivery, Notice, Webhook
+from core.tables.notices import EVERY_KIND, ChannelChoice, Delivery, Notice, Webhook
 from core.tables.people import User
 from scheduler.outbox.mail import NotSent, send_mail
 from scheduler.outbox.sender import Sender
@@ -96,7 +96,7 @@ def tell(database: Database, user_id: str, **facts: object) -> int:
 
 def choose(database: Database, user_id: str, channel: Channel, kind: str = EVERY_KIND) -> None:
     with database.write() as session:
-        session.merge(Choice(user_id=user_id, kind=kind, channel=channel))
+        session.merge(ChannelChoice(user_id=user_id, kind=kind, channel=channel))
 
 
 def call(database: Database, user_id: str, url: str) -> None:
