@@ -11,7 +11,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboard import formats, static_files
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 
 TEMPLATES = Path(__file__).parent / "templates"
 # style-src-attr: positions in tracks and bars come as custom properties in style attributes.
@@ -100,13 +100,13 @@ def redirect(path: str) -> Response:
     return RedirectResponse(path, status_code=303, headers=PAGE_HEADERS)
 
 
-async def refusal(viewer: Viewer, refused: Refused) -> Response:
+async def refusal(viewer: Viewer, refused: ApiProblem) -> Response:
     """Return the API's refusal, as a page of its own or as a banner inside one."""
     context: dict[str, object] = {"refused": refused, "now": datetime.now(UTC)}
     template = "refusal_fragment.html"
     if not viewer.is_fragment:
         template = "refusal.html"
-        with suppress(Refused):  # nobody has signed in, or nothing can be read
+        with suppress(ApiProblem):  # nobody has signed in, or nothing can be read
             context["me"] = await viewer.me()
     response = render(template, context, status=refused.status)
     if refused.retry_after:

@@ -31,7 +31,7 @@ from dashboard.pages import (
 from dashboard.pages.admin import audit, cleanups, people, policies, settings
 from dashboard.pages.doors import FIRST_START, INVITATION, NEW_PASSWORD, opening, showing
 from dashboard.rendering import PAGE_HEADERS, redirect, refusal
-from dashboard.viewer import Refused, TooLarge, Viewer
+from dashboard.viewer import ApiProblem, TooLarge, Viewer
 
 Page = Callable[[Viewer], Awaitable[Response]]
 
@@ -157,7 +157,7 @@ def _answering(app: ASGIApp, page: Page) -> Callable[[Request], Awaitable[Respon
         viewer = Viewer(app, request)
         try:
             return await page(viewer)
-        except Refused as refused:
+        except ApiProblem as refused:
             if refused.status == 401:
                 return _to_login(viewer)
             return await refusal(viewer, refused)

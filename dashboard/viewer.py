@@ -29,7 +29,7 @@ class TooLarge(Exception):
     """A form larger than MAX_FORM_BYTES, or of more than MAX_FIELDS."""
 
 
-class Refused(Exception):
+class ApiProblem(Exception):
     """The API said no; its problem document says why."""
 
     def __init__(self, answer: Answer) -> None:
@@ -68,7 +68,7 @@ class Viewer:
         yaml: str | None = None,
         idempotency_key: str | None = None,
     ) -> Answer:
-        """One answer of the API. Raises Refused for 4xx and 5xx."""
+        """One answer of the API. Raises ApiProblem for 4xx and 5xx."""
         headers = {
             name: value
             for name in FORWARDED
@@ -97,7 +97,7 @@ class Viewer:
             body=body,
         )
         if answer.is_error:
-            raise Refused(answer)
+            raise ApiProblem(answer)
         return answer
 
     async def get(self, kind: type[AnyView], path: str, query: Query | None = None) -> AnyView:
@@ -112,7 +112,7 @@ class Viewer:
         return [decode(kind, item) for item in document["data"]], bool(document["has_more"])
 
     async def me(self) -> Me:
-        """Return the signed-in user. Raises Refused (401) if nobody is signed in."""
+        """Return the signed-in user. Raises ApiProblem (401) if nobody is signed in."""
         return await self.get(Me, "/v1/me")
 
     async def form(self) -> dict[str, str]:

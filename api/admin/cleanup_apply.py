@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.admin.cleanup_plan import Found, find, version_of
+from api.admin.cleanup_plan import FaultyLease, find, version_of
 from api.admin.schemas_cleanups import Selector
 from api.web import audit
 from api.web.bells import Bells
@@ -200,7 +200,7 @@ def force_release(
 
 def _still_wrong(
     session: Session, cleanup: Cleanup, row: CleanupRow, owner_id: str, now: datetime
-) -> Found | None:
+) -> FaultyLease | None:
     """Look again for the same fault in the same lease; return None if it is gone."""
     selector = Selector.model_validate(cleanup.selector)
     people = {owner_id}

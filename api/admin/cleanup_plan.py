@@ -69,7 +69,7 @@ SELECTED = "selected"
 
 
 @dataclass(frozen=True)
-class Found:
+class FaultyLease:
     """A lease with its fault, and the settlement if it is removed."""
 
     lease: Lease
@@ -107,7 +107,7 @@ def find(
     why: str,
     now: datetime,
     user_ids: Iterable[str] | None = None,
-) -> list[Found]:
+) -> list[FaultyLease]:
     """Return the leases that the selector names, newest first.
 
     With `user_ids`, only leases of these people. `why` is the reason of the clean-up, for the
@@ -122,7 +122,7 @@ def find(
         if fault is None:
             continue
         found.append(
-            Found(
+            FaultyLease(
                 lease=lease,
                 user=user,
                 node=node,

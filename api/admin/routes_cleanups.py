@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.admin import cleanup_apply
-from api.admin.cleanup_plan import Found, find, hash_of, version_of
+from api.admin.cleanup_plan import FaultyLease, find, hash_of, version_of
 from api.admin.schemas_cleanups import (
     ApplyCleanup,
     CleanupRowView,
@@ -163,7 +163,7 @@ def put_tags(
         return show_lease(session, lease.id, person)
 
 
-def _row(cleanup_id: str, position: int, found: Found) -> CleanupRow:
+def _row(cleanup_id: str, position: int, found: FaultyLease) -> CleanupRow:
     return CleanupRow(
         cleanup_id=cleanup_id,
         position=position,

@@ -10,8 +10,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.agendas.schemas import NewAgenda
-from api.jobs.plan_cache import USED_STATES, ClassPlanned, PlanCache, classes_on_offer
-from api.jobs.submission import Planned, overridden, plan_job, read_spec, require_runnable
+from api.jobs.plan_cache import USED_STATES, PlanCache, PlanOnClass, classes_on_offer
+from api.jobs.submission import PlannedSpec, overridden, plan_job, read_spec, require_runnable
 from api.web.errors import InvalidRequest, validation_items
 from api.web.identity import Person
 from api.web.schemas import ProblemItem
@@ -31,7 +31,7 @@ MOST_SHOWN = 63  # characters of a name
 
 
 @dataclass(frozen=True)
-class Block:
+class AgendaBlock:
     """Nodes and hours that an agenda is planned into."""
 
     leases: Sequence[str]
@@ -45,11 +45,11 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedItem:
     """A job of the agenda with its plan."""
 
-    planned: Planned
-    chosen: ClassPlanned
+    planned: PlannedSpec
+    chosen: PlanOnClass
     item: Item
 
 
@@ -63,7 +63,7 @@ def read_agenda(text: SpecText) -> NewAgenda:
         raise InvalidRequest(items) from error
 
 
-def block_of_lease(session: Session, lease_id: str, *, user_id: str, now: datetime) -> Block:
+def block_of_lease(session: Session, lease_id: str, *, user_id: str, now: datetime) -> AgendaBlock:
     """Return the rest, from now on, of a booked lease of the user and of those booked together with
     it. Raises BadRequest if the lease cannot be used."""
     found = session.execute(
@@ -92,7 +92,7 @@ def block_of_lease(session: Session, lease_id: str, *, user_id: str, now: dateti
     if len(classes) > 1:
         together = f"it was booked together with others, of the classes {', '.join(classes)}"
         raise _unusable(lease_id, together)
-    return Block(
+    return AgendaBlock(
         leases=[one.id for one in hours.leases],
         node_class=node_class,
         capacity=Capacity(len(hours.leases), int(hardware["slots"])),
@@ -104,7 +104,7 @@ def block_of_lease(session: Session, lease_id: str, *, user_id: str, now: dateti
 
 def block_of_class(
     session: Session, hours: int, node_class: str, nodes: int, person: Person, *, now: datetime
-) -> Block:
+) -> AgendaBlock:
     """Return a block of `hours` on `nodes` nodes of the class, from the next full hour here on."""
     offers = {offer.name: offer for offer in classes_on_offer(session)}
     if node_class not in offers:
@@ -129,7 +129,7 @@ def block_of_class(
     ).one()
     grid = rules_for(session, person.id, node).grid
     begins = hour_ceiling(now, grid.anchor)
-    return Block(
+    return AgendaBlock(
         leases=(),
         node_class=node_class,
         capacity=Capacity(nodes, offers[node_class].hardware.slots),
@@ -142,18 +142,18 @@ def plan_agenda(
     session: Session,
     cache: PlanCache,
     agenda: NewAgenda,
-    block: Block,
+    block: AgendaBlock,
     lines: dict[Path, int],
     *,
     user_id: str,
     now: datetime,
-) -> list[Entry]:
+) -> list[PlannedItem]:
     """Plan every job on the block's class and choose its nodes. Reads only.
 
     Raises InvalidRequest with all reasons that keep any of the jobs from running.
     """
     specs: dict[int, AnyJobSpec] = {}
-    entries: list[Entry] = []
+    entries: list[PlannedItem] = []
     items: dict[int, list[ProblemItem]] = {}
     texts = [_job_text(agenda, index, block, lines) for index in range(len(agenda.jobs))]
     for index, text in enumerate(texts):
@@ -204,7 +204,7 @@ def _refuse_own_lease(own: dict[str, Json]) -> None:
             )
 
 
-def _read_one(text: SpecText, block: Block) -> AnyJobSpec:
+def _read_one(text: SpecText, block: AgendaBlock) -> AnyJobSpec:
     spec = read_spec(text)
     wanted, has = spec.resources.nodes, block.capacity.num_nodes
     if wanted > has:
@@ -224,7 +224,7 @@ def _read_one(text: SpecText, block: Block) -> AnyJobSpec:
 
 
 def _places(
-    specs: Mapping[int, AnyJobSpec], agenda: NewAgenda, block: Block, *, now: datetime
+    specs: Mapping[int, AnyJobSpec], agenda: NewAgenda, block: AgendaBlock, *, now: datetime
 ) -> dict[int, tuple[int, ...]]:
     """Return the nodes on which each job would start if all use up their wall times. The job must
     run there, because a job names its leases when it is submitted."""
@@ -260,10 +260,10 @@ def _plan_one(
     cache: PlanCache,
     spec: AnyJobSpec,
     nodes: tuple[int, ...],
-    block: Block,
+    block: AgendaBlock,
     user_id: str,
     now: datetime,
-) -> Entry:
+) -> PlannedItem:
     if block.leases:
         first, *others = [block.leases[node] for node in nodes[: spec.resources.nodes]]
         named = {"leases": (first, *others)} if others else {"lease": first}
@@ -271,10 +271,12 @@ def _plan_one(
     planned = plan_job(session, cache, spec, user_id=user_id)
     chosen = require_runnable(planned)
     item = replace(_item(spec, now=now), expected_s=expected_s(chosen.plan), nodes=nodes)
-    return Entry(planned, chosen, item)
+    return PlannedItem(planned, chosen, item)
 
 
-def _job_text(agenda: NewAgenda, index: int, block: Block, lines: dict[Path, int]) -> SpecText:
+def _job_text(
+    agenda: NewAgenda, index: int, block: AgendaBlock, lines: dict[Path, int]
+) -> SpecText:
     """Return the text of one job as if it stood alone, with the block's class and the lines of its
     fields."""
     value = overridden(agenda.common, agenda.jobs[index])

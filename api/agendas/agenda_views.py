@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Session
 
-from api.agendas.agenda_submission import Block, Entry
+from api.agendas.agenda_submission import AgendaBlock, PlannedItem
 from api.agendas.schemas import AgendaJobView, AgendaPlanView, AgendaView, NewAgenda
 from api.web.identity import Person
 from core.agendas.agenda import Line, OnFailure, Outlook, outlook
@@ -24,7 +24,7 @@ AgendaRow = Row[Agenda, str, Lease, str, NodeClass]
 
 
 @dataclass(frozen=True)
-class Told:
+class ItemProgress:
     """Fields of a job's line beside those of the outlook."""
 
     job: str | None
@@ -34,14 +34,14 @@ class Told:
 
 
 def plan_view(
-    agenda: NewAgenda, entries: Sequence[Entry], block: Block, *, now: datetime
+    agenda: NewAgenda, entries: Sequence[PlannedItem], block: AgendaBlock, *, now: datetime
 ) -> AgendaPlanView:
     """Return the timetable of planned jobs in the block, before they are submitted."""
     told = []
     for entry in entries:
         spec = entry.planned.spec
         steps = spec.training.steps if isinstance(spec, JobSpec) else 0
-        told.append(Told(job=None, reason="Planned.", step=0, steps=steps))
+        told.append(ItemProgress(job=None, reason="Planned.", step=0, steps=steps))
     found = outlook(
         [entry.item for entry in entries],
         begins=block.begins,
@@ -91,7 +91,7 @@ def agenda_views(session: Session, rows: Sequence[AgendaRow], *, now: datetime) 
 
 def _view(found: AgendaSnapshot, row: AgendaRow) -> AgendaView:
     agenda, owner, lease, node, node_class = row
-    told = [Told(job.id, job.reason, job.last_step, job.steps) for job in found.jobs]
+    told = [ItemProgress(job.id, job.reason, job.last_step, job.steps) for job in found.jobs]
     return AgendaView(
         id=agenda.id,
         user=owner,
@@ -108,7 +108,7 @@ def _view(found: AgendaSnapshot, row: AgendaRow) -> AgendaView:
 
 
 def _fields(
-    side_by_side: bool, on_failure: OnFailure, found: Outlook, told: Sequence[Told]
+    side_by_side: bool, on_failure: OnFailure, found: Outlook, told: Sequence[ItemProgress]
 ) -> dict[str, object]:
     return {
         "side_by_side": side_by_side,
@@ -129,7 +129,7 @@ def _fields(
     }
 
 
-def _job_view(position: int, line: Line, told: Told) -> AgendaJobView:
+def _job_view(position: int, line: Line, told: ItemProgress) -> AgendaJobView:
     item = line.item
     return AgendaJobView(
         position=position,

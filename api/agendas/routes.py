@@ -12,7 +12,7 @@ from sqlalchemy import insert, or_, select
 from sqlalchemy.orm import Session
 
 from api.agendas.agenda_submission import (
-    Entry,
+    PlannedItem,
     block_of_class,
     block_of_lease,
     plan_agenda,
@@ -239,7 +239,7 @@ def _require_free(session: Session, leases: Sequence[str]) -> None:
 def _insert(
     session: Session,
     agenda: NewAgenda,
-    entries: list[Entry],
+    entries: list[PlannedItem],
     lease_id: str,
     owner: Person,
     now: datetime,

@@ -9,7 +9,7 @@ from api.files import store as storage
 from api.files.owned import find_owned
 from api.files.schemas import DatasetImages, DatasetView
 from api.files.storage_use import require_room
-from api.files.store import IncomingFile, Kept, Store
+from api.files.store import IncomingFile, Store, StoreEntry
 from api.web.bells import Bells
 from api.web.idempotency import fingerprint, once
 from api.web.identity import Person
@@ -60,7 +60,7 @@ def keep_dataset(
     format: str,
     *,
     key: str | None,
-    kept: Kept,
+    kept: StoreEntry,
 ) -> DatasetView:
     """Insert a dataset and keep its file, once for each key. Raises Conflict, StorageFull."""
     path = f"/v1/datasets?name={name}&format={format}"
@@ -112,7 +112,7 @@ def _refuse_taken(session: Session, person: Person, name: str) -> None:
 
 
 def _insert(
-    session: Session, person: Person, kept: Kept, report: Document, name: str, format: str
+    session: Session, person: Person, kept: StoreEntry, report: Document, name: str, format: str
 ) -> str:
     dataset = Dataset(
         id=new_id(Kind.DATASET),

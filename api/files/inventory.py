@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from api.files.store import Kept, Store
+from api.files.store import Store, StoreEntry
 from core.database.database import Database
 from core.tables.files import StoredFile
 
@@ -13,16 +13,16 @@ DIGITS = "0123456789abcdef"
 
 
 @dataclass(frozen=True)
-class Difference:
+class FileDifference:
     """Files known to one side only, among those whose hashes begin with the same two digits."""
 
-    unnamed: list[Kept]
+    unnamed: list[StoreEntry]
     """Files on the disk that no row names as being in the store."""
     lost: list[str]
     """Hashes that rows name and the disk does not have."""
 
 
-def differences(database: Database, store: Store) -> Iterator[Difference]:
+def differences(database: Database, store: Store) -> Iterator[FileDifference]:
     """Compare the rows and the disk, yielding the differences of a 256th at a time.
 
     The disk is read first: a file that is uploaded meanwhile is named already, and a file that was
@@ -39,7 +39,7 @@ def differences(database: Database, store: Store) -> Iterator[Difference]:
             rows = set(session.scalars(named))
         unnamed = sorted(on_disk.keys() - rows)
         lost = sorted(rows - on_disk.keys())
-        yield Difference(
-            [Kept(sha256, on_disk[sha256]) for sha256 in unnamed if store.has(sha256)],
+        yield FileDifference(
+            [StoreEntry(sha256, on_disk[sha256]) for sha256 in unnamed if store.has(sha256)],
             [sha256 for sha256 in lost if not store.has(sha256)],
         )

@@ -10,7 +10,7 @@ from api.files.model_check import ModelCheck
 from api.files.owned import find_owned
 from api.files.schemas import ModelFile, ModelView
 from api.files.storage_use import require_room
-from api.files.store import Kept
+from api.files.store import StoreEntry
 from api.web.bells import Bells
 from api.web.idempotency import fingerprint, once
 from api.web.identity import Person
@@ -58,7 +58,7 @@ def keep_model(
     check: ModelCheck,
     name: str,
     *,
-    files: Sequence[tuple[str, Kept]],
+    files: Sequence[tuple[str, StoreEntry]],
     key: str | None,
 ) -> ModelView:
     """Insert a model and keep its files, once for each key. Raises Conflict, StorageFull."""
@@ -110,7 +110,7 @@ def _insert(
     session: Session,
     person: Person,
     check: ModelCheck,
-    files: Sequence[tuple[str, Kept]],
+    files: Sequence[tuple[str, StoreEntry]],
     name: str,
 ) -> str:
     model = Model(

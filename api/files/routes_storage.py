@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from api.files.storage_use import Use, holders, use_by_user
+from api.files.storage_use import StorageUse, holders, use_by_user
 from api.web.auth import SignedIn
 from api.web.process import ProcessDep
 from api.web.schemas import View
@@ -37,7 +37,7 @@ class StorageView(View):
 def get_storage(person: SignedIn, process: ProcessDep) -> StorageView:
     """Return your stored bytes by kind, the limits, and a warning for each limit that is near."""
     with process.read() as session:
-        use = use_by_user(session, [person.id]).get(person.id, Use())
+        use = use_by_user(session, [person.id]).get(person.id, StorageUse())
         limited = holders(session, process.settings, of_user=person.id)
     settings = process.settings
     return StorageView(

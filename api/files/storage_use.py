@@ -27,7 +27,7 @@ class StorageFull(Conflict):
 
 
 @dataclass
-class Use:
+class StorageUse:
     """Stored bytes of one person by kind: checkpoints, artifacts, datasets, models, code."""
 
     by_kind: dict[str, int] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Use:
         return sum(self.by_kind.values())
 
 
-def use_by_user(session: Session, user_ids: Collection[str] | None = None) -> dict[str, Use]:
+def use_by_user(session: Session, user_ids: Collection[str] | None = None) -> dict[str, StorageUse]:
     """Return the use of storage by user id: of these people, or of all who have stored anything.
 
     People without stored bytes are left out.
@@ -60,12 +60,12 @@ def use_by_user(session: Session, user_ids: Collection[str] | None = None) -> di
         query = select(owned.user_id, func.sum(owned.size))
         query = query if where is None else query.where(where)
         queries.append((kind, owned.user_id, query.group_by(owned.user_id)))
-    found: dict[str, Use] = {}
+    found: dict[str, StorageUse] = {}
     for kind, user_id, query in queries:
         if user_ids is not None:
             query = query.where(user_id.in_(user_ids))
         for user, size in session.execute(query):
-            found.setdefault(user, Use()).by_kind[kind] = int(size)
+            found.setdefault(user, StorageUse()).by_kind[kind] = int(size)
     return found
 
 
@@ -115,7 +115,9 @@ def require_room(session: Session, settings: ApiSettings, user_id: str, *, addin
             )
 
 
-def _holder(name: str, user_ids: Iterable[str], use: dict[str, Use], limit_gib: float) -> Holder:
+def _holder(
+    name: str, user_ids: Iterable[str], use: dict[str, StorageUse], limit_gib: float
+) -> Holder:
     ids = frozenset(user_ids)
     used = sum(use[user].total for user in ids if user in use)
     return Holder(name, ids, used, int(limit_gib * GIB))

@@ -28,7 +28,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoreEntry:
     """A file of the store: the SHA-256 of its content and its size in bytes."""
 
     sha256: str
@@ -92,7 +92,7 @@ class IncomingFile:
         self._file: BufferedWriter = open(self._path, "xb")  # noqa: SIM115
         self._hash = sha256()
         self.size = 0
-        self.sealed: Kept | None = None
+        self.sealed: StoreEntry | None = None
 
     def __enter__(self) -> "IncomingFile":
         return self
@@ -112,7 +112,7 @@ class IncomingFile:
         self._file.flush()
         return self._path
 
-    def seal(self, *, expected_sha256: str | None = None) -> Kept:
+    def seal(self, *, expected_sha256: str | None = None) -> StoreEntry:
         """Sync the file to the disk and return its hash and size; nothing may be written after.
 
         Raises BadRequest if the hash is not the expected one.
@@ -127,7 +127,7 @@ class IncomingFile:
             )
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.sealed = Kept(sha256=digest, size=self.size)
+        self.sealed = StoreEntry(sha256=digest, size=self.size)
         return self.sealed
 
     def move(self) -> Path:
@@ -158,14 +158,14 @@ def keep(session: Session, *files: IncomingFile) -> None:
         fsync_directory(folder)
 
 
-def name_found(session: Session, kept: Kept, *, now: datetime) -> bool:
+def name_found(session: Session, kept: StoreEntry, *, now: datetime) -> bool:
     """Name a file that was found on the disk; return False if a row names it by now."""
     row = _row_of(session, kept, now, where=StoredFile.gone_at.is_not(None))
     return session.scalar(row.returning(StoredFile.sha256)) is not None
 
 
 def _row_of(
-    session: Session, kept: Kept, now: datetime, where: ColumnElement[bool] | None = None
+    session: Session, kept: StoreEntry, now: datetime, where: ColumnElement[bool] | None = None
 ) -> postgresql.Insert | sqlite.Insert:
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     return (

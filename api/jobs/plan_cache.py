@@ -42,7 +42,7 @@ class ClassOnOffer:
 
 
 @dataclass(frozen=True)
-class ClassPlanned:
+class PlanOnClass:
     """A plan on one node class, and the same plan as the JSON that a job's row holds."""
 
     offer: ClassOnOffer
@@ -65,7 +65,7 @@ class PlanCache:
                 self._learned = learned
                 self._plans.clear()
 
-    def plan(self, spec: AnyJobSpec, offer: ClassOnOffer) -> ClassPlanned:
+    def plan(self, spec: AnyJobSpec, offer: ClassOnOffer) -> PlanOnClass:
         """Return the plan of `spec` on one node class."""
         if isinstance(spec, ScriptJobSpec):
             short = plan_script(
@@ -74,13 +74,13 @@ class PlanCache:
                 ranks_per_node=spec.resources.ranks_per_node,
                 hardware=offer.hardware,
             )
-            return ClassPlanned(offer, short, short.model_dump(mode="json"))
+            return PlanOnClass(offer, short, short.model_dump(mode="json"))
         key = (training_key(spec), offer.name, offer.version)
         with self._lock:
             known = self._plans.get(key)
             if known is not None:
                 self._plans.move_to_end(key)
-                return ClassPlanned(offer, *known)
+                return PlanOnClass(offer, *known)
             learned = self._learned
         made = plan(
             spec,
@@ -95,7 +95,7 @@ class PlanCache:
                 self._plans[key] = (made, document)
             while len(self._plans) > CAPACITY:
                 self._plans.popitem(last=False)
-        return ClassPlanned(offer, made, document)
+        return PlanOnClass(offer, made, document)
 
 
 def training_key(spec: JobSpec) -> str:

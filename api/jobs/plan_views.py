@@ -2,9 +2,9 @@
 
 from datetime import datetime, timedelta
 
-from api.jobs.plan_cache import ClassPlanned
+from api.jobs.plan_cache import PlanOnClass
 from api.jobs.schemas import ClassPlan, PlanView
-from api.jobs.submission import Planned
+from api.jobs.submission import PlannedSpec
 from core.policy.grid import usable_end
 from core.spec.script import ScriptPlan
 from core.spec.spec import AnyJobSpec, AnyPlan, JobSpec, format_duration
@@ -14,7 +14,7 @@ from strategies.plan.seats import seats, time_slots
 
 
 def plan_view(
-    planned: Planned, lease: Lease | None, last: Lease | None, *, now: datetime
+    planned: PlannedSpec, lease: Lease | None, last: Lease | None, *, now: datetime
 ) -> PlanView:
     """Return the plan on every class. If the spec names a lease, the plan is compared with the end
     of `last`, the last of the leases in which it would run on without a break."""
@@ -61,7 +61,7 @@ def class_plan(spec: AnyJobSpec, plan: AnyPlan, *, node_class: str, ready_nodes:
     )
 
 
-def _verdict(planned: Planned) -> str:
+def _verdict(planned: PlannedSpec) -> str:
     if not planned.plans:
         return "No node is enrolled yet, so nothing can be planned."
     chosen = planned.chosen
@@ -76,7 +76,7 @@ def _steps(spec: AnyJobSpec) -> int:
     return spec.training.steps if isinstance(spec, JobSpec) else 0
 
 
-def _fit(chosen: ClassPlanned) -> str:
+def _fit(chosen: PlanOnClass) -> str:
     if isinstance(chosen.plan, ScriptPlan):
         return f"The script can run on {chosen.offer.name}; its memory use cannot be planned."
     if not chosen.plan.fits:

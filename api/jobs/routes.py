@@ -37,7 +37,7 @@ from api.web.identity import Person
 from api.web.owners import Whose, of_whom
 from api.web.paging import cut, page
 from api.web.process import Process, ProcessDep
-from api.web.rate_limits import Standing
+from api.web.rate_limits import LimitState
 from api.web.schemas import EventView, Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
@@ -352,7 +352,7 @@ def _unwrapped(text: SpecText) -> SpecText:
     return text
 
 
-def _answer(view: JobView, status: int, standing: Standing | None = None) -> Response:
+def _answer(view: JobView, status: int, standing: LimitState | None = None) -> Response:
     """Return the view unchanged; to validate it a second time would cost as much as the
     database."""
     return Response(

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
-from api.jobs.plan_cache import ClassPlanned, PlanCache, classes_on_offer
+from api.jobs.plan_cache import PlanCache, PlanOnClass, classes_on_offer
 from api.jobs.schemas import JobView
 from api.web.errors import InvalidRequest, validation_items
 from api.web.identity import Person
@@ -51,16 +51,16 @@ OPEN_JOBS = (  # built once, as each submission asks it
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedSpec:
     """A spec, and its plan on every node class that it may run on, smallest class first."""
 
     spec: AnyJobSpec
     dataset_id: str | None
     model_id: str | None
-    plans: Sequence[ClassPlanned]
+    plans: Sequence[PlanOnClass]
 
     @property
-    def chosen(self) -> ClassPlanned | None:
+    def chosen(self) -> PlanOnClass | None:
         """Smallest class on which the job can run; else the smallest where it may run out of
         memory."""
         fitting = (each for each in self.plans if each.plan.runnable)
@@ -68,11 +68,11 @@ class Planned:
         return next(fitting, next(allowed, None))
 
     @property
-    def nearest(self) -> ClassPlanned:
+    def nearest(self) -> PlanOnClass:
         """Class that lacks least: first ranks, then fewest problems, then largest memory."""
         asked = self.spec.resources.ranks_per_node
 
-        def lacks(each: ClassPlanned) -> tuple[int, int, float]:
+        def lacks(each: PlanOnClass) -> tuple[int, int, float]:
             plan = each.plan
             ranks = max(0, asked - each.offer.hardware.slots)
             return ranks, len(plan.problems), -plan.capacity_gib if isinstance(plan, Plan) else 0.0
@@ -98,7 +98,7 @@ def read_spec(text: SpecText) -> AnyJobSpec:
     return spec
 
 
-def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: str) -> Planned:
+def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: str) -> PlannedSpec:
     """Plan `spec` on every node class that it may run on. Reads only.
 
     Raises BadRequest if its dataset, model, node class or lease does not exist.
@@ -141,10 +141,10 @@ def plan_job(session: Session, cache: PlanCache, spec: AnyJobSpec, *, user_id: s
             param="resources.nodes",
         )
     plans = [cache.plan(spec, offer) for offer in enough]
-    return Planned(spec=spec, dataset_id=dataset_id, model_id=model_id, plans=plans)
+    return PlannedSpec(spec=spec, dataset_id=dataset_id, model_id=model_id, plans=plans)
 
 
-def require_runnable(planned: Planned) -> ClassPlanned:
+def require_runnable(planned: PlannedSpec) -> PlanOnClass:
     """Return the plan that the job gets; raise an error with the reasons and remedies if it fits
     nowhere."""
     if not planned.plans:
@@ -177,8 +177,8 @@ def require_runnable(planned: Planned) -> ClassPlanned:
 
 def insert_job(
     session: Session,
-    planned: Planned,
-    chosen: ClassPlanned,
+    planned: PlannedSpec,
+    chosen: PlanOnClass,
     *,
     owner: Person,
     cloned_from: str | None = None,

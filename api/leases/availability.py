@@ -31,7 +31,7 @@ OVER = "in_the_past"
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldHours:
     """Hours of a node that are held, with the word for the holder."""
 
     start: datetime
@@ -118,7 +118,7 @@ def _named(nodes: Sequence[Node], names: Sequence[str]) -> Sequence[Node]:
 
 def _held(
     session: Session, person: Person, nodes: Sequence[Node], start: datetime, end: datetime
-) -> dict[str, list[Held]]:
+) -> dict[str, list[HeldHours]]:
     rows = session.execute(
         select(
             Occupancy.node_id,
@@ -135,20 +135,20 @@ def _held(
             Occupancy.hold_end > start,
         )
     )
-    held: dict[str, list[Held]] = defaultdict(list)
+    held: dict[str, list[HeldHours]] = defaultdict(list)
     for node_id, held_from, held_to, kind, user_id in rows:
         is_own = kind is OccupancyKind.LEASE and user_id == person.id
-        held[node_id].append(Held(held_from, held_to, "yours" if is_own else WORDS[kind]))
+        held[node_id].append(HeldHours(held_from, held_to, "yours" if is_own else WORDS[kind]))
     return held
 
 
-def _why_not(node: Node, held: Sequence[Held], at: datetime, now: datetime) -> str | None:
+def _why_not(node: Node, held: Sequence[HeldHours], at: datetime, now: datetime) -> str | None:
     # Of the hour that runs, what is over is nobody's any more.
     since = now if at <= now < at + HOUR else at
     return next(_whys(node, held, since, at + HOUR), None)
 
 
-def _whys(node: Node, held: Sequence[Held], since: datetime, until: datetime) -> Iterator[str]:
+def _whys(node: Node, held: Sequence[HeldHours], since: datetime, until: datetime) -> Iterator[str]:
     if node.state not in BOOKABLE:
         yield str(node.state)
     for one in held:

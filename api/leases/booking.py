@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.leases.choosing import (
-    Choice,
+    StartChoice,
     choose,
     is_taken,
     next_starts,
@@ -250,7 +250,7 @@ def refusal_of(verdict: Verdict, *, choices: Sequence[datetime] = ()) -> Excepti
     return InvalidRequest(items, code=items[0].code, choices=choices)
 
 
-def _refusal(judge: Judge, choice: Choice, wish: Wish) -> Exception:
+def _refusal(judge: Judge, choice: StartChoice, wish: Wish) -> Exception:
     starts = next_starts(judge, wish, choice)
     if is_taken(choice):
         codes = {reason.code for one in choice.refused for reason in one.verdict.reasons}
@@ -263,7 +263,7 @@ def _refusal(judge: Judge, choice: Choice, wish: Wish) -> Exception:
     return refusal_of(choice.refused[0].verdict, choices=starts)
 
 
-def _can_wait(choice: Choice, wish: Wish, now: datetime) -> bool:
+def _can_wait(choice: StartChoice, wish: Wish, now: datetime) -> bool:
     """Say whether the waitlist, which takes single future blocks, can provide what is refused
     now."""
     if choice.chosen or wish.count > 1 or choice.start < now:
@@ -271,7 +271,7 @@ def _can_wait(choice: Choice, wish: Wish, now: datetime) -> bool:
     return any(not lasting(one.verdict, choice.start) for one in choice.refused)
 
 
-def _take(session: Session, person: Person, judge: Judge, choice: Choice) -> list[Lease]:
+def _take(session: Session, person: Person, judge: Judge, choice: StartChoice) -> list[Lease]:
     nodes = [one.node for one in choice.chosen]
     _lock_bookable(session, nodes)
     terms: list[Terms] = [judge.terms(one.node, one.verdict) for one in choice.chosen]

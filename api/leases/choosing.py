@@ -26,7 +26,7 @@ MAX_JUDGED = 3000  # verdicts for one wish: some 0.3 s
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedBlock:
     """A block on one node, with the verdict of the policy."""
 
     node: Node
@@ -39,14 +39,14 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Choice:
+class StartChoice:
     """One start, with all blocks that were judged for it; `chosen` is empty if it is refused."""
 
     start: datetime
     end: datetime
     """End of the hold."""
-    chosen: tuple[Judged, ...]
-    refused: tuple[Judged, ...]
+    chosen: tuple[JudgedBlock, ...]
+    refused: tuple[JudgedBlock, ...]
     """Refused blocks, the nearest to acceptance first."""
 
     @property
@@ -55,13 +55,13 @@ class Choice:
         return any(one.leaves_gap for one in self.chosen)
 
 
-def choose(judge: Judge, wish: Wish, *, replaces: Sequence[str] = ()) -> Choice:
+def choose(judge: Judge, wish: Wish, *, replaces: Sequence[str] = ()) -> StartChoice:
     """Return the best choice; for a wish that cannot be fulfilled, the choice that comes
     nearest."""
     last = wish.starts[-1] + wish.length
     judge.look_at(wish.nodes, wish.starts[0], last)
-    best: Choice | None = None
-    nearest: Choice | None = None
+    best: StartChoice | None = None
+    nearest: StartChoice | None = None
     judged = 0
     for start in _in_order(judge, wish):
         if wish.is_flexible and nearest is not None and not _enough_free(judge, wish, start):
@@ -102,7 +102,7 @@ def _cut_up(judge: Judge, wish: Wish, node: Node, start: datetime) -> tuple[int,
     return cut_up(start, end, held, first=hour_ceiling(judge.now, anchor))
 
 
-def next_starts(judge: Judge, wish: Wish, choice: Choice, *, most: int = 3) -> list[datetime]:
+def next_starts(judge: Judge, wish: Wish, choice: StartChoice, *, most: int = 3) -> list[datetime]:
     """Return the nearest starts at which the whole wish would be granted."""
     end = choice.start + wish.length
     found = {
@@ -116,24 +116,24 @@ def next_starts(judge: Judge, wish: Wish, choice: Choice, *, most: int = 3) -> l
     return sorted(nearest[:most])
 
 
-def with_next_starts(judge: Judge, wish: Wish, choice: Choice) -> list[Judged]:
+def with_next_starts(judge: Judge, wish: Wish, choice: StartChoice) -> list[JudgedBlock]:
     """Return the refused blocks, the first MAX_OFFERING of them with the next starts on their
     nodes."""
     end = choice.start + wish.length
     first = [
-        Judged(one.node, judge.verdict(one.node, choice.start, end, offers=3))
+        JudgedBlock(one.node, judge.verdict(one.node, choice.start, end, offers=3))
         for one in choice.refused[:MAX_OFFERING]
     ]
     return [*first, *choice.refused[MAX_OFFERING:]]
 
 
-def is_taken(choice: Choice) -> bool:
+def is_taken(choice: StartChoice) -> bool:
     """Return True if only other holders, or the states of the nodes, stand in the way."""
     codes = {reason.code for reason in choice.refused[0].verdict.reasons}
     return codes <= {TAKEN, DOWN}
 
 
-def taken_error(choice: Choice, wish: Wish, starts: Sequence[datetime]) -> HourTaken:
+def taken_error(choice: StartChoice, wish: Wish, starts: Sequence[datetime]) -> HourTaken:
     """Return the error for hours that others hold; `starts` are free."""
     hours = round(wish.length / HOUR)
     block = "hour" if hours == 1 else f"{hours} hours"
@@ -149,19 +149,19 @@ def taken_error(choice: Choice, wish: Wish, starts: Sequence[datetime]) -> HourT
     )
 
 
-def _at(judge: Judge, wish: Wish, start: datetime, replaces: Sequence[str]) -> Choice:
+def _at(judge: Judge, wish: Wish, start: datetime, replaces: Sequence[str]) -> StartChoice:
     end = start + wish.length
     rules = judge.policy_for_node(wish.nodes[0]).grid
     hold = hold_end(end, rules.grace_s, rules.anchor)
     judged = [
-        Judged(node, judge.verdict(node, start, end, replaces=replaces)) for node in wish.nodes
+        JudgedBlock(node, judge.verdict(node, start, end, replaces=replaces)) for node in wish.nodes
     ]
     good = [one for one in judged if one.verdict.ok]
     if wish.prefer is Prefer.SNUGGEST:
         good.sort(key=lambda one: _cut_up(judge, wish, one.node, start))
     good.sort(key=lambda one: one.leaves_gap)
     refused = [one for one in judged if not one.verdict.ok]
-    chosen: list[Judged] = []
+    chosen: list[JudgedBlock] = []
     also: list[LeaseFact] = []
     for one in good:
         if len(chosen) == wish.count:
@@ -169,14 +169,14 @@ def _at(judge: Judge, wish: Wish, start: datetime, replaces: Sequence[str]) -> C
         # With those chosen before it: several at once may be too much for a quota.
         again = judge.verdict(one.node, start, end, replaces=replaces, also=also) if also else None
         if again is not None and not again.ok:
-            refused.append(Judged(one.node, again))
+            refused.append(JudgedBlock(one.node, again))
             continue
-        chosen.append(Judged(one.node, again) if again else one)
+        chosen.append(JudgedBlock(one.node, again) if again else one)
         also.append(judge.as_fact(one.node, start, hold))
     if len(chosen) < wish.count:
         chosen = []
     refused.sort(key=lambda one: (len(one.verdict.reasons), one.node.name))
-    return Choice(start, hold, tuple(chosen), tuple(refused))
+    return StartChoice(start, hold, tuple(chosen), tuple(refused))
 
 
 def _enough_free(judge: Judge, wish: Wish, start: datetime) -> bool:
@@ -190,5 +190,5 @@ def _enough_free(judge: Judge, wish: Wish, start: datetime) -> bool:
     return free >= wish.count
 
 
-def _distance(choice: Choice) -> int:
+def _distance(choice: StartChoice) -> int:
     return min((len(one.verdict.reasons) for one in choice.refused), default=0)

@@ -22,19 +22,19 @@ BAD_LENGTH = ReasonCode.BAD_BLOCK_LENGTH
 LONGER_MAY_DO = frozenset({BAD_LENGTH, ReasonCode.LEAVES_GAP})
 MINUTE = timedelta(minutes=1)  # the finest grain of the rules' own numbers
 
-Asked = tuple[datetime, tuple[int, ...]]
+Question = tuple[datetime, tuple[int, ...]]
 """A start, and the lengths of block that would do, ascending."""
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownAnswers:
     """Answers that one person was given about one node, and the facts that they were judged by."""
 
     member: Member
     policy: Policy
     situation: Situation
     until: datetime
-    refusals: dict[Asked, Reason | None] = field(default_factory=dict)
+    refusals: dict[Question, Reason | None] = field(default_factory=dict)
 
     def holds(self, member: Member, policy: Policy, situation: Situation) -> bool:
         """Return True if the same facts would lead to the same answers."""
@@ -50,7 +50,7 @@ class Openings:
     """Answers to all people who asked lately."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str, datetime], Known] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, datetime], KnownAnswers] = OrderedDict()
 
     def refusals(
         self, judge: Judge, node: Node, starts: Sequence[datetime], lengths: Sequence[int]
@@ -71,13 +71,13 @@ class Openings:
                 found[start] = reason
         return found
 
-    def _recall(self, judge: Judge, node: Node, first: datetime) -> dict[Asked, Reason | None]:
+    def _recall(self, judge: Judge, node: Node, first: datetime) -> dict[Question, Reason | None]:
         situation, policy = judge.situation(node), judge.policy_for_node(node)
         key = (judge.member.id, node.id, first)
         known = self._known.pop(key, None)
         is_full = known is not None and len(known.refusals) > MOST_STARTS
         if known is None or is_full or not known.holds(judge.member, policy, situation):
-            known = Known(judge.member, policy, situation, holds_until(situation, policy))
+            known = KnownAnswers(judge.member, policy, situation, holds_until(situation, policy))
         self._known[key] = known
         while len(self._known) > MOST:
             self._known.popitem(last=False)

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
-from api.policies.policy_report import Affected, booked_ahead, tell
+from api.policies.policy_report import OffendingLease, booked_ahead, tell
 from api.policies.schemas import AffectedLease
 from api.web import audit
 from api.web.auth import StaffOnly
@@ -50,7 +50,7 @@ def tell_owners(person: StaffOnly, process: ProcessDep) -> Page[AffectedLease]:
     return Page[AffectedLease](data=told)
 
 
-def _moved(session: Session, now: datetime) -> Iterator[Affected]:
+def _moved(session: Session, now: datetime) -> Iterator[OffendingLease]:
     for lease, owner, node in booked_ahead(session, now):
         shown = (lease.verdict or {}).get("local_start")
         if not shown or datetime.fromisoformat(shown) != lease.hold_start:
@@ -61,4 +61,4 @@ def _moved(session: Session, now: datetime) -> Iterator[Affected]:
                 f"it was booked for {shown}; the clock rules of {zone.key} have changed, and it "
                 f"now starts at {show(lease.hold_start, zone)}. Its hours are the same."
             )
-            yield Affected(lease, owner, node, ("clock_moved",), message)
+            yield OffendingLease(lease, owner, node, ("clock_moved",), message)

@@ -223,7 +223,7 @@ def add_artifact(
 
 
 @dataclass(frozen=True)
-class _Fenced:
+class _FencedAttempt:
     """An attempt that this node may report on; its job's row is locked."""
 
     job_id: str
@@ -235,7 +235,7 @@ class _Fenced:
     is_current: bool
 
 
-def _fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> _Fenced:
+def _fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> _FencedAttempt:
     """Return the attempt that a message is about, and lock its job.
 
     Raises NotFound if the node has no such attempt, StaleEpoch if it was given up and replaced.
@@ -253,11 +253,11 @@ def _fence(session: Session, node: NodeIdentity, job_id: str, epoch: int) -> _Fe
             f"Attempt {epoch} of {job_id} was abandoned; attempt {job_epoch} is the current one.",
             param="epoch",
         )
-    return _Fenced(job_id, attempt_id, epoch, position, state, is_current)
+    return _FencedAttempt(job_id, attempt_id, epoch, position, state, is_current)
 
 
 def _whole_checkpoint(
-    session: Session, fenced: _Fenced, message: CheckpointReport
+    session: Session, fenced: _FencedAttempt, message: CheckpointReport
 ) -> Sequence[FileRef] | None:
     """Return all files of a checkpoint once every node has brought its own; None before."""
     num_nodes = session.scalar(
@@ -295,7 +295,7 @@ def _whole_checkpoint(
 def _note_progress(
     session: Session,
     node: NodeIdentity,
-    fenced: _Fenced,
+    fenced: _FencedAttempt,
     latest: metric_store.Latest,
     bells: Bells,
 ) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.people.people_import import Listed, Mistake
+from api.people.people_import import Mistake, PersonLine
 from api.people.schemas import ImportRow, ImportView
 from api.people.users import password_link
 from api.web import audit
@@ -27,7 +27,7 @@ MAX_SHOWN = 100
 def write(
     session: Session,
     _: Bells,
-    people: Sequence[Listed],
+    people: Sequence[PersonLine],
     person: Person,
     process: Process,
     *,
@@ -66,7 +66,7 @@ def write(
 
 
 @dataclass
-class Known:
+class ExistingPeople:
     """People, mail addresses, labs and memberships that exist already."""
 
     users: dict[str, User]
@@ -91,10 +91,10 @@ def refuse(mistakes: Sequence[Mistake]) -> None:
         raise InvalidRequest(items, code="bad_list")
 
 
-def _known(session: Session, people: Sequence[Listed]) -> Known:
+def _known(session: Session, people: Sequence[PersonLine]) -> ExistingPeople:
     users = {user.name: user for user in session.scalars(select(User))}
     rows = session.execute(select(Membership.lab_id, Membership.user_id))
-    return Known(
+    return ExistingPeople(
         users=users,
         emails={user.email: user.name for user in users.values() if user.email},
         labs={lab.name: lab for lab in session.scalars(select(Lab))},
@@ -102,7 +102,7 @@ def _known(session: Session, people: Sequence[Listed]) -> Known:
     )
 
 
-def _clashes(people: Sequence[Listed], known: Known) -> list[Mistake]:
+def _clashes(people: Sequence[PersonLine], known: ExistingPeople) -> list[Mistake]:
     """Return conflicts with existing people, although each line is right in itself."""
     mistakes = []
     for listed in people:
@@ -120,11 +120,11 @@ def _clashes(people: Sequence[Listed], known: Known) -> list[Mistake]:
     return mistakes
 
 
-def _new_labs(people: Sequence[Listed], known: Known) -> list[str]:
+def _new_labs(people: Sequence[PersonLine], known: ExistingPeople) -> list[str]:
     return sorted({p.lab for p in people if p.lab is not None and p.lab not in known.labs})
 
 
-def _row(listed: Listed, known: Known) -> ImportRow:
+def _row(listed: PersonLine, known: ExistingPeople) -> ImportRow:
     user = known.users.get(listed.name)
     changes: list[str] = []
     if user is not None:
@@ -150,7 +150,9 @@ def _row(listed: Listed, known: Known) -> ImportRow:
     )
 
 
-def _write(session: Session, listed: Listed, row: ImportRow, known: Known, now: datetime) -> User:
+def _write(
+    session: Session, listed: PersonLine, row: ImportRow, known: ExistingPeople, now: datetime
+) -> User:
     user = known.users.get(listed.name)
     if user is None:
         user = User(
@@ -187,7 +189,7 @@ def _answer(rows: Sequence[ImportRow], labs: Sequence[str], *, dry_run: bool) ->
     )
 
 
-def preview(session: Session, people: Sequence[Listed]) -> ImportView:
+def preview(session: Session, people: Sequence[PersonLine]) -> ImportView:
     """Return what `write` would do. Raises InvalidRequest for clashes with known people."""
     known = _known(session, people)
     refuse(_clashes(people, known))

@@ -23,7 +23,7 @@ MAX_ATTRIBUTES = 20
 
 
 @dataclass(frozen=True)
-class Listed:
+class PersonLine:
     """A person as described by one line. None marks a field that the line leaves empty."""
 
     line: int
@@ -44,12 +44,12 @@ class Mistake:
     message: str
 
 
-def read_people(text: str) -> tuple[list[Listed], list[Mistake]]:
+def read_people(text: str) -> tuple[list[PersonLine], list[Mistake]]:
     """Return the people of a list, and its mistakes. A list with a mistake should not be used."""
     reader = csv.reader(
         io.StringIO(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")), strict=True
     )
-    people: list[Listed] = []
+    people: list[PersonLine] = []
     mistakes: list[Mistake] = []
     try:
         heads = [head.strip() for head in next(reader, [])]
@@ -101,7 +101,7 @@ def _wrong_heads(heads: Sequence[str]) -> list[Mistake]:
 
 def _person(
     line: int, heads: Sequence[str], cells: Sequence[str]
-) -> tuple[Listed | None, list[Mistake]]:
+) -> tuple[PersonLine | None, list[Mistake]]:
     if len(cells) != len(heads):
         sentence = f"This line has {len(cells)} fields; the first line names {len(heads)}."
         return None, [Mistake(line, heads[min(len(cells), len(heads) - 1)], sentence)]
@@ -113,7 +113,7 @@ def _person(
     ]
     if mistakes:
         return None, mistakes
-    person = Listed(
+    person = PersonLine(
         line=line,
         name=given["name"],
         email=given.get("email", "").lower() or None,
@@ -157,7 +157,7 @@ def _is_zone(zone: str) -> bool:
     return True
 
 
-def _repeated(people: Sequence[Listed]) -> list[Mistake]:
+def _repeated(people: Sequence[PersonLine]) -> list[Mistake]:
     mistakes = []
     names: dict[str, int] = {}
     emails: dict[str, int] = {}

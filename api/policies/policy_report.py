@@ -25,7 +25,7 @@ EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Affected:
+class OffendingLease:
     """A future lease, and the rules that it breaks."""
 
     lease: Lease
@@ -62,7 +62,7 @@ def booked_ahead(session: Session, now: datetime) -> list[tuple[Lease, str, Node
 
 def refused_under(
     session: Session, policy: Policy, others: Sequence[Policy], *, now: datetime
-) -> list[Affected]:
+) -> list[OffendingLease]:
     """Return future leases that `policy` would have refused when they were booked.
 
     Each is judged together with what its owner had booked before it: if there are too many, the
@@ -91,13 +91,13 @@ def refused_under(
         if not verdict.ok:
             codes = tuple(reason.code for reason in verdict.reasons)
             message = " ".join(reason.message for reason in verdict.reasons)
-            found.append(Affected(lease, owner, node, codes, message))
+            found.append(OffendingLease(lease, owner, node, codes, message))
     return found
 
 
 def outside_windows(
     session: Session, before: Policy, after: Policy, *, now: datetime
-) -> list[Affected]:
+) -> list[OffendingLease]:
     """Return future leases that lie in a window of `before` and in none of `after`."""
     found = []
     for lease, owner, node in booked_ahead(session, now):
@@ -106,12 +106,12 @@ def outside_windows(
             continue
         if not after.is_usable(node, start, end):
             message = f"It would lie outside the windows of {node.name}."
-            found.append(Affected(lease, owner, node, ("outside_window",), message))
+            found.append(OffendingLease(lease, owner, node, ("outside_window",), message))
     return found
 
 
 def cancel_all(
-    session: Session, affected: Sequence[Affected], *, why: str, actor: str, now: datetime
+    session: Session, affected: Sequence[OffendingLease], *, why: str, actor: str, now: datetime
 ) -> int:
     """Cancel and refund those leases that are still booked, and tell their owners. Returns the
     number."""
@@ -124,7 +124,9 @@ def cancel_all(
     return cancelled
 
 
-def tell(session: Session, one: Affected, message: str, kind: NoticeKind, *, now: datetime) -> None:
+def tell(
+    session: Session, one: OffendingLease, message: str, kind: NoticeKind, *, now: datetime
+) -> None:
     """Notify the owner of a lease."""
     facts: dict[str, object] = {
         "message": f"Your lease on {one.node.name}: {message}",

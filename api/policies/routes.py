@@ -188,7 +188,9 @@ def _apply(
     return plan.model_copy(update={"num_cancelled": num_cancelled})
 
 
-def _refused(session: Session, policy: Policy, *, now: datetime) -> list[policy_report.Affected]:
+def _refused(
+    session: Session, policy: Policy, *, now: datetime
+) -> list[policy_report.OffendingLease]:
     others = [other for other in active_policies(session) if other.id != policy.id]
     return policy_report.refused_under(session, policy, others, now=now)
 
@@ -197,7 +199,7 @@ def _answer(
     session: Session,
     policy: Policy,
     text: str,
-    refused: list[policy_report.Affected],
+    refused: list[policy_report.OffendingLease],
     *,
     now: datetime,
     applied: bool,

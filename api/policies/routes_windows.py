@@ -207,7 +207,7 @@ def _plan(
     after: Sequence[PoolWindow],
     *,
     now: datetime,
-) -> tuple[WindowPlan, list[policy_report.Affected]]:
+) -> tuple[WindowPlan, list[policy_report.OffendingLease]]:
     smaller = policy.with_windows([as_rule(row) for row in after])
     orphans = policy_report.outside_windows(session, policy, smaller, now=now)
     window = None if changed is None else _view(changed)
@@ -234,7 +234,7 @@ def _require_same(plan: WindowPlan, seen: str) -> None:
 
 def _settle(
     session: Session,
-    orphans: Sequence[policy_report.Affected],
+    orphans: Sequence[policy_report.OffendingLease],
     what: Orphans,
     person: Person,
     *,

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from api.files import store as storage
 from api.files.storage_use import require_room
-from api.files.store import IncomingFile, Kept
+from api.files.store import IncomingFile, StoreEntry
 from api.scripts.schemas import CodeLine, CodeView
 from api.web.bells import Bells
 from api.web.identity import Person
@@ -73,7 +73,7 @@ def keep_code(
     person: Person,
     incoming: IncomingFile,
     *,
-    kept: Kept,
+    kept: StoreEntry,
     listing: Listing,
 ) -> CodeView:
     """Insert an archive, unless it is known, and keep its file. Raises StorageFull."""

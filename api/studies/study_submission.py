@@ -8,8 +8,8 @@ from functools import partial
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from api.jobs.plan_cache import ClassPlanned, PlanCache
-from api.jobs.submission import Planned, plan_job, require_runnable
+from api.jobs.plan_cache import PlanCache, PlanOnClass
+from api.jobs.submission import PlannedSpec, plan_job, require_runnable
 from api.web.errors import InvalidRequest, validation_items
 from api.web.schemas import ProblemItem
 from core.base.errors import BadRequest
@@ -23,7 +23,7 @@ NUMBER = re.compile(r"^[1-9][0-9]{0,8}$", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Asked:
+class StudySpecs:
     """The jobs of a study, with the label that distinguishes each."""
 
     kind: StudyKind
@@ -37,8 +37,8 @@ class Asked:
 class Variant:
     """One job of the study with its plan."""
 
-    planned: Planned
-    chosen: ClassPlanned
+    planned: PlannedSpec
+    chosen: PlanOnClass
 
 
 def asked_for(
@@ -47,7 +47,7 @@ def asked_for(
     ranks: Sequence[str] | None,
     scaling: str | None,
     schedules: Sequence[str] | None,
-) -> Asked:
+) -> StudySpecs:
     """Return the study that a request asks for. Raises BadRequest with the name of the
     parameter."""
     if not isinstance(spec, JobSpec):
@@ -66,7 +66,7 @@ def asked_for(
         kind = StudyKind(scaling or StudyKind.STRONG)
         labels = [ranks_label(size) for size in sizes]
         makes = [partial(sized, spec, size, smallest=sizes[0], kind=kind) for size in sizes]
-        return Asked(kind, "ranks", labels, _made(makes, labels, "ranks"))
+        return StudySpecs(kind, "ranks", labels, _made(makes, labels, "ranks"))
     assert schedules is not None
     if scaling is not None:
         raise BadRequest(
@@ -81,10 +81,12 @@ def asked_for(
                 param="schedules",
             )
     makes = [partial(scheduled, spec, name) for name in names]
-    return Asked(StudyKind.SCHEDULES, "schedules", names, _made(makes, names, "schedules"))
+    return StudySpecs(StudyKind.SCHEDULES, "schedules", names, _made(makes, names, "schedules"))
 
 
-def plan_study(session: Session, cache: PlanCache, asked: Asked, *, user_id: str) -> list[Variant]:
+def plan_study(
+    session: Session, cache: PlanCache, asked: StudySpecs, *, user_id: str
+) -> list[Variant]:
     """Return each job with its plan on the smallest class that can run them all. Reads only.
 
     Raises InvalidRequest if there is none, with every reason and the job that it keeps from
@@ -109,7 +111,7 @@ def plan_study(session: Session, cache: PlanCache, asked: Asked, *, user_id: str
     threads = equal_threads(chosen)
     return [
         Variant(
-            Planned(
+            PlannedSpec(
                 on_class(spec, each.offer.name, threads_per_rank=threads),
                 one.dataset_id,
                 one.model_id,
@@ -121,7 +123,7 @@ def plan_study(session: Session, cache: PlanCache, asked: Asked, *, user_id: str
     ]
 
 
-def equal_threads(row: Sequence[ClassPlanned]) -> int | None:
+def equal_threads(row: Sequence[PlanOnClass]) -> int | None:
     """Return the threads per rank that all sizes can have on a CPU node; None on GPUs. If a smaller
     size used the cores that a larger one needs, more ranks would gain nothing."""
     hardware = row[0].offer.hardware
@@ -130,7 +132,7 @@ def equal_threads(row: Sequence[ClassPlanned]) -> int | None:
     return max(1, hardware.slots // max(each.plan.ranks_per_node for each in row))
 
 
-def _refused(asked: Asked, row: Sequence[ClassPlanned]) -> InvalidRequest:
+def _refused(asked: StudySpecs, row: Sequence[PlanOnClass]) -> InvalidRequest:
     items = [
         ProblemItem(
             param=problem.param,
@@ -148,7 +150,7 @@ def _refused(asked: Asked, row: Sequence[ClassPlanned]) -> InvalidRequest:
     )
 
 
-def _badness(row: Sequence[ClassPlanned]) -> tuple[int, float]:
+def _badness(row: Sequence[PlanOnClass]) -> tuple[int, float]:
     """Return a class's distance from running all jobs: jobs that cannot run, then size, largest
     first."""
     return sum(not each.plan.runnable for each in row), -row[0].offer.hardware.memory_gib

@@ -49,7 +49,7 @@ class TooManyStreams(TooMany):
 
 
 @dataclass(eq=False)
-class Seat:
+class OpenStream:
     """One open stream, and the person who watches it."""
 
     person: Person
@@ -62,22 +62,22 @@ class Audience:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._seats: set[Seat] = set()
+        self._seats: set[OpenStream] = set()
 
     @property
     def num_seats(self) -> int:
         """Number of open streams."""
         return len(self._seats)
 
-    def seat(self, person: Person) -> Seat:
+    def seat(self, person: Person) -> OpenStream:
         """Return a place for one more stream; `leave` it at the end. Raises TooManyStreams."""
         if sum(one.person.id == person.id for one in self._seats) >= MOST_STREAMS:
             raise TooManyStreams
-        seat = Seat(person)
+        seat = OpenStream(person)
         self._seats.add(seat)
         return seat
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, seat: OpenStream) -> None:
         """Give the place of a stream back."""
         self._seats.discard(seat)
 
@@ -118,7 +118,7 @@ class EventStream(StreamingResponse):
     """Response with server-sent events to one seat, for some minutes; proxies must not buffer
     it."""
 
-    def __init__(self, pieces: AsyncIterator[bytes], audience: Audience, seat: Seat) -> None:
+    def __init__(self, pieces: AsyncIterator[bytes], audience: Audience, seat: OpenStream) -> None:
         super().__init__(
             pieces,
             media_type="text/event-stream",

@@ -46,7 +46,7 @@ AGAIN_MS = (500, 2500)  # after which browsers come back to a server that was aw
 log = structlog.get_logger()
 
 
-class Document(Protocol):
+class StreamDocument(Protocol):
     """Content of a stream: a view that says whether it can still change."""
 
     @property
@@ -181,7 +181,7 @@ class Hub:
             reader.leave()
 
     async def stream_document(
-        self, kind: str, name: str, job_ids: Collection[str], read: Callable[[], Document]
+        self, kind: str, name: str, job_ids: Collection[str], read: Callable[[], StreamDocument]
     ) -> AsyncIterator[bytes]:
         """Yield the server-sent events of a document about some jobs: `kind` with the document
         whenever it has changed, and `end` once it is final. `read` is called in a thread, once for
@@ -281,11 +281,13 @@ class _Reading:
     """The last reading of a document, shared by all who watch it."""
 
     num_viewers: int = 0
-    _document: Document | None = None
+    _document: StreamDocument | None = None
     _begun_at: float = 0.0
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def take(self, read: Callable[[], Document], limiter: anyio.CapacityLimiter) -> Document:
+    async def take(
+        self, read: Callable[[], StreamDocument], limiter: anyio.CapacityLimiter
+    ) -> StreamDocument:
         """Return the document, read again if the last reading is more than a second old."""
         async with self._turn:
             now = asyncio.get_running_loop().time()

@@ -77,7 +77,7 @@ Words = dict[ListName, str]
 
 
 @dataclass(frozen=True)
-class Known:
+class ListWords:
     """The words of all lists, as they were last read."""
 
     jobs: Mapping[str, str]
@@ -93,7 +93,7 @@ class Lists(Reader):
         super().__init__(POLL_S, REST_S)
         self._database = database
         self._limiter = anyio.CapacityLimiter(1)
-        self._known = Known({}, "", "")
+        self._known = ListWords({}, "", "")
 
     def __str__(self) -> str:
         return "lists"
@@ -122,12 +122,12 @@ class Lists(Reader):
         if self._known != before:
             self.tell()
 
-    def _ask(self) -> Known:
+    def _ask(self) -> ListWords:
         with self._database.read() as session:
             return read_words(session, utc_now())
 
 
-def read_words(session: Session, now: datetime) -> Known:
+def read_words(session: Session, now: datetime) -> ListWords:
     """Read the present words from the database."""
     of_jobs: dict[str, list[tuple[object, ...]]] = defaultdict(list)
     for query in (ALIVE, NEWEST, HELD):
@@ -135,7 +135,7 @@ def read_words(session: Session, now: datetime) -> Known:
             of_jobs[row[0]].append(tuple(row))
     jobs = {user_id: _word(rows) for user_id, rows in of_jobs.items()}
     nodes = [session.execute(query, {"now": now}).all() for query in (NODES, HOLDS, RUNNING)]
-    return Known(
+    return ListWords(
         jobs=jobs,
         all_jobs=_word(sorted(jobs.items())),
         nodes=_word(nodes),

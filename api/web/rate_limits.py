@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Standing:
+class LimitState:
     """State of a count against its limit."""
 
     allowed: bool
@@ -60,7 +60,7 @@ class RateLimited(TooMany):
 
     code = "rate_limited"
 
-    def __init__(self, what: str, standing: Standing) -> None:
+    def __init__(self, what: str, standing: LimitState) -> None:
         super().__init__(
             f"At most {standing.limit} {what} a minute. Try again in {standing.reset_s} s."
         )
@@ -77,7 +77,7 @@ class RateLimits:
         self._own = OwnCounts()
         self._away_until = 0.0  # of time.monotonic()
 
-    def count_submission(self, user_id: str, *, jobs: int = 1) -> Standing:
+    def count_submission(self, user_id: str, *, jobs: int = 1) -> LimitState:
         """Count a person's submissions of the last minute. Raises RateLimited over the limit; then
         none is counted."""
         most = self._settings.submissions_per_minute
@@ -131,7 +131,7 @@ class RateLimits:
         """Close the connections to Redis."""
         self._shared.close()
 
-    def _count(self, key: str, most: int, what: str, *, cost: int = 1) -> Standing:
+    def _count(self, key: str, most: int, what: str, *, cost: int = 1) -> LimitState:
         standing = self._hit(key, most, cost)
         if not standing.allowed:
             raise RateLimited(what, standing)
@@ -146,13 +146,13 @@ class RateLimits:
             yield f"sign-in of {person} at {address}", most, "failed sign-ins for this name"
             yield f"sign-in of {person}", most * AT_LARGE, "failed sign-ins for this name"
 
-    def _hit(self, key: str, most: int, cost: int = 1, *, minutes: int = 1) -> Standing:
+    def _hit(self, key: str, most: int, cost: int = 1, *, minutes: int = 1) -> LimitState:
         return self._standing(lambda counts: counts.count(key, most, cost, minutes=minutes))
 
-    def _look(self, key: str, most: int) -> Standing:
+    def _look(self, key: str, most: int) -> LimitState:
         return self._standing(lambda counts: counts.look(key, most))
 
-    def _standing(self, ask: "Callable[[SharedCounts | OwnCounts], Standing]") -> Standing:
+    def _standing(self, ask: "Callable[[SharedCounts | OwnCounts], LimitState]") -> LimitState:
         if time.monotonic() >= self._away_until:
             try:
                 return ask(self._shared)
@@ -175,19 +175,19 @@ class SharedCounts:
         )
         self._limiter = MovingWindowRateLimiter(storage)
 
-    def count(self, key: str, most: int, cost: int, *, minutes: int = 1) -> Standing:
+    def count(self, key: str, most: int, cost: int, *, minutes: int = 1) -> LimitState:
         """Count `cost` more within the last minutes. Raises RedisError when it does not answer."""
         item = RateLimitItemPerMinute(most, minutes)
         return self._standing(item, key, allowed=self._limiter.hit(item, key, cost=cost))
 
-    def look(self, key: str, most: int) -> Standing:
+    def look(self, key: str, most: int) -> LimitState:
         """Say whether one more could be counted. Raises RedisError if Redis does not answer."""
         item = RateLimitItemPerMinute(most)
         return self._standing(item, key, allowed=self._limiter.test(item, key))
 
-    def _standing(self, item: RateLimitItemPerMinute, key: str, *, allowed: bool) -> Standing:
+    def _standing(self, item: RateLimitItemPerMinute, key: str, *, allowed: bool) -> LimitState:
         reset_at, remaining = self._limiter.get_window_stats(item, key)
-        return Standing(
+        return LimitState(
             allowed=allowed,
             limit=item.amount,
             remaining=max(0, remaining),
@@ -210,7 +210,7 @@ class OwnCounts:
         self._times: dict[str, deque[float]] = {}
         self._lock = threading.Lock()
 
-    def count(self, key: str, most: int, cost: int, *, minutes: int = 1) -> Standing:
+    def count(self, key: str, most: int, cost: int, *, minutes: int = 1) -> LimitState:
         """Count `cost` more within the last minutes."""
         now, window_s = time.monotonic(), WINDOW_S * minutes
         with self._lock:
@@ -223,19 +223,19 @@ class OwnCounts:
             if allowed:
                 times.extend([now] * cost)
             reset_s = times[0] + window_s - now if times else window_s
-            return Standing(
+            return LimitState(
                 allowed=allowed,
                 limit=most,
                 remaining=max(0, most - len(times)),
                 reset_s=max(1, ceil(reset_s)),
             )
 
-    def look(self, key: str, most: int) -> Standing:
+    def look(self, key: str, most: int) -> LimitState:
         """Say whether one more could be counted within the last minute."""
         with self._lock:
             times, now = self._times.get(key, deque()), time.monotonic()
             live = [moment for moment in times if moment > now - WINDOW_S]
-        return Standing(
+        return LimitState(
             allowed=len(live) < most,
             limit=most,
             remaining=max(0, most - len(live)),

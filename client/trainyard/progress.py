@@ -42,7 +42,7 @@ class FinalJob:
 
 
 @dataclass
-class Watched:
+class JobProgress:
     """Knowledge of the job while it is followed."""
 
     job: Job
@@ -114,7 +114,7 @@ def follow(
     server stays unreachable for 5 minutes.
     """
     now = clock or _utc_now
-    watched = Watched(client.jobs.get(job_id))
+    watched = JobProgress(client.jobs.get(job_id))
     _catch_up(client, watched)
     events = client.jobs.stream(job_id)
     if console.is_terminal:
@@ -136,7 +136,7 @@ def losses_of(document: Any) -> Iterator[tuple[int, float]]:
             yield step, float(loss)
 
 
-def _catch_up(client: Trainyard, watched: Watched) -> None:
+def _catch_up(client: Trainyard, watched: JobProgress) -> None:
     """Load the losses so far, if the job began before it was followed."""
     if watched.job.step == 0:
         return
@@ -154,7 +154,7 @@ def _catch_up(client: Trainyard, watched: Watched) -> None:
 
 
 @contextmanager
-def _live(console: Console, watched: Watched, now: Clock) -> Iterator[Live]:
+def _live(console: Console, watched: JobProgress, now: Clock) -> Iterator[Live]:
     with Live(
         console=console,
         get_renderable=lambda: render(watched, now(), width=console.width),
@@ -165,7 +165,7 @@ def _live(console: Console, watched: Watched, now: Clock) -> Iterator[Live]:
 
 
 def _show_live(
-    watched: Watched, events: Iterator[StreamEvent], console: Console, now: Clock
+    watched: JobProgress, events: Iterator[StreamEvent], console: Console, now: Clock
 ) -> None:
     console.print(Text(headline(watched.job), style="bold"))
     with _live(console, watched, now):
@@ -174,7 +174,7 @@ def _show_live(
                 console.print(Text(line))
 
 
-def render(watched: Watched, now: datetime, *, width: int) -> RenderableType:
+def render(watched: JobProgress, now: datetime, *, width: int) -> RenderableType:
     """Return the display at one moment, at most `width` columns wide."""
     job = watched.job
     lines: list[RenderableType] = []
@@ -208,7 +208,7 @@ def _bar_line(job: Job, width: int) -> RenderableType:
     return grid
 
 
-def _numbers_line(watched: Watched, now: datetime, width: int) -> Text:
+def _numbers_line(watched: JobProgress, now: datetime, width: int) -> Text:
     job = watched.job
     parts = [
         f"loss {number(job.loss)} {sparkline(watched.losses, width=min(24, width // 4))}".rstrip(),
@@ -230,7 +230,7 @@ def _line(text: str, width: int, *, style: str = "") -> Text:
 
 
 def _show_lines(
-    watched: Watched, events: Iterator[StreamEvent], console: Console, now: Clock
+    watched: JobProgress, events: Iterator[StreamEvent], console: Console, now: Clock
 ) -> None:
     console.print(Text(headline(watched.job)), soft_wrap=True)
     said = ""
@@ -247,7 +247,7 @@ def _show_lines(
             said, said_at = line, time.monotonic()
 
 
-def plain_line(watched: Watched) -> str:
+def plain_line(watched: JobProgress) -> str:
     """Return the display as one line."""
     job = watched.job
     if not job.step or job.state not in ("running", "stopping"):

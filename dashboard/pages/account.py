@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.said_once import forget, redirect_saying, said_to
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
 from trainyard.views import Link, NewToken, Session, Token
 
@@ -47,7 +47,7 @@ async def make_token(viewer: Viewer) -> Response:
     }
     try:
         answer = await viewer.call("POST", "/v1/tokens", json=body)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused=refused, name=body["name"], scopes=body["scopes"])
@@ -94,7 +94,7 @@ async def set_webhook(viewer: Viewer) -> Response:
     url = (await viewer.form()).get("url", "").strip()
     try:
         answer = await viewer.call("PUT", "/v1/me/webhook", json={"url": url})
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused=refused)
@@ -125,7 +125,7 @@ async def _changed(
 ) -> Response:
     try:
         await viewer.call(method, path, json=body)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused=refused)
@@ -135,7 +135,7 @@ async def _changed(
 async def _page(
     viewer: Viewer,
     *,
-    refused: Refused | None = None,
+    refused: ApiProblem | None = None,
     name: object = "",
     scopes: object = ("read",),
 ) -> Response:

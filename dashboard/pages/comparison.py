@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from dashboard.formats import count, decimal
 from dashboard.rendering import render
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.views import Attempt, Comparison, Job
 
 MOST = 6  # as many colours as a chart has
@@ -22,7 +22,7 @@ BETWEEN = " -._"  # what stands between the words of a name
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedJob:
     """One job of the page."""
 
     job: Job
@@ -50,7 +50,7 @@ async def show(viewer: Viewer) -> Response:
     names = [one.job.name for one in found]
     labels = labels_of(names, [one.job.id for one in found])
     compared = [
-        Compared(one.job, label, one.hours, one.against, one.why_not)
+        ComparedJob(one.job, label, one.hours, one.against, one.why_not)
         for one, label in zip(found, labels, strict=True)
     ]
     fields = differing_first([one.job.spec for one in compared])
@@ -90,7 +90,7 @@ def differing_first(specs: list[dict[str, Any]]) -> list[Field]:
     )
 
 
-def verdict_sentence(compared: list[Compared]) -> str:
+def verdict_sentence(compared: list[ComparedJob]) -> str:
     """Return a sentence on the jobs' curves: the same, with the numbers, or their difference."""
     first, others = compared[0], compared[1:]
     refused = next((one for one in others if one.against is None), None)
@@ -122,14 +122,14 @@ def verdict_sentence(compared: list[Compared]) -> str:
 
 
 @dataclass(frozen=True)
-class _Read:
+class _JobReading:
     job: Job
     hours: float
     against: Comparison | None
     why_not: str
 
 
-async def _read(viewer: Viewer, job_id: str, first: str, now: datetime) -> _Read:
+async def _read(viewer: Viewer, job_id: str, first: str, now: datetime) -> _JobReading:
     job, (attempts, _) = await asyncio.gather(
         viewer.get(Job, f"/v1/jobs/{viewer.quoted(job_id)}"),
         viewer.page(Attempt, f"/v1/jobs/{viewer.quoted(job_id)}/attempts"),
@@ -139,7 +139,7 @@ async def _read(viewer: Viewer, job_id: str, first: str, now: datetime) -> _Read
         path = f"/v1/jobs/{viewer.quoted(job_id)}/comparison"
         try:
             against = await viewer.get(Comparison, path, {"with": first})
-        except Refused as refused:
+        except ApiProblem as refused:
             if refused.status not in NOT_COMPARABLE:
                 raise
             why_not = refused.detail
@@ -148,7 +148,7 @@ async def _read(viewer: Viewer, job_id: str, first: str, now: datetime) -> _Read
         for one in attempts
         if one.started_at is not None
     )
-    return _Read(job, seconds / 3600, against, why_not)
+    return _JobReading(job, seconds / 3600, against, why_not)
 
 
 def labels_of(names: list[str], ids: list[str]) -> list[str]:

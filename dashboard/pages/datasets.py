@@ -5,7 +5,7 @@ import asyncio
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.views import Dataset
 
 ANSWERED = (403, 404, 409)
@@ -20,14 +20,14 @@ async def delete(viewer: Viewer) -> Response:
     """Remove one of one's own."""
     try:
         await viewer.call("DELETE", f"/v1/datasets/{viewer.part('dataset_id')}")
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused)
     return redirect("/datasets")
 
 
-async def _page(viewer: Viewer, refused: Refused | None) -> Response:
+async def _page(viewer: Viewer, refused: ApiProblem | None) -> Response:
     me, (datasets, has_more) = await asyncio.gather(
         viewer.me(), viewer.page(Dataset, "/v1/datasets")
     )

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from dashboard.pages.signing_in import for_form, signed_in
 from dashboard.rendering import render
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 
 Page = Callable[[Viewer], Awaitable[Response]]
 
@@ -89,13 +89,13 @@ def opening(door: Door) -> Page:
             if "set-cookie" not in answer.headers:
                 login = {"name": name, "password": password}
                 answer = await viewer.call("POST", "/v1/sessions", json=login)
-        except Refused as refused:
+        except ApiProblem as refused:
             return _page(door, secret, name, refused=for_form(refused))
         return signed_in(answer, "")
 
     return go_in
 
 
-def _page(door: Door, secret: str, name: str, *, refused: Refused | None = None) -> Response:
+def _page(door: Door, secret: str, name: str, *, refused: ApiProblem | None = None) -> Response:
     context = {"door": door, "secret": secret, "name": name, "refused": refused}
     return render("door.html", context, status=refused.status if refused else 200)

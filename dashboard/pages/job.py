@@ -24,7 +24,7 @@ from dashboard.sentences import (
     spec_yaml,
     worth_telling,
 )
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.views import Artifact, Attempt, Checkpoint, Event, Job, JobLayout
 
 WITHOUT_PLAN = ("script", "unknown")  # of a script, or of a row that the API can't read
@@ -60,14 +60,14 @@ async def act(viewer: Viewer) -> Response:
         return Response("There is no such action.", status_code=404, media_type="text/plain")
     try:
         await viewer.call("POST", f"/v1/jobs/{job_id}/{action}")
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status == 401:
             raise
         return await _page(viewer, refused)
     return redirect(f"/jobs/{job_id}")
 
 
-async def _page(viewer: Viewer, refused: Refused | None) -> Response:
+async def _page(viewer: Viewer, refused: ApiProblem | None) -> Response:
     me, job, happened, past, placed = await asyncio.gather(
         viewer.me(),
         _job(viewer),

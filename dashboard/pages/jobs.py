@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.sentences import FINAL, LIVE, WAITING, jobs_sentence, layout_words, predicted_finish
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.views import Job, Me
 
 PAGE = 25
@@ -102,7 +102,7 @@ async def cancel_selected(viewer: Viewer) -> Response:
             continue
         try:
             await viewer.call("POST", f"/v1/jobs/{quote(job_id, safe='')}/cancel")
-        except Refused as refused:
+        except ApiProblem as refused:
             if refused.status != 409:
                 raise
     return redirect("/jobs")

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.sentences import lease_can_be_cancelled
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.views import Agenda, Lease, Node
 
 ANSWERED = (400, 404, 409, 422, 429)
@@ -34,7 +34,7 @@ async def book(viewer: Viewer) -> Response:
         await viewer.call(
             "POST", "/v1/leases", json=body, idempotency_key=fields.get("key") or _new_key()
         )
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, fields, refused)
@@ -45,14 +45,14 @@ async def cancel(viewer: Viewer) -> Response:
     """Give a booked block up, or end an active one early."""
     try:
         await viewer.call("DELETE", f"/v1/leases/{viewer.part('lease_id')}")
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, {}, refused)
     return redirect("/leases")
 
 
-async def _page(viewer: Viewer, fields: dict[str, str], refused: Refused | None) -> Response:
+async def _page(viewer: Viewer, fields: dict[str, str], refused: ApiProblem | None) -> Response:
     me, (leases, has_more), (nodes, _), (agendas, _) = await asyncio.gather(
         viewer.me(),
         viewer.page(Lease, "/v1/leases", {"limit": LIMIT}),

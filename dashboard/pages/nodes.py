@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.sentences import nodes_sentence
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.views import Node
 
 # What staff may do, by a node's state; the API has the last word.
@@ -49,7 +49,7 @@ async def act(viewer: Viewer) -> Response:
         return Response("There is no such action.", status_code=404, media_type="text/plain")
     try:
         await viewer.call("POST", f"/v1/admin/nodes/{viewer.part('node_id')}/{action}")
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         context = {**await _context(viewer), "refused": refused}

@@ -16,7 +16,7 @@ from dashboard import static_files
 from dashboard.rendering import ENVIRONMENT, PAGE_HEADERS, redirect, render
 from dashboard.report_curves import Drawing, drawing
 from dashboard.sentences import batch_words, layout_words, spec_yaml
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
 from trainyard.views import Report, ReportJob, ReportLine, Series
 
@@ -37,7 +37,7 @@ ANSWERED = (404, 422)
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportSection:
     """One job as the page tells it."""
 
     part: ReportJob
@@ -70,7 +70,7 @@ async def show(viewer: Viewer) -> Response:
     """A report as a page that can be saved, printed and handed in."""
     try:
         report = await viewer.get(Report, f"/v1/reports/{viewer.part('sha256')}")
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status in ANSWERED:
             await viewer.me()
         raise
@@ -99,9 +99,9 @@ async def delete(viewer: Viewer) -> Response:
     return redirect("/reports")
 
 
-def _told(part: ReportJob) -> Told:
+def _told(part: ReportJob) -> ReportSection:
     series = {one.key: one for one in part.curves}
-    return Told(
+    return ReportSection(
         part=part,
         layout=layout_words(part.job),
         batch=batch_words(part.job),

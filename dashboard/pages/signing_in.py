@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from dashboard.inner_calls import Answer
 from dashboard.rendering import redirect, render
-from dashboard.viewer import Refused, Viewer, local_path
+from dashboard.viewer import ApiProblem, Viewer, local_path
 
 TRY_AGAIN = (400, 401, 403, 409, 422, 429)  # what the form itself can say; the rest is a page
 
@@ -32,7 +32,7 @@ async def log_in(viewer: Viewer) -> Response:
     body = {"name": name, "password": form.get("password", "")}
     try:
         answer = await viewer.call("POST", "/v1/sessions", json=body)
-    except Refused as refused:
+    except ApiProblem as refused:
         return await _login_page(viewer, target, name=name, refused=for_form(refused))
     return signed_in(answer, target)
 
@@ -42,7 +42,7 @@ async def log_in_by_link(viewer: Viewer) -> Response:
     link = (await viewer.form()).get("link", "")
     try:
         answer = await viewer.call("POST", "/v1/sessions/link", json={"secret": link})
-    except Refused as refused:
+    except ApiProblem as refused:
         return await _login_page(viewer, "", refused=for_form(refused))
     return signed_in(answer, "")
 
@@ -52,7 +52,7 @@ async def go_to_provider(viewer: Viewer) -> Response:
     target = local_path(viewer.query("next"))
     try:
         answer = await viewer.call("POST", "/v1/sessions/oidc/start")
-    except Refused as refused:
+    except ApiProblem as refused:
         return await _login_page(viewer, target, refused=refused)
     response = _with_cookies(redirect(answer.json()["url"]), answer)
     response.set_cookie(
@@ -72,7 +72,7 @@ async def come_back(viewer: Viewer) -> Response:
     target = unquote(viewer.request.cookies.get(NEXT_COOKIE, ""))
     try:
         answer = await viewer.call("POST", "/v1/sessions/oidc", json=body)
-    except Refused as refused:
+    except ApiProblem as refused:
         return await _login_page(viewer, target, refused=refused)
     response = signed_in(answer, target)
     response.delete_cookie(NEXT_COOKIE, path=OIDC_PATH)
@@ -86,7 +86,7 @@ async def log_out(viewer: Viewer) -> Response:
 
 
 async def _login_page(
-    viewer: Viewer, target: str, *, name: str = "", refused: Refused | None = None
+    viewer: Viewer, target: str, *, name: str = "", refused: ApiProblem | None = None
 ) -> Response:
     context = {
         "link": "",
@@ -98,7 +98,7 @@ async def _login_page(
     return render("login.html", context, status=refused.status if refused else 200)
 
 
-def for_form(refused: Refused) -> Refused:
+def for_form(refused: ApiProblem) -> ApiProblem:
     """The refusal, where the form that was sent can show it; else it is raised again."""
     if refused.status not in TRY_AGAIN:
         raise refused

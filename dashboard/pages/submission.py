@@ -21,7 +21,7 @@ from dashboard.spec_form import (
     spec_of,
     values_of,
 )
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
 from trainyard.views import ClassPlan, Dataset, Job, Lease, Node, PlanAnswer
 
@@ -33,7 +33,7 @@ class Preview:
     """The API's answer to a spec: a plan, or the reason that there is none."""
 
     answer: PlanAnswer | None
-    refused: Refused | None
+    refused: ApiProblem | None
 
     @property
     def shown(self) -> ClassPlan | None:
@@ -90,7 +90,7 @@ async def submit(viewer: Viewer) -> Response:
         answer = await viewer.call(
             "POST", "/v1/jobs", yaml=text, idempotency_key=fields.get("key") or _new_key()
         )
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, text, chosen="", clone="", refused=refused)
@@ -149,7 +149,7 @@ def _groups_in(document: bytes) -> list[Group]:
 
 
 async def _page(
-    viewer: Viewer, text: str, *, chosen: str, clone: str, refused: Refused | None = None
+    viewer: Viewer, text: str, *, chosen: str, clone: str, refused: ApiProblem | None = None
 ) -> Response:
     me, form_, (datasets, _), (nodes, _) = await asyncio.gather(
         viewer.me(),
@@ -177,7 +177,7 @@ async def _page(
 async def _preview(viewer: Viewer, text: str) -> Preview:
     try:
         answer = await viewer.call("POST", "/v1/jobs/plan", yaml=text)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return Preview(None, refused)

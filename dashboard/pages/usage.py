@@ -17,7 +17,7 @@ FIRST_SPAN = "28"
 
 
 @dataclass(frozen=True)
-class Period:
+class UsageBar:
     """One day or week as a bar: hours of all rows."""
 
     start: str
@@ -68,10 +68,10 @@ async def show(viewer: Viewer) -> Response:
     return render("usage.html", context)
 
 
-def periods_of(rows: Sequence[UsageRow]) -> list[Period]:
+def periods_of(rows: Sequence[UsageRow]) -> list[UsageBar]:
     """Each period with the hours of all its rows, the first one first."""
     return [
-        Period(
+        UsageBar(
             start=start,
             booked=sum(row.booked_hours for row in rows if row.period == start),
             used=sum(row.used_hours for row in rows if row.period == start),

@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.client import documents as d
 from tests.client.fake_server import Answer, FakeServer, as_json, streamed
 from trainyard import Trainyard
-from trainyard.progress import MAX_LOSSES, Watched, follow, losses_of, plain_line, render
+from trainyard.progress import MAX_LOSSES, JobProgress, follow, losses_of, plain_line, render
 from trainyard.summary import show_summary
 from trainyard.transport.decoding import decode
 from trainyard.transport.stream import StreamEvent
@@ -37,14 +37,14 @@ def written(console: Console) -> str:
     return console.file.getvalue()
 
 
-def drawn(watched: Watched, *, width: int = 100) -> str:
+def drawn(watched: JobProgress, *, width: int = 100) -> str:
     console = a_console(terminal=False, width=width)
     console.print(render(watched, NOW, width=width))
     return written(console)
 
 
-def watched(**changes: object) -> Watched:
-    return Watched(decode(Job, {**d.running(120, 2.5), **changes}))
+def watched(**changes: object) -> JobProgress:
+    return JobProgress(decode(Job, {**d.running(120, 2.5), **changes}))
 
 
 def metrics(*pairs: tuple[int, float]) -> dict[str, object]:
@@ -130,7 +130,7 @@ def test_the_bar_tells_step_loss_speed_and_eta() -> None:
 def test_while_it_waits_the_reason_and_start_are_shown() -> None:
     start = (NOW + timedelta(minutes=5)).isoformat()
     text = drawn(
-        Watched(
+        JobProgress(
             decode(Job, d.job(reason="Waits for job_x on this-machine.", predicted_start=start))
         )
     )
@@ -141,7 +141,7 @@ def test_while_it_waits_the_reason_and_start_are_shown() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_the_display_is_never_wider_than_the_terminal(width: int) -> None:
-    for state in (watched(), Watched(decode(Job, d.job(reason="long " * 60)))):
+    for state in (watched(), JobProgress(decode(Job, d.job(reason="long " * 60)))):
         assert all(len(line) <= width for line in drawn(state, width=width).splitlines())
 
 

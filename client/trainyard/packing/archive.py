@@ -33,7 +33,7 @@ PRIVATE = b"PRIVATE KEY-----"
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedCode:
     """An archive and the treatment of every file."""
 
     content: bytes
@@ -53,7 +53,7 @@ class Packed:
         return tuple(path for path, why in self.left_out if why == IGNORED)
 
 
-def pack(folder: str | Path, *, include: Sequence[str] = ()) -> Packed:
+def pack(folder: str | Path, *, include: Sequence[str] = ()) -> PackedCode:
     """Pack the plain files of a folder, without private ones and those that an ignore file names.
 
     `include` names paths below the folder that are packed all the same: any file, and a folder with
@@ -68,18 +68,18 @@ def pack(folder: str | Path, *, include: Sequence[str] = ()) -> Packed:
             f"{root} is your home folder or holds it, so it is not packed. Put the program into "
             "a folder of its own, or name its folder with --folder."
         )
-    gathered = _Gathered()
+    gathered = _FileWalk()
     gathered.walk(root, "", [])
     return _packed(root, gathered, include)
 
 
-def pack_files(folder: str | Path, *, include: Sequence[str]) -> Packed:
+def pack_files(folder: str | Path, *, include: Sequence[str]) -> PackedCode:
     """Pack only the paths below a folder that `include` names."""
-    return _packed(Path(folder), _Gathered(), include)
+    return _packed(Path(folder), _FileWalk(), include)
 
 
 @dataclass
-class _Gathered:
+class _FileWalk:
     found: dict[str, Path] = field(default_factory=dict)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
@@ -128,7 +128,7 @@ class _Gathered:
             self.found[path] = file
 
 
-def _packed(root: Path, gathered: _Gathered, include: Sequence[str]) -> Packed:
+def _packed(root: Path, gathered: _FileWalk, include: Sequence[str]) -> PackedCode:
     for named in include:
         gathered.take(root, named)
     found = dict(sorted(gathered.found.items()))
@@ -146,7 +146,7 @@ def _packed(root: Path, gathered: _Gathered, include: Sequence[str]) -> Packed:
             "that are not code in a .trainyardignore; upload data with `trainyard datasets upload`."
         )
     content = _archived(found)
-    return Packed(
+    return PackedCode(
         content=content,
         sha256=hashlib.sha256(content).hexdigest(),
         sizes=sizes,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainyard.packing import Packed
+from trainyard.packing import PackedCode
 from trainyard.transport.connection import Connection, Upload, segment
 from trainyard.transport.decoding import decode
 from trainyard.transport.downloads import fetch
@@ -17,7 +17,7 @@ class CodeArchives:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def upload(self, packed: Packed) -> Code:
+    def upload(self, packed: PackedCode) -> Code:
         """Send an archive that `trainyard.packing.pack` made of a folder."""
 
         def chunks() -> Iterator[bytes]:

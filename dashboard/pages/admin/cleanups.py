@@ -6,7 +6,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
 from trainyard.views import Cleanup
 
@@ -56,7 +56,7 @@ async def preview(viewer: Viewer) -> Response:
     body = {"selector": selector, "reason": given.get("reason", "")}
     try:
         answer = await viewer.call("POST", "/v1/admin/cleanups", json=body)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, None, refused, given)
@@ -82,7 +82,7 @@ async def _acted(viewer: Viewer, cleanup_id: str, act: str, body: object) -> Res
     path = f"/v1/admin/cleanups/{cleanup_id}"
     try:
         await viewer.call("POST", f"{path}/{act}", json=body)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, await viewer.get(Cleanup, path), refused, {})
@@ -90,7 +90,7 @@ async def _acted(viewer: Viewer, cleanup_id: str, act: str, body: object) -> Res
 
 
 async def _page(
-    viewer: Viewer, found: Cleanup | None, refused: Refused | None, given: dict[str, str]
+    viewer: Viewer, found: Cleanup | None, refused: ApiProblem | None, given: dict[str, str]
 ) -> Response:
     me = await viewer.me()
     earlier, _ = await viewer.page(Cleanup, "/v1/admin/cleanups", {"limit": 20})

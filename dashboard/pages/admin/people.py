@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
 from dashboard.said_once import forget, redirect_saying, said_to
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
 from trainyard.views import Invite, Lab, Link, NewInvite, User
 
@@ -26,7 +26,7 @@ async def invite(viewer: Viewer) -> Response:
     body = {name: fields[name] for name in ("lab", "email") if fields.get(name)}
     try:
         answer = await viewer.call("POST", "/v1/invites", json=body)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused=refused)
@@ -50,14 +50,14 @@ async def act(viewer: Viewer) -> Response:
         if action not in changes:
             return Response("There is no such action.", status_code=404, media_type="text/plain")
         await viewer.call("PATCH", f"/v1/users/{user_id}", json=changes[action])
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, refused=refused)
     return redirect(PAGE)
 
 
-async def _page(viewer: Viewer, *, refused: Refused | None = None) -> Response:
+async def _page(viewer: Viewer, *, refused: ApiProblem | None = None) -> Response:
     after = viewer.query("after")
     me, (users, has_more), (labs, _), (invites, _) = await asyncio.gather(
         viewer.me(),

@@ -5,7 +5,7 @@ import asyncio
 from starlette.responses import Response
 
 from dashboard.rendering import redirect, render
-from dashboard.viewer import Refused, Viewer
+from dashboard.viewer import ApiProblem, Viewer
 from trainyard.transport.decoding import decode
 from trainyard.views import Policy, PolicyPlan, PolicyText
 
@@ -27,7 +27,7 @@ async def plan(viewer: Viewer) -> Response:
     context = {"plan": None, "refused": None}
     try:
         answer = await viewer.call("POST", "/v1/policies", query={"dry_run": "true"}, yaml=text)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return render("policy_plan.html", {**context, "refused": refused})
@@ -39,14 +39,14 @@ async def apply(viewer: Viewer) -> Response:
     text = (await viewer.form()).get("document", "")
     try:
         answer = await viewer.call("POST", "/v1/policies", yaml=text)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in ANSWERED:
             raise
         return await _page(viewer, text, refused)
     return redirect(f"/admin/policies?id={viewer.quoted(decode(PolicyPlan, answer.json()).id)}")
 
 
-async def _page(viewer: Viewer, text: str | None, refused: Refused | None) -> Response:
+async def _page(viewer: Viewer, text: str | None, refused: ApiProblem | None) -> Response:
     me, (policies, _) = await asyncio.gather(viewer.me(), viewer.page(Policy, "/v1/policies"))
     asked = viewer.query("id") or (policies[0].id if policies else "")
     shown: PolicyText | None = None

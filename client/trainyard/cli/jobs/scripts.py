@@ -21,7 +21,7 @@ from trainyard.cli.output import (
 from trainyard.cli.session import connect
 from trainyard.errors import BadInput
 from trainyard.inert import one_line
-from trainyard.packing import Packed, pack, pack_files
+from trainyard.packing import PackedCode, pack, pack_files
 from trainyard.wording import counted, moment, size
 
 secrets_app = typer.Typer(no_args_is_help=True, help="Values that only your own scripts see.")
@@ -129,7 +129,7 @@ def _lies_beside(script: Path, name: str) -> bool:
     return any(path.exists() and path != script for path in beside)
 
 
-def tell_packed(packed: Packed, folder: Path) -> None:
+def tell_packed(packed: PackedCode, folder: Path) -> None:
     """Show on stderr what is sent, and what is left out."""
     note(
         f"Packed {counted(len(packed.paths), 'file')} of {folder}, {size(len(packed.content))}, "
@@ -154,7 +154,7 @@ def tell_packed(packed: Packed, folder: Path) -> None:
         note("If the program needs any of these, add --include PATH.")
 
 
-def _ask(packed: Packed, *, yes: bool) -> None:
+def _ask(packed: PackedCode, *, yes: bool) -> None:
     """Ask on a terminal before many files are sent."""
     is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     if yes or not is_terminal or len(packed.paths) <= ASKED_ABOVE:

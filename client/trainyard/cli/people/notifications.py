@@ -30,7 +30,7 @@ class Channel(StrEnum):
     OFF = "off"
 
 
-class Tested(StrEnum):
+class TestableChannel(StrEnum):
     """Channel that can be tested."""
 
     MAIL = "mail"
@@ -115,7 +115,7 @@ def webhook(
 
 
 @app.command("test")
-def send_test(channel: Tested, as_json: AsJson = False) -> None:
+def send_test(channel: TestableChannel, as_json: AsJson = False) -> None:
     """Send yourself a notification; `notifications list` then shows its result."""
     with connect() as client:
         notice = client.notifications.test(channel)
