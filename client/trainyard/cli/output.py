@@ -2,14 +2,15 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from trainyard.inert import inert, one_line
+from trainyard.transport.decoding import AnyView
 
 JSON_FLAG = "trainyard.json"  # in the context: this command was asked for JSON
 PIPE_WIDTH = 240  # columns of a table that goes into a file or pipe
@@ -58,6 +59,7 @@ def _remember(ctx: typer.Context, as_json: bool) -> bool:
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON and nothing else.", callback=_remember)
 ]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number of entries.")]
 
 
 def console() -> Console:
@@ -80,9 +82,12 @@ def print_json_line(document: object) -> None:
     typer.echo(json.dumps(document, default=str))
 
 
-def print_json_list(documents: Iterable[Mapping[str, Any]]) -> None:
-    """Print all pages as one array."""
-    print_json(list(documents))
+def print_answer(document: object, sentence: str, *, as_json: bool) -> None:
+    """Print a document as JSON, or else the sentence for a person."""
+    if as_json:
+        print_json(document)
+    else:
+        say(sentence)
 
 
 def print_json_error(document: object) -> None:
@@ -149,6 +154,23 @@ def print_table(
             aligned = aligned + Text(f"\n{GAP}") + line[-1]
         aligned.rstrip()
         out.print(aligned, soft_wrap=True)
+
+
+def print_list(
+    views: Iterable[AnyView],
+    heads: Sequence[str],
+    row: Callable[[AnyView], Sequence[object]],
+    *,
+    as_json: bool,
+    empty: str,
+    right: Sequence[str] = (),
+    sentence: bool = False,
+) -> None:
+    """Print views as one JSON array, or else as a table with a row for each."""
+    if as_json:
+        print_json([view.raw for view in views])
+    else:
+        print_table(heads, map(row, views), empty=empty, right=right, sentence=sentence)
 
 
 def _padded(text: Text, width: int, *, is_right: bool) -> Text:

@@ -9,9 +9,11 @@ import typer
 from trainyard.cli.admin import cleanups, maintenance, policies
 from trainyard.cli.output import (
     AsJson,
+    Limit,
     note,
+    print_answer,
     print_json,
-    print_json_list,
+    print_list,
     print_table,
     say,
 )
@@ -46,24 +48,20 @@ def users(as_json: AsJson = False) -> None:
     """List all accounts."""
     with connect() as client:
         found = list(client.admin.users())
-    if as_json:
-        print_json_list(user.raw for user in found)
-        return
-    print_table(
+    print_list(
+        found,
         ["name", "id", "role", "email", "zone", "since", "state"],
-        (
-            (
-                user.name,
-                user.id,
-                user.role,
-                user.email,
-                user.zone,
-                moment(user.created_at),
-                "disabled" if user.disabled else "active",
-            )
-            for user in found
+        lambda user: (
+            user.name,
+            user.id,
+            user.role,
+            user.email,
+            user.zone,
+            moment(user.created_at),
+            "disabled" if user.disabled else "active",
         ),
         empty="Nobody.",
+        as_json=as_json,
     )
 
 
@@ -129,10 +127,11 @@ def unlink(user: UserName, as_json: AsJson = False) -> None:
     again."""
     with connect() as client:
         client.admin.unlink(user)
-    if as_json:
-        print_json({"user": user, "unlinked": True})
-    else:
-        say(f"{user} is no longer linked to a single sign-on identity.")
+    print_answer(
+        {"user": user, "unlinked": True},
+        f"{user} is no longer linked to a single sign-on identity.",
+        as_json=as_json,
+    )
 
 
 @app.command("enrol")
@@ -203,7 +202,7 @@ def retire(node: NodeName, as_json: AsJson = False) -> None:
 
 @app.command("audit")
 def audit(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Limit = 50,
     actor: Annotated[
         str | None, typer.Option(help="By this person, node or process: name or id.")
     ] = None,
@@ -222,35 +221,25 @@ def audit(
                 limit=limit, actor=actor, action=action, subject=subject, since=since
             )
         )
-    if as_json:
-        print_json_list(entry.raw for entry in entries)
-        return
-    print_table(
+    print_list(
+        entries,
         ["at", "who", "what", "on", "details"],
-        (
-            (
-                moment(entry.at),
-                entry.actor_name or entry.actor,
-                entry.kind,
-                entry.subject_name or entry.subject,
-                json.dumps(entry.details, ensure_ascii=False) if entry.details else "",
-            )
-            for entry in entries
+        lambda entry: (
+            moment(entry.at),
+            entry.actor_name or entry.actor,
+            entry.kind,
+            entry.subject_name or entry.subject,
+            json.dumps(entry.details, ensure_ascii=False) if entry.details else "",
         ),
         sentence=True,
         empty="Nothing has been recorded yet.",
+        as_json=as_json,
     )
 
 
 def _answer_user(user: User, sentence: str, as_json: bool) -> None:
-    if as_json:
-        print_json(user.raw)
-    else:
-        say(sentence)
+    print_answer(user.raw, sentence, as_json=as_json)
 
 
 def _answer_node(node: Node, as_json: bool) -> None:
-    if as_json:
-        print_json(node.raw)
-    else:
-        say(f"{node.name} is {node.state}. {node.reason}".rstrip())
+    print_answer(node.raw, f"{node.name} is {node.state}. {node.reason}".rstrip(), as_json=as_json)

@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from trainyard.cli.exit_codes import ExitCode
-from trainyard.cli.output import AsJson, note, print_json, print_json_list, print_table, say
+from trainyard.cli.output import (
+    AsJson,
+    Limit,
+    note,
+    print_answer,
+    print_json,
+    print_list,
+    print_table,
+    say,
+)
 from trainyard.cli.session import connect
 from trainyard.cli.times import moment_of
 from trainyard.views import Cleanup
@@ -111,33 +120,29 @@ def undo(cleanup_id: CleanupId, as_json: AsJson = False) -> None:
 
 @app.command("list")
 def list_cleanups(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List clean-ups, the newest first."""
     with connect() as client:
         found = list(client.cleanups.list(limit=limit))
-    if as_json:
-        print_json_list(one.raw for one in found)
-        return
-    print_table(
+    print_list(
+        found,
         ["id", "state", "by", "at", "removed", "spared", "skipped", "reason"],
-        (
-            (
-                one.id,
-                one.state,
-                one.made_by,
-                moment(one.applied_at or one.created_at),
-                one.removed,
-                one.spared,
-                one.skipped,
-                one.reason,
-            )
-            for one in found
+        lambda one: (
+            one.id,
+            one.state,
+            one.made_by,
+            moment(one.applied_at or one.created_at),
+            one.removed,
+            one.spared,
+            one.skipped,
+            one.reason,
         ),
         right=["removed", "spared", "skipped"],
         sentence=True,
         empty="No clean-ups.",
+        as_json=as_json,
     )
 
 
@@ -165,10 +170,11 @@ def force_release(
     """End another person's active lease: its node is quarantined, its jobs save and stop."""
     with connect() as client:
         client.cleanups.force_release(lease_id)
-    if as_json:
-        print_json({"id": lease_id, "released": True})
-    else:
-        say(f"{lease_id} ends. Check its node, then run `trainyard admin resume NODE`.")
+    print_answer(
+        {"id": lease_id, "released": True},
+        f"{lease_id} ends. Check its node, then run `trainyard admin resume NODE`.",
+        as_json=as_json,
+    )
 
 
 def _optional(text: str | None) -> datetime | None:

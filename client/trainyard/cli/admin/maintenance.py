@@ -8,10 +8,12 @@ import typer
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.output import (
     AsJson,
+    Limit,
     error_console,
     note,
+    print_answer,
     print_json,
-    print_json_list,
+    print_list,
     print_table,
     say,
 )
@@ -24,33 +26,29 @@ app = typer.Typer(no_args_is_help=True, help="Reserve hours on nodes, or take on
 
 @app.command("list")
 def list_maintenance(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List all maintenance, the newest first."""
     with connect() as client:
         found = list(client.maintenance.list(limit=limit))
-    if as_json:
-        print_json_list(one.raw for one in found)
-        return
-    print_table(
+    print_list(
+        found,
         ["id", "first", "hours", "times", "nodes", "repeats", "state", "why"],
-        (
-            (
-                one.id,
-                moment(min(each.start for each in one.occurrences)) if one.occurrences else "",
-                one.hours,
-                len({each.start for each in one.occurrences}),
-                ", ".join(sorted({each.node for each in one.occurrences})),
-                f"{one.rule} ({one.zone})" if one.rule else "",
-                "kept" if one.cancelled_at is None else f"ended {moment(one.cancelled_at)}",
-                one.why,
-            )
-            for one in found
+        lambda one: (
+            one.id,
+            moment(min(each.start for each in one.occurrences)) if one.occurrences else "",
+            one.hours,
+            len({each.start for each in one.occurrences}),
+            ", ".join(sorted({each.node for each in one.occurrences})),
+            f"{one.rule} ({one.zone})" if one.rule else "",
+            "kept" if one.cancelled_at is None else f"ended {moment(one.cancelled_at)}",
+            one.why,
         ),
         right=["hours", "times"],
         sentence=True,
         empty="No maintenance.",
+        as_json=as_json,
     )
 
 
@@ -111,10 +109,11 @@ def cancel(
     """End a maintenance from now on; leases that were moved or refunded stay so."""
     with connect() as client:
         client.maintenance.end(maintenance_id)
-    if as_json:
-        print_json({"id": maintenance_id, "cancelled": True})
-    else:
-        say(f"{maintenance_id} has ended; its hours can be booked.")
+    print_answer(
+        {"id": maintenance_id, "cancelled": True},
+        f"{maintenance_id} has ended; its hours can be booked.",
+        as_json=as_json,
+    )
 
 
 @app.command("begin")
@@ -125,10 +124,11 @@ def begin(
     """Take a node out of service to work on it; it is drained first if it is in use."""
     with connect() as client:
         changed = client.admin.maintenance(node)
-    if as_json:
-        print_json(changed.raw)
-    else:
-        say(f"{changed.name} is {changed.state}. {changed.reason}".rstrip())
+    print_answer(
+        changed.raw,
+        f"{changed.name} is {changed.state}. {changed.reason}".rstrip(),
+        as_json=as_json,
+    )
 
 
 def _show(shown: Maintenance, as_json: bool) -> None:

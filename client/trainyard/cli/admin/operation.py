@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from trainyard.cli.exit_codes import ExitCode
-from trainyard.cli.output import AsJson, note, print_json, print_json_list, print_table, say
+from trainyard.cli.output import AsJson, note, print_json, print_list, say
 from trainyard.cli.platform_commands import INSTALL
 from trainyard.cli.session import connect
 from trainyard.errors import BadInput
@@ -47,15 +47,14 @@ def unsafe_settings(as_json: AsJson = False) -> None:
     """List unsafe settings of this installation, and what to do. Exit code 1: a dangerous one."""
     with connect() as client:
         found = client.admin.unsafe_settings()
-    if as_json:
-        print_json_list(one.raw for one in found)
-    else:
-        print_table(
-            ["", "setting", "found", "what to do"],
-            ((one.level, one.setting, one.found, one.todo) for one in found),
-            sentence=True,
-            empty="Nothing unsafe was found.",
-        )
+    print_list(
+        found,
+        ["", "setting", "found", "what to do"],
+        lambda one: (one.level, one.setting, one.found, one.todo),
+        sentence=True,
+        empty="Nothing unsafe was found.",
+        as_json=as_json,
+    )
     if any(one.level == "danger" for one in found):
         raise typer.Exit(ExitCode.JOB_FAILED)
 

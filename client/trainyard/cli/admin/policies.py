@@ -12,9 +12,10 @@ from trainyard.cli.jobs.planning import read_job
 from trainyard.cli.output import (
     AsJson,
     note,
+    print_answer,
     print_facts,
     print_json,
-    print_json_list,
+    print_list,
     print_table,
     say,
 )
@@ -39,14 +40,13 @@ def list_policies(as_json: AsJson = False) -> None:
     """List the policies in force, the last applied first."""
     with connect() as client:
         found = client.policies.list()
-    if as_json:
-        print_json_list(policy.raw for policy in found)
-        return
-    print_table(
+    print_list(
+        found,
         ["id", "version", "zone", "applied by", "applied"],
-        ((p.id, p.version, p.zone, p.applied_by, moment(p.applied_at)) for p in found),
+        lambda p: (p.id, p.version, p.zone, p.applied_by, moment(p.applied_at)),
         right=["version"],
         empty="None: the generous default applies. See docs/policies.md.",
+        as_json=as_json,
     )
 
 
@@ -73,17 +73,13 @@ def versions(policy: PolicyName, as_json: AsJson = False) -> None:
     """List every version that was applied, the newest first."""
     with connect() as client:
         found = client.policies.versions(policy)
-    if as_json:
-        print_json_list(version.raw for version in found)
-        return
-    print_table(
+    print_list(
+        found,
         ["version", "state", "applied by", "applied"],
-        (
-            (p.version, "active" if p.active else "", p.applied_by, moment(p.applied_at))
-            for p in found
-        ),
+        lambda p: (p.version, "active" if p.active else "", p.applied_by, moment(p.applied_at)),
         right=["version"],
         empty="None.",
+        as_json=as_json,
     )
 
 
@@ -124,7 +120,7 @@ def moved(
     with connect() as client:
         found = client.policies.moved_leases(tell=tell)
     if as_json:
-        print_json_list(lease.raw for lease in found)
+        print_json([lease.raw for lease in found])
         return
     _print_leases(found, "None.")
     if tell and found:
@@ -139,24 +135,20 @@ def list_windows(
     """List the hours in which leases are allowed, and when booking them opens."""
     with connect() as client:
         found = client.policies.windows(policy=policy)
-    if as_json:
-        print_json_list(window.raw for window in found)
-        return
-    print_table(
+    print_list(
+        found,
         ["id", "policy", "pools", "from", "to", "opens", "by"],
-        (
-            (
-                window.id,
-                window.policy,
-                ", ".join(window.pools),
-                moment(window.starts_at),
-                moment(window.ends_at),
-                "at once" if window.opens_at is None else moment(window.opens_at),
-                "document" if window.from_document else "staff",
-            )
-            for window in found
+        lambda window: (
+            window.id,
+            window.policy,
+            ", ".join(window.pools),
+            moment(window.starts_at),
+            moment(window.ends_at),
+            "at once" if window.opens_at is None else moment(window.opens_at),
+            "document" if window.from_document else "staff",
         ),
         empty="None: a policy without windows allows leases at any time.",
+        as_json=as_json,
     )
 
 
@@ -174,10 +166,7 @@ def add_window(
         window = client.policies.add_window(
             policy, pool, _moment(start), _moment(end), opens_at=_optional(opens)
         )
-    if as_json:
-        print_json(window.raw)
-        return
-    say(f"{window.id}: {_window_text(window)}")
+    print_answer(window.raw, f"{window.id}: {_window_text(window)}", as_json=as_json)
 
 
 @windows_app.command("change")
@@ -241,10 +230,7 @@ def _plan_then_do(
     if not yes:
         typer.confirm(question, abort=True, err=True)
     done = ask(plan.hash)
-    if as_json:
-        print_json(done.raw)
-        return
-    say(f"Done; {done.num_cancelled} leases cancelled.")
+    print_answer(done.raw, f"Done; {done.num_cancelled} leases cancelled.", as_json=as_json)
 
 
 def _say_plan(plan: PolicyPlan) -> None:

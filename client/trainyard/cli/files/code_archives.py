@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli.output import AsJson, print_json_list, print_table, say
+from trainyard.cli.output import AsJson, print_list, say
 from trainyard.cli.session import connect
 from trainyard.errors import BadInput
 from trainyard.wording import moment, size
@@ -19,23 +19,19 @@ def list_archives(as_json: AsJson = False) -> None:
     """List archives of code, and the jobs that still need them."""
     with connect() as client:
         archives = list(client.code.list())
-    if as_json:
-        print_json_list(archive.raw for archive in archives)
-        return
-    print_table(
+    print_list(
+        archives,
         ["archive", "size", "files", "needed by", "uploaded"],
-        (
-            (
-                archive.sha256[:12],
-                size(archive.size),
-                str(archive.files),
-                ", ".join(archive.jobs) or "no job",
-                moment(archive.created_at),
-            )
-            for archive in archives
+        lambda archive: (
+            archive.sha256[:12],
+            size(archive.size),
+            str(archive.files),
+            ", ".join(archive.jobs) or "no job",
+            moment(archive.created_at),
         ),
         empty="No code. `trainyard submit --script FILE` uploads some.",
         right=["size", "files"],
+        as_json=as_json,
     )
 
 

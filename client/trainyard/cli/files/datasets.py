@@ -7,22 +7,19 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from trainyard.cli.output import (
     AsJson,
-    error_console,
     note,
+    print_answer,
     print_json,
-    print_json_list,
-    print_table,
+    print_list,
     say,
 )
 from trainyard.cli.session import connect
-from trainyard.client import Trainyard
+from trainyard.cli.transfers import transfer_bar
 from trainyard.errors import BadInput
 from trainyard.idx import is_idx, pack
-from trainyard.resources.datasets import Format
 from trainyard.views import Dataset
 from trainyard.wording import moment, size
 
@@ -34,24 +31,20 @@ def list_datasets(as_json: AsJson = False) -> None:
     """List the built-in datasets and your own."""
     with connect() as client:
         datasets = list(client.datasets.list())
-    if as_json:
-        print_json_list(dataset.raw for dataset in datasets)
-        return
-    print_table(
+    print_list(
+        datasets,
         ["name", "id", "format", "size", "holds", "made"],
-        (
-            (
-                dataset.name,
-                dataset.id,
-                dataset.format,
-                size(dataset.size),
-                holds(dataset),
-                "built in" if dataset.built_in else moment(dataset.created_at),
-            )
-            for dataset in datasets
+        lambda dataset: (
+            dataset.name,
+            dataset.id,
+            dataset.format,
+            size(dataset.size),
+            holds(dataset),
+            "built in" if dataset.built_in else moment(dataset.created_at),
         ),
         empty="No datasets. Upload one: trainyard datasets upload FILE NAME",
         right=["size", "holds"],
+        as_json=as_json,
     )
 
 
@@ -73,8 +66,8 @@ def upload(
     as_json: AsJson = False,
 ) -> None:
     """Upload a file; the server checks it before storing it."""
-    with connect() as client, packed(files) as file:
-        dataset = _upload(client, file, name, format, show=not as_json)
+    with connect() as client, packed(files) as file, transfer_bar(show=not as_json) as progress:
+        dataset = client.datasets.upload(file, name, format, progress=progress)
     if as_json:
         print_json(dataset.raw)
         return
@@ -92,10 +85,7 @@ def delete(
     """Delete one of your own datasets."""
     with connect() as client:
         client.datasets.delete(dataset)
-    if as_json:
-        print_json({"dataset": dataset, "deleted": True})
-    else:
-        say(f"Deleted {dataset}.")
+    print_answer({"dataset": dataset, "deleted": True}, f"Deleted {dataset}.", as_json=as_json)
 
 
 def holds(dataset: Dataset) -> str | None:
@@ -127,20 +117,3 @@ def packed(files: list[Path]) -> Iterator[Path]:
         target = Path(folder) / "images.npz"
         pack(files, target)
         yield target
-
-
-def _upload(
-    client: Trainyard, file: Path, name: str, format: Format | None, *, show: bool
-) -> Dataset:
-    out = error_console()
-    if not show or not out.is_terminal:
-        return client.datasets.upload(file, name, format)
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=out, transient=True) as bar:
-        task = bar.add_task("upload", total=None)
-        return client.datasets.upload(
-            file,
-            name,
-            format,
-            progress=lambda sent, total: bar.update(task, completed=sent, total=total),
-        )

@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from trainyard.cli.output import (
     AsJson,
-    error_console,
+    print_answer,
     print_json,
-    print_json_list,
-    print_table,
+    print_list,
     say,
 )
 from trainyard.cli.session import connect
-from trainyard.client import Trainyard
+from trainyard.cli.transfers import transfer_bar
 from trainyard.views import Model
 from trainyard.wording import moment, size
 
@@ -28,24 +26,20 @@ def list_models(as_json: AsJson = False) -> None:
     """List your own models."""
     with connect() as client:
         models = list(client.models.list())
-    if as_json:
-        print_json_list(model.raw for model in models)
-        return
-    print_table(
+    print_list(
+        models,
         ["name", "id", "architecture", "parameters", "size", "made"],
-        (
-            (
-                model.name,
-                model.id,
-                model.architecture,
-                f"{model.parameters:,}",
-                size(model.size),
-                moment(model.created_at),
-            )
-            for model in models
+        lambda model: (
+            model.name,
+            model.id,
+            model.architecture,
+            f"{model.parameters:,}",
+            size(model.size),
+            moment(model.created_at),
         ),
         empty="No models. Upload one: trainyard models upload DIR",
         right=["parameters", "size"],
+        as_json=as_json,
     )
 
 
@@ -73,8 +67,8 @@ def upload(
 ) -> None:
     """Upload a folder; the server checks it while it arrives."""
     chosen = name or re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")
-    with connect() as client:
-        model = _upload(client, folder, chosen, show=not as_json)
+    with connect() as client, transfer_bar(show=not as_json) as progress:
+        model = client.models.upload(folder, chosen, progress=progress)
     if as_json:
         print_json(model.raw)
         return
@@ -92,10 +86,7 @@ def delete(
     """Delete one of your own models."""
     with connect() as client:
         client.models.delete(model)
-    if as_json:
-        print_json({"model": model, "deleted": True})
-    else:
-        say(f"Deleted {model}.")
+    print_answer({"model": model, "deleted": True}, f"Deleted {model}.", as_json=as_json)
 
 
 def _say_block(model: Model) -> None:
@@ -122,17 +113,3 @@ def _yaml(value: Any) -> str:
         return "{" + ", ".join(f"{name}: {_yaml(part)}" for name, part in value.items()) + "}"
     text = str(value)
     return text.replace("e", ".0e") if re.fullmatch(r"\d+e[+-]?\d+", text) else text
-
-
-def _upload(client: Trainyard, folder: Path, name: str, *, show: bool) -> Model:
-    out = error_console()
-    if not show or not out.is_terminal:
-        return client.models.upload(folder, name)
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=out, transient=True) as bar:
-        task = bar.add_task("upload", total=None)
-        return client.models.upload(
-            folder,
-            name,
-            progress=lambda sent, total: bar.update(task, completed=sent, total=total),
-        )

@@ -5,17 +5,10 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
-from trainyard.cli.output import (
-    AsJson,
-    error_console,
-    print_json,
-    print_json_list,
-    print_table,
-    say,
-)
+from trainyard.cli.output import AsJson, print_answer, print_list
 from trainyard.cli.session import connect
+from trainyard.cli.transfers import transfer_bar
 from trainyard.client import Trainyard
 from trainyard.errors import BadInput, NotFound
 from trainyard.inert import one_line
@@ -29,24 +22,20 @@ def checkpoints(job_id: JobId, as_json: AsJson = False) -> None:
     """List the checkpoints of a job that are in the store."""
     with connect() as client:
         found = client.jobs.checkpoints(job_id)
-    if as_json:
-        print_json_list(checkpoint.raw for checkpoint in found)
-        return
-    print_table(
+    print_list(
+        found,
         ["name", "id", "attempt", "size", "files", "saved"],
-        (
-            (
-                step_name(checkpoint),
-                checkpoint.id,
-                checkpoint.epoch,
-                size(checkpoint.size),
-                checkpoint.files,
-                moment(checkpoint.created_at),
-            )
-            for checkpoint in found
+        lambda checkpoint: (
+            step_name(checkpoint),
+            checkpoint.id,
+            checkpoint.epoch,
+            size(checkpoint.size),
+            checkpoint.files,
+            moment(checkpoint.created_at),
         ),
         empty="No checkpoint is in the store yet.",
         right=["attempt", "size", "files"],
+        as_json=as_json,
     )
 
 
@@ -54,23 +43,19 @@ def artifacts(job_id: JobId, as_json: AsJson = False) -> None:
     """List the files that a job has written."""
     with connect() as client:
         found = client.jobs.artifacts(job_id)
-    if as_json:
-        print_json_list(artifact.raw for artifact in found)
-        return
-    print_table(
+    print_list(
+        found,
         ["name", "id", "attempt", "size", "kept"],
-        (
-            (
-                artifact.path,
-                artifact.id,
-                artifact.epoch,
-                size(artifact.size),
-                moment(artifact.created_at),
-            )
-            for artifact in found
+        lambda artifact: (
+            artifact.path,
+            artifact.id,
+            artifact.epoch,
+            size(artifact.size),
+            moment(artifact.created_at),
         ),
         empty="The job has no artifacts yet.",
         right=["attempt", "size"],
+        as_json=as_json,
     )
 
 
@@ -89,11 +74,13 @@ def download(
     with connect() as client:
         item = _find(client, job_id, name)
         target = _target(item, job_id, to)
-        path = _fetch(client, job_id, item, target, show=not as_json)
-    if as_json:
-        print_json({"path": str(path), "size": path.stat().st_size})
-    else:
-        say(f"{path} ({size(path.stat().st_size)})")
+        with transfer_bar(show=not as_json) as progress:
+            path = client.jobs.download(job_id, item, target, progress=progress)
+    print_answer(
+        {"path": str(path), "size": path.stat().st_size},
+        f"{path} ({size(path.stat().st_size)})",
+        as_json=as_json,
+    )
 
 
 def step_name(checkpoint: Checkpoint) -> str:
@@ -135,21 +122,3 @@ def _target(item: Artifact | Checkpoint, job_id: str, to: Path | None) -> Path:
     if to is None:
         return Path(file_name(item, job_id))
     return to / file_name(item, job_id) if to.is_dir() else to
-
-
-def _fetch(
-    client: Trainyard, job_id: str, item: Artifact | Checkpoint, target: Path, *, show: bool
-) -> Path:
-    out = error_console()
-    if not show or not out.is_terminal:
-        return client.jobs.download(job_id, item, target)
-    with Progress(
-        BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=out, transient=True
-    ) as bar:
-        task = bar.add_task("download", total=None)
-        return client.jobs.download(
-            job_id,
-            item,
-            target,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )

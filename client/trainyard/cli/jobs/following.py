@@ -8,14 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trainyard.cli.exit_codes import ExitCode
-from trainyard.cli.output import (
-    AsJson,
-    console,
-    note,
-    print_json,
-    print_json_line,
-    print_table,
-)
+from trainyard.cli.output import AsJson, console, note, print_json, print_json_line, print_table
 from trainyard.cli.session import connect
 from trainyard.client import Trainyard
 from trainyard.inert import inert

@@ -9,10 +9,12 @@ from trainyard.cli.jobs.scripts import script_facts
 from trainyard.cli.jobs.verifying import VERDICTS
 from trainyard.cli.output import (
     AsJson,
+    Limit,
     console,
+    print_answer,
     print_facts,
     print_json,
-    print_json_list,
+    print_list,
     print_table,
     say,
     state_text,
@@ -28,32 +30,28 @@ JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, job_..
 def list_jobs(
     state: Annotated[str | None, typer.Option(help="Only in this state, such as running.")] = None,
     name: Annotated[str | None, typer.Option(help="Only with this text in the name.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List your jobs, newest first."""
     with connect() as client:
         jobs = list(client.jobs.list(state=state, name=name, limit=limit))
-    if as_json:
-        print_json_list(job.raw for job in jobs)
-        return
-    print_table(
+    print_list(
+        jobs,
         ["id", "name", "state", "step", "loss", "submitted", "reason"],
-        (
-            (
-                job.id,
-                job.name,
-                state_text(job.state),
-                steps_text(job.step, job.steps, separator="/"),
-                number(job.loss),
-                moment(job.created_at),
-                job.reason,
-            )
-            for job in jobs
+        lambda job: (
+            job.id,
+            job.name,
+            state_text(job.state),
+            steps_text(job.step, job.steps, separator="/"),
+            number(job.loss),
+            moment(job.created_at),
+            job.reason,
         ),
         sentence=True,
         empty="No jobs here. Submit one: trainyard submit FILE",
         right=["step", "loss"],
+        as_json=as_json,
     )
 
 
@@ -122,10 +120,11 @@ def _show_result(job: Job) -> None:
 
 
 def _asked(job: Job, as_json: bool) -> None:
-    if as_json:
-        print_json(job.raw)
-    else:
-        say(f"Requested from {job.name}. Once this attempt ends: trainyard artifacts {job.id}")
+    print_answer(
+        job.raw,
+        f"Requested from {job.name}. Once this attempt ends: trainyard artifacts {job.id}",
+        as_json=as_json,
+    )
 
 
 def _answer(job: Job, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from trainyard.cli.exit_codes import ExitCode
-from trainyard.cli.output import AsJson, print_json, print_json_list, print_table, say
+from trainyard.cli.output import AsJson, Limit, print_answer, print_json, print_list, say
 from trainyard.cli.session import connect
 from trainyard.client import Trainyard
 from trainyard.errors import BadInput
@@ -52,19 +52,18 @@ def report(
 
 @app.command("list")
 def list_reports(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List your reports, newest first."""
     with connect() as client:
         found = list(client.reports.list(limit=limit))
-    if as_json:
-        print_json_list(one.raw for one in found)
-        return
-    print_table(
+    print_list(
+        found,
         ["SHA-256", "about", "written"],
-        ((one.sha256, one.title, moment(one.made_at)) for one in found),
+        lambda one: (one.sha256, one.title, moment(one.made_at)),
         empty="No reports here. Write one: trainyard report JOB -o report.html",
+        as_json=as_json,
     )
 
 
@@ -76,10 +75,7 @@ def delete(
     """Delete one of your own reports. Copies of it can still be checked."""
     with connect() as client:
         client.reports.delete(sha256)
-    if as_json:
-        print_json({"report": sha256, "deleted": True})
-    else:
-        say(f"Deleted {sha256}.")
+    print_answer({"report": sha256, "deleted": True}, f"Deleted {sha256}.", as_json=as_json)
 
 
 @app.command("check")
@@ -91,10 +87,7 @@ def check(
     document = read_document(file)
     with connect() as client:
         verdict = client.reports.check(document)
-    if as_json:
-        print_json(verdict.raw)
-    else:
-        say(verdict.message)
+    print_answer(verdict.raw, verdict.message, as_json=as_json)
     if not (verdict.intact and verdict.known):
         raise typer.Exit(ExitCode.JOB_FAILED)
 

@@ -10,14 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from trainyard import Trainyard
-from trainyard.cli.output import (
-    AsJson,
-    note,
-    print_json,
-    print_json_list,
-    print_table,
-    say,
-)
+from trainyard.cli.output import AsJson, note, print_answer, print_list, say
 from trainyard.cli.session import connect
 from trainyard.errors import BadInput
 from trainyard.inert import one_line
@@ -192,10 +185,11 @@ def download_code(
         if script is None:
             raise BadInput(f"{job_id} runs a recipe and has no code of its own.")
         path = client.code.download(job_id, to or f"{job_id}.zip", sha256=script["code"])
-    if as_json:
-        print_json({"path": str(path), "size": path.stat().st_size})
-    else:
-        say(f"{path} ({size(path.stat().st_size)})")
+    print_answer(
+        {"path": str(path), "size": path.stat().st_size},
+        f"{path} ({size(path.stat().st_size)})",
+        as_json=as_json,
+    )
 
 
 @secrets_app.command("set")
@@ -209,10 +203,11 @@ def set_secret(name: Name, as_json: AsJson = False) -> None:
         raise BadInput("A secret must have at least one character.")
     with connect() as client:
         secret = client.secrets.set(name, value)
-    if as_json:
-        print_json(secret.raw)
-    else:
-        say(f"{secret.name} is set. Nobody can read it back; your scripts find it by that name.")
+    print_answer(
+        secret.raw,
+        f"{secret.name} is set. Nobody can read it back; your scripts find it by that name.",
+        as_json=as_json,
+    )
 
 
 @secrets_app.command("list")
@@ -220,13 +215,12 @@ def list_secrets(as_json: AsJson = False) -> None:
     """List your secrets by name, without their values."""
     with connect() as client:
         found = client.secrets.list()
-    if as_json:
-        print_json_list(secret.raw for secret in found)
-        return
-    print_table(
+    print_list(
+        found,
         ["name", "made", "set"],
-        ((one.name, moment(one.created_at), moment(one.updated_at)) for one in found),
+        lambda one: (one.name, moment(one.created_at), moment(one.updated_at)),
         empty="You have no secrets.",
+        as_json=as_json,
     )
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli.output import AsJson, print_json, print_json_list, print_table, say
+from trainyard.cli.output import AsJson, print_answer, print_list
 from trainyard.cli.session import connect
 from trainyard.wording import moment
 
@@ -19,10 +19,7 @@ def new(
     """Create an address to subscribe to. It is shown only once; anyone who knows it can read it."""
     with connect() as client:
         feed = client.calendars.make(node=node)
-    if as_json:
-        print_json(feed.raw)
-    else:
-        say(feed.url or "")
+    print_answer(feed.raw, feed.url or "", as_json=as_json)
 
 
 @app.command("list")
@@ -30,21 +27,17 @@ def list_feeds(as_json: AsJson = False) -> None:
     """List your calendar feeds, without their addresses."""
     with connect() as client:
         feeds = list(client.calendars.list())
-    if as_json:
-        print_json_list(feed.raw for feed in feeds)
-        return
-    print_table(
+    print_list(
+        feeds,
         ["id", "of", "made", "last read"],
-        (
-            (
-                feed.id,
-                feed.node or "your leases",
-                moment(feed.created_at),
-                moment(feed.last_used_at),
-            )
-            for feed in feeds
+        lambda feed: (
+            feed.id,
+            feed.node or "your leases",
+            moment(feed.created_at),
+            moment(feed.last_used_at),
         ),
         empty="No feeds. Make one: trainyard leases calendar new",
+        as_json=as_json,
     )
 
 
@@ -55,7 +48,4 @@ def revoke(
     """Revoke a calendar feed; its address stops working."""
     with connect() as client:
         client.calendars.revoke(feed_id)
-    if as_json:
-        print_json({"id": feed_id, "revoked": True})
-    else:
-        say(f"{feed_id} is revoked.")
+    print_answer({"id": feed_id, "revoked": True}, f"{feed_id} is revoked.", as_json=as_json)

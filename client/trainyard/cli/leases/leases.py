@@ -9,9 +9,11 @@ from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.leases import calendars, waitlist
 from trainyard.cli.output import (
     AsJson,
+    Limit,
+    print_answer,
     print_facts,
     print_json,
-    print_json_list,
+    print_list,
     print_table,
     say,
     state_text,
@@ -50,31 +52,27 @@ LeaseId = Annotated[str, typer.Argument(metavar="LEASE")]
 
 @app.command("list")
 def list_leases(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List your leases, the last booked first."""
     with connect() as client:
         leases = list(client.leases.list(limit=limit))
-    if as_json:
-        print_json_list(lease.raw for lease in leases)
-        return
-    print_table(
+    print_list(
+        leases,
         ["id", "node", "kind", "state", "from", "jobs stop at", "reason"],
-        (
-            (
-                lease.id,
-                lease.node,
-                lease.kind,
-                state_text(lease.state),
-                moment(lease.hold_start),
-                moment(lease.usable_end),
-                lease.reason,
-            )
-            for lease in leases
+        lambda lease: (
+            lease.id,
+            lease.node,
+            lease.kind,
+            state_text(lease.state),
+            moment(lease.hold_start),
+            moment(lease.usable_end),
+            lease.reason,
         ),
         sentence=True,
         empty="No leases. Book one: trainyard leases book 14:00 2 --class cpu2",
+        as_json=as_json,
     )
 
 
@@ -202,10 +200,7 @@ def cancel(lease_id: LeaseId, as_json: AsJson = False) -> None:
     """Cancel a booked lease, or end an active one early."""
     with connect() as client:
         client.leases.cancel(lease_id)
-    if as_json:
-        print_json({"id": lease_id, "cancelled": True})
-    else:
-        say(f"{lease_id} is cancelled.")
+    print_answer({"id": lease_id, "cancelled": True}, f"{lease_id} is cancelled.", as_json=as_json)
 
 
 @app.command("availability")

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from trainyard.cli.output import AsJson, print_json_list, print_table, state_text
+from trainyard.cli.output import AsJson, print_list, state_text
 from trainyard.cli.session import connect
 from trainyard.views import Node
 from trainyard.wording import moment
@@ -12,27 +12,23 @@ def nodes(as_json: AsJson = False) -> None:
     """List the nodes: their hardware, their use, and when they are free."""
     with connect() as client:
         found = list(client.nodes.list())
-    if as_json:
-        print_json_list(node.raw for node in found)
-        return
-    print_table(
+    print_list(
+        found,
         ["name", "class", "state", "has", "use", "user", "job", "free", "reason"],
-        (
-            (
-                node.name,
-                node.node_class,
-                state_text(node.state),
-                has(node),
-                use(node),
-                node.user,
-                node.job,
-                free(node),
-                reason(node),
-            )
-            for node in found
+        lambda node: (
+            node.name,
+            node.node_class,
+            state_text(node.state),
+            has(node),
+            use(node),
+            node.user,
+            node.job,
+            free(node),
+            reason(node),
         ),
         sentence=True,
         empty="No nodes yet. Add one: trainyard admin enrol NAME",
+        as_json=as_json,
     )
 
 

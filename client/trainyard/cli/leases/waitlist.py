@@ -4,14 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli.output import (
-    AsJson,
-    print_json,
-    print_json_list,
-    print_table,
-    say,
-    state_text,
-)
+from trainyard.cli.output import AsJson, print_answer, print_list, state_text
 from trainyard.cli.session import connect
 from trainyard.cli.times import moment_of, start_of
 from trainyard.wording import moment
@@ -26,28 +19,24 @@ def list_waits(as_json: AsJson = False) -> None:
     """List your waitlist entries, newest first; open offers with their deadline."""
     with connect() as client:
         waits = list(client.waitlist.list())
-    if as_json:
-        print_json_list(wait.raw for wait in waits)
-        return
-    print_table(
+    print_list(
+        waits,
         ["id", "hours", "on", "starts from", "to", "state", "before you", "offer"],
-        (
-            (
-                wait.id,
-                wait.hours,
-                wait.node or wait.node_class or "",
-                moment(wait.first_start),
-                moment(wait.last_start),
-                state_text(wait.state),
-                wait.ahead,
-                f"{wait.offer.node} {moment(wait.offer.hold_start)}, "
-                f"until {moment(wait.offer.expires_at)}"
-                if wait.offer and wait.offer.state == "open"
-                else "",
-            )
-            for wait in waits
+        lambda wait: (
+            wait.id,
+            wait.hours,
+            wait.node or wait.node_class or "",
+            moment(wait.first_start),
+            moment(wait.last_start),
+            state_text(wait.state),
+            wait.ahead,
+            f"{wait.offer.node} {moment(wait.offer.hold_start)}, "
+            f"until {moment(wait.offer.expires_at)}"
+            if wait.offer and wait.offer.state == "open"
+            else "",
         ),
         empty="You are not on the waitlist.",
+        as_json=as_json,
     )
 
 
@@ -73,10 +62,7 @@ def join(
             node_class=node_class,
             node=node,
         )
-    if as_json:
-        print_json(wait.raw)
-    else:
-        say(f"{wait.id} is in line; {wait.ahead} are before you.")
+    print_answer(wait.raw, f"{wait.id} is in line; {wait.ahead} are before you.", as_json=as_json)
 
 
 @app.command("accept")
@@ -84,10 +70,11 @@ def accept(wait_id: WaitId, as_json: AsJson = False) -> None:
     """Book the block that is offered to a waitlist entry."""
     with connect() as client:
         lease = client.waitlist.accept(wait_id)
-    if as_json:
-        print_json(lease.raw)
-    else:
-        say(f"Booked {lease.id} on {lease.node} from {moment(lease.hold_start)}.")
+    print_answer(
+        lease.raw,
+        f"Booked {lease.id} on {lease.node} from {moment(lease.hold_start)}.",
+        as_json=as_json,
+    )
 
 
 @app.command("decline")
@@ -95,10 +82,9 @@ def decline(wait_id: WaitId, as_json: AsJson = False) -> None:
     """Decline the offered block; the entry goes to the end of the waitlist."""
     with connect() as client:
         wait = client.waitlist.decline(wait_id)
-    if as_json:
-        print_json(wait.raw)
-    else:
-        say(f"{wait.id} is in line again; {wait.ahead} are before you.")
+    print_answer(
+        wait.raw, f"{wait.id} is in line again; {wait.ahead} are before you.", as_json=as_json
+    )
 
 
 @app.command("leave")
@@ -106,7 +92,4 @@ def leave(wait_id: WaitId, as_json: AsJson = False) -> None:
     """Remove an entry from the waitlist."""
     with connect() as client:
         client.waitlist.leave(wait_id)
-    if as_json:
-        print_json({"id": wait_id, "left": True})
-    else:
-        say(f"{wait_id} is off the waitlist.")
+    print_answer({"id": wait_id, "left": True}, f"{wait_id} is off the waitlist.", as_json=as_json)

@@ -7,13 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
-from trainyard.cli.output import (
-    AsJson,
-    note,
-    print_facts,
-    print_json,
-    say,
-)
+from trainyard.cli.output import AsJson, note, print_answer, print_facts, print_json, say
 from trainyard.cli.session import PATIENCE, connect
 from trainyard.client import Trainyard
 from trainyard.errors import BadInput, NotSignedIn
@@ -58,10 +52,11 @@ def login(
     path = config.config_path()
     kept = config.Server(secret, user, is_session=token is None)
     config.write(path, config.read(path).with_server(chosen, kept))
-    if as_json:
-        print_json({"url": chosen, "user": user})
-    else:
-        say(f"Signed in to {chosen} as {user}. The token is in {path}, readable by you alone.")
+    print_answer(
+        {"url": chosen, "user": user},
+        f"Signed in to {chosen} as {user}. The token is in {path}, readable by you alone.",
+        as_json=as_json,
+    )
     other = other_release(chosen, patience=PATIENCE)
     if other is not None:
         note(

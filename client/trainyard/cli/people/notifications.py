@@ -7,11 +7,12 @@ import typer
 
 from trainyard.cli.output import (
     AsJson,
+    Limit,
     note,
+    print_answer,
     print_facts,
     print_json,
-    print_json_list,
-    print_table,
+    print_list,
     say,
 )
 from trainyard.cli.session import connect
@@ -39,29 +40,25 @@ class TestableChannel(StrEnum):
 
 @app.command("list")
 def list_notices(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List your notifications, newest first, and whether they were sent."""
     with connect() as client:
         notices = list(client.notifications.list(limit=limit))
-    if as_json:
-        print_json_list(notice.raw for notice in notices)
-        return
-    print_table(
+    print_list(
+        notices,
         ["at", "what", "by", "state", "message"],
-        (
-            (
-                moment(notice.created_at),
-                notice.title,
-                notice.channel,
-                notice.state,
-                f"{notice.message} ({notice.error})" if notice.error else notice.message,
-            )
-            for notice in notices
+        lambda notice: (
+            moment(notice.created_at),
+            notice.title,
+            notice.channel,
+            notice.state,
+            f"{notice.message} ({notice.error})" if notice.error else notice.message,
         ),
         sentence=True,
         empty="Nothing yet.",
+        as_json=as_json,
     )
 
 
@@ -119,10 +116,7 @@ def send_test(channel: TestableChannel, as_json: AsJson = False) -> None:
     """Send yourself a notification; `notifications list` then shows its result."""
     with connect() as client:
         notice = client.notifications.test(channel)
-    if as_json:
-        print_json(notice.raw)
-    else:
-        say(f"{notice.state}. {notice.error}".rstrip())
+    print_answer(notice.raw, f"{notice.state}. {notice.error}".rstrip(), as_json=as_json)
 
 
 def _show(chosen: NoticeChoices, as_json: bool) -> None:

@@ -9,9 +9,10 @@ import typer
 from trainyard.cli.output import (
     AsJson,
     note,
+    print_answer,
     print_facts,
     print_json,
-    print_json_list,
+    print_list,
     print_table,
     say,
 )
@@ -36,24 +37,20 @@ def list_labs(as_json: AsJson = False) -> None:
     """List all labs with their leads."""
     with connect() as client:
         labs = list(client.people.labs())
-    if as_json:
-        print_json_list(lab.raw for lab in labs)
-        return
-    print_table(
+    print_list(
+        labs,
         ["name", "weight", "groups", "leads", "members"],
-        (
-            (
-                lab.name,
-                number(lab.weight),
-                ", ".join(lab.groups),
-                ", ".join(lab.leads),
-                f"{len(lab.members)}: {', '.join(lab.members)}" if lab.members else "none",
-            )
-            for lab in labs
+        lambda lab: (
+            lab.name,
+            number(lab.weight),
+            ", ".join(lab.groups),
+            ", ".join(lab.leads),
+            f"{len(lab.members)}: {', '.join(lab.members)}" if lab.members else "none",
         ),
         right=["weight"],
         sentence=True,
         empty="No labs. Make one: trainyard admin labs add NAME",
+        as_json=as_json,
     )
 
 
@@ -113,10 +110,11 @@ def move(
     """Move a person to another lab; future leases follow, past use stays with the old lab."""
     with connect() as client:
         moved = client.people.move(user, from_lab=from_lab, to_lab=to_lab)
-    if as_json:
-        print_json(moved.raw)
-        return
-    say(f"{moved.user.name} is in {moved.to_lab} now; {len(moved.leases)} leases follow.")
+    print_answer(
+        moved.raw,
+        f"{moved.user.name} is in {moved.to_lab} now; {len(moved.leases)} leases follow.",
+        as_json=as_json,
+    )
 
 
 @grants_app.command("list")
@@ -128,29 +126,23 @@ def list_grants(
     """List everybody's exceptions to rules; everybody may see them."""
     with connect() as client:
         grants = list(client.people.grants(user=user, now_only=now_only))
-    if as_json:
-        print_json_list(grant.raw for grant in grants)
-        return
-    print_table(
+    print_list(
+        grants,
         ["id", "who", "rule", "extra", "from", "to", "by", "why"],
-        (
-            (
-                grant.id,
-                grant.user,
-                grant.rule,
-                grant.extra,
-                moment(grant.starts_at),
-                f"taken back {moment(grant.revoked_at)}"
-                if grant.revoked_at
-                else moment(grant.ends_at),
-                grant.granted_by,
-                grant.why,
-            )
-            for grant in grants
+        lambda grant: (
+            grant.id,
+            grant.user,
+            grant.rule,
+            grant.extra,
+            moment(grant.starts_at),
+            f"taken back {moment(grant.revoked_at)}" if grant.revoked_at else moment(grant.ends_at),
+            grant.granted_by,
+            grant.why,
         ),
         right=["extra"],
         sentence=True,
         empty="No exceptions.",
+        as_json=as_json,
     )
 
 
@@ -187,10 +179,7 @@ def revoke_grant(
     """Revoke an exception; leases that were booked with it stay."""
     with connect() as client:
         client.people.revoke_grant(grant_id)
-    if as_json:
-        print_json({"id": grant_id, "revoked": True})
-    else:
-        say(f"{grant_id} is revoked.")
+    print_answer({"id": grant_id, "revoked": True}, f"{grant_id} is revoked.", as_json=as_json)
 
 
 @invites_app.command("list")
@@ -198,23 +187,19 @@ def list_invites(as_json: AsJson = False) -> None:
     """List invitations and their state."""
     with connect() as client:
         invites = list(client.people.invites())
-    if as_json:
-        print_json_list(invite.raw for invite in invites)
-        return
-    print_table(
+    print_list(
+        invites,
         ["id", "lab", "for", "by", "state", "until"],
-        (
-            (
-                invite.id,
-                invite.lab,
-                invite.used_by or invite.email,
-                invite.invited_by,
-                invite.state,
-                moment(invite.expires_at),
-            )
-            for invite in invites
+        lambda invite: (
+            invite.id,
+            invite.lab,
+            invite.used_by or invite.email,
+            invite.invited_by,
+            invite.state,
+            moment(invite.expires_at),
         ),
         empty="No invitations. Make one: trainyard admin invite --lab LAB",
+        as_json=as_json,
     )
 
 
@@ -225,10 +210,9 @@ def revoke_invite(
     """Make an invitation's link stop working."""
     with connect() as client:
         client.people.revoke_invite(invite_id)
-    if as_json:
-        print_json({"id": invite_id, "revoked": True})
-    else:
-        say(f"{invite_id} no longer works.")
+    print_answer(
+        {"id": invite_id, "revoked": True}, f"{invite_id} no longer works.", as_json=as_json
+    )
 
 
 def invite(

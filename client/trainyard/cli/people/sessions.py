@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli.output import AsJson, print_json, print_json_list, print_table, say
+from trainyard.cli.output import AsJson, print_answer, print_list
 from trainyard.cli.session import connect
 from trainyard.wording import moment
 
@@ -16,22 +16,18 @@ def list_sessions(as_json: AsJson = False) -> None:
     """List your sessions, the newest first; API tokens are not included."""
     with connect() as client:
         sessions = list(client.sessions.list())
-    if as_json:
-        print_json_list(session.raw for session in sessions)
-        return
-    print_table(
+    print_list(
+        sessions,
         ["id", "what, from where", "since", "last used", "ends unused"],
-        (
-            (
-                session.id,
-                f"{session.name} (this one)" if session.is_this_one else session.name,
-                moment(session.created_at),
-                moment(session.last_used_at),
-                moment(session.expires_at),
-            )
-            for session in sessions
+        lambda session: (
+            session.id,
+            f"{session.name} (this one)" if session.is_this_one else session.name,
+            moment(session.created_at),
+            moment(session.last_used_at),
+            moment(session.expires_at),
         ),
         empty="No sessions: you use an API token.",
+        as_json=as_json,
     )
 
 
@@ -40,7 +36,4 @@ def end_session(session_id: Annotated[str, typer.Argument()], as_json: AsJson = 
     """End a session, which signs its user out at once."""
     with connect() as client:
         client.sessions.end(session_id)
-    if as_json:
-        print_json({"id": session_id, "ended": True})
-    else:
-        say(f"{session_id} has ended.")
+    print_answer({"id": session_id, "ended": True}, f"{session_id} has ended.", as_json=as_json)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.cli.output import AsJson, note, print_json, print_json_list, print_table, say
+from trainyard.cli.output import AsJson, note, print_answer, print_json, print_list, say
 from trainyard.cli.session import connect
 from trainyard.wording import moment
 
@@ -28,23 +28,19 @@ def list_tokens(as_json: AsJson = False) -> None:
     """List your tokens, without their secrets."""
     with connect() as client:
         tokens = list(client.tokens.list())
-    if as_json:
-        print_json_list(token.raw for token in tokens)
-        return
-    print_table(
+    print_list(
+        tokens,
         ["id", "name", "scopes", "expires", "last used", "state"],
-        (
-            (
-                token.id,
-                token.name,
-                " ".join(token.scopes),
-                moment(token.expires_at),
-                moment(token.last_used_at),
-                f"revoked {moment(token.revoked_at)}" if token.revoked_at else "valid",
-            )
-            for token in tokens
+        lambda token: (
+            token.id,
+            token.name,
+            " ".join(token.scopes),
+            moment(token.expires_at),
+            moment(token.last_used_at),
+            f"revoked {moment(token.revoked_at)}" if token.revoked_at else "valid",
         ),
         empty="No tokens. Make one: trainyard tokens create NAME --scope jobs",
+        as_json=as_json,
     )
 
 
@@ -77,10 +73,7 @@ def revoke_token(token_id: Annotated[str, typer.Argument()], as_json: AsJson = F
     """Revoke a token, which stops working at once."""
     with connect() as client:
         client.tokens.revoke(token_id)
-    if as_json:
-        print_json({"id": token_id, "revoked": True})
-    else:
-        say(f"{token_id} no longer works.")
+    print_answer({"id": token_id, "revoked": True}, f"{token_id} no longer works.", as_json=as_json)
 
 
 def _days(text: str) -> int:

@@ -9,13 +9,7 @@ import typer
 
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.jobs.planning import read_job
-from trainyard.cli.output import (
-    AsJson,
-    print_json,
-    print_json_list,
-    print_table,
-    say,
-)
+from trainyard.cli.output import AsJson, Limit, print_json, print_list, say
 from trainyard.cli.session import connect
 from trainyard.cli.studies import watching
 from trainyard.cli.studies.agenda_display import jobs_table, show_agenda
@@ -93,20 +87,19 @@ def submit(
 @app.command("list")
 def list_agendas(
     lease: Annotated[str | None, typer.Option(help="Only of this lease.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List your agendas, newest first."""
     with connect() as client:
         agendas = list(client.agendas.list(lease=lease, limit=limit))
-    if as_json:
-        print_json_list(agenda.raw for agenda in agendas)
-        return
-    print_table(
+    print_list(
+        agendas,
         ["id", "name", "lease", "begins", "how it stands"],
-        ((one.id, one.name, one.lease, moment(one.begins), one.summary) for one in agendas),
+        lambda one: (one.id, one.name, one.lease, moment(one.begins), one.summary),
         sentence=True,
         empty="No agendas here. Make one: trainyard agenda submit FILE --lease LEASE",
+        as_json=as_json,
     )
 
 

@@ -8,13 +8,7 @@ import typer
 
 from trainyard.cli.exit_codes import ExitCode
 from trainyard.cli.jobs.planning import JobFile, read_job
-from trainyard.cli.output import (
-    AsJson,
-    print_json,
-    print_json_list,
-    print_table,
-    say,
-)
+from trainyard.cli.output import AsJson, Limit, print_answer, print_json, print_list, say
 from trainyard.cli.session import connect
 from trainyard.cli.studies import watching
 from trainyard.cli.studies.study_display import jobs_table, show_report
@@ -56,23 +50,25 @@ def scale(
 
 @app.command("list")
 def list_studies(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List your studies, newest first."""
     with connect() as client:
         studies = list(client.studies.list(limit=limit))
-    if as_json:
-        print_json_list(study.raw for study in studies)
-        return
-    print_table(
+    print_list(
+        studies,
         ["id", "name", "kind", "submitted", "jobs"],
-        (
-            (study.id, study.name, study.kind, moment(study.created_at), _jobs_words(study))
-            for study in studies
+        lambda study: (
+            study.id,
+            study.name,
+            study.kind,
+            moment(study.created_at),
+            _jobs_words(study),
         ),
         sentence=True,
         empty="No studies here. Make one: trainyard scale FILE --ranks 1,2",
+        as_json=as_json,
     )
 
 
@@ -101,10 +97,7 @@ def cancel(study_id: StudyId, as_json: AsJson = False) -> None:
     """Cancel every unfinished job of a study."""
     with connect() as client:
         study = client.studies.cancel(study_id)
-    if as_json:
-        print_json(study.raw)
-    else:
-        say(f"{study.id} ({study.name}): {_jobs_words(study)}.")
+    print_answer(study.raw, f"{study.id} ({study.name}): {_jobs_words(study)}.", as_json=as_json)
 
 
 def _follow(client: Trainyard, study_id: str, as_json: bool) -> None:
