@@ -4,15 +4,14 @@ import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Response
-from sqlalchemy import or_, select
+from sqlalchemy import or_
 
-from api.files.storage_use import require_room
+from api.jobs import job_events, steering, submission
 from api.jobs.job_order import JobOrder, in_order
 from api.jobs.job_views import (
     JOBS_WITH_CONTEXT,
     attempt_views,
     find_job,
-    find_job_locked,
     job_views,
     show_job,
     spec_document,
@@ -21,10 +20,7 @@ from api.jobs.plan_cache import PlanCache
 from api.jobs.plan_views import plan_view
 from api.jobs.schemas import AttemptView, JobView, PlanView
 from api.jobs.spec_body import JOB_BODY, PLAN_BODY, SpecBody
-from api.jobs.steering import audit_others, refuse_final, request, stop, want
 from api.jobs.submission import (
-    check_queue,
-    insert_job,
     laid_over,
     overridden,
     plan_job,
@@ -32,25 +28,22 @@ from api.jobs.submission import (
     require_runnable,
 )
 from api.web.auth import SignedIn
-from api.web.idempotency import IdempotencyKey, fingerprint, once
+from api.web.idempotency import IdempotencyKey, fingerprint
 from api.web.identity import Person
 from api.web.owners import Whose, of_whom
-from api.web.paging import cut, page
+from api.web.paging import cut
 from api.web.process import Process, ProcessDep
 from api.web.rate_limits import LimitState
 from api.web.schemas import EventView, Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
-from core.base.errors import Conflict
 from core.base.strict_text import Json, SpecText, parse
 from core.leases.adjacent import stopped_with
-from core.reasons import ReasonCode
 from core.spec.spec import AnyJobSpec
-from core.states import WAITING_JOB, Desired, JobState, Outcome
-from core.tables.jobs import Event, Job
+from core.states import JobState
+from core.tables.jobs import Job
 from core.tables.leases import Lease
 from core.tables.people import User
-from core.transitions import advance, note
 from core.wire.messages import RequestAction
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -156,78 +149,26 @@ def get_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Respons
 @router.post("/{job_id}/cancel", summary="Cancel a job")
 def cancel_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
     """End a job for good. A running job stops within seconds; what it has saved is kept."""
-    with process.write() as (session, bells):
-        job = find_job_locked(session, job_id, person)
-        if job.state is not JobState.CANCELLED:
-            refuse_final(job, "cancelled")
-            want(session, bells, job, Desired.CANCEL, person)
-        return show_job(session, job_id, person)
+    return process.transact(steering.cancel, job_id, person)
 
 
 @router.post("/{job_id}/pause", summary="Pause a job")
 def pause_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
     """Stop a job with a checkpoint and keep it until it is resumed."""
-    with process.write() as (session, bells):
-        job = find_job_locked(session, job_id, person)
-        refuse_final(job, "paused")
-        if job.desired is Desired.CANCEL:
-            raise Conflict(f"{job.name} is being cancelled and cannot be paused.")
-        if job.state is not JobState.PAUSED:
-            want(session, bells, job, Desired.PAUSE, person)
-        return show_job(session, job_id, person)
+    return process.transact(steering.pause, job_id, person)
 
 
 @router.post("/{job_id}/resume", summary="Resume a paused job")
 def resume_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
     """Queue a paused job again. It continues from its newest checkpoint."""
     now = utc_now()
-    with process.write() as (session, bells):
-        job = find_job_locked(session, job_id, person)
-        refuse_final(job, "resumed")
-        if job.desired is Desired.CANCEL:
-            raise Conflict(f"{job.name} is being cancelled and cannot be resumed.")
-        if job.state is JobState.PAUSED:
-            advance(
-                session,
-                job,
-                JobState.QUEUED,
-                now=now,
-                reason_code=ReasonCode.RESUMED,
-                message="Resumed; waiting for the scheduler's next cycle.",
-                actor=person.id,
-                desired=Desired.RUN,
-            )
-            audit_others(session, job, person, "job.resume")
-        elif job.desired is Desired.PAUSE:
-            job.desired = Desired.RUN  # it is still stopping: it will be queued, not paused
-            note(
-                session,
-                job.id,
-                "resumed",
-                now=now,
-                message="Resumed while it was stopping.",
-                actor=person.id,
-                epoch=job.epoch,
-            )
-            audit_others(session, job, person, "job.resume")
-        bells.scheduler = True
-        bells.jobs.add(job.id)
-        session.flush()
-        return show_job(session, job_id, person)
+    return process.transact(steering.resume, job_id, person, now=now)
 
 
 @router.post("/{job_id}/requeue", summary="Make a job give up its node")
 def requeue_job(job_id: PlainText, person: SignedIn, process: ProcessDep) -> JobView:
     """Stop a starting or running job with a checkpoint and put it back into the queue."""
-    with process.write() as (session, bells):
-        job = find_job_locked(session, job_id, person)
-        refuse_final(job, "queued again; clone it instead")
-        if job.state in WAITING_JOB:
-            raise Conflict(f"{job.name} is {job.state}; it has no running attempt to stop.")
-        if job.state is JobState.STOPPING:
-            raise Conflict(f"{job.name} is already stopping.")
-        stop(session, bells, job, Outcome.PREEMPTED, "Asked to give up its node.", person)
-        return show_job(session, job_id, person)
+    return process.transact(steering.requeue, job_id, person)
 
 
 @router.post("/{job_id}/profile", summary="Profile a job")
@@ -290,11 +231,7 @@ def list_events(
 ) -> Page[EventView]:
     """List every change of state and every other event of a job, oldest first."""
     with process.read() as session:
-        job = find_job(session, job_id, person)
-        query = select(Event).where(Event.subject == job.id)
-        rows = page(session, query, Event.id, after=after, limit=limit, rising=True)
-        data = [EventView.model_validate(event) for (event,) in rows]
-    return Page[EventView](data=data, has_more=rows.has_more)
+        return job_events.events_of(session, job_id, person, limit=limit, after=after)
 
 
 @router.get("/{job_id}/attempts", summary="List a job's attempts")
@@ -318,30 +255,21 @@ def _submit(
         planned = plan_job(session, process.service(PlanCache), spec, user_id=person.id)
     chosen = require_runnable(planned)
     now = utc_now()
-    with process.write() as (session, bells):
-        made: list[JobView] = []
-
-        def make() -> str:
-            check_queue(session, person.id, process.settings.max_queued_jobs)
-            require_room(session, process.settings, person.id)
-            bells.scheduler = True
-            made.append(
-                insert_job(session, planned, chosen, owner=person, cloned_from=cloned_from, now=now)
-            )
-            return made[0].id
-
-        job_id = once(
-            session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make
-        )
-        return made[0] if made else show_job(session, job_id, person)
+    return process.transact(
+        submission.submit,
+        process,
+        person,
+        body_sha256,
+        cloned_from,
+        key=key,
+        planned=planned,
+        chosen=chosen,
+        now=now,
+    )
 
 
 def _request(process: Process, job_id: str, person: Person, action: RequestAction) -> JobView:
-    with process.write() as (session, bells):
-        job = find_job_locked(session, job_id, person)
-        request(session, bells, job, action, person)
-        session.flush()
-        return show_job(session, job_id, person)
+    return process.transact(steering.ask, job_id, person, action)
 
 
 def _unwrapped(text: SpecText) -> SpecText:

@@ -8,10 +8,9 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import FileResponse, StreamingResponse
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from api.files.store import Store
+from api.jobs import job_files
 from api.jobs.job_views import find_job
 from api.jobs.reading import record_reading
 from api.jobs.schemas import ArtifactView, CheckpointView
@@ -21,7 +20,6 @@ from api.web.schemas import Page
 from api.web.text_types import PlainText
 from core.base.errors import NotFound
 from core.tables.files import Artifact, Checkpoint
-from core.tables.jobs import Job
 from core.wire.messages import FileRef
 from strategies.plan.run_directory import checkpoint_name
 
@@ -39,25 +37,7 @@ def list_checkpoints(
 ) -> Page[CheckpointView]:
     """List all checkpoints in the store, the furthest first."""
     with process.read() as session:
-        job = find_job(session, job_id, person)
-        rows = session.scalars(
-            select(Checkpoint)
-            .where(Checkpoint.job_id == job.id, Checkpoint.deleted_at.is_(None))
-            .order_by(Checkpoint.step.desc(), Checkpoint.epoch.desc())
-        ).all()
-    return Page[CheckpointView](
-        data=[
-            CheckpointView(
-                id=row.id,
-                epoch=row.epoch,
-                step=row.step,
-                size=row.size,
-                files=len(row.files),
-                created_at=row.created_at,
-            )
-            for row in rows
-        ]
-    )
+        return job_files.checkpoints_of(session, job_id, person)
 
 
 @router.get(
@@ -82,7 +62,7 @@ def download_checkpoint(
     """Download the whole checkpoint as an uncompressed tar, or one file of it."""
     with process.read() as session:
         job = find_job(session, job_id, person)
-        checkpoint = _find_checkpoint(session, job, checkpoint_id)
+        checkpoint = job_files.find_checkpoint(session, job, checkpoint_id)
     record_reading(process, person, job, "checkpoint", checkpoint.id)
     files = [FileRef.model_validate(file) for file in checkpoint.files]
     if path is not None:
@@ -106,13 +86,7 @@ def download_checkpoint(
 def list_artifacts(job_id: PlainText, person: SignedIn, process: ProcessDep) -> Page[ArtifactView]:
     """List files that the job's attempts left behind, such as sample.txt and the final weights."""
     with process.read() as session:
-        job = find_job(session, job_id, person)
-        rows = session.scalars(
-            select(Artifact)
-            .where(Artifact.job_id == job.id)
-            .order_by(Artifact.epoch, Artifact.path)
-        ).all()
-    return Page[ArtifactView](data=[ArtifactView.model_validate(row) for row in rows])
+        return job_files.artifacts_of(session, job_id, person)
 
 
 @router.get(
@@ -132,18 +106,6 @@ def download_artifact(
         raise NotFound(f"{job.name} has no artifact {artifact_id!r}.")
     record_reading(process, person, job, "artifact", artifact.id)
     return _attachment(process.service(Store), artifact.sha256, PurePosixPath(artifact.path).name)
-
-
-def _find_checkpoint(session: Session, job: Job, checkpoint_id: str) -> Checkpoint:
-    checkpoint = session.get(Checkpoint, checkpoint_id)
-    if checkpoint is None or checkpoint.job_id != job.id:
-        raise NotFound(f"{job.name} has no checkpoint {checkpoint_id!r}.")
-    if checkpoint.deleted_at is not None:
-        raise NotFound(
-            f"This checkpoint was deleted on {checkpoint.deleted_at:%Y-%m-%d}; the job's events "
-            "say why."
-        )
-    return checkpoint
 
 
 def _attachment(store: Store, sha256: str, name: str) -> FileResponse:

@@ -194,3 +194,15 @@ class ArtifactView(View):
     size: int
     sha256: str
     created_at: Moment
+
+
+class LayoutView(View):
+    """Ranks on their nodes, and the passes of a pipeline."""
+
+    seats: list[Seat]
+    """Coordinates, node and slot of each rank; empty if the ranks are too many to draw."""
+    timeline: list[TimeSlot]
+    """Passes of one step of a pipeline; empty if there is no pipeline or the step is too long to
+    draw."""
+    nodes: list[str]
+    """Names of the nodes of the newest attempt, as far as they are known."""

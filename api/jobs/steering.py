@@ -1,13 +1,21 @@
 """Steering of a job by its owner: cancel, pause, or stop and queue it again."""
 
+from datetime import datetime
+
 from sqlalchemy.orm import Session
 
+from api.jobs.job_views import (
+    find_job_locked,
+    show_job,
+)
+from api.jobs.schemas import JobView
 from api.web import audit
 from api.web.bells import Bells
 from api.web.identity import Person
 from core.base.clock import utc_now
 from core.base.errors import Conflict
 from core.jobs.attempts import ask_to_stop, live_attempt, node_names
+from core.reasons import ReasonCode
 from core.states import TERMINAL_JOB, WAITING_JOB, Desired, JobState, Outcome
 from core.tables.jobs import Job
 from core.transitions import advance, note
@@ -111,3 +119,83 @@ def audit_others(session: Session, job: Job, person: Person, action: str) -> Non
     """Record an action of staff on somebody else's job."""
     if job.user_id != person.id:
         audit.record(session, person.id, action, job.id, now=utc_now(), owner=job.user_id)
+
+
+def cancel(session: Session, bells: Bells, job_id: str, person: Person) -> JobView:
+    """End a job for good. Raises NotFound, Conflict."""
+    job = find_job_locked(session, job_id, person)
+    if job.state is not JobState.CANCELLED:
+        refuse_final(job, "cancelled")
+        want(session, bells, job, Desired.CANCEL, person)
+    return show_job(session, job_id, person)
+
+
+def pause(session: Session, bells: Bells, job_id: str, person: Person) -> JobView:
+    """Stop a job with a checkpoint and keep it. Raises NotFound, Conflict."""
+    job = find_job_locked(session, job_id, person)
+    refuse_final(job, "paused")
+    if job.desired is Desired.CANCEL:
+        raise Conflict(f"{job.name} is being cancelled and cannot be paused.")
+    if job.state is not JobState.PAUSED:
+        want(session, bells, job, Desired.PAUSE, person)
+    return show_job(session, job_id, person)
+
+
+def resume(
+    session: Session, bells: Bells, job_id: str, person: Person, *, now: datetime
+) -> JobView:
+    """Queue a paused job again. Raises NotFound, Conflict."""
+    job = find_job_locked(session, job_id, person)
+    refuse_final(job, "resumed")
+    if job.desired is Desired.CANCEL:
+        raise Conflict(f"{job.name} is being cancelled and cannot be resumed.")
+    if job.state is JobState.PAUSED:
+        advance(
+            session,
+            job,
+            JobState.QUEUED,
+            now=now,
+            reason_code=ReasonCode.RESUMED,
+            message="Resumed; waiting for the scheduler's next cycle.",
+            actor=person.id,
+            desired=Desired.RUN,
+        )
+        audit_others(session, job, person, "job.resume")
+    elif job.desired is Desired.PAUSE:
+        job.desired = Desired.RUN  # it is still stopping: it will be queued, not paused
+        note(
+            session,
+            job.id,
+            "resumed",
+            now=now,
+            message="Resumed while it was stopping.",
+            actor=person.id,
+            epoch=job.epoch,
+        )
+        audit_others(session, job, person, "job.resume")
+    bells.scheduler = True
+    bells.jobs.add(job.id)
+    session.flush()
+    return show_job(session, job_id, person)
+
+
+def requeue(session: Session, bells: Bells, job_id: str, person: Person) -> JobView:
+    """Stop a job with a checkpoint and queue it again. Raises NotFound, Conflict."""
+    job = find_job_locked(session, job_id, person)
+    refuse_final(job, "queued again; clone it instead")
+    if job.state in WAITING_JOB:
+        raise Conflict(f"{job.name} is {job.state}; it has no running attempt to stop.")
+    if job.state is JobState.STOPPING:
+        raise Conflict(f"{job.name} is already stopping.")
+    stop(session, bells, job, Outcome.PREEMPTED, "Asked to give up its node.", person)
+    return show_job(session, job_id, person)
+
+
+def ask(
+    session: Session, bells: Bells, job_id: str, person: Person, action: RequestAction
+) -> JobView:
+    """Ask a running job for a profile or a snapshot. Raises NotFound, Conflict."""
+    job = find_job_locked(session, job_id, person)
+    request(session, bells, job, action, person)
+    session.flush()
+    return show_job(session, job_id, person)

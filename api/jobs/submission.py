@@ -10,10 +10,17 @@ from pydantic import ValidationError
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
+from api.files.storage_use import require_room
+from api.jobs.job_views import (
+    show_job,
+)
 from api.jobs.plan_cache import PlanCache, PlanOnClass, classes_on_offer
 from api.jobs.schemas import JobView
+from api.web.bells import Bells
 from api.web.errors import InvalidRequest, validation_items
+from api.web.idempotency import once
 from api.web.identity import Person
+from api.web.process import Process
 from api.web.schemas import ProblemItem
 from core.base import tracing
 from core.base.errors import BadRequest, TooMany
@@ -466,3 +473,32 @@ def _kinder(item: ProblemItem) -> ProblemItem:
             }
         )
     return item
+
+
+def submit(
+    session: Session,
+    bells: Bells,
+    process: Process,
+    person: Person,
+    body_sha256: str,
+    cloned_from: str | None,
+    *,
+    key: str | None,
+    planned: PlannedSpec,
+    chosen: PlanOnClass,
+    now: datetime,
+) -> JobView:
+    """Insert a planned job, once for each key. Raises TooMany, StorageFull."""
+    made: list[JobView] = []
+
+    def make() -> str:
+        check_queue(session, person.id, process.settings.max_queued_jobs)
+        require_room(session, process.settings, person.id)
+        bells.scheduler = True
+        made.append(
+            insert_job(session, planned, chosen, owner=person, cloned_from=cloned_from, now=now)
+        )
+        return made[0].id
+
+    job_id = once(session, user_id=person.id, key=key, body_sha256=body_sha256, now=now, make=make)
+    return made[0] if made else show_job(session, job_id, person)

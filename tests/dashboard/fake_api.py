@@ -16,12 +16,12 @@ from pydantic import BaseModel
 
 import dashboard
 from api.files.schemas import DatasetView
-from api.jobs.routes_layout import LayoutView
 from api.jobs.schemas import (
     ArtifactView,
     AttemptView,
     CheckpointView,
     JobView,
+    LayoutView,
     PreflightCheck,
     PreflightView,
 )

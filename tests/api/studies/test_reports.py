@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from api.studies.routes_reports import MAX_REPORTS
+from api.studies.reports import MAX_REPORTS
 from core.base.clock import utc_now
 from core.tables.files import Report
 from tests.api.conftest import World

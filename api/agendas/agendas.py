@@ -1,0 +1,165 @@
+"""Agendas: their rows, submission and cancellation."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from fastapi import Request
+from sqlalchemy import insert, or_, select
+from sqlalchemy.orm import Session
+
+from api.agendas.agenda_submission import (
+    PlannedItem,
+    block_of_lease,
+)
+from api.agendas.agenda_views import agenda_views, agendas_with_context, find_agenda, plan_view
+from api.agendas.schemas import AgendaView, NewAgenda
+from api.files.storage_use import require_room
+from api.jobs.steering import want
+from api.jobs.submission import check_queue, insert_job
+from api.web.bells import Bells
+from api.web.idempotency import fingerprint, once
+from api.web.identity import Person
+from api.web.owners import of_whom
+from api.web.paging import page
+from api.web.process import Process
+from api.web.schemas import Page
+from core.base.clock import utc_now
+from core.base.errors import Conflict
+from core.base.ids import Kind, new_id
+from core.states import TERMINAL_JOB, WAITING_JOB, Desired
+from core.tables.agendas import Agenda, AgendaJob
+from core.tables.jobs import Job
+from core.tables.leases import Lease
+
+
+def submit_agenda(
+    session: Session,
+    bells: Bells,
+    request: Request,
+    person: Person,
+    process: Process,
+    lease: str,
+    anyway: bool,
+    *,
+    key: str | None,
+    agenda: NewAgenda,
+    entries: list[PlannedItem],
+    now: datetime,
+    raw: bytes,
+) -> AgendaView:
+    """Insert an agenda with its jobs, once for each key. Raises Conflict, TooMany, StorageFull."""
+
+    def make() -> str:
+        check_queue(session, person.id, process.settings.max_queued_jobs, adding=len(entries))
+        require_room(session, process.settings, person.id)
+        block = block_of_lease(session, lease, user_id=person.id, now=now)  # it may have gone
+        _require_free(session, block.leases)
+        fit = plan_view(agenda, entries, block, now=now)
+        if not (fit.fits or anyway):
+            raise Conflict(
+                f"Nothing was submitted. {fit.summary} With anyway=true it is submitted "
+                "all the same, and jobs that do not end in the lease continue in your "
+                "next lease or in the queue.",
+                code="over_time",
+            )
+        bells.scheduler = True
+        return _insert(session, agenda, entries, lease, person, now)
+
+    agenda_id = once(
+        session,
+        user_id=person.id,
+        key=key,
+        body_sha256=fingerprint("POST", f"/v1/agendas?{request.url.query}", raw),
+        now=now,
+        make=make,
+    )
+    return _show(session, agenda_id, person, now)
+
+
+def list_agendas(
+    session: Session,
+    person: Person,
+    lease: str | None,
+    user: str | None,
+    *,
+    limit: int,
+    after: str | None,
+) -> Page[AgendaView]:
+    """Return a page of agendas, newest first."""
+    query = agendas_with_context().where(of_whom(Agenda.user_id, user, person))
+    if lease:
+        together = select(Lease.together).where(Lease.id == lease).scalar_subquery()
+        query = query.where(or_(Lease.id == lease, Lease.together == together))
+    rows = page(session, query, Agenda.id, after=after, limit=limit)
+    views = agenda_views(session, rows, now=utc_now())
+    return Page[AgendaView](data=views, has_more=rows.has_more)
+
+
+def show_agenda(session: Session, agenda_id: str, person: Person) -> AgendaView:
+    """Return an agenda of this person. Raises NotFound."""
+    return _show(session, agenda_id, person, utc_now())
+
+
+def cancel_agenda(session: Session, bells: Bells, agenda_id: str, person: Person) -> AgendaView:
+    """Cancel the waiting jobs of an agenda. Raises NotFound."""
+    agenda = find_agenda(session, agenda_id, person)[0]
+    waiting = (
+        select(Job)
+        .join(AgendaJob, AgendaJob.job_id == Job.id)
+        .where(AgendaJob.agenda_id == agenda.id, Job.state.in_(WAITING_JOB))
+        .order_by(Job.id)
+        .with_for_update(key_share=True, of=Job)
+    )
+    for job in session.scalars(waiting).all():
+        if job.state in WAITING_JOB:  # it may have started while its row was waited for
+            want(session, bells, job, Desired.CANCEL, person)
+    session.flush()
+    return _show(session, agenda_id, person, utc_now())
+
+
+def _require_free(session: Session, leases: Sequence[str]) -> None:
+    """Raise Conflict if another agenda of a lease is not over: their times would mix."""
+    other = session.execute(
+        select(Agenda.id, Agenda.name)
+        .join(AgendaJob, AgendaJob.agenda_id == Agenda.id)
+        .join(Job, Job.id == AgendaJob.job_id)
+        .where(Agenda.lease_id.in_(leases), Job.state.not_in(TERMINAL_JOB))
+        .limit(1)
+    ).first()
+    if other is not None:
+        raise Conflict(
+            f"The lease already has the agenda {other.name}, which has not ended. Cancel the "
+            f"rest of it first: trainyard agenda cancel {other.id}.",
+            code="lease_has_agenda",
+            param="lease",
+        )
+
+
+def _insert(
+    session: Session,
+    agenda: NewAgenda,
+    entries: list[PlannedItem],
+    lease_id: str,
+    owner: Person,
+    now: datetime,
+) -> str:
+    row = Agenda(
+        id=new_id(Kind.AGENDA),
+        user_id=owner.id,
+        name=agenda.name,
+        lease_id=lease_id,
+        side_by_side=agenda.side_by_side,
+        on_failure=agenda.on_failure,
+        created_at=now,
+    )
+    session.add(row)
+    session.flush()
+    for position, entry in enumerate(entries):
+        job = insert_job(session, entry.planned, entry.chosen, owner=owner, now=now)
+        values = {"job_id": job.id, "agenda_id": row.id, "position": position}
+        session.execute(insert(AgendaJob).values(**values))
+    return row.id
+
+
+def _show(session: Session, agenda_id: str, person: Person, now: datetime) -> AgendaView:
+    return agenda_views(session, [find_agenda(session, agenda_id, person)], now=now)[0]
