@@ -4,12 +4,12 @@ from pathlib import Path
 
 from core.base.errors import BadRequest
 from strategies.plan.data.corpus import BadData
-from strategies.plan.data.images import Found, check
+from strategies.plan.data.images import ArchiveContents, check
 
 MOST_UNPACKED = 8  # times the largest upload: MNIST packs to a fifth of its size
 
 
-def check_images(path: Path, *, max_bytes: int) -> Found:
+def check_images(path: Path, *, max_bytes: int) -> ArchiveContents:
     """Return a description of a .npz file's content.
 
     Raises BadRequest, with the numbers, if it can't be trained on. `max_bytes` is the cap of an

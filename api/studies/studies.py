@@ -29,7 +29,7 @@ from core.states import TERMINAL_JOB, Desired, JobState
 from core.tables.jobs import Job, Study, StudyJob
 from core.tables.people import User
 from strategies.plan.planner import Plan
-from strategies.plan.trust.scaling import Run, label_of, measure, summary
+from strategies.plan.trust.scaling import StudyRun, label_of, measure, summary
 
 
 def submit_study(
@@ -178,9 +178,9 @@ def _plan(job: Job) -> Plan | None:
     return plan if isinstance(plan, Plan) else None
 
 
-def _run(session: Session, job: Job) -> Run:
+def _run(session: Session, job: Job) -> StudyRun:
     failed = job.state in (JobState.FAILED, JobState.CANCELLED)
-    return Run(
+    return StudyRun(
         spec=JobSpec.model_validate(job.spec),
         plan=Plan.model_validate(job.plan),
         step_times_s=step_times_of(session, job),

@@ -26,7 +26,7 @@ from strategies.plan.learning_rate import scaling_policy
 from strategies.plan.rules.adapters import nothing_to_adapt
 from strategies.plan.rules.layout import DEGREE_FIELDS
 from strategies.plan.rules.precision import emulated
-from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.rules.zero import computed_in_float32, swapping_is_compiled
 from strategies.plan.shapes import count_trained, parameters_of, tokens_per_sample
 from strategies.plan.spec import AUTO, ModelName, ParallelismSpec, Strategy, TrainSpec
@@ -120,9 +120,11 @@ def plan(
     make it fit.
     """
 
-    def planned(changed: TrainSpec, ranks_per_node: int = ranks_per_node) -> tuple[Asked, Plan]:
-        asked = resolve(changed, nodes=nodes, ranks_per_node=ranks_per_node, hardware=hardware)
-        return asked, plan_of(asked, learned)
+    def planned(
+        changed: TrainSpec, ranks_per_node: int = ranks_per_node
+    ) -> tuple[ResolvedSpec, Plan]:
+        resolved = resolve(changed, nodes=nodes, ranks_per_node=ranks_per_node, hardware=hardware)
+        return resolved, plan_of(resolved, learned)
 
     def try_out(changed: TrainSpec, ranks_per_node: int) -> Outcome:
         found = planned(changed, ranks_per_node)[1]
@@ -136,13 +138,13 @@ def plan(
         )
 
     settled, why = settle(spec, lambda changed: planned(changed)[1], nodes * ranks_per_node)
-    asked, found = planned(settled)
+    resolved, found = planned(settled)
     changes: dict[str, Any] = {"warnings": [*why, *found.warnings]}
     if spec.verify is not None:
         alone = one_rank_fits(spec, found.micro_batch_size, spec.verify.steps, hardware, learned)
         changes["problems"] = [*found.problems, *alone]
     if not found.fits:
-        advice = advise(asked, try_out, needed_gib=found.needed_gib, step_s=found.step_s)
+        advice = advise(resolved, try_out, needed_gib=found.needed_gib, step_s=found.step_s)
         remedy = remedy_of(found, advice, spec)
         changes["advice"] = advice
         changes["problems"] = [
@@ -161,19 +163,21 @@ def settle(
     why = []
     if spec.parallelism.strategy is Strategy.AUTO:
         spec, reason = choose_strategy(
-            spec, lambda asked: planned(with_micro_batch(asked, planned)[0]), world_size
+            spec, lambda resolved: planned(with_micro_batch(resolved, planned)[0]), world_size
         )
         why.append(reason)
     spec, reason = with_micro_batch(spec, planned)
     return spec, [*why, *([reason] if reason else [])]
 
 
-def resolve(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware) -> Asked:
+def resolve(
+    spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardware
+) -> ResolvedSpec:
     """Return layout and batch of a settled spec."""
     strategy = spec.parallelism.strategy
     layout = resolve_layout(spec, strategy, nodes * ranks_per_node)
     micro, accumulation = resolve_batch(spec, layout.batch_degree, pipeline=layout.pipeline)
-    return Asked(
+    return ResolvedSpec(
         spec=spec,
         strategy=strategy,
         layout=layout,
@@ -185,37 +189,37 @@ def resolve(spec: TrainSpec, *, nodes: int, ranks_per_node: int, hardware: Hardw
     )
 
 
-def plan_of(asked: Asked, learned: Learned = NOTHING_LEARNED) -> Plan:
+def plan_of(resolved: ResolvedSpec, learned: Learned = NOTHING_LEARNED) -> Plan:
     """Return the plan of a settled spec, without advice."""
-    spec, layout, hardware = asked.spec, asked.layout, asked.hardware
+    spec, layout, hardware = resolved.spec, resolved.layout, resolved.hardware
     policy = scaling_policy(spec.training)
     warnings = [] if policy is None else [policy]
     warnings.extend(emulated(spec.precision, hardware))
-    warnings.extend(computed_in_float32(asked))
-    warnings.extend(swapping_is_compiled(asked))
+    warnings.extend(computed_in_float32(resolved))
+    warnings.extend(swapping_is_compiled(resolved))
     warnings.extend(nothing_to_adapt(spec))
-    kind = KindOfRun(hardware.device, spec.model.name, asked.strategy)
-    factor, by_stage = learned.get(kind, 1.0), memory_by_stage(asked)
+    kind = KindOfRun(hardware.device, spec.model.name, resolved.strategy)
+    factor, by_stage = learned.get(kind, 1.0), memory_by_stage(resolved)
     if factor != 1:
         by_stage = [multiplied(terms, factor) for terms in by_stage]
     needed_by_stage = [sum(term.gib for term in terms) for terms in by_stage]
     terms = by_stage[needed_by_stage.index(max(needed_by_stage))]
     needed_gib = max(needed_by_stage)
-    ranks_sharing = max(1, asked.ranks_per_node) if hardware.device == "cpu" else 1
+    ranks_sharing = max(1, resolved.ranks_per_node) if hardware.device == "cpu" else 1
     capacity_gib = USABLE_SHARE * hardware.memory_gib / ranks_sharing
-    problems = [problem for rule in rules.ALL for problem in rule(asked)]
+    problems = [problem for rule in rules.ALL for problem in rule(resolved)]
     fits = needed_gib <= capacity_gib
     if not fits:
         problems.append(too_big(terms, needed_gib, capacity_gib, hardware, ranks_sharing))
     return Plan(
-        strategy=asked.strategy,
+        strategy=resolved.strategy,
         layout=layout,
         device=hardware.device,
-        world_size=asked.world_size,
-        nodes=asked.nodes,
-        ranks_per_node=asked.ranks_per_node,
-        micro_batch_size=asked.micro_batch_size,
-        gradient_accumulation_steps=asked.gradient_accumulation_steps,
+        world_size=resolved.world_size,
+        nodes=resolved.nodes,
+        ranks_per_node=resolved.ranks_per_node,
+        micro_batch_size=resolved.micro_batch_size,
+        gradient_accumulation_steps=resolved.gradient_accumulation_steps,
         global_batch_size=spec.training.global_batch_size,
         tokens_per_step=spec.training.global_batch_size * tokens_per_sample(spec.data),
         parameters=parameters_of(spec) + (0 if spec.adapter is None else count_trained(spec)),
@@ -225,14 +229,14 @@ def plan_of(asked: Asked, learned: Learned = NOTHING_LEARNED) -> Plan:
         needed_gib=needed_gib,
         needed_by_stage_gib=needed_by_stage,
         learned_factor=factor,
-        host_memory=host_terms(asked),
-        files=file_terms(asked),
+        host_memory=host_terms(resolved),
+        files=file_terms(resolved),
         capacity_gib=capacity_gib,
         fits=fits,
-        cost=cost(asked),
+        cost=cost(resolved),
         problems=problems,
         warnings=warnings,
-        result_class=promised(asked.strategy, spec),
+        result_class=promised(resolved.strategy, spec),
     )
 
 

@@ -33,7 +33,7 @@ class Batch(NamedTuple):
         return Batch(self.inputs_BT[:, positions], self.labels_BT[:, positions], self.documents_BT)
 
 
-class Held(NamedTuple):
+class HeldBytes(NamedTuple):
     """Bytes that this rank holds from step to step."""
 
     weights: int
@@ -77,7 +77,7 @@ class Engine(Protocol):
         Pipeline ranks without the last stage return 0-d zeros.
         """
 
-    def held(self) -> Held:
+    def held(self) -> HeldBytes:
         """Return the bytes that this rank holds now."""
 
     def state(self) -> State:

@@ -74,9 +74,9 @@ def source_of(run_plan: RunPlan) -> Source:
         raise BadCheckpoint(
             f"the plan has no model_path, the folder of checkpoint {spec.model.checkpoint}"
         )
-    from strategies.train.fine_tuning.pretrained import Pretrained
+    from strategies.train.fine_tuning.pretrained import PretrainedWeights
 
-    pretrained = Pretrained(Path(run_plan.model_path), spec)
+    pretrained = PretrainedWeights(Path(run_plan.model_path), spec)
     return pretrained if spec.adapter is None else AdaptersBeside(pretrained, seed_of(spec))
 
 

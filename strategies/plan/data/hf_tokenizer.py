@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from strategies.plan.data.rows import ASSISTANT, Chat, Message, Part, Row, WrongRow
-from strategies.plan.data.tokens import Document, Tokens
+from strategies.plan.data.rows import ASSISTANT, Chat, Message, Row, TextPiece, WrongRow
+from strategies.plan.data.tokens import LabelledTokens, Tokens
 from strategies.plan.hugging_face.hf_config import TOKENIZER, TOKENIZER_FILES
 
 MARKED = "generation %}"  # present in a template that marks the assistant's text itself
@@ -55,7 +55,7 @@ class HuggingFace:
         tokens = self.theirs(text, add_special_tokens=False)["input_ids"]
         return np.array(tokens, dtype=self.dtype)
 
-    def encode_row(self, row: Row) -> Document:
+    def encode_row(self, row: Row) -> LabelledTokens:
         """Return a row's tokens between those that begin and end a text.
 
         A chat template adds its own.
@@ -72,19 +72,19 @@ class HuggingFace:
         learned = np.full(len(tokens), True)
         learned[: len(begin)] = False
         learned[len(begin) : len(tokens) - len(end)] = document.learned
-        return Document(tokens, learned)
+        return LabelledTokens(tokens, learned)
 
-    def conversation(self, messages: Sequence[Message]) -> Document:
+    def conversation(self, messages: Sequence[Message]) -> LabelledTokens:
         """Return a conversation as the chat template writes it, token for token."""
         if MARKED in str(self.theirs.chat_template):
             found = self.apply_template(
                 messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
             )
             learned = np.array(found["assistant_masks"], dtype=bool)
-            return Document(np.array(found["input_ids"], dtype=self.dtype), learned)
+            return LabelledTokens(np.array(found["input_ids"], dtype=self.dtype), learned)
         return self.encode_parts(self.written(messages))
 
-    def written(self, messages: Sequence[Message]) -> list[Part]:
+    def written(self, messages: Sequence[Message]) -> list[TextPiece]:
         """Split a conversation into parts by rendering it up to each answer and including it."""
         whole, parts, done = self.render(messages), [], 0
         for number, message in enumerate(messages):
@@ -98,10 +98,10 @@ class HuggingFace:
                     "messages follow, so its tokens cannot be told apart; give the checkpoint a "
                     "template with {% generation %} marks"
                 )
-            parts.append(Part(whole[done : len(before)], False))
-            parts.append(Part(whole[len(before) : len(after)], True))
+            parts.append(TextPiece(whole[done : len(before)], False))
+            parts.append(TextPiece(whole[len(before) : len(after)], True))
             done = len(after)
-        return [*parts, Part(whole[done:], False)]
+        return [*parts, TextPiece(whole[done:], False)]
 
     def render(self, messages: Sequence[Message], **options: bool) -> str:
         text: str = self.apply_template(messages, tokenize=False, **options) if messages else ""
@@ -113,7 +113,7 @@ class HuggingFace:
         except Exception as error:  # a template may raise any exception
             raise WrongRow(f"is refused by the chat template: {error}") from error
 
-    def encode_parts(self, parts: Sequence[Part]) -> Document:
+    def encode_parts(self, parts: Sequence[TextPiece]) -> LabelledTokens:
         """Encode all parts as one text; a token belongs to the part that contains its last
         character.
 
@@ -124,7 +124,7 @@ class HuggingFace:
         last = np.array([end - 1 for _, end in found["offset_mapping"]], dtype=np.int64)
         ends = np.cumsum([len(part.text) for part in parts])
         learned = np.array([part.learned for part in parts] + [False])
-        return Document(
+        return LabelledTokens(
             np.array(found["input_ids"], dtype=self.dtype),
             learned[np.searchsorted(ends, last, "right")],
         )

@@ -52,14 +52,14 @@ class Array(NamedTuple):
         return f"{self.name} {self.shape}"
 
 
-class Part(NamedTuple):
+class ImageSet(NamedTuple):
     """Images and their labels."""
 
     images: Array
     labels: Array
 
 
-class Found(NamedTuple):
+class ArchiveContents(NamedTuple):
     """Description of an archive's content."""
 
     shape: ImageShape
@@ -69,7 +69,7 @@ class Found(NamedTuple):
     classes: int  # the largest label + 1
 
 
-def check(path: Path, *, most_bytes: int = MOST_BYTES) -> Found:
+def check(path: Path, *, most_bytes: int = MOST_BYTES) -> ArchiveContents:
     """Read an archive from start to end. Raises BadData, with the numbers, if it is not usable."""
     with opened(path, most_bytes) as archive:
         return read(archive, images=None, labels=None)
@@ -86,7 +86,9 @@ def unpack(path: Path, folder: Path) -> None:
     (folder / "found.json").write_text(json.dumps(found))
 
 
-def read(archive: ZipFile, *, images: IO[bytes] | None, labels: IO[bytes] | None) -> Found:
+def read(
+    archive: ZipFile, *, images: IO[bytes] | None, labels: IO[bytes] | None
+) -> ArchiveContents:
     """Check the whole archive and write its numbers, in one form, to the given files."""
     parts = parts_of(archive)
     largest = 0
@@ -102,7 +104,7 @@ def read(archive: ZipFile, *, images: IO[bytes] | None, labels: IO[bytes] | None
         raise BadData(f"{parts[0].labels.name}: all labels are 0; at least 2 classes are needed")
     first = parts[0].images
     height, width, *channels = first.shape[1:]
-    return Found(
+    return ArchiveContents(
         shape=ImageShape(height, width, *(channels or [1])),
         is_bytes=first.dtype == np.uint8,
         num_train=first.shape[0],
@@ -134,7 +136,7 @@ def require_small_directory(path: Path) -> None:
         raise BadData(f"its directory has {directory_bytes:,} bytes: too many arrays")
 
 
-def parts_of(archive: ZipFile) -> list[Part]:
+def parts_of(archive: ZipFile) -> list[ImageSet]:
     """Return the images to train on, then the test images if there are any. Checks all headers."""
     members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
     training = [names for names in TRAINING if set(names) <= members.keys()]
@@ -142,7 +144,9 @@ def parts_of(archive: ZipFile) -> list[Part]:
         listed = ", ".join(sorted(members)[:10]) or "nothing"
         raise BadData(f"has {listed}; needs images and labels, or x_train and y_train")
     wanted = [*training, TESTS] if set(TESTS) <= members.keys() else training
-    parts = [Part(*(header(archive, name, members[name]) for name in names)) for names in wanted]
+    parts = [
+        ImageSet(*(header(archive, name, members[name]) for name in names)) for names in wanted
+    ]
     for part in parts:
         require_images_with_labels(part)
     if len(parts) > 1:
@@ -179,7 +183,7 @@ def header(archive: ZipFile, name: str, member: ZipInfo) -> Array:
     return Array(name, member, dtype, shape)
 
 
-def require_images_with_labels(part: Part) -> None:
+def require_images_with_labels(part: ImageSet) -> None:
     images, labels = part
     if images.dtype != np.uint8 and images.dtype.kind != "f":
         raise BadData(
@@ -296,12 +300,12 @@ def open_images(path: Path, spec: DataSpec, cache_dir: Path) -> Images:
             labels = np.memmap(kept / "labels", dtype=np.uint16, mode="r")
     except BadData as error:
         raise BadData(f"dataset {spec.dataset}: {error}") from error
-    found = Found(ImageShape(*shape), is_bytes, num_train, num_tests, classes)
+    found = ArchiveContents(ImageShape(*shape), is_bytes, num_train, num_tests, classes)
     require_as_told(found, spec)
     return Images(pixels.reshape(-1, *found.shape), labels, spec, num_tests=num_tests)
 
 
-def require_as_told(found: Found, spec: DataSpec) -> None:
+def require_as_told(found: ArchiveContents, spec: DataSpec) -> None:
     """Raise BadData if the images' shape or classes differ from those the plan was made for."""
     told = image_shape(spec)
     if found.shape != told:

@@ -14,7 +14,7 @@ class WrongRow(ValueError):
     """Line that has none of the forms, or has nothing to learn from."""
 
 
-class Part(NamedTuple):
+class TextPiece(NamedTuple):
     """Piece of a document; `learned` if the model learns to write it."""
 
     text: str
@@ -27,8 +27,8 @@ class Text(NamedTuple):
     text: str
 
     @property
-    def parts(self) -> list[Part]:
-        return [Part(self.text, True)]
+    def parts(self) -> list[TextPiece]:
+        return [TextPiece(self.text, True)]
 
 
 class Completion(NamedTuple):
@@ -38,8 +38,8 @@ class Completion(NamedTuple):
     completion: str
 
     @property
-    def parts(self) -> list[Part]:
-        return [Part(self.prompt, False), Part(self.completion, True)]
+    def parts(self) -> list[TextPiece]:
+        return [TextPiece(self.prompt, False), TextPiece(self.completion, True)]
 
 
 class Message(NamedTuple):
@@ -53,13 +53,13 @@ class Chat(NamedTuple):
     messages: tuple[Message, ...]
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TextPiece]:
         """Default format, used if the tokenizer has no template: the role on its own line, then
         text."""
         parts = []
         for role, content in self.messages:
-            parts.append(Part(f"<|{role}|>\n", False))
-            parts.append(Part(f"{content}\n", role == ASSISTANT))
+            parts.append(TextPiece(f"<|{role}|>\n", False))
+            parts.append(TextPiece(f"{content}\n", role == ASSISTANT))
         return parts
 
 

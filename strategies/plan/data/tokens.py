@@ -20,7 +20,7 @@ CODE_POINTS = 0x110000  # of Unicode
 NO_TOKEN = -1
 
 
-class Document(NamedTuple):
+class LabelledTokens(NamedTuple):
     """Tokens of a row, (N,), and flags of those that a model learns to write."""
 
     tokens: Tokens
@@ -40,7 +40,7 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> Tokens:
         """Return the tokens of a text, (N,); characters without a token are left out."""
 
-    def encode_row(self, row: Row) -> Document:
+    def encode_row(self, row: Row) -> LabelledTokens:
         """Return the tokens of a dataset row, with end marks.
 
         Raises WrongRow if it cannot be written.
@@ -64,7 +64,7 @@ class Bytes:
         # JSON can name half a surrogate pair, which has no UTF-8.
         return np.frombuffer(text.encode("utf-8", errors="surrogatepass"), dtype=np.uint8)
 
-    def encode_row(self, row: Row) -> Document:
+    def encode_row(self, row: Row) -> LabelledTokens:
         return encode_parts(self, row)
 
     def decode(self, tokens: list[int]) -> str:
@@ -95,7 +95,7 @@ class Characters:
         found: Tokens = tokens[tokens != NO_TOKEN].astype(np.min_scalar_type(self.size - 1))
         return found
 
-    def encode_row(self, row: Row) -> Document:
+    def encode_row(self, row: Row) -> LabelledTokens:
         return encode_parts(self, row)
 
     def decode(self, tokens: list[int]) -> str:
@@ -106,11 +106,11 @@ class Characters:
         return json.dumps({"tokenizer": "characters", "alphabet": self.alphabet})
 
 
-def encode_parts(tokenizer: Tokenizer, row: Row) -> Document:
+def encode_parts(tokenizer: Tokenizer, row: Row) -> LabelledTokens:
     """Encode a row part by part, with nothing added."""
     tokens = [tokenizer.encode(part.text) for part in row.parts]
     sizes = [len(found) for found in tokens]
-    return Document(np.concatenate(tokens), np.repeat([p.learned for p in row.parts], sizes))
+    return LabelledTokens(np.concatenate(tokens), np.repeat([p.learned for p in row.parts], sizes))
 
 
 def tokenizer_from(stored: str) -> Tokenizer:

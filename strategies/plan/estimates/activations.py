@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from strategies.plan import image_shapes
 from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
-from strategies.plan.rules.problem import Asked
+from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import ffn_width, heads, kv_heads, tokens_per_sample, vocabulary_size
 from strategies.plan.spec import (
     ActivationCheckpointing,
@@ -22,7 +22,7 @@ from strategies.plan.stages import schedule_of, stages_per_rank
 FLOAT32 = 4
 
 
-class Kept(NamedTuple):
+class KeptBytes(NamedTuple):
     """Bytes that one layer keeps per token, or per image, by how tensor-parallel ranks share
     them."""
 
@@ -38,7 +38,7 @@ class Kept(NamedTuple):
         return sum(self)
 
 
-def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> Kept:
+def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> KeptBytes:
     """Return the bytes kept by one layer; attention scores are not stored.
 
     Features between layers have the type of the weights, those that a matrix product reads or gives
@@ -47,18 +47,18 @@ def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> Kept:
     wide, narrow = BYTES_PER_WEIGHT[spec.precision], BYTES_PER_FEATURE[spec.precision]
     if spec.model.name.reads_images:
         numbers = image_shapes.kept_numbers(spec.model, spec.data, how) / spec.model.layers
-        return Kept(numbers * wide, 0, 0)
+        return KeptBytes(numbers * wide, 0, 0)
     model = spec.model
     width, inner = model.width, ffn_width(model)
     keys_values = 2 * (width // heads(model) * kv_heads(model))
     gated = model.name is ModelName.LLAMA
     if how is ActivationCheckpointing.FULL:  # the layer's input
-        return Kept(width * wide, 0, 0)
+        return KeptBytes(width * wide, 0, 0)
     if how is ActivationCheckpointing.SELECTIVE:
         # Also the results of its products: output, down; query, attention; key, value; gate, up.
         first = 2 * inner if gated else inner
         products = (2 * width + keys_values + first) * narrow
-        return Kept(width * wide + 2 * width * narrow, 0, products)
+        return KeptBytes(width * wide + 2 * width * narrow, 0, products)
     residual = 2 * width * wide
     if gated:  # torch's RMSNorm is several operations that each keep a tensor, in float32 or wider
         residual += 2 * width * max(wide, FLOAT32)
@@ -68,98 +68,102 @@ def kept_by_layer(spec: TrainSpec, how: ActivationCheckpointing) -> Kept:
         read += (3 if gated else 2) * width * narrow
     # Query, attention, key, value; before and after the activation.
     numbers = 2 * width + keys_values + (4 if gated else 2) * inner
-    return Kept(residual, read, numbers * narrow)
+    return KeptBytes(residual, read, numbers * narrow)
 
 
-def layer_bytes(asked: Asked, how: ActivationCheckpointing) -> float:
+def layer_bytes(resolved: ResolvedSpec, how: ActivationCheckpointing) -> float:
     """Return the bytes that one layer keeps of one micro-batch on one rank."""
-    kept, tensor = kept_by_layer(asked.spec, how), asked.layout.tensor
-    between = tensor if asked.spec.parallelism.sequence_parallel else 1
-    return tokens(asked) * (kept.residual / between + kept.read + kept.inner / tensor)
+    kept, tensor = kept_by_layer(resolved.spec, how), resolved.layout.tensor
+    between = tensor if resolved.spec.parallelism.sequence_parallel else 1
+    return tokens(resolved) * (kept.residual / between + kept.read + kept.inner / tensor)
 
 
-def tokens(asked: Asked) -> int:
+def tokens(resolved: ResolvedSpec) -> int:
     """Return the number of tokens of one micro-batch that a rank works on."""
-    return asked.micro_batch_size * tokens_per_sample(asked.spec.data) // asked.layout.context
+    return (
+        resolved.micro_batch_size * tokens_per_sample(resolved.spec.data) // resolved.layout.context
+    )
 
 
-def activation_bytes(asked: Asked, layers: float, in_flight: float) -> float:
+def activation_bytes(resolved: ResolvedSpec, layers: float, in_flight: float) -> float:
     """Return the bytes that `layers` layers keep of `in_flight` micro-batches, plus those in
     transit.
 
     A layer that is recomputed holds all of its own activations for a moment.
     """
-    how = asked.spec.activation_checkpointing
-    kept = layer_bytes(asked, how)
-    again = max(0.0, layer_bytes(asked, ActivationCheckpointing.NONE) - kept)
-    passing = 2 * tokens(asked) * asked.spec.model.width * BYTES_PER_WEIGHT[asked.spec.precision]
+    how = resolved.spec.activation_checkpointing
+    kept = layer_bytes(resolved, how)
+    again = max(0.0, layer_bytes(resolved, ActivationCheckpointing.NONE) - kept)
+    passing = (
+        2 * tokens(resolved) * resolved.spec.model.width * BYTES_PER_WEIGHT[resolved.spec.precision]
+    )
     return layers * in_flight * kept + again + passing
 
 
-def logit_bytes(asked: Asked) -> float:
+def logit_bytes(resolved: ResolvedSpec) -> float:
     """Return the bytes of logits, log-probabilities and gradient.
 
     The loss is computed in float32 at least.
     """
-    spec = asked.spec
+    spec = resolved.spec
     is_text = not spec.model.name.reads_images
     choices = vocabulary_size(spec.data) if is_text else image_shapes.num_classes(spec.data)
     wide, narrow = BYTES_PER_WEIGHT[spec.precision], BYTES_PER_FEATURE[spec.precision]
     each = 3 * wide if narrow >= FLOAT32 else narrow + 3 * FLOAT32
-    at_once = tokens(asked) / min(spec.tiling.loss_parts, max(1, tokens(asked)))
-    return at_once * choices * each / asked.layout.tensor
+    at_once = tokens(resolved) / min(spec.tiling.loss_parts, max(1, tokens(resolved)))
+    return at_once * choices * each / resolved.layout.tensor
 
 
-def exchange_bytes(asked: Asked) -> float:
+def exchange_bytes(resolved: ResolvedSpec) -> float:
     """Return the bytes that context parallelism holds to send and to receive.
 
     In a ring: keys and values of this rank and of a neighbour, their gradients in float32, and the
     merged output. To trade heads: query, key, value and output before and after.
     """
-    if asked.layout.context == 1:
+    if resolved.layout.context == 1:
         return 0
-    spec, trade = asked.spec, asked.spec.parallelism.ulysses_degree
-    features = tokens(asked) * spec.model.width / asked.layout.tensor
+    spec, trade = resolved.spec, resolved.spec.parallelism.ulysses_degree
+    features = tokens(resolved) * spec.model.width / resolved.layout.tensor
     grouped = kv_heads(spec.model) / heads(spec.model)
     numbers = 0.0
-    if trade < asked.layout.context:
+    if trade < resolved.layout.context:
         numbers += (8 * grouped + 2) * features
     if trade > 1:
         numbers += 2 * (1 + 2 * grouped) * features
     return numbers * max(FLOAT32, BYTES_PER_FEATURE[spec.precision])
 
 
-def handed_over_bytes(asked: Asked) -> float:
+def handed_over_bytes(resolved: ResolvedSpec) -> float:
     """Return the bytes of a pipeline rank's receive buffers.
 
     They hold features, and their gradients, of every micro-batch in progress at a time, for each of
     the rank's stages.
     """
-    if asked.layout.pipeline == 1:
+    if resolved.layout.pipeline == 1:
         return 0
-    parallelism = asked.spec.parallelism
-    at_once = 1 if asked.strategy is Strategy.NAIVE else asked.gradient_accumulation_steps
-    stages = stages_per_rank(schedule_of(asked.strategy, parallelism), parallelism)
-    return 2 * stages * at_once * bytes_between_stages(asked)
+    parallelism = resolved.spec.parallelism
+    at_once = 1 if resolved.strategy is Strategy.NAIVE else resolved.gradient_accumulation_steps
+    stages = stages_per_rank(schedule_of(resolved.strategy, parallelism), parallelism)
+    return 2 * stages * at_once * bytes_between_stages(resolved)
 
 
-def bytes_between_stages(asked: Asked) -> int:
+def bytes_between_stages(resolved: ResolvedSpec) -> int:
     """Return the bytes of one micro-batch that a rank sends to the next stage, or gets back."""
-    spec = asked.spec
-    features = tokens(asked) * spec.model.width * BYTES_PER_WEIGHT[spec.precision]
-    return features // asked.layout.tensor if spec.parallelism.sequence_parallel else features
+    spec = resolved.spec
+    features = tokens(resolved) * spec.model.width * BYTES_PER_WEIGHT[spec.precision]
+    return features // resolved.layout.tensor if spec.parallelism.sequence_parallel else features
 
 
-def micro_batches_kept(asked: Asked, place: int) -> float:
+def micro_batches_kept(resolved: ResolvedSpec, place: int) -> float:
     """Return how many micro-batches' activations one rank of a pipeline keeps at once.
 
     Interleaving: Narayanan et al., arXiv:2104.04473, section 2.2, as torch runs it.
     """
-    ranks, count = asked.layout.pipeline, asked.gradient_accumulation_steps
-    if ranks == 1 or asked.strategy is Strategy.NAIVE:
+    ranks, count = resolved.layout.pipeline, resolved.gradient_accumulation_steps
+    if ranks == 1 or resolved.strategy is Strategy.NAIVE:
         return 1
-    schedule = schedule_of(asked.strategy, asked.spec.parallelism)
-    stages = stages_per_rank(schedule, asked.spec.parallelism)
+    schedule = schedule_of(resolved.strategy, resolved.spec.parallelism)
+    stages = stages_per_rank(schedule, resolved.spec.parallelism)
     match schedule:
         case PipelineSchedule.GPIPE:
             return count

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from strategies.plan.rules.problem import Asked
+from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.spec import (
     ActivationCheckpointing,
     FrozenBase,
@@ -58,7 +58,7 @@ class Decision:
 
     title: str
     costs: str
-    candidates: Callable[[Asked], Iterator[Fields]]
+    candidates: Callable[[ResolvedSpec], Iterator[Fields]]
     changes_training: bool = False
 
 
@@ -77,8 +77,8 @@ class Outcome:
 Try = Callable[[TrainSpec, int], Outcome]  # a changed spec, and ranks per node
 
 
-def smaller_micro_batches(asked: Asked) -> Iterator[Fields]:
-    size = asked.micro_batch_size
+def smaller_micro_batches(resolved: ResolvedSpec) -> Iterator[Fields]:
+    size = resolved.micro_batch_size
     while size > 1:
         size //= smallest_factor(size)
         yield in_parts(size)
@@ -89,119 +89,119 @@ def smallest_factor(number: int) -> int:
     return next((f for f in range(2, math.isqrt(number) + 1) if number % f == 0), number)
 
 
-def half_precision(asked: Asked) -> Iterator[Fields]:
-    if asked.spec.precision in (Precision.FLOAT32, Precision.FLOAT64):
+def half_precision(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.spec.precision in (Precision.FLOAT32, Precision.FLOAT64):
         yield {"precision": Precision.BFLOAT16.value}
 
 
-def selective_checkpointing(asked: Asked) -> Iterator[Fields]:
-    if asked.spec.activation_checkpointing is ActivationCheckpointing.NONE:
+def selective_checkpointing(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.spec.activation_checkpointing is ActivationCheckpointing.NONE:
         yield {"activation_checkpointing": ActivationCheckpointing.SELECTIVE.value}
 
 
-def full_checkpointing(asked: Asked) -> Iterator[Fields]:
-    if asked.spec.activation_checkpointing is not ActivationCheckpointing.FULL:
+def full_checkpointing(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.spec.activation_checkpointing is not ActivationCheckpointing.FULL:
         yield {"activation_checkpointing": ActivationCheckpointing.FULL.value}
 
 
-def offloaded_optimizer(asked: Asked) -> Iterator[Fields]:
-    if asked.hardware.device == "cuda":
+def offloaded_optimizer(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.hardware.device == "cuda":
         for strategy in (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3):
             yield instead(strategy, offload_optimizer=Offload.CPU.value)
 
 
-def offloaded_weights(asked: Asked) -> Iterator[Fields]:
-    if asked.hardware.device == "cuda":
+def offloaded_weights(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.hardware.device == "cuda":
         host = Offload.CPU.value
         yield instead(Strategy.ZERO3, offload_optimizer=host, offload_parameters=host)
 
 
-def offloaded_to_files(asked: Asked) -> Iterator[Fields]:
-    if asked.hardware.device == "cuda":
+def offloaded_to_files(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.hardware.device == "cuda":
         disk = Offload.NVME.value
         yield instead(Strategy.ZERO3, offload_optimizer=disk, offload_parameters=disk)
 
 
-def sharded_optimizer(asked: Asked) -> Iterator[Fields]:
-    if asked.world_size > 1:
+def sharded_optimizer(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.world_size > 1:
         yield instead(Strategy.ZERO1)
         yield instead(Strategy.ZERO2)
 
 
-def sharded(asked: Asked) -> Iterator[Fields]:
-    if asked.world_size > 1 and asked.nodes == 1:
+def sharded(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.world_size > 1 and resolved.nodes == 1:
         yield instead(Strategy.FSDP)
 
 
-def sharded_inside_nodes(asked: Asked) -> Iterator[Fields]:
-    if asked.nodes > 1 and asked.ranks_per_node > 1:
-        yield instead(Strategy.HSDP, data_parallel_shard_degree=asked.ranks_per_node)
-    if asked.nodes > 1:
+def sharded_inside_nodes(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.nodes > 1 and resolved.ranks_per_node > 1:
+        yield instead(Strategy.HSDP, data_parallel_shard_degree=resolved.ranks_per_node)
+    if resolved.nodes > 1:
         yield instead(Strategy.FSDP)
 
 
-def split_matrices(asked: Asked) -> Iterator[Fields]:
+def split_matrices(resolved: ResolvedSpec) -> Iterator[Fields]:
     degree = 2
-    while degree <= asked.ranks_per_node:
-        rest = Strategy.FSDP if degree < asked.world_size else Strategy.TENSOR
+    while degree <= resolved.ranks_per_node:
+        rest = Strategy.FSDP if degree < resolved.world_size else Strategy.TENSOR
         yield instead(rest, tensor_parallel_degree=degree, sequence_parallel=True)
         degree *= 2
 
 
-def split_layers(asked: Asked) -> Iterator[Fields]:
-    if asked.world_size > 1:
-        degree = asked.nodes if asked.nodes > 1 else asked.ranks_per_node
-        rest = Strategy.PIPELINE if degree == asked.world_size else Strategy.FSDP
+def split_layers(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.world_size > 1:
+        degree = resolved.nodes if resolved.nodes > 1 else resolved.ranks_per_node
+        rest = Strategy.PIPELINE if degree == resolved.world_size else Strategy.FSDP
         yield instead(rest, pipeline_parallel_degree=degree)
 
 
-def split_samples(asked: Asked) -> Iterator[Fields]:
+def split_samples(resolved: ResolvedSpec) -> Iterator[Fields]:
     degree = 2
-    while asked.micro_batch_size == 1 and degree <= asked.world_size:
-        rest = Strategy.FSDP if degree < asked.world_size else Strategy.CONTEXT
+    while resolved.micro_batch_size == 1 and degree <= resolved.world_size:
+        rest = Strategy.FSDP if degree < resolved.world_size else Strategy.CONTEXT
         yield instead(rest, context_parallel_degree=degree)
         degree *= 2
 
 
-def more_ranks(asked: Asked) -> Iterator[Fields]:
-    ranks = 2 * asked.ranks_per_node
-    while asked.nodes == 1 and 1 < ranks <= asked.hardware.slots:
+def more_ranks(resolved: ResolvedSpec) -> Iterator[Fields]:
+    ranks = 2 * resolved.ranks_per_node
+    while resolved.nodes == 1 and 1 < ranks <= resolved.hardware.slots:
         yield instead(Strategy.FSDP) | {RANKS: ranks}
         ranks *= 2
 
 
-def loss_in_parts(asked: Asked) -> Iterator[Fields]:
-    length = asked.spec.data.sequence_length or 1
+def loss_in_parts(resolved: ResolvedSpec) -> Iterator[Fields]:
+    length = resolved.spec.data.sequence_length or 1
     parts = 2
     while parts <= min(length, MOST_LOSS_PARTS) and length % parts == 0:
         yield {"tiling.loss_parts": parts}
         parts *= 2
 
 
-def matrix_by_matrix(asked: Asked) -> Iterator[Fields]:
-    if asked.spec.tiling.gather is Gather.LAYER and asked.layout.shard > 1:
+def matrix_by_matrix(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.spec.tiling.gather is Gather.LAYER and resolved.layout.shard > 1:
         yield {"tiling.gather": Gather.MATRIX.value}
 
 
-def adapters(asked: Asked) -> Iterator[Fields]:
-    if asked.spec.adapter is None:
+def adapters(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.spec.adapter is None:
         yield {"adapter": {"base": FrozenBase.NONE.value}}
         yield {"adapter": {"base": FrozenBase.NF4.value}}
 
 
-def eight_bit_averages(asked: Asked) -> Iterator[Fields]:
-    if asked.spec.training.optimizer is OptimizerName.ADAMW:
+def eight_bit_averages(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.spec.training.optimizer is OptimizerName.ADAMW:
         yield {"training.optimizer": OptimizerName.ADAMW_8BIT.value}
 
 
-def quantised_base(asked: Asked) -> Iterator[Fields]:
-    adapter = asked.spec.adapter
+def quantised_base(resolved: ResolvedSpec) -> Iterator[Fields]:
+    adapter = resolved.spec.adapter
     if adapter is not None and adapter.base is FrozenBase.NONE:
         yield {"adapter.base": FrozenBase.NF4.value}
 
 
-def half_precision_everywhere(asked: Asked) -> Iterator[Fields]:
-    if asked.spec.precision is not Precision.PURE_BFLOAT16:
+def half_precision_everywhere(resolved: ResolvedSpec) -> Iterator[Fields]:
+    if resolved.spec.precision is not Precision.PURE_BFLOAT16:
         yield {"precision": Precision.PURE_BFLOAT16.value}
 
 
@@ -307,7 +307,9 @@ DECISIONS = (
 )
 
 
-def advise(asked: Asked, try_out: Try, *, needed_gib: float, step_s: float | None) -> list[Advice]:
+def advise(
+    resolved: ResolvedSpec, try_out: Try, *, needed_gib: float, step_s: float | None
+) -> list[Advice]:
     """Return every decision that is legal here and saves memory, and combinations if none fits
     alone.
 
@@ -317,19 +319,22 @@ def advise(asked: Asked, try_out: Try, *, needed_gib: float, step_s: float | Non
     found = [
         advice
         for decision in DECISIONS
-        if (advice := decide(decision, asked, try_out, step_s)) and advice.needed_gib < needed_gib
+        if (advice := decide(decision, resolved, try_out, step_s))
+        and advice.needed_gib < needed_gib
     ]
     if not any(advice.fits for advice in found):
-        found += together(found, asked, try_out, step_s)
+        found += together(found, resolved, try_out, step_s)
     return found
 
 
-def decide(decision: Decision, asked: Asked, try_out: Try, step_s: float | None) -> Advice | None:
+def decide(
+    decision: Decision, resolved: ResolvedSpec, try_out: Try, step_s: float | None
+) -> Advice | None:
     """Return the mildest candidate that fits, else the one that needs least; None if none is
     legal."""
     best = None
-    for candidate in decision.candidates(asked):
-        change, outcome = tried(asked, candidate, try_out)
+    for candidate in decision.candidates(resolved):
+        change, outcome = tried(resolved, candidate, try_out)
         if not outcome.legal or (best is not None and best.needed_gib <= outcome.needed_gib):
             continue
         best = Advice(
@@ -348,7 +353,7 @@ def decide(decision: Decision, asked: Asked, try_out: Try, step_s: float | None)
 
 
 def together(
-    single: list[Advice], asked: Asked, try_out: Try, step_s: float | None
+    single: list[Advice], resolved: ResolvedSpec, try_out: Try, step_s: float | None
 ) -> Iterator[Advice]:
     """Yield a combination of a few changes that fits; nothing if none does.
 
@@ -359,7 +364,7 @@ def together(
     kept = [advice for advice in single if not advice.changes_training]
     for among in (kept, single):
         best = sorted(among, key=lambda advice: advice.needed_gib)[:PAIRED]
-        tried_pairs = tried_together(combinations(best, 2), asked, try_out, step_s)
+        tried_pairs = tried_together(combinations(best, 2), resolved, try_out, step_s)
         fitting = [advice for advice in tried_pairs if advice.fits]
         if fitting:
             yield min(fitting, key=lambda advice: (advice.slow_down or 1, advice.needed_gib))
@@ -368,7 +373,7 @@ def together(
         for _ in range(2, MOST_TOGETHER):
             if taken is None or taken.fits:
                 break
-            more = tried_together(((taken, one) for one in among), asked, try_out, step_s)
+            more = tried_together(((taken, one) for one in among), resolved, try_out, step_s)
             taken = min(more, key=lambda advice: advice.needed_gib, default=None)
         if taken is not None and taken.fits:
             yield taken
@@ -376,16 +381,16 @@ def together(
 
 
 def tried_together(
-    sets: Iterable[tuple[Advice, ...]], asked: Asked, try_out: Try, step_s: float | None
+    sets: Iterable[tuple[Advice, ...]], resolved: ResolvedSpec, try_out: Try, step_s: float | None
 ) -> list[Advice]:
     """Return every set of changes that do not overlap and are legal together, each as one
     advice."""
     apart = (changes for changes in sets if not overlap(changes))
-    return [one for changes in apart if (one := joined(changes, asked, try_out, step_s))]
+    return [one for changes in apart if (one := joined(changes, resolved, try_out, step_s))]
 
 
 def joined(
-    changes: Sequence[Advice], asked: Asked, try_out: Try, step_s: float | None
+    changes: Sequence[Advice], resolved: ResolvedSpec, try_out: Try, step_s: float | None
 ) -> Advice | None:
     """Return several changes as one, with the smallest of their micro-batches.
 
@@ -397,7 +402,7 @@ def joined(
     sizes = [advice.change[MICRO] for advice in changes if MICRO in advice.change]
     if sizes:
         merged |= in_parts(min(sizes))
-    change, outcome = tried(asked, merged, try_out)
+    change, outcome = tried(resolved, merged, try_out)
     if not outcome.legal:
         return None
     return Advice(
@@ -412,17 +417,17 @@ def joined(
     )
 
 
-def tried(asked: Asked, fields: Fields, try_out: Try) -> tuple[Fields, Outcome]:
+def tried(resolved: ResolvedSpec, fields: Fields, try_out: Try) -> tuple[Fields, Outcome]:
     """Return a change and its outcome.
 
     With fewer data-parallel ranks each gets more samples; the change then also keeps the
     micro-batch no larger than before.
     """
-    ranks = fields.get(RANKS, asked.ranks_per_node)
-    outcome = try_out(changed(asked.spec, fields), ranks)
-    if outcome.micro_batch_size > asked.micro_batch_size:
-        fields = fields | in_parts(asked.micro_batch_size)
-        outcome = try_out(changed(asked.spec, fields), ranks)
+    ranks = fields.get(RANKS, resolved.ranks_per_node)
+    outcome = try_out(changed(resolved.spec, fields), ranks)
+    if outcome.micro_batch_size > resolved.micro_batch_size:
+        fields = fields | in_parts(resolved.micro_batch_size)
+        outcome = try_out(changed(resolved.spec, fields), ranks)
     return fields, outcome
 
 

@@ -11,7 +11,7 @@ from strategies.plan.estimates.flops import flops_per_step, flops_per_token_of
 from strategies.plan.estimates.timeline import bubble
 from strategies.plan.estimates.traffic import Traffic, traffic
 from strategies.plan.gpus import known_gpu, peak_tflops
-from strategies.plan.rules.problem import Asked
+from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import tokens_per_sample
 from strategies.plan.spec import ActivationCheckpointing, Offload, Precision
 
@@ -65,59 +65,59 @@ class Cost(BaseModel):
     gpu_hours: float | None
 
 
-def cost(asked: Asked) -> Cost:
+def cost(resolved: ResolvedSpec) -> Cost:
     """Return the cost of a request; if its batch does not divide, that of the nearest below."""
-    spec = asked.spec
-    step_time = time_of_step(asked)
+    spec = resolved.spec
+    step_time = time_of_step(resolved)
     total_s = None if step_time is None else step_time.expected_s * spec.training.steps
     tokens = spec.training.global_batch_size * tokens_per_sample(spec.data)
     return Cost(
         flops_per_token=flops_per_token_of(spec),
         flops_per_step=flops_per_step(spec),
         convention=CONVENTION_FOR_IMAGES if spec.model.name.reads_images else CONVENTION,
-        traffic=traffic(asked),
-        bubble=bubble_of(asked),
+        traffic=traffic(resolved),
+        bubble=bubble_of(resolved),
         step_time=step_time,
         tokens_per_s=None if step_time is None else tokens / step_time.expected_s,
         total_s=total_s,
-        gpu_hours=None if total_s is None else total_s * asked.world_size / 3600,
+        gpu_hours=None if total_s is None else total_s * resolved.world_size / 3600,
     )
 
 
-def bubble_of(asked: Asked) -> float:
-    if asked.layout.pipeline == 1:
+def bubble_of(resolved: ResolvedSpec) -> float:
+    if resolved.layout.pipeline == 1:
         return 0.0
     return bubble(
-        asked.strategy,
-        asked.spec.parallelism,
-        ranks=asked.layout.pipeline,
-        micro_batches=asked.gradient_accumulation_steps,
+        resolved.strategy,
+        resolved.spec.parallelism,
+        ranks=resolved.layout.pipeline,
+        micro_batches=resolved.gradient_accumulation_steps,
     )
 
 
-def time_of_step(asked: Asked) -> StepTime | None:
+def time_of_step(resolved: ResolvedSpec) -> StepTime | None:
     """Return the duration of a step; None if the GPU or its links are not known.
 
     It is the arithmetic at a share of the peak, stretched by the bubble, and the traffic that the
     arithmetic does not hide. None also for image models, for which no share of the peak has been
     published.
     """
-    spec, model = asked.spec, asked.hardware.model
+    spec, model = resolved.spec, resolved.hardware.model
     gpu, peak = known_gpu(model), peak_tflops(model, spec.precision)
-    sent = traffic(asked)
+    sent = traffic(resolved)
     if spec.model.name.reads_images or gpu is None or peak is None:
         return None
     if any(part.crosses_nodes for part in sent):
         return None
     if sent and gpu.link_gb_per_s is None:
         return None
-    if asked.spec.parallelism.offload_optimizer is not Offload.NONE:
+    if resolved.spec.parallelism.offload_optimizer is not Offload.NONE:
         return None  # the speed of the host's update and bus is not known
-    work = flops_per_step(spec) / max(1, asked.world_size)
+    work = flops_per_step(spec) / max(1, resolved.world_size)
     work *= 1 + RECOMPUTED[spec.activation_checkpointing]
     wide = spec.precision is Precision.FLOAT32 or gpu.bfloat16 is None
     lowest, usual, highest = REACHED[32 if wide else 16]
-    busy = 1 - bubble_of(asked)
+    busy = 1 - bubble_of(resolved)
     link = REACHED_LINK * 1e9 * (gpu.link_gb_per_s or 1)
     hidden = sum(part.num_bytes for part in sent if part.overlaps) / link
     shown = sum(part.num_bytes for part in sent if not part.overlaps) / link

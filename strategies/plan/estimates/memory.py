@@ -18,7 +18,7 @@ from strategies.plan.estimates.activations import (
     logit_bytes,
     micro_batches_kept,
 )
-from strategies.plan.rules.problem import Asked
+from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import (
     ADAM_8BIT_BLOCK,
     count_trained,
@@ -97,7 +97,7 @@ class States(NamedTuple):
     averages: int
 
 
-def states_held(asked: Asked, held: int, shards: int) -> States:
+def states_held(resolved: ResolvedSpec, held: int, shards: int) -> States:
     """Return the numbers that a rank holds of `held` trained weights that `shards` ranks share.
 
     DeepSpeed (0.19) keeps its own part of the weights once more, for the update, and a bucket of
@@ -105,10 +105,10 @@ def states_held(asked: Asked, held: int, shards: int) -> States:
     DistributedDataParallel keeps gradients beside its buckets. Data offloaded to the host leaves a
     GPU, but not a CPU; data offloaded to files leaves both.
     """
-    part, strategy = -(-held // shards), asked.strategy
-    averages = averages_per_weight(asked.spec.training) * part
-    parallelism = asked.spec.parallelism
-    on_gpu = asked.hardware.device == "cuda"
+    part, strategy = -(-held // shards), resolved.strategy
+    averages = averages_per_weight(resolved.spec.training) * part
+    parallelism = resolved.spec.parallelism
+    on_gpu = resolved.hardware.device == "cuda"
     here = (Offload.NONE,) if on_gpu else (Offload.NONE, Offload.CPU)
     updates_here = parallelism.offload_optimizer in here
     stored_here = parallelism.offload_parameters in here
@@ -124,29 +124,29 @@ def states_held(asked: Asked, held: int, shards: int) -> States:
             return States((part if stored_here else 0) + own, part + bucket, averages)
         case _:
             gradients = part
-            if asked.gradient_accumulation_steps > 1:
-                gradients = 2 * held if buckets_gradients(asked) else held
+            if resolved.gradient_accumulation_steps > 1:
+                gradients = 2 * held if buckets_gradients(resolved) else held
             return States(part, gradients, averages)
 
 
-def gradients_stay(asked: Asked) -> bool:
+def gradients_stay(resolved: ResolvedSpec) -> bool:
     """Return True if gradients are allocated before the backward pass, beside all activations.
 
     They are if a step accumulates, or if DeepSpeed or DistributedDataParallel keeps buffers for
     them.
     """
     return (
-        asked.gradient_accumulation_steps > 1
-        or asked.strategy in (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
-        or buckets_gradients(asked)
+        resolved.gradient_accumulation_steps > 1
+        or resolved.strategy in (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
+        or buckets_gradients(resolved)
     )
 
 
-def buckets_gradients(asked: Asked) -> bool:
+def buckets_gradients(resolved: ResolvedSpec) -> bool:
     """Return True if DistributedDataParallel runs: whole models on ranks that share gradients."""
-    layout = asked.layout
+    layout = resolved.layout
     others = layout.shard * layout.tensor * layout.pipeline
-    talks = layout.replicate * layout.context > 1 and asked.strategy is not Strategy.LOCAL_SGD
+    talks = layout.replicate * layout.context > 1 and resolved.strategy is not Strategy.LOCAL_SGD
     return others == 1 and talks
 
 
@@ -178,24 +178,24 @@ def numbers_copied(spec: TrainSpec) -> int:
     return whole
 
 
-def shares(asked: Asked) -> list[Share]:
+def shares(resolved: ResolvedSpec) -> list[Share]:
     """Return the share of the model that each rank of a pipeline has.
 
     A model that cannot be cut by layers gets a single share, that of the fullest rank.
     """
-    spec, ranks = asked.spec, asked.layout.pipeline
+    spec, ranks = resolved.spec, resolved.layout.pipeline
     trained, frozen, copied = count_trained(spec), frozen_weight_bytes(spec), numbers_copied(spec)
     num_stages = ranks * stages_per_rank(
-        schedule_of(asked.strategy, spec.parallelism), spec.parallelism
+        schedule_of(resolved.strategy, spec.parallelism), spec.parallelism
     )
     if ranks == 1 or num_stages > spec.model.layers or spec.model.name.reads_images:
         layers = -(-spec.model.layers // ranks)
         parts = (trained / ranks, frozen / ranks, copied / ranks)
-        return [Share(layers, *parts, has_head=True, in_flight=micro_batches_kept(asked, 0))]
+        return [Share(layers, *parts, has_head=True, in_flight=micro_batches_kept(resolved, 0))]
     all_ends = parameters_of(spec) - sum_of_layers(spec)
     # Weights outside layers are trained, or frozen as they are.
     per_end = (1, 0) if spec.adapter is None else (0, BYTES_PER_WEIGHT[spec.precision])
-    schedule = schedule_of(asked.strategy, spec.parallelism)
+    schedule = schedule_of(resolved.strategy, spec.parallelism)
     cut, found = layers_of(spec, num_stages), []
     own: list[list[int]] = [[] for _ in range(ranks)]
     for stage in range(num_stages):
@@ -210,7 +210,7 @@ def shares(asked: Asked) -> list[Share]:
                 frozen=(frozen - per_end[1] * all_ends) * of_layers + per_end[1] * ends,
                 copied=(copied - all_ends) * of_layers + ends,
                 has_head=has_head,
-                in_flight=micro_batches_kept(asked, place),
+                in_flight=micro_batches_kept(resolved, place),
             )
         )
     return found
@@ -242,21 +242,21 @@ def sum_of_layers(spec: TrainSpec) -> int:
     return model.layers * (two - one)
 
 
-def memory_by_stage(asked: Asked) -> list[list[MemoryTerm]]:
+def memory_by_stage(resolved: ResolvedSpec) -> list[list[MemoryTerm]]:
     """Return memory by term for each rank of a pipeline; other axes make no difference."""
-    return [terms_of(asked, share) for share in shares(asked)]
+    return [terms_of(resolved, share) for share in shares(resolved)]
 
 
-def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
+def terms_of(resolved: ResolvedSpec, share: Share) -> list[MemoryTerm]:
     """Return memory by term for a rank with this share of the model."""
-    spec, layout = asked.spec, asked.layout
+    spec, layout = resolved.spec, resolved.layout
     size, how = BYTES_PER_WEIGHT[spec.precision], spec.activation_checkpointing
     held = math.ceil(share.trained / layout.tensor)
     shards = layout.shard * layout.context if layout.shard > 1 else 1
-    states = states_held(asked, held, shards)
+    states = states_held(resolved, held, shards)
     frozen = share.frozen / layout.tensor
     exact = layout.tensor == 1 and shards == 1
-    zero_1_2 = asked.strategy in (Strategy.ZERO1, Strategy.ZERO2)
+    zero_1_2 = resolved.strategy in (Strategy.ZERO1, Strategy.ZERO2)
 
     def term(name: str, num_bytes: float, exact: bool, source: str) -> MemoryTerm:
         return MemoryTerm(name=name, gib=num_bytes / GIB, exact=exact, source=source)
@@ -285,10 +285,10 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
     if (delay := spec.parallelism.gradient_delay) > 0:
         late = delay * states.gradients * size
         terms.append(term("late gradients", late, exact, f"{delay} waiting for their update"))
-    if (shards > 1 and not zero_1_2) or asked.strategy is Strategy.ZERO3:
-        num_bytes, source = gathered(asked, share, whole=held * size + frozen, half=frozen / 2)
+    if (shards > 1 and not zero_1_2) or resolved.strategy is Strategy.ZERO3:
+        num_bytes, source = gathered(resolved, share, whole=held * size + frozen, half=frozen / 2)
         terms.append(term("gathered", num_bytes, False, source))
-    if asked.hardware.device == "cpu" and (swapped := swapping.buffer_bytes(spec, shards)) > 0:
+    if resolved.hardware.device == "cpu" and (swapped := swapping.buffer_bytes(spec, shards)) > 0:
         terms.append(term("swap buffers", swapped, False, SWAPPED_THROUGH))
     if BYTES_PER_FEATURE[spec.precision] < size:
         copied = share.copied / layout.tensor
@@ -297,15 +297,15 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
         copies = copied * BYTES_PER_FEATURE[spec.precision]
         terms.append(term("copies", copies, False, "matrices in half precision, for backward"))
     if layout.context > 1:
-        exchanged = exchange_bytes(asked)
+        exchanged = exchange_bytes(resolved)
         terms.append(term("exchanged", exchanged, False, "keys, values and their gradients"))
     if layout.pipeline > 1:
-        handed = handed_over_bytes(asked)
+        handed = handed_over_bytes(resolved)
         terms.append(term("handed over", handed, False, "features and gradients between stages"))
-    activations = activation_bytes(asked, share.layers, share.in_flight)
-    logits = logit_bytes(asked) if share.has_head else 0.0
+    activations = activation_bytes(resolved, share.layers, share.in_flight)
+    logits = logit_bytes(resolved) if share.has_head else 0.0
     source = "numbers that autograd keeps, layer by layer"
-    if not gradients_stay(asked):
+    if not gradients_stay(resolved):
         room = states.gradients * size
         source += ", less the memory that gradients take over from them"
         logits, activations = (
@@ -318,7 +318,7 @@ def terms_of(asked: Asked, share: Share) -> list[MemoryTerm]:
         term("logits", logits, False, "logits, log-probabilities and their gradient"),
         term(
             PROCESS,
-            PROCESS_GIB[asked.hardware.device] * GIB,
+            PROCESS_GIB[resolved.hardware.device] * GIB,
             False,
             "Python, torch and its libraries",
         ),
@@ -340,34 +340,34 @@ def multiplied(terms: list[MemoryTerm], factor: float) -> list[MemoryTerm]:
     ]
 
 
-def host_terms(asked: Asked) -> list[MemoryTerm]:
+def host_terms(resolved: ResolvedSpec) -> list[MemoryTerm]:
     """Return the memory of a GPU node's host for its ranks, by term; empty without offloading.
 
     DeepSpeed (0.19): the optimizer's averages, and the float32 weights and gradients for its
     update; offloaded weights once more. Memory pinned for the bus comes on top.
     """
-    if asked.hardware.device == "cpu":
+    if resolved.hardware.device == "cpu":
         return []
-    terms = list(offloaded(asked, to=Offload.CPU))
-    if (swapped := swapping.buffer_bytes(asked.spec, asked.layout.shard)) > 0:
-        terms.append(estimate("swap buffers", asked.ranks_per_node * swapped, SWAPPED_THROUGH))
+    terms = list(offloaded(resolved, to=Offload.CPU))
+    if (swapped := swapping.buffer_bytes(resolved.spec, resolved.layout.shard)) > 0:
+        terms.append(estimate("swap buffers", resolved.ranks_per_node * swapped, SWAPPED_THROUGH))
     return terms
 
 
-def file_terms(asked: Asked) -> list[MemoryTerm]:
+def file_terms(resolved: ResolvedSpec) -> list[MemoryTerm]:
     """Return the disk space of a node for its ranks, by term; empty without offloading to nvme.
 
     The gradient waits there for the update, too. Parts under 1 MiB stay in memory.
     """
-    return list(offloaded(asked, to=Offload.NVME))
+    return list(offloaded(resolved, to=Offload.NVME))
 
 
-def offloaded(asked: Asked, *, to: Offload) -> Iterator[MemoryTerm]:
+def offloaded(resolved: ResolvedSpec, *, to: Offload) -> Iterator[MemoryTerm]:
     """Yield the terms that all ranks of a node have offloaded to one device."""
-    parallelism = asked.spec.parallelism
-    numbers = -(-count_trained(asked.spec) // asked.layout.shard) * asked.ranks_per_node
+    parallelism = resolved.spec.parallelism
+    numbers = -(-count_trained(resolved.spec) // resolved.layout.shard) * resolved.ranks_per_node
     if parallelism.offload_optimizer is to:
-        averages = averages_per_weight(asked.spec.training)
+        averages = averages_per_weight(resolved.spec.training)
         source = f"{averages} averages, a weight and a gradient for each of {numbers:,} numbers"
         yield estimate("optimizer", (averages + 2) * numbers * FLOAT32_BYTES, source)
     if parallelism.offload_parameters is to:
@@ -379,12 +379,14 @@ def estimate(name: str, num_bytes: float, source: str) -> MemoryTerm:
     return MemoryTerm(name=name, gib=num_bytes / GIB, exact=False, source=source)
 
 
-def gathered(asked: Asked, share: Share, *, whole: float, half: float) -> tuple[float, str]:
+def gathered(
+    resolved: ResolvedSpec, share: Share, *, whole: float, half: float
+) -> tuple[float, str]:
     """Return the bytes that fully sharded ranks gather temporarily, and their description.
 
     `whole` are the bytes of all the rank's weights; `half`, of frozen ones, has no gradient.
     """
-    spec, layout = asked.spec, asked.layout
+    spec, layout = resolved.spec, resolved.layout
     layer = (whole - half) / max(1, share.layers)
     if layout.pipeline > 1:
         return whole + 2 * layer, "a stage's weights, and a layer's gradient"

@@ -35,7 +35,7 @@ class Pass(NamedTuple):
     micro_batch: int
 
 
-class Slot(NamedTuple):
+class PassSpan(NamedTuple):
     """Pass of a rank, with its start and end."""
 
     rank: int
@@ -46,7 +46,7 @@ class Slot(NamedTuple):
 
 def timeline(
     strategy: Strategy, parallelism: ParallelismSpec, *, ranks: int, micro_batches: int
-) -> list[Slot]:
+) -> list[PassSpan]:
     """Return every pass of a step, rank by rank, each as early as its rank and its input allow."""
     schedule = schedule_of(strategy, parallelism)
     per_rank = stages_per_rank(schedule, parallelism)
@@ -91,10 +91,10 @@ def waiting_time(schedule: PipelineSchedule, ranks: int, per_rank: int, micro_ba
             return max(hops, 4 * hops - 2 * (micro_batches - 1))
 
 
-def laid_out(orders: list[list[Pass]], *, num_stages: int) -> list[Slot]:
+def laid_out(orders: list[list[Pass]], *, num_stages: int) -> list[PassSpan]:
     """Return each rank's passes in its order, as early as possible."""
     ended: dict[Pass, int] = {}
-    slots: list[list[Slot]] = [[] for _ in orders]
+    slots: list[list[PassSpan]] = [[] for _ in orders]
     waiting = set(range(len(orders)))
     while waiting:
         before = len(ended)
@@ -107,7 +107,7 @@ def laid_out(orders: list[list[Pass]], *, num_stages: int) -> list[Slot]:
                     break
                 start = max(own[-1].end if own else 0, 0 if needed is None else ended[needed])
                 ended[work] = start + TIME[work.kind]
-                own.append(Slot(rank, work, start, ended[work]))
+                own.append(PassSpan(rank, work, start, ended[work]))
             else:
                 waiting.discard(rank)
         assert len(ended) > before or not waiting, "this order waits for itself"

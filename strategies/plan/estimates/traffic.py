@@ -18,7 +18,7 @@ from strategies.plan.catalog import BYTES_PER_FEATURE, BYTES_PER_WEIGHT
 from strategies.plan.estimates.activations import bytes_between_stages, tokens
 from strategies.plan.estimates.memory import averages_per_weight, frozen_weight_bytes
 from strategies.plan.layout import AXES
-from strategies.plan.rules.problem import Asked
+from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.shapes import count_trained, heads, kv_heads, vocabulary_size
 from strategies.plan.spec import ActivationCheckpointing, GradientCompression, Strategy
 from strategies.plan.stages import rank_of, schedule_of, stages_per_rank
@@ -53,55 +53,55 @@ class Shares(NamedTuple):
     micro_batches: int
 
 
-def traffic(asked: Asked) -> list[Traffic]:
+def traffic(resolved: ResolvedSpec) -> list[Traffic]:
     """Return the traffic of every axis along which ranks communicate, outer to inner."""
-    shares = shares_of(asked)
-    found = [*pipeline(asked, shares), *data_parallel(asked, shares)]
-    found += [*context(asked, shares), *tensor(asked, shares)]
+    shares = shares_of(resolved)
+    found = [*pipeline(resolved, shares), *data_parallel(resolved, shares)]
+    found += [*context(resolved, shares), *tensor(resolved, shares)]
     return found
 
 
-def shares_of(asked: Asked) -> Shares:
-    spec, layout = asked.spec, asked.layout
+def shares_of(resolved: ResolvedSpec) -> Shares:
+    spec, layout = resolved.spec, resolved.layout
     size, across = BYTES_PER_WEIGHT[spec.precision], layout.tensor * layout.pipeline
     trained = -(-count_trained(spec) // across) * size
     return Shares(
         weights=trained + -(-frozen_weight_bytes(spec) // across),
         gradients=trained,
-        features=tokens(asked) * spec.model.width,
-        micro_batches=asked.gradient_accumulation_steps,
+        features=tokens(resolved) * spec.model.width,
+        micro_batches=resolved.gradient_accumulation_steps,
     )
 
 
-def pipeline(asked: Asked, shares: Shares) -> Iterator[Traffic]:
+def pipeline(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
     """Yield features sent to the next stage and gradients to the previous one, for all
     micro-batches."""
-    spec, ranks = asked.spec, asked.layout.pipeline
+    spec, ranks = resolved.spec, resolved.layout.pipeline
     if ranks == 1:
         return
-    schedule = schedule_of(asked.strategy, spec.parallelism)
+    schedule = schedule_of(resolved.strategy, spec.parallelism)
     stages = ranks * stages_per_rank(schedule, spec.parallelism)
     at = [rank_of(stage, ranks=ranks, schedule=schedule) for stage in range(stages)]
     borders = [(a, b) for a, b in pairwise(at) if a != b]
     # Across a border the earlier stage sends features, the later one gradients.
     most = max(Counter(chain.from_iterable(borders)).values(), default=0)
-    sent = most * shares.micro_batches * bytes_between_stages(asked)
+    sent = most * shares.micro_batches * bytes_between_stages(resolved)
     what = f"features of {shares.micro_batches} micro-batches over {counted(most, 'stage border')}"
     tied = spec.model.tied_embeddings and spec.adapter is None
-    if tied and asked.strategy is not Strategy.NAIVE:
-        sent += vocabulary_bytes(asked)
+    if tied and resolved.strategy is not Strategy.NAIVE:
+        sent += vocabulary_bytes(resolved)
         what += ", and the gradient of the tied matrix"
-    yield along(asked, ("pipeline",), sent, overlaps=False, what=what)
+    yield along(resolved, ("pipeline",), sent, overlaps=False, what=what)
 
 
-def data_parallel(asked: Asked, shares: Shares) -> Iterator[Traffic]:
+def data_parallel(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
     """Yield gradients, and with shards weights, among ranks with different samples or tokens."""
-    layout, strategy = asked.layout, asked.strategy
+    layout, strategy = resolved.layout, resolved.strategy
     if layout.shard == 1:
         ranks = layout.replicate * layout.context
         if ranks > 1:
             axes = tuple(a for a in ("replicate", "context") if getattr(layout, a) > 1)
-            yield replicas(asked, axes, all_reduce(ranks, shares.gradients))
+            yield replicas(resolved, axes, all_reduce(ranks, shares.gradients))
         return
     ranks = layout.shard * layout.context
     axes = tuple(a for a in ("shard", "context") if getattr(layout, a) > 1)
@@ -119,104 +119,104 @@ def data_parallel(asked: Asked, shares: Shares) -> Iterator[Traffic]:
             gathers = 1 if layout.pipeline > 1 else 2 * times  # a stage stays gathered
             sent = gathers * gather(ranks, shares.weights) + gather(ranks, shares.gradients)
             what = f"weights gathered {times_in_words(gathers)}, gradients scattered once"
-    yield along(asked, axes, sent, overlaps=True, what=what)
+    yield along(resolved, axes, sent, overlaps=True, what=what)
     if layout.replicate > 1:
         part = shares.gradients // ranks
         sent = all_reduce(layout.replicate, part)
-        yield along(asked, ("replicate",), sent, overlaps=True, what="gradients summed, once")
+        yield along(resolved, ("replicate",), sent, overlaps=True, what="gradients summed, once")
 
 
-def replicas(asked: Asked, axes: tuple[str, ...], whole_sum: int) -> Traffic:
+def replicas(resolved: ResolvedSpec, axes: tuple[str, ...], whole_sum: int) -> Traffic:
     """Return the traffic of ranks with the same weights, whose gradients take `whole_sum` bytes to
     sum.
 
     Ranks of local SGD, whose weights differ between averages, are included.
     """
-    parallelism = asked.spec.parallelism
+    parallelism = resolved.spec.parallelism
     every = parallelism.average_every_steps
     if every is not None:
-        states = 1 + averages_per_weight(asked.spec.training)
+        states = 1 + averages_per_weight(resolved.spec.training)
         what = f"weights and optimizer state averaged, every {every} steps"
-        return along(asked, axes, states * whole_sum // every, overlaps=False, what=what)
+        return along(resolved, axes, states * whole_sum // every, overlaps=False, what=what)
     what = "gradients summed, once"
     if parallelism.gradient_compression is not GradientCompression.NONE:
-        whole_sum = whole_sum * BYTES_COMPRESSED // BYTES_PER_WEIGHT[asked.spec.precision]
+        whole_sum = whole_sum * BYTES_COMPRESSED // BYTES_PER_WEIGHT[resolved.spec.precision]
         what += f", as {parallelism.gradient_compression}"
-    return along(asked, axes, whole_sum, overlaps=True, what=what)
+    return along(resolved, axes, whole_sum, overlaps=True, what=what)
 
 
-def context(asked: Asked, shares: Shares) -> Iterator[Traffic]:
+def context(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
     """Yield keys and values round a ring, or heads traded (Ulysses), in every layer and pass.
 
     With b samples of s tokens, h features, c ranks of which u trade, g key-value heads per head, a
     rank sends (2+2g) bsh (u-1)/(uc) to trade and 2g bsh (c/u-1)/c round the ring, each way; and in
     the backward pass 2g bsh/u of gradients, at least in float32, if there is a ring.
     """
-    spec, ranks = asked.spec, asked.layout.context
+    spec, ranks = resolved.spec, resolved.layout.context
     if ranks == 1:
         return
     trade = spec.parallelism.ulysses_degree
     ring = ranks // trade
     grouped = Fraction(kv_heads(spec.model), heads(spec.model))
-    bsh = Fraction(shares.features * ranks, asked.layout.tensor)
+    bsh = Fraction(shares.features * ranks, resolved.layout.tensor)
     traded = (2 + 2 * grouped) * bsh * Fraction(trade - 1, trade * ranks)
     round_ring = 2 * grouped * bsh * Fraction(ring - 1, ranks)
     gradients = 2 * grouped * bsh / trade if ring > 1 else Fraction(0)
-    passes = 3 if recomputes(asked) else 2
+    passes = 3 if recomputes(resolved) else 2
     size = BYTES_PER_FEATURE[spec.precision]
     per_layer = passes * (traded + round_ring) * size + gradients * max(4, size)
-    sent = int(per_layer * layers_on_a_rank(asked) * shares.micro_batches)
+    sent = int(per_layer * layers_on_a_rank(resolved) * shares.micro_batches)
     what = "keys and values round the ring" if trade == 1 else "heads traded"
     if 1 < trade < ranks:
         what += ", keys and values round the ring"
-    yield along(asked, ("context",), sent, overlaps=trade == 1, what=f"{what}, in every layer")
+    yield along(resolved, ("context",), sent, overlaps=trade == 1, what=f"{what}, in every layer")
 
 
-def tensor(asked: Asked, shares: Shares) -> Iterator[Traffic]:
+def tensor(resolved: ResolvedSpec, shares: Shares) -> Iterator[Traffic]:
     """Yield two sums of features per pass of a layer, one at each end of the model, and the loss.
 
     A recomputed layer does not send its output again, so one sum is enough; in two halves, of
     tokens and of features (sequence parallelism), both inputs are gathered once more.
     """
-    spec, ranks = asked.spec, asked.layout.tensor
+    spec, ranks = resolved.spec, resolved.layout.tensor
     if ranks == 1:
         return
     features = shares.features * BYTES_PER_FEATURE[spec.precision]
-    again = (1.5 if spec.parallelism.sequence_parallel else 1) if recomputes(asked) else 0
-    ends = 2 if asked.layout.pipeline == 1 else 1
-    sums = (4 + again) * layers_on_a_rank(asked) + ends
-    loss = all_reduce(ranks, NUMBERS_PER_LOSS * tokens(asked) * BYTES_OF_LOSS)
+    again = (1.5 if spec.parallelism.sequence_parallel else 1) if recomputes(resolved) else 0
+    ends = 2 if resolved.layout.pipeline == 1 else 1
+    sums = (4 + again) * layers_on_a_rank(resolved) + ends
+    loss = all_reduce(ranks, NUMBERS_PER_LOSS * tokens(resolved) * BYTES_OF_LOSS)
     sent = int(shares.micro_batches * (sums * all_reduce(ranks, features) + loss))
     how = "scattered and gathered" if spec.parallelism.sequence_parallel else "summed"
     what = f"features {how} {sums:g} times in each micro-batch"
-    yield along(asked, ("tensor",), sent, overlaps=False, what=what)
+    yield along(resolved, ("tensor",), sent, overlaps=False, what=what)
 
 
 def along(
-    asked: Asked, axes: tuple[str, ...], num_bytes: int, *, overlaps: bool, what: str
+    resolved: ResolvedSpec, axes: tuple[str, ...], num_bytes: int, *, overlaps: bool, what: str
 ) -> Traffic:
     """Return the traffic among the ranks of a line along some axes."""
     ranks = 1
     for axis in axes:
-        ranks *= getattr(asked.layout, axis)
+        ranks *= getattr(resolved.layout, axis)
     return Traffic(
         axis=" x ".join(axes),
         ranks=ranks,
         num_bytes=num_bytes,
-        crosses_nodes=crosses_nodes(asked, axes[0]),
+        crosses_nodes=crosses_nodes(resolved, axes[0]),
         overlaps=overlaps,
         what=what,
     )
 
 
-def crosses_nodes(asked: Asked, axis: str) -> bool:
+def crosses_nodes(resolved: ResolvedSpec, axis: str) -> bool:
     """Return True if neighbours along an axis can be on different nodes: ranks fill node after
     node."""
     inner = AXES[AXES.index(axis) :]
     together = 1
     for name in inner:
-        together *= getattr(asked.layout, name)
-    return asked.nodes > 1 and asked.ranks_per_node % together != 0
+        together *= getattr(resolved.layout, name)
+    return resolved.nodes > 1 and resolved.ranks_per_node % together != 0
 
 
 def all_reduce(ranks: int, num_bytes: int) -> int:
@@ -230,19 +230,19 @@ def gather(ranks: int, num_bytes: int) -> int:
     return num_bytes * (ranks - 1) // ranks
 
 
-def layers_on_a_rank(asked: Asked) -> int:
-    return -(-asked.spec.model.layers // asked.layout.pipeline)
+def layers_on_a_rank(resolved: ResolvedSpec) -> int:
+    return -(-resolved.spec.model.layers // resolved.layout.pipeline)
 
 
-def recomputes(asked: Asked) -> bool:
+def recomputes(resolved: ResolvedSpec) -> bool:
     """Return True if the backward pass runs each layer's forward pass again, with its traffic."""
-    return asked.spec.activation_checkpointing is ActivationCheckpointing.FULL
+    return resolved.spec.activation_checkpointing is ActivationCheckpointing.FULL
 
 
-def vocabulary_bytes(asked: Asked) -> int:
+def vocabulary_bytes(resolved: ResolvedSpec) -> int:
     """Return the bytes of this rank's part of the embedding's matrix."""
-    spec = asked.spec
-    numbers = vocabulary_size(spec.data) * spec.model.width // asked.layout.tensor
+    spec = resolved.spec
+    numbers = vocabulary_size(spec.data) * spec.model.width // resolved.layout.tensor
     return numbers * BYTES_PER_WEIGHT[spec.precision]
 
 

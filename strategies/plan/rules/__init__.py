@@ -23,9 +23,9 @@ from strategies.plan.rules import (
     verify,
     zero,
 )
-from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.rules.problem import Problem, ResolvedSpec
 
-Rule = Callable[[Asked], Iterator[Problem]]
+Rule = Callable[[ResolvedSpec], Iterator[Problem]]
 
 ALL: tuple[Rule, ...] = (
     layout.degrees_fit,

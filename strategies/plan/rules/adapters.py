@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.shapes import matrices
 from strategies.plan.spec import AdapterTarget, FrozenBase, Strategy, TrainSpec
 
 ZERO = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 
 
-def targets_exist(asked: Asked) -> Iterator[Problem]:
-    adapter, model = asked.spec.adapter, asked.spec.model
+def targets_exist(resolved: ResolvedSpec) -> Iterator[Problem]:
+    adapter, model = resolved.spec.adapter, resolved.spec.model
     if adapter is None:
         return
     there = matrices(model)
@@ -47,16 +47,16 @@ def targets_exist(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def quantised_bases_stay_whole(asked: Asked) -> Iterator[Problem]:
-    adapter, spec = asked.spec.adapter, asked.spec
+def quantised_bases_stay_whole(resolved: ResolvedSpec) -> Iterator[Problem]:
+    adapter, spec = resolved.spec.adapter, resolved.spec
     if adapter is None or adapter.base is FrozenBase.NONE:
         return
-    if asked.layout.tensor > 1:
+    if resolved.layout.tensor > 1:
         yield Problem(
             code="not_supported_together",
             param="adapter.base",
             message=f"base {adapter.base} keeps numbers in blocks that tensor degree "
-            f"{asked.layout.tensor} would cut through; take base none, or strategy fsdp, which "
+            f"{resolved.layout.tensor} would cut through; take base none, or strategy fsdp, which "
             "splits the codes",
         )
     if spec.compile:
@@ -68,14 +68,14 @@ def quantised_bases_stay_whole(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def zero_trains_all(asked: Asked) -> Iterator[Problem]:
-    if asked.spec.adapter is not None and asked.strategy in ZERO:
-        nearest = "fsdp" if asked.strategy is Strategy.ZERO3 else "ddp"
+def zero_trains_all(resolved: ResolvedSpec) -> Iterator[Problem]:
+    if resolved.spec.adapter is not None and resolved.strategy in ZERO:
+        nearest = "fsdp" if resolved.strategy is Strategy.ZERO3 else "ddp"
         yield Problem(
             code="not_supported_together",
             param="parallelism.strategy",
-            message=f"{asked.strategy} shares out what is trained, which beside a frozen model is "
-            f"little (rank {asked.spec.adapter.rank}); take strategy {nearest}",
+            message=f"{resolved.strategy} shares out what is trained, which beside a frozen model "
+            f"is little (rank {resolved.spec.adapter.rank}); take strategy {nearest}",
         )
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.rules.problem import Problem, ResolvedSpec
 
 
-def samples_divide(asked: Asked) -> Iterator[Problem]:
-    training, batch_degree = asked.spec.training, asked.layout.batch_degree
+def samples_divide(resolved: ResolvedSpec) -> Iterator[Problem]:
+    training, batch_degree = resolved.spec.training, resolved.layout.batch_degree
     total, micro = training.global_batch_size, training.micro_batch_size
     accumulation = training.gradient_accumulation_steps
     parts = [(batch_degree, f"{batch_degree} data-parallel ranks")]

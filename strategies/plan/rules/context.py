@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator
 
 from strategies.plan import shapes
-from strategies.plan.rules.problem import Asked, Problem, largest_divisor
+from strategies.plan.rules.problem import Problem, ResolvedSpec, largest_divisor
 
 
-def ulysses_divides(asked: Asked) -> Iterator[Problem]:
-    context, degree = asked.layout.context, asked.spec.parallelism.ulysses_degree
+def ulysses_divides(resolved: ResolvedSpec) -> Iterator[Problem]:
+    context, degree = resolved.layout.context, resolved.spec.parallelism.ulysses_degree
     param = "parallelism.ulysses_degree"
     if context == 1 and degree > 1:
         yield Problem(
@@ -18,9 +18,9 @@ def ulysses_divides(asked: Asked) -> Iterator[Problem]:
             f"but the context degree is 1; take a context degree of {degree}, or leave it out",
         )
         return
-    if asked.spec.model.name.reads_images:  # rules.images
+    if resolved.spec.model.name.reads_images:  # rules.images
         return
-    heads = shapes.heads(asked.spec.model) // asked.layout.tensor
+    heads = shapes.heads(resolved.spec.model) // resolved.layout.tensor
     nearest = largest_divisor(degree, context, max(1, heads))
     if context % degree:
         yield Problem(
@@ -30,7 +30,7 @@ def ulysses_divides(asked: Asked) -> Iterator[Problem]:
             f"nearest is {nearest}",
         )
     if heads % degree:
-        of_each = " of each tensor-parallel rank" if asked.layout.tensor > 1 else ""
+        of_each = " of each tensor-parallel rank" if resolved.layout.tensor > 1 else ""
         yield Problem(
             code="not_divisible",
             param=param,
@@ -39,17 +39,20 @@ def ulysses_divides(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def tokens_divide(asked: Asked) -> Iterator[Problem]:
-    context, degree = asked.layout.context, asked.spec.parallelism.ulysses_degree
-    is_split = context > 1 and not asked.spec.model.name.reads_images  # rules.images
+def tokens_divide(resolved: ResolvedSpec) -> Iterator[Problem]:
+    context, degree = resolved.layout.context, resolved.spec.parallelism.ulysses_degree
+    is_split = context > 1 and not resolved.spec.model.name.reads_images  # rules.images
     if not is_split or context % degree:
         return
-    length, multiple = shapes.tokens_per_sample(asked.spec.data), tokens_multiple(context, degree)
+    length, multiple = (
+        shapes.tokens_per_sample(resolved.spec.data),
+        tokens_multiple(context, degree),
+    )
     if length % multiple == 0:
         return
     step = multiple
-    if asked.spec.parallelism.sequence_parallel:
-        step = math.lcm(step, context * asked.layout.tensor)
+    if resolved.spec.parallelism.sequence_parallel:
+        step = math.lcm(step, context * resolved.layout.tensor)
     yield Problem(
         code="not_divisible",
         param="data.sequence_length",

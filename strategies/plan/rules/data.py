@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.shapes import BYTES
 
 
-def vocabulary_is_known(asked: Asked) -> Iterator[Problem]:
-    spec = asked.spec.data
-    if asked.spec.model.name.reads_images:
+def vocabulary_is_known(resolved: ResolvedSpec) -> Iterator[Problem]:
+    spec = resolved.spec.data
+    if resolved.spec.model.name.reads_images:
         return
     if spec.tokenizer == "characters" and spec.vocabulary_size is None:
         yield Problem(
@@ -17,7 +17,7 @@ def vocabulary_is_known(asked: Asked) -> Iterator[Problem]:
             message="a plan does not read the text, so it must be told how many different "
             "characters there are (tiny Shakespeare: 65); more than there are is fine",
         )
-    if spec.tokenizer == "huggingface" and asked.spec.model.checkpoint is None:
+    if spec.tokenizer == "huggingface" and resolved.spec.model.checkpoint is None:
         yield Problem(
             code="needs_checkpoint",
             param="data.tokenizer",
@@ -39,8 +39,8 @@ def vocabulary_is_known(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def packed_samples_have_labels(asked: Asked) -> Iterator[Problem]:
-    spec = asked.spec.data
+def packed_samples_have_labels(resolved: ResolvedSpec) -> Iterator[Problem]:
+    spec = resolved.spec.data
     if spec.packing and spec.sequence_length == 1:
         yield Problem(
             code="out_of_range",

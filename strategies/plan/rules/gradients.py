@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from strategies.plan.catalog import SPMD, TECHNIQUES
-from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.spec import GradientCompression, OptimizerName, Precision, Strategy
 
 FLAT = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
@@ -16,9 +16,9 @@ AVERAGED = (
 )
 
 
-def compression_needs_ddp(asked: Asked) -> Iterator[Problem]:
-    compression, layout = asked.spec.parallelism.gradient_compression, asked.layout
-    if compression is GradientCompression.NONE or asked.strategy not in TECHNIQUES:
+def compression_needs_ddp(resolved: ResolvedSpec) -> Iterator[Problem]:
+    compression, layout = resolved.spec.parallelism.gradient_compression, resolved.layout
+    if compression is GradientCompression.NONE or resolved.strategy not in TECHNIQUES:
         return
     split = {
         "data_parallel_shard_degree": layout.shard,
@@ -26,8 +26,8 @@ def compression_needs_ddp(asked: Asked) -> Iterator[Problem]:
         "pipeline_parallel_degree": layout.pipeline,
     }
     others = [f"{field} {degree}" for field, degree in split.items() if degree > 1]
-    if TECHNIQUES[asked.strategy].engine != SPMD:
-        others = [f"strategy {asked.strategy}", *others]
+    if TECHNIQUES[resolved.strategy].engine != SPMD:
+        others = [f"strategy {resolved.strategy}", *others]
     if others:
         yield Problem(
             code="compression_needs_ddp",
@@ -36,7 +36,7 @@ def compression_needs_ddp(asked: Asked) -> Iterator[Problem]:
             f"DistributedDataParallel, which does not run with {', '.join(others)}; take "
             "strategy ddp with these degrees at 1, or gradient_compression none",
         )
-    if asked.spec.precision is Precision.PURE_BFLOAT16:
+    if resolved.spec.precision is Precision.PURE_BFLOAT16:
         yield Problem(
             code="compression_saves_nothing",
             param="parallelism.gradient_compression",
@@ -45,16 +45,16 @@ def compression_needs_ddp(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def local_ranks_average(asked: Asked) -> Iterator[Problem]:
-    parallelism, optimizer = asked.spec.parallelism, asked.spec.training.optimizer
+def local_ranks_average(resolved: ResolvedSpec) -> Iterator[Problem]:
+    parallelism, optimizer = resolved.spec.parallelism, resolved.spec.training.optimizer
     every = parallelism.average_every_steps
-    if asked.strategy is not Strategy.LOCAL_SGD:
+    if resolved.strategy is not Strategy.LOCAL_SGD:
         if every is not None:
             yield Problem(
                 code="averaging_needs_local_sgd",
                 param="parallelism.average_every_steps",
                 message=f"average_every_steps {every} is for strategy local_sgd; "
-                f"{asked.strategy} keeps its ranks together at every step; leave it out",
+                f"{resolved.strategy} keeps its ranks together at every step; leave it out",
             )
         return
     if every is None:
@@ -74,18 +74,18 @@ def local_ranks_average(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def late_gradients_are_whole(asked: Asked) -> Iterator[Problem]:
-    delay, steps = asked.spec.parallelism.gradient_delay, asked.spec.training.steps
+def late_gradients_are_whole(resolved: ResolvedSpec) -> Iterator[Problem]:
+    delay, steps = resolved.spec.parallelism.gradient_delay, resolved.spec.training.steps
     if delay == 0:
         return
-    if asked.strategy in FLAT:
+    if resolved.strategy in FLAT:
         yield Problem(
             code="not_supported_together",
             param="parallelism.gradient_delay",
             message=f"gradient_delay {delay} keeps gradients from step to step, and DeepSpeed's "
-            f"{asked.strategy} frees its own; take strategy fsdp, which shards the same state",
+            f"{resolved.strategy} frees its own; take strategy fsdp, which shards the same state",
         )
-    if asked.strategy is Strategy.LOCAL_SGD:
+    if resolved.strategy is Strategy.LOCAL_SGD:
         yield Problem(
             code="not_supported_together",
             param="parallelism.gradient_delay",

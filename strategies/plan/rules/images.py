@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from strategies.plan.built_in.datasets import BUILT_IN
 from strategies.plan.image_shapes import image_shape
-from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.spec import DataSpec, ModelName, ModelSpec
 from strategies.plan.words import counted
 
@@ -20,9 +20,9 @@ WHY_NOT = {
 }
 
 
-def fields_belong_to_model(asked: Asked) -> Iterator[Problem]:
+def fields_belong_to_model(resolved: ResolvedSpec) -> Iterator[Problem]:
     """Refuse fields that the model does not use."""
-    spec = asked.spec
+    spec = resolved.spec
     reads = "images" if spec.model.name.reads_images else "text"
     others = TEXT_ONLY if spec.model.name.reads_images else IMAGES_ONLY
     parts: dict[str, ModelSpec | DataSpec] = {"model": spec.model, "data": spec.data}
@@ -38,8 +38,8 @@ def fields_belong_to_model(asked: Asked) -> Iterator[Problem]:
                 )
 
 
-def dataset_is_readable(asked: Asked) -> Iterator[Problem]:
-    name, dataset = asked.spec.model.name, asked.spec.data.dataset
+def dataset_is_readable(resolved: ResolvedSpec) -> Iterator[Problem]:
+    name, dataset = resolved.spec.model.name, resolved.spec.data.dataset
     if dataset not in BUILT_IN or (BUILT_IN[dataset] == "npz") == name.reads_images:
         return
     fitting = [other for other, kind in BUILT_IN.items() if (kind == "npz") == name.reads_images]
@@ -52,9 +52,9 @@ def dataset_is_readable(asked: Asked) -> Iterator[Problem]:
     )
 
 
-def images_are_known(asked: Asked) -> Iterator[Problem]:
-    data = asked.spec.data
-    if not asked.spec.model.name.reads_images or BUILT_IN.get(data.dataset) == "npz":
+def images_are_known(resolved: ResolvedSpec) -> Iterator[Problem]:
+    data = resolved.spec.data
+    if not resolved.spec.model.name.reads_images or BUILT_IN.get(data.dataset) == "npz":
         return
     if data.image_shape is None:
         yield Problem(
@@ -72,10 +72,10 @@ def images_are_known(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def images_survive_halving(asked: Asked) -> Iterator[Problem]:
+def images_survive_halving(resolved: ResolvedSpec) -> Iterator[Problem]:
     """Refuse more layers of cnn than the image can be halved, since each halves height and
     width."""
-    model, data = asked.spec.model, asked.spec.data
+    model, data = resolved.spec.model, resolved.spec.data
     if model.name is not ModelName.CNN:
         return
     if data.image_shape is None and BUILT_IN.get(data.dataset) != "npz":
@@ -92,10 +92,10 @@ def images_survive_halving(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def images_are_not_split(asked: Asked) -> Iterator[Problem]:
+def images_are_not_split(resolved: ResolvedSpec) -> Iterator[Problem]:
     """Refuse tensor and context parallelism, which split heads and tokens that image models
     lack."""
-    name, layout = asked.spec.model.name, asked.layout
+    name, layout = resolved.spec.model.name, resolved.layout
     if not name.reads_images:
         return
     refused = ["tensor", "context"] if name is ModelName.MLP else ["pipeline", "tensor", "context"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from strategies.plan.catalog import TECHNIQUES
 from strategies.plan.layout import AXES
-from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.spec import Strategy
 
 DEGREE_FIELDS = {
@@ -16,8 +16,8 @@ DEGREE_FIELDS = {
 }
 
 
-def degrees_fit(asked: Asked) -> Iterator[Problem]:
-    strategy, layout, world_size = asked.strategy, asked.layout, asked.world_size
+def degrees_fit(resolved: ResolvedSpec) -> Iterator[Problem]:
+    strategy, layout, world_size = resolved.strategy, resolved.layout, resolved.world_size
     technique = TECHNIQUES.get(strategy)
     if technique is None:
         known = ", ".join(sorted(name.value for name in TECHNIQUES))
@@ -41,7 +41,7 @@ def degrees_fit(asked: Asked) -> Iterator[Problem]:
             param=f"parallelism.{DEGREE_FIELDS['shard']}",
             message="hsdp shards within groups of ranks and replicates across them, and a group "
             "of 1 shards nothing; give the size of a group (often the "
-            f"{asked.ranks_per_node} ranks of a node), or take fsdp to shard over all ranks",
+            f"{resolved.ranks_per_node} ranks of a node), or take fsdp to shard over all ranks",
         )
     if layout.world_size != world_size:
         factors = " x ".join(
@@ -65,8 +65,8 @@ def degrees_fit(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def ranks_exist(asked: Asked) -> Iterator[Problem]:
-    nodes, ranks_per_node, hardware = asked.nodes, asked.ranks_per_node, asked.hardware
+def ranks_exist(resolved: ResolvedSpec) -> Iterator[Problem]:
+    nodes, ranks_per_node, hardware = resolved.nodes, resolved.ranks_per_node, resolved.hardware
     if nodes < 1:
         yield Problem(
             code="out_of_range",

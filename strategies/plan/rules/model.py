@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from strategies.plan.rules.problem import Asked, Problem, largest_divisor
+from strategies.plan.rules.problem import Problem, ResolvedSpec, largest_divisor
 from strategies.plan.shapes import heads
 from strategies.plan.spec import ModelName
 
 
-def heads_divide(asked: Asked) -> Iterator[Problem]:
-    model, num_heads = asked.spec.model, heads(asked.spec.model)
+def heads_divide(resolved: ResolvedSpec) -> Iterator[Problem]:
+    model, num_heads = resolved.spec.model, heads(resolved.spec.model)
     if model.name.reads_images:
         return
     fitting = f"the nearest is {largest_divisor(num_heads, model.width // 2)}"
@@ -45,9 +45,9 @@ def heads_divide(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def family_has_it(asked: Asked) -> Iterator[Problem]:
+def family_has_it(resolved: ResolvedSpec) -> Iterator[Problem]:
     """Refuse fields that only llama has."""
-    model = asked.spec.model
+    model = resolved.spec.model
     if model.name is ModelName.LLAMA:
         return
     if model.checkpoint is not None:
@@ -65,8 +65,8 @@ def family_has_it(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def frequencies_are_ordered(asked: Asked) -> Iterator[Problem]:
-    scaling = asked.spec.model.rope_scaling
+def frequencies_are_ordered(resolved: ResolvedSpec) -> Iterator[Problem]:
+    scaling = resolved.spec.model.rope_scaling
     if scaling is not None and scaling.high_freq_factor <= scaling.low_freq_factor:
         yield Problem(
             code="out_of_range",

@@ -3,35 +3,35 @@
 from collections.abc import Iterator
 
 from strategies.plan.catalog import BYTES_PER_WEIGHT
-from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.rules.problem import Problem, ResolvedSpec
 from strategies.plan.spec import LearningRateScaling, OptimizerName, Precision, Strategy
 
 FLAT = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 BY_MATRIX = (OptimizerName.LARS, OptimizerName.LAMB)
 
 
-def matrices_are_known(asked: Asked) -> Iterator[Problem]:
-    optimizer = asked.spec.training.optimizer
-    if asked.strategy in FLAT and optimizer in BY_MATRIX:
+def matrices_are_known(resolved: ResolvedSpec) -> Iterator[Problem]:
+    optimizer = resolved.spec.training.optimizer
+    if resolved.strategy in FLAT and optimizer in BY_MATRIX:
         yield Problem(
             code="optimizer_needs_matrices",
             param="training.optimizer",
-            message=f"{optimizer} scales the step of each matrix by its norm, but {asked.strategy} "
-            "updates all weights as one flat row of numbers; take strategy fsdp, which shards the "
-            "same state, or optimizer adamw",
+            message=f"{optimizer} scales the step of each matrix by its norm, but "
+            f"{resolved.strategy} updates all weights as one flat row of numbers; take strategy "
+            "fsdp, which shards the same state, or optimizer adamw",
         )
 
 
-def triton_has_a_gpu(asked: Asked) -> Iterator[Problem]:
-    optimizer, precision = asked.spec.training.optimizer, asked.spec.precision
+def triton_has_a_gpu(resolved: ResolvedSpec) -> Iterator[Problem]:
+    optimizer, precision = resolved.spec.training.optimizer, resolved.spec.precision
     if optimizer is not OptimizerName.ADAMW_TRITON:
         return
-    if asked.hardware.device != "cuda":
+    if resolved.hardware.device != "cuda":
         yield Problem(
             code="optimizer_needs_gpu",
             param="training.optimizer",
             message=f"optimizer {optimizer} is a Triton kernel, which needs a CUDA GPU, and class "
-            f"{asked.hardware.class_name} has none; take adamw, which makes the same update",
+            f"{resolved.hardware.class_name} has none; take adamw, which makes the same update",
         )
     if BYTES_PER_WEIGHT[precision] != 4:
         yield Problem(
@@ -42,20 +42,20 @@ def triton_has_a_gpu(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def codes_stay_whole(asked: Asked) -> Iterator[Problem]:
-    optimizer, layout = asked.spec.training.optimizer, asked.layout
+def codes_stay_whole(resolved: ResolvedSpec) -> Iterator[Problem]:
+    optimizer, layout = resolved.spec.training.optimizer, resolved.layout
     if optimizer is not OptimizerName.ADAMW_8BIT:
         return
     parts = {"shard": layout.shard, "tensor": layout.tensor}
     split = [f"{axis} degree {degree}" for axis, degree in parts.items() if degree > 1]
-    if split and asked.strategy not in FLAT:
+    if split and resolved.strategy not in FLAT:
         yield Problem(
             code="not_supported_together",
             param="training.optimizer",
             message=f"optimizer {optimizer} rounds its averages in blocks of whole matrices, and "
             f"{' and '.join(split)} would cut them; take adamw, or strategy ddp or pipeline",
         )
-    if asked.spec.precision is Precision.FLOAT64:
+    if resolved.spec.precision is Precision.FLOAT64:
         yield Problem(
             code="not_supported_together",
             param="training.optimizer",
@@ -64,8 +64,8 @@ def codes_stay_whole(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def scaling_has_reference(asked: Asked) -> Iterator[Problem]:
-    training = asked.spec.training
+def scaling_has_reference(resolved: ResolvedSpec) -> Iterator[Problem]:
+    training = resolved.spec.training
     if (
         training.learning_rate_scaling is not LearningRateScaling.NONE
         and training.reference_global_batch_size is None

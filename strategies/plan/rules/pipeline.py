@@ -4,7 +4,7 @@ can order."""
 from collections.abc import Iterator
 from itertools import count
 
-from strategies.plan.rules.problem import Asked, Problem, largest_divisor
+from strategies.plan.rules.problem import Problem, ResolvedSpec, largest_divisor
 from strategies.plan.spec import ActivationCheckpointing, PipelineSchedule, Strategy
 from strategies.plan.stages import can_order, schedule_of, stages_per_rank
 from strategies.plan.words import counted
@@ -14,8 +14,8 @@ PER_RANK = "parallelism.pipeline_stages_per_rank"
 ZERO_BUBBLE = (PipelineSchedule.INTERLEAVED_ZERO_BUBBLE, PipelineSchedule.ZBV)
 
 
-def stages_suit_schedule(asked: Asked) -> Iterator[Problem]:
-    parallelism, ranks = asked.spec.parallelism, asked.layout.pipeline
+def stages_suit_schedule(resolved: ResolvedSpec) -> Iterator[Problem]:
+    parallelism, ranks = resolved.spec.parallelism, resolved.layout.pipeline
     given = parallelism.pipeline_stages_per_rank
     if ranks == 1:
         if given is not None:
@@ -27,34 +27,34 @@ def stages_suit_schedule(asked: Asked) -> Iterator[Problem]:
                 "leave it out",
             )
         return
-    schedule = schedule_of(asked.strategy, parallelism)
+    schedule = schedule_of(resolved.strategy, parallelism)
     needed = {PipelineSchedule.GPIPE: 1, PipelineSchedule.ONE_F_ONE_B: 1, PipelineSchedule.ZBV: 2}
     if given is not None and given != needed.get(schedule, given):
         advice = "" if schedule is PipelineSchedule.ZBV else ", or Interleaved1F1B for more"
         yield Problem(
             code="stages_per_rank",
             param=PER_RANK,
-            message=f"{named(asked)} has {counted(needed[schedule], 'stage')} on each rank, not "
+            message=f"{named(resolved)} has {counted(needed[schedule], 'stage')} on each rank, not "
             f"{given}; take {needed[schedule]}{advice}",
         )
 
 
-def layers_bear_two_backward_passes(asked: Asked) -> Iterator[Problem]:
+def layers_bear_two_backward_passes(resolved: ResolvedSpec) -> Iterator[Problem]:
     """Refuse zero-bubble schedules for layers that cannot go backward twice.
 
     Such a schedule computes the gradient of a layer's input first, and that of its weights later.
     """
-    schedule = schedule_of(asked.strategy, asked.spec.parallelism)
-    if asked.layout.pipeline == 1 or schedule not in ZERO_BUBBLE:
+    schedule = schedule_of(resolved.strategy, resolved.spec.parallelism)
+    if resolved.layout.pipeline == 1 or schedule not in ZERO_BUBBLE:
         return
-    if asked.spec.compile:
+    if resolved.spec.compile:
         yield Problem(
             code="not_supported_by_schedule",
             param="compile",
             message=f"{schedule} goes backward through each layer twice, which a compiled layer "
             "cannot; take Interleaved1F1B, or compile: false",
         )
-    if asked.spec.activation_checkpointing is ActivationCheckpointing.SELECTIVE:
+    if resolved.spec.activation_checkpointing is ActivationCheckpointing.SELECTIVE:
         yield Problem(
             code="not_supported_by_schedule",
             param="activation_checkpointing",
@@ -64,15 +64,15 @@ def layers_bear_two_backward_passes(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def layers_fill_stages(asked: Asked) -> Iterator[Problem]:
-    ranks, layers = asked.layout.pipeline, asked.spec.model.layers
+def layers_fill_stages(resolved: ResolvedSpec) -> Iterator[Problem]:
+    ranks, layers = resolved.layout.pipeline, resolved.spec.model.layers
     per_rank = stages_per_rank(
-        schedule_of(asked.strategy, asked.spec.parallelism), asked.spec.parallelism
+        schedule_of(resolved.strategy, resolved.spec.parallelism), resolved.spec.parallelism
     )
     if ranks == 1 or ranks * per_rank <= layers:
         return
     advice = f"take {ranks * per_rank} layers or more"
-    nearest = largest_divisor(max(1, layers // per_rank), max(1, asked.world_size))
+    nearest = largest_divisor(max(1, layers // per_rank), max(1, resolved.world_size))
     if nearest > 1:
         advice += f", or a pipeline degree of {nearest}"
     yield Problem(
@@ -84,11 +84,11 @@ def layers_fill_stages(asked: Asked) -> Iterator[Problem]:
     )
 
 
-def micro_batches_fill_pipeline(asked: Asked) -> Iterator[Problem]:
-    ranks, micro_batches = asked.layout.pipeline, asked.gradient_accumulation_steps
-    if ranks == 1 or asked.strategy is Strategy.NAIVE:
+def micro_batches_fill_pipeline(resolved: ResolvedSpec) -> Iterator[Problem]:
+    ranks, micro_batches = resolved.layout.pipeline, resolved.gradient_accumulation_steps
+    if ranks == 1 or resolved.strategy is Strategy.NAIVE:
         return
-    schedule = asked.spec.parallelism.pipeline_schedule
+    schedule = resolved.spec.parallelism.pipeline_schedule
     if can_order(schedule, ranks=ranks, micro_batches=micro_batches):
         return
     nearest = next(
@@ -110,8 +110,8 @@ def micro_batches_fill_pipeline(asked: Asked) -> Iterator[Problem]:
     )
 
 
-def named(asked: Asked) -> str:
+def named(resolved: ResolvedSpec) -> str:
     """Return the schedule's name as a user asks for it."""
-    if asked.strategy is Strategy.NAIVE:
+    if resolved.strategy is Strategy.NAIVE:
         return "naive"
-    return asked.spec.parallelism.pipeline_schedule.value
+    return resolved.spec.parallelism.pipeline_schedule.value

@@ -10,7 +10,7 @@ from strategies.plan.spec import Strategy, TrainSpec
 
 
 @dataclass(frozen=True)
-class Asked:
+class ResolvedSpec:
     """Spec with its open fields resolved, and the nodes and hardware it is to run on."""
 
     spec: TrainSpec

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.rules.problem import Problem, ResolvedSpec
 
 
-def steps_make_sense(asked: Asked) -> Iterator[Problem]:
-    spec = asked.spec
+def steps_make_sense(resolved: ResolvedSpec) -> Iterator[Problem]:
+    spec = resolved.spec
     training = spec.training
     if training.warmup_steps > training.steps:
         yield Problem(

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from strategies.plan.rules.problem import Asked, Problem, largest_divisor
+from strategies.plan.rules.problem import Problem, ResolvedSpec, largest_divisor
 from strategies.plan.shapes import ffn_width, heads, kv_heads, tokens_per_sample, vocabulary_size
 
 DEGREE = "parallelism.tensor_parallel_degree"
 
 
-def matrices_divide(asked: Asked) -> Iterator[Problem]:
-    spec, degree = asked.spec, asked.layout.tensor
+def matrices_divide(resolved: ResolvedSpec) -> Iterator[Problem]:
+    spec, degree = resolved.spec, resolved.layout.tensor
     if spec.parallelism.sequence_parallel and degree == 1:
         yield Problem(
             code="needs_tensor_parallel",
@@ -33,7 +33,7 @@ def matrices_divide(asked: Asked) -> Iterator[Problem]:
             message=f"{', '.join(uneven)} cannot be split in {degree} equal parts; the nearest "
             f"tensor degree is {largest_divisor(degree, *parts.values())}",
         )
-    tokens = tokens_per_sample(spec.data) // asked.layout.context
+    tokens = tokens_per_sample(spec.data) // resolved.layout.context
     if spec.parallelism.sequence_parallel and tokens % degree:
         yield Problem(
             code="not_divisible",

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from strategies.plan.catalog import TECHNIQUES, ZERO
-from strategies.plan.rules.problem import Asked, Problem, largest_divisor
+from strategies.plan.rules.problem import Problem, ResolvedSpec, largest_divisor
 from strategies.plan.shapes import tokens_per_sample
 from strategies.plan.spec import Gather, TilingSpec
 
 
-def tiles_are_of_text(asked: Asked) -> Iterator[Problem]:
-    tiling, model = asked.spec.tiling, asked.spec.model.name
+def tiles_are_of_text(resolved: ResolvedSpec) -> Iterator[Problem]:
+    tiling, model = resolved.spec.tiling, resolved.spec.model.name
     if tiling != TilingSpec() and model.reads_images:
         yield Problem(
             code="not_supported_together",
@@ -19,11 +19,11 @@ def tiles_are_of_text(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def loss_has_parts(asked: Asked) -> Iterator[Problem]:
-    parts, layout = asked.spec.tiling.loss_parts, asked.layout
-    if parts == 1 or asked.strategy not in TECHNIQUES:
+def loss_has_parts(resolved: ResolvedSpec) -> Iterator[Problem]:
+    parts, layout = resolved.spec.tiling.loss_parts, resolved.layout
+    if parts == 1 or resolved.strategy not in TECHNIQUES:
         return
-    tokens = asked.micro_batch_size * tokens_per_sample(asked.spec.data) // layout.context
+    tokens = resolved.micro_batch_size * tokens_per_sample(resolved.spec.data) // layout.context
     if layout.pipeline > 1 or layout.tensor > 1:
         yield Problem(
             code="not_supported_together",
@@ -32,11 +32,11 @@ def loss_has_parts(asked: Asked) -> Iterator[Problem]:
             f"{layout.pipeline} with tensor degree {layout.tensor} splits them (a tensor degree "
             "divides the logits by itself); take 1",
         )
-    elif TECHNIQUES[asked.strategy].engine == ZERO:
+    elif TECHNIQUES[resolved.strategy].engine == ZERO:
         yield Problem(
             code="not_supported_together",
             param="tiling.loss_parts",
-            message=f"loss_parts {parts} cannot run inside DeepSpeed's {asked.strategy}; take "
+            message=f"loss_parts {parts} cannot run inside DeepSpeed's {resolved.strategy}; take "
             "strategy fsdp, which shards the same state, or 1",
         )
     if tokens % parts:
@@ -48,22 +48,22 @@ def loss_has_parts(asked: Asked) -> Iterator[Problem]:
         )
 
 
-def matrices_are_gathered(asked: Asked) -> Iterator[Problem]:
-    gather, layout = asked.spec.tiling.gather, asked.layout
-    if gather is Gather.LAYER or asked.strategy not in TECHNIQUES:
+def matrices_are_gathered(resolved: ResolvedSpec) -> Iterator[Problem]:
+    gather, layout = resolved.spec.tiling.gather, resolved.layout
+    if gather is Gather.LAYER or resolved.strategy not in TECHNIQUES:
         return
-    if layout.shard == 1 or TECHNIQUES[asked.strategy].engine == ZERO:
+    if layout.shard == 1 or TECHNIQUES[resolved.strategy].engine == ZERO:
         yield Problem(
             code="nothing_to_gather",
             param="tiling.gather",
             message=f"gather {gather} is for weights that fsdp or hsdp shards, and strategy "
-            f"{asked.strategy} with shard degree {layout.shard} does not gather them; take layer, "
-            "or strategy fsdp",
+            f"{resolved.strategy} with shard degree {layout.shard} does not gather them; take "
+            "layer, or strategy fsdp",
         )
-    if asked.spec.adapter is not None:
+    if resolved.spec.adapter is not None:
         yield Problem(
             code="not_supported_together",
             param="tiling.gather",
             message=f"gather {gather} is for whole matrices, and those beside adapters of rank "
-            f"{asked.spec.adapter.rank} are gathered with them, by layer; take layer",
+            f"{resolved.spec.adapter.rank} are gathered with them, by layer; take layer",
         )

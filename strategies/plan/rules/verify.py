@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from strategies.plan.catalog import promised
 from strategies.plan.promise import Promise
-from strategies.plan.rules.problem import Asked, Problem
+from strategies.plan.rules.problem import Problem, ResolvedSpec
 
 
-def there_is_something_to_verify(asked: Asked) -> Iterator[Problem]:
-    verify, steps = asked.spec.verify, asked.spec.training.steps
+def there_is_something_to_verify(resolved: ResolvedSpec) -> Iterator[Problem]:
+    verify, steps = resolved.spec.verify, resolved.spec.training.steps
     if verify is None:
         return
-    if asked.world_size == 1:
+    if resolved.world_size == 1:
         yield Problem(
             code="nothing_to_verify",
             param="verify",
@@ -25,13 +25,13 @@ def there_is_something_to_verify(asked: Asked) -> Iterator[Problem]:
             message=f"verify compares {verify.steps} steps, but the whole run has {steps}; take "
             f"{steps} or fewer",
         )
-    result_class = promised(asked.strategy, asked.spec)
-    tolerance = Promise(result_class, asked.spec.precision, asked.strategy).tolerance
+    result_class = promised(resolved.strategy, resolved.spec)
+    tolerance = Promise(result_class, resolved.spec.precision, resolved.strategy).tolerance
     if tolerance is not None and verify.steps > tolerance.steps:
         yield Problem(
             code="out_of_range",
             param="verify.steps",
-            message=f"rounding in {asked.spec.precision} grows so fast that at most the first "
+            message=f"rounding in {resolved.spec.precision} grows so fast that at most the first "
             f"{tolerance.steps} steps are compared, not {verify.steps}; take {tolerance.steps} or "
             "fewer",
         )

@@ -21,7 +21,7 @@ FEWEST_RUNS = 5  # measured before a factor is used
 MOST = 2.0  # a larger factor would be a mistake to be found, not a correction
 
 
-class Weighed(NamedTuple):
+class MeasuredRun(NamedTuple):
     """Measured run: its fullest rank, in GiB, without Python and its libraries."""
 
     kind: KindOfRun
@@ -52,7 +52,7 @@ class AccuracyRow(BaseModel):
     """Factor of the estimated terms in new plans here."""
 
 
-def weighed(plan: Plan, model: ModelName, peak_gib: list[float]) -> Weighed | None:
+def weighed(plan: Plan, model: ModelName, peak_gib: list[float]) -> MeasuredRun | None:
     """Return planned and measured memory of a run's fullest rank; None if it was not measured.
 
     Estimates that a learned factor had already enlarged are divided by it again.
@@ -60,7 +60,7 @@ def weighed(plan: Plan, model: ModelName, peak_gib: list[float]) -> Weighed | No
     if not peak_gib:
         return None
     terms = [term for term in plan.memory if term.name != PROCESS]
-    return Weighed(
+    return MeasuredRun(
         kind=KindOfRun(plan.device, model, plan.strategy),
         exact=sum(term.gib for term in terms if term.exact),
         estimated=sum(term.gib for term in terms if not term.exact) / plan.learned_factor,
@@ -68,9 +68,9 @@ def weighed(plan: Plan, model: ModelName, peak_gib: list[float]) -> Weighed | No
     )
 
 
-def table(runs: Iterable[Weighed]) -> list[AccuracyRow]:
+def table(runs: Iterable[MeasuredRun]) -> list[AccuracyRow]:
     """Return one row for each kind of run."""
-    by_kind: dict[KindOfRun, list[Weighed]] = defaultdict(list)
+    by_kind: dict[KindOfRun, list[MeasuredRun]] = defaultdict(list)
     for run in runs:
         by_kind[run.kind].append(run)
     return [
@@ -86,7 +86,7 @@ def table(runs: Iterable[Weighed]) -> list[AccuracyRow]:
     ]
 
 
-def factor(runs: list[Weighed]) -> float:
+def factor(runs: list[MeasuredRun]) -> float:
     """Return the factor of the estimated terms of this kind of run, to two decimals; 1 to MOST."""
     needed = [(run.measured - run.exact) / run.estimated for run in runs if run.estimated > 0]
     if len(needed) < FEWEST_RUNS:

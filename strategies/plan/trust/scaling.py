@@ -59,7 +59,7 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Run:
+class StudyRun:
     """One job of a study and its results so far."""
 
     spec: TrainSpec
@@ -110,12 +110,12 @@ class Measured(BaseModel):
     """Reason why there are no times."""
 
 
-def measure(kind: StudyKind, runs: Sequence[Run]) -> list[Measured]:
+def measure(kind: StudyKind, runs: Sequence[StudyRun]) -> list[Measured]:
     """Return the numbers of every job of a study, relative to its first."""
     return [measured(kind, run, runs[0]) for run in runs]
 
 
-def measured(kind: StudyKind, run: Run, first: Run) -> Measured:
+def measured(kind: StudyKind, run: StudyRun, first: StudyRun) -> Measured:
     """Return the numbers of one job."""
     time_s, first_time_s = step_time(run), step_time(first)
     speed_up = None
@@ -158,20 +158,20 @@ def ranks_label(ranks: int) -> str:
     return "1 rank" if ranks == 1 else f"{ranks} ranks"
 
 
-def timed(run: Run) -> list[float]:
+def timed(run: StudyRun) -> list[float]:
     """Return step times after the warm-up of each attempt; none for a job that failed."""
     if run.failure is not None:
         return []
     return list(chain.from_iterable(times[WARM_UP_STEPS:] for times in run.step_times_s))
 
 
-def step_time(run: Run) -> float | None:
+def step_time(run: StudyRun) -> float | None:
     """Return the median in seconds, which one slow step does not change."""
     times_s = timed(run)
     return median(times_s) if times_s else None
 
 
-def why_missing(run: Run) -> str:
+def why_missing(run: StudyRun) -> str:
     """Return a sentence about a job without times."""
     if run.failure is not None:
         return run.failure
@@ -194,7 +194,7 @@ def expected_speed_up(
     return (1 - waits) / (1 - first_waits)
 
 
-def bubble_of(run: Run) -> float | None:
+def bubble_of(run: StudyRun) -> float | None:
     """Return the predicted share of waiting in a pipeline's step."""
     if run.plan.layout.pipeline == 1:
         return None
@@ -220,7 +220,7 @@ def serial_fraction(
     return (1 / speed_up - 1 / ranks) / (1 - 1 / ranks)
 
 
-def communication(run: Run) -> float | None:
+def communication(run: StudyRun) -> float | None:
     """Return the median ratio of the measured steps."""
     if run.failure is not None:
         return None
@@ -243,7 +243,7 @@ def judgement(ratio: float, *, pipeline: int) -> str:
     return sentence if pipeline == 1 else f"{sentence} This includes the bubble."
 
 
-def same_curve(kind: StudyKind, run: Run, first: Run) -> Comparison | None:
+def same_curve(kind: StudyKind, run: StudyRun, first: StudyRun) -> Comparison | None:
     """Compare with the first job by the rule of certificates, over the steps that both have."""
     if (
         kind is StudyKind.WEAK

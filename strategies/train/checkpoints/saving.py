@@ -15,7 +15,7 @@ from strategies.train.engine import Engine
 from strategies.train.mesh import Mesh
 
 
-class Saved(NamedTuple):
+class SavedCheckpoint(NamedTuple):
     """Checkpoint that is safe on disk, on every node."""
 
     path: Path
@@ -38,9 +38,11 @@ class CheckpointWriter:
 
     def __post_init__(self) -> None:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        self.under_way: Future[Saved] | None = None
+        self.under_way: Future[SavedCheckpoint] | None = None
 
-    def start(self, engine: Engine, progress: Progress, eval_loss: float | None) -> Saved | None:
+    def start(
+        self, engine: Engine, progress: Progress, eval_loss: float | None
+    ) -> SavedCheckpoint | None:
         """Copy the state and begin to write it; return the previous save, which had to end
         first."""
         before = self.finish()
@@ -50,7 +52,7 @@ class CheckpointWriter:
         state = copied(engine.state())
         stage_s = time.perf_counter() - began
 
-        def write() -> Saved:
+        def write() -> SavedCheckpoint:
             path = save_checkpoint(
                 self.checkpoints,
                 state,
@@ -61,18 +63,18 @@ class CheckpointWriter:
                 eval_loss=eval_loss,
                 disk=self.disk,
             )
-            return Saved(path, progress.step, stage_s, time.perf_counter() - began)
+            return SavedCheckpoint(path, progress.step, stage_s, time.perf_counter() - began)
 
         self.under_way = self.thread.submit(write)
         return before
 
-    def finished(self) -> Saved | None:
+    def finished(self) -> SavedCheckpoint | None:
         """Return the save that has ended since the last call, if any."""
         if self.under_way is None or not self.under_way.done():
             return None
         return self.finish()
 
-    def finish(self) -> Saved | None:
+    def finish(self) -> SavedCheckpoint | None:
         """Wait for the save in progress and return it; its error, if any, is raised here."""
         if self.under_way is None:
             return None

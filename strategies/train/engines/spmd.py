@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from strategies.plan.planner import Plan
 from strategies.plan.spec import TrainSpec
-from strategies.train.engine import Batch, Held, State, copy_state, sum_of
+from strategies.train.engine import Batch, HeldBytes, State, copy_state, sum_of
 from strategies.train.fine_tuning.adapters import FrozenMatrix
 from strategies.train.gradients import (
     broken_weights,
@@ -64,7 +64,7 @@ class Alone:
 
 
 @dataclass
-class Spread:
+class ParallelModel:
     """Model, or a pipeline stage of one, on its ranks and with its initial weights."""
 
     model: Network
@@ -73,7 +73,9 @@ class Spread:
     positions: Tensor | None  # positions of this rank's tokens in a sample; None: all
 
 
-def spread(model: Network, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> Spread:
+def spread(
+    model: Network, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source
+) -> ParallelModel:
     """Spread a model on the meta device over all axes but the pipeline.
 
     The order must be: tensor, activation checkpointing, compile, then the data-parallel sharding.
@@ -89,9 +91,9 @@ def spread(model: Network, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Sour
     data_parallel: DataParallel
     replicas = mesh.along("replicate", "context")
     if layout.shard > 1 or (replicas is not None and (layout.tensor > 1 or layout.pipeline > 1)):
-        from strategies.train.parallel.fsdp import Sharded
+        from strategies.train.parallel.fsdp import Sharding
 
-        sharded = Sharded(mesh, gather=spec.tiling.gather, gather_once=layout.pipeline > 1)
+        sharded = Sharding(mesh, gather=spec.tiling.gather, gather_once=layout.pipeline > 1)
         give_first_weights(model, source, mesh, then=sharded.take)
         sharded.finish(model)
         data_parallel = sharded
@@ -100,16 +102,16 @@ def spread(model: Network, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Sour
         if replicas is None:
             data_parallel = Alone(model)
         else:
-            from strategies.train.parallel.ddp import Replicated
+            from strategies.train.parallel.ddp import Replication
 
             compression = spec.parallelism.gradient_compression
-            data_parallel = Replicated(model, replicas, compression, spec.precision)
+            data_parallel = Replication(model, replicas, compression, spec.precision)
     positions = None
     if layout.context > 1:
         from strategies.train.parallel.context import split_context
 
         positions = split_context(model, spec, mesh)
-    return Spread(model, data_parallel, around_loss, positions)
+    return ParallelModel(model, data_parallel, around_loss, positions)
 
 
 def transform_forward(model: Network, spec: TrainSpec, mesh: Mesh) -> None:
@@ -214,10 +216,10 @@ class SpmdEngine:
         with self.spread.around_loss():
             return self.counted_once(self.measured(micro_batch, measure))
 
-    def held(self) -> Held:
+    def held(self) -> HeldBytes:
         parameters = [weight.parameter for weight in self.weights]
         state = optimizer_state(self.optimizer, self.weights).values()
-        return Held(
+        return HeldBytes(
             weights=sum(weight_bytes(model) for model in self.models),
             gradients=num_bytes([p.grad for p in parameters if p.grad is not None]),
             optimizer=num_bytes(state),

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from strategies.plan.estimates import swapping
 from strategies.plan.planner import Plan
 from strategies.plan.spec import Offload, Strategy, TrainSpec
-from strategies.train.engine import Batch, Held, State, copy_state, sum_of
+from strategies.train.engine import Batch, HeldBytes, State, copy_state, sum_of
 from strategies.train.engines import async_io
 from strategies.train.engines.fragment import Fragment
 from strategies.train.engines.spmd import give_first_weights, transform_forward
@@ -61,7 +61,7 @@ BUCKET = 25_000_000  # numbers sent at a time; DeepSpeed's own 500 million dwarf
 NORM_ROW = 1024  # numbers whose squares are added up in float32; the sums then in float64
 
 
-class Part(NamedTuple):
+class ShardLocation(NamedTuple):
     """Location of this rank's part of a weight."""
 
     name: str
@@ -155,7 +155,9 @@ class ZeroEngine:
         averages = {name: mapped.get(f"{name}-{row.ds_id}", value) for name, value in state.items()}
         return mapped[row.ds_id], averages
 
-    def own_parts(self, model: Network, designed: dict[str, nn.Parameter]) -> Iterator[Part]:
+    def own_parts(
+        self, model: Network, designed: dict[str, nn.Parameter]
+    ) -> Iterator[ShardLocation]:
         """Yield the location of this rank's part of each weight; weights without one are left
         out."""
         rows = self.rows()
@@ -171,7 +173,7 @@ class ZeroEngine:
             else:
                 continue
             if length > 0:
-                yield Part(name, shape, start, rows[row], at, length)
+                yield ShardLocation(name, shape, start, rows[row], at, length)
 
     def forward_backward(self, micro_batches: Sequence[Batch], divisor: float) -> Tensor:
         shares = []
@@ -254,7 +256,7 @@ class ZeroEngine:
         logits_BTV = self.deepspeed(micro_batch.inputs_BT, micro_batch.documents_BT)
         return measure(logits_BTV, micro_batch.labels_BT)
 
-    def held(self) -> Held:
+    def held(self) -> HeldBytes:
         rows = self.rows()
         weights = [
             weight.ds_tensor if self.stage == 3 else weight
@@ -264,7 +266,7 @@ class ZeroEngine:
             tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
             for tensor in (*rows, *weights)  # in float32, stage 3 needs no copy of its weights
         }
-        return Held(
+        return HeldBytes(
             weights=sum(storages.values()),
             gradients=num_bytes(piece for row in self.own_gradients() for piece in row),
             optimizer=num_bytes(

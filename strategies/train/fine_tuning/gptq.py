@@ -9,7 +9,7 @@ from torch import Tensor
 BITS = 4
 
 
-class Packed(NamedTuple):
+class PackedMatrix(NamedTuple):
     """Matrix (out, in) whose inputs come in groups, with the format's own field names."""
 
     qweight: Tensor  # int32 (in / 8, out): eight inputs to an integer
@@ -18,7 +18,7 @@ class Packed(NamedTuple):
     g_idx: Tensor  # int32 (in,): the group of each input
 
 
-def opened(packed: Packed, *, zeros_less_one: bool) -> Tensor:
+def opened(packed: PackedMatrix, *, zeros_less_one: bool) -> Tensor:
     """Return the numbers that the codes represent, (out, in), float32.
 
     Checkpoints of the first format store every zero point less one; those of `gptq_v2` as it is.

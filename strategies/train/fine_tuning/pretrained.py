@@ -31,7 +31,7 @@ from strategies.train.init import Region
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
-class Pretrained:
+class PretrainedWeights:
     """Initial weights from a checkpoint, for any layout: an `init.Source`.
 
     Raises BadCheckpoint if it is missing, torn, or of another shape than the spec's.
@@ -108,12 +108,12 @@ class Pretrained:
     def opened(self, module: str) -> Tensor:
         """Return a matrix that GPTQ has rounded; `module` ends in a dot."""
         parts: list[Tensor] = []
-        for part in gptq.Packed._fields:
+        for part in gptq.PackedMatrix._fields:
             if (name := f"{module}{part}") not in self.holders:
                 raise BadCheckpoint(f"{self.folder} has no {name}; it is not complete")
             parts.append(self.holders[name].get_tensor(name))
         try:
-            return gptq.opened(gptq.Packed(*parts), zeros_less_one=self.zeros_less_one)
+            return gptq.opened(gptq.PackedMatrix(*parts), zeros_less_one=self.zeros_less_one)
         except (RuntimeError, IndexError) as error:
             raise BadCheckpoint(
                 f"{module}qweight of {self.folder} does not fit its scales, zeros or groups: "

@@ -91,7 +91,7 @@ def update(rows: Sequence[Sequence[Tensor]], step: int, group: Group) -> None:
                 tensor.copy_(contiguous)
 
 
-class Cut(NamedTuple):
+class BlockTable(NamedTuple):
     """Tensors cut into blocks: the tensor and offset of each block, and the tensors' lengths."""
 
     tensor_of: Tensor
@@ -100,7 +100,7 @@ class Cut(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def cut_into_blocks(lengths: tuple[int, ...], device: torch.device) -> Cut:
+def cut_into_blocks(lengths: tuple[int, ...], device: torch.device) -> BlockTable:
     """Cut tensors of these lengths into blocks of BLOCK numbers; the last of each may be
     shorter."""
     length_of = torch.tensor(lengths)
@@ -108,7 +108,7 @@ def cut_into_blocks(lengths: tuple[int, ...], device: torch.device) -> Cut:
     tensor_of = torch.arange(len(lengths)).repeat_interleave(blocks)
     first = blocks.cumsum(0) - blocks
     start_of = (torch.arange(len(tensor_of)) - first[tensor_of]) * BLOCK
-    return Cut(tensor_of.to(device), start_of.to(device), length_of.to(device))
+    return BlockTable(tensor_of.to(device), start_of.to(device), length_of.to(device))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -128,7 +128,7 @@ def adamw(
     BLOCK: tl.constexpr,
     ALIGNED: tl.constexpr,
 ) -> None:
-    """Update one block of one tensor; `addresses` are int64 (4, num_tensors), the rest as in Cut.
+    """Update one block of one tensor; `addresses` are int64 (4, num_tensors), the rest: BlockTable.
 
     decay: rate x weight decay. step_size: rate over the first correction; correction: the root of
     the second. weight1, weight2: weights of the new gradient in the averages.

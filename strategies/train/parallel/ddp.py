@@ -18,7 +18,7 @@ SENT_AS = {
 LARGEST_SENT = 2.0**15  # largest number sent as a float16, whose maximum is 65504
 
 
-class Replicated:
+class Replication:
     """torch's DistributedDataParallel; after its backward every rank holds the same gradient."""
 
     def __init__(

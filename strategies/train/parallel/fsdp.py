@@ -14,7 +14,7 @@ from strategies.train.mesh import Mesh
 from strategies.train.models.network import Network
 
 
-class Sharded:
+class Sharding:
     """torch's fully_shard on each layer, and on the rest of the model.
 
     Layers are split one by one, so that no rank ever needs memory for the whole model.

@@ -25,7 +25,7 @@ def zigzag(sequence_length: int, degree: int) -> Tensor:
     return torch.cat((chunks[:degree], chunks[degree:].flip(0)), dim=1)
 
 
-class Part(NamedTuple):
+class AttentionBlock(NamedTuple):
     """One block of the attention matrix: a slice of queries x a slice of keys."""
 
     queries: slice
@@ -33,7 +33,7 @@ class Part(NamedTuple):
     causal: bool
 
 
-def part_of(rank: int, origin: int, tokens: int) -> Part:
+def part_of(rank: int, origin: int, tokens: int) -> AttentionBlock:
     """Return the slices of `rank`'s queries and `origin`'s keys, `tokens` each, that interact.
 
     Keys of an earlier rank: its first chunk is in the past of both of ours, its second in the
@@ -42,10 +42,10 @@ def part_of(rank: int, origin: int, tokens: int) -> Part:
     """
     everything, half = slice(0, tokens), tokens // 2
     if origin == rank:
-        return Part(everything, everything, causal=True)
+        return AttentionBlock(everything, everything, causal=True)
     if origin < rank:
-        return Part(everything, slice(0, half), causal=False)
-    return Part(slice(half, tokens), everything, causal=False)
+        return AttentionBlock(everything, slice(0, half), causal=False)
+    return AttentionBlock(slice(half, tokens), everything, causal=False)
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def gradients_around(
     return grad_query, following.wait()
 
 
-def sight_of(part: Part, rank: int, origin: int, documents_BRn: Tensor | None) -> Sight:
+def sight_of(part: AttentionBlock, rank: int, origin: int, documents_BRn: Tensor | None) -> Sight:
     """Return the visible keys of a part: earlier ones, with documents only of the same document."""
     if documents_BRn is None:
         return Sight(causal=part.causal)

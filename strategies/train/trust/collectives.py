@@ -273,7 +273,7 @@ def check(collective: str, operation: str | None, dtype: str, size_bytes: int) -
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedCheck:
     """Check that is ready to be run on this rank, any number of times."""
 
     collective: Collective
@@ -315,7 +315,7 @@ class Prepared:
         return int((found != expected).nonzero()[0, 0])
 
 
-def prepare(check: Check, *, rank: int, ranks: int, device: torch.device) -> Prepared:
+def prepare(check: Check, *, rank: int, ranks: int, device: torch.device) -> PreparedCheck:
     """Return a check with its tensors on this rank."""
     collective, dtype = COLLECTIVES[check.collective], DTYPES[check.dtype]
     elements = max(ranks, check.size_bytes // dtype.itemsize)
@@ -327,7 +327,7 @@ def prepare(check: Check, *, rank: int, ranks: int, device: torch.device) -> Pre
     sent = numbers.part_of(rank, 0) if collective.sends_part else numbers.of(rank)
     size = numbers.part if collective.receives_part else elements
     expected = collective.gives(numbers)
-    return Prepared(
+    return PreparedCheck(
         collective=collective,
         exchange=Exchange(
             rank=rank,

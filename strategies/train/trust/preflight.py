@@ -37,7 +37,7 @@ from strategies.plan.trust.preflight_report import (
     WrongValue,
 )
 from strategies.train.mesh import Mesh
-from strategies.train.trust.collectives import MIB, Prepared, full_list, prepare, quick_list
+from strategies.train.trust.collectives import MIB, PreparedCheck, full_list, prepare, quick_list
 from strategies.train.trust.roll_call import RanksMissing, RollCall
 
 START_TIMEOUT_S = 120.0  # for all ranks to have imported torch
@@ -122,7 +122,7 @@ def examine(
     return report
 
 
-class Measured(BaseModel):
+class RankTimes(BaseModel):
     """One rank's times in one check."""
 
     own_s: float
@@ -135,7 +135,7 @@ class Findings(BaseModel):
     """Findings of one rank."""
 
     rank: int
-    measured: list[Measured] = []
+    measured: list[RankTimes] = []
     alone_s: list[float] = []
     """Times of a matrix product on the rank's own device, after every check."""
     link_s: float | None = None
@@ -149,7 +149,7 @@ class OnItsWay:
     """Check that has begun."""
 
     check: Check
-    prepared: Prepared
+    prepared: PreparedCheck
     work: dist.Work | None
     """Work that waits for the end of the check; None if it has ended."""
     entered: tuple[int, str]
@@ -175,7 +175,7 @@ class Examiner:
     def examine(self, checks: Sequence[Check], done: Callable[[int], None]) -> list[Findings]:
         """Run all checks; return the findings of all ranks, by rank. Raises RanksMissing."""
         purpose = "the preflight"
-        ready: Iterable[Prepared] = map(self.prepare, checks)  # one at a time: some are large
+        ready: Iterable[PreparedCheck] = map(self.prepare, checks)  # one at a time: some are large
         if self.repeats == 1:  # ranks will not meet before each check: they compare lists here
             listed = hashlib.sha256(repr(checks).encode()).hexdigest()[:8]
             purpose = f"the quick preflight of list {listed}"
@@ -200,12 +200,12 @@ class Examiner:
         said = self.roll.exchange(self.findings.model_dump_json())
         return [Findings.model_validate_json(text) for text in said]
 
-    def prepare(self, check: Check) -> Prepared:
+    def prepare(self, check: Check) -> PreparedCheck:
         """Return the tensors of one check."""
         rank, ranks = self.roll.rank, self.roll.world_size
         return prepare(check, rank=rank, ranks=ranks, device=self.device)
 
-    def begin(self, check: Check, prepared: Prepared) -> OnItsWay:
+    def begin(self, check: Check, prepared: PreparedCheck) -> OnItsWay:
         """Begin a check that is done once, without meeting the others first. Raises RanksMissing.
 
         To meet costs four small messages per rank.
@@ -240,7 +240,7 @@ class Examiner:
         if wrong is not None:
             self.findings.wrong.append(wrong)
 
-    def check(self, check: Check, prepared: Prepared) -> None:
+    def check(self, check: Check, prepared: PreparedCheck) -> None:
         """Run one check, compare its result with the expected one, and record the times."""
         self.synchronize()
         own_s = time.perf_counter() - self.free_since
@@ -266,13 +266,13 @@ class Examiner:
             self.findings.wrong.append(wrong)
         self.findings.alone_s.append(self.time_alone())
 
-    def note(self, prepared: Prepared, own_s: float, taken_s: list[float]) -> None:
+    def note(self, prepared: PreparedCheck, own_s: float, taken_s: list[float]) -> None:
         """Record the times of a check."""
         self.findings.measured.append(
-            Measured(own_s=own_s, taken_s=taken_s, bus_bytes=prepared.bus_bytes)
+            RankTimes(own_s=own_s, taken_s=taken_s, bus_bytes=prepared.bus_bytes)
         )
 
-    def first_wrong(self, check: Check, prepared: Prepared) -> WrongValue | None:
+    def first_wrong(self, check: Check, prepared: PreparedCheck) -> WrongValue | None:
         """Return the first number that differs from the expected one."""
         index = prepared.first_wrong()
         if index is None:

@@ -17,7 +17,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.profiler import ProfilerActivity, profile
 
 from strategies.plan.estimates.memory import GIB
-from strategies.train.engine import Held
+from strategies.train.engine import HeldBytes
 from strategies.train.gradients import own_part
 from strategies.train.watching.phases import Phase, listeners
 
@@ -31,7 +31,7 @@ Interval = tuple[int, int]  # begin and end, ns
 class Probe:
     """Measurement of a few steps of a run, the same ones on all ranks."""
 
-    def __init__(self, device: torch.device, held: Callable[[], Held]) -> None:
+    def __init__(self, device: torch.device, held: Callable[[], HeldBytes]) -> None:
         self.device, self.held = device, held
         self.steps = 0
         self.is_asked = False
@@ -84,7 +84,7 @@ class PhaseWatch:
     def __init__(
         self,
         device: torch.device,
-        held: Callable[[], Held],
+        held: Callable[[], HeldBytes],
         activations: "KeptActivations",
         found: dict[str, float],
     ) -> None:
@@ -116,7 +116,7 @@ class PhaseWatch:
             self.found[f"{moment}_{kind}_gib"] = num_bytes / GIB
 
 
-class Kept:
+class SavedTensor:
     """Tensor that a backward pass will need."""
 
     def __init__(self, tensor: Tensor) -> None:
@@ -133,7 +133,7 @@ class KeptActivations:
         self.num_bytes = 0
         self.uses: Counter[int] = Counter()
 
-    def keep(self, tensor: Tensor) -> Tensor | Kept:
+    def keep(self, tensor: Tensor) -> Tensor | SavedTensor:
         origin = tensor if tensor._base is None else tensor._base
         if origin.is_leaf and origin.requires_grad:
             return tensor
@@ -141,15 +141,15 @@ class KeptActivations:
         if isinstance(own, AsyncCollectiveTensor):  # has no storage of its own
             own = own.elem
         storage = own.untyped_storage()
-        kept, address = Kept(tensor), storage.data_ptr()
+        kept, address = SavedTensor(tensor), storage.data_ptr()
         if not self.uses[address]:
             self.num_bytes += storage.nbytes()
         self.uses[address] += 1
         weakref.finalize(kept, self.forget, address, storage.nbytes())
         return kept
 
-    def give(self, kept: Tensor | Kept) -> Tensor:
-        return kept.tensor if isinstance(kept, Kept) else kept
+    def give(self, kept: Tensor | SavedTensor) -> Tensor:
+        return kept.tensor if isinstance(kept, SavedTensor) else kept
 
     def forget(self, address: int, num_bytes: int) -> None:
         self.uses[address] -= 1

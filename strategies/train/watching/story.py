@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from strategies.plan.run_directory import Result, RunDirectory, json_bytes, write_atomically
-from strategies.train.checkpoints.saving import Saved
+from strategies.train.checkpoints.saving import SavedCheckpoint
 from strategies.train.evaluation import Scores
 from strategies.train.mesh import Mesh
 from strategies.train.watching.metrics import MetricsLog
@@ -29,7 +29,7 @@ class Story:
     sample: str | None = None
     peak_gib: list[float] = field(default_factory=list)  # by rank; 0 if not measured
 
-    def tell_saved(self, saved: Saved | None, metrics: MetricsLog) -> None:
+    def tell_saved(self, saved: SavedCheckpoint | None, metrics: MetricsLog) -> None:
         """Record a finished checkpoint and log it; None (no checkpoint was finished) does
         nothing."""
         if saved is None:

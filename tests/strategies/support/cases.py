@@ -38,7 +38,7 @@ from strategies.train.mesh import Mesh, join
 from strategies.train.models.attention import attend
 from strategies.train.models.loss import IGNORED, token_loss_sum
 from strategies.train.parallel.context import ContextAttention
-from strategies.train.parallel.ddp import Replicated
+from strategies.train.parallel.ddp import Replication
 from strategies.train.trust.collective_digest import Digest, digest
 from tests.strategies.support.training_runs import make_run_plan, make_spec
 
@@ -406,7 +406,7 @@ def send_extreme_gradients() -> int:
     mesh = Mesh(Layout(replicate=2), dist.get_rank(), torch.device("cpu"))
     ranks = mesh.along("replicate")
     assert ranks is not None
-    parallel = Replicated(module, ranks, GradientCompression.FLOAT16, Precision.FLOAT32)
+    parallel = Replication(module, ranks, GradientCompression.FLOAT16, Precision.FLOAT32)
     for rows in (
         [[3e38, 1e38, 2e38, 0.0], [3e38, -1e38, 0.0, 0.0]],
         [[3e-20, 1e-20, 2e-20, 0.0], [3e-20, -1e-20, 0.0, 0.0]],

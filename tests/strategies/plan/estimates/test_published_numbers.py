@@ -16,7 +16,7 @@ from strategies.plan.estimates.flops import flops_per_token
 from strategies.plan.estimates.memory import GIB, ZERO_BUCKET, host_terms, memory_by_stage
 from strategies.plan.hardware import Hardware
 from strategies.plan.planner import resolve
-from strategies.plan.rules.problem import Asked
+from strategies.plan.rules.problem import ResolvedSpec
 from strategies.plan.spec import ActivationCheckpointing, ModelName, ModelSpec
 from tests.strategies.support.training_runs import make_spec, spec_of_model
 
@@ -26,19 +26,19 @@ VOCABULARY = 51_200  # of Megatron's published runs; their samples have 2,048 to
 STATES = ("weights", "gradients", "optimizer")
 
 
-def asked_of(*, ranks: int, model: dict[str, Any] | None = None, **changes: Any) -> Asked:
+def asked_of(*, ranks: int, model: dict[str, Any] | None = None, **changes: Any) -> ResolvedSpec:
     """On nodes of 8 GPUs."""
     shape = model or {"name": "gpt", "layers": 36, "width": 4096, "heads": 32}
     spec = make_spec(model=shape, training__global_batch_size=64, **changes)
     return resolve(spec, nodes=max(1, ranks // 8), ranks_per_node=min(8, ranks), hardware=GPU)
 
 
-def parameters(asked: Asked) -> int:
+def parameters(asked: ResolvedSpec) -> int:
     model = asked.spec.model
     return 12 * model.layers * model.width**2
 
 
-def state_bytes(asked: Asked) -> float:
+def state_bytes(asked: ResolvedSpec) -> float:
     """Of weights, gradients and optimizer, on one rank."""
     return sum(term.gib * GIB for term in memory_by_stage(asked)[0] if term.name in STATES)
 

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
-from strategies.plan.estimates.timeline import Kind, Pass, Slot, bubble, order_of, timeline
+from strategies.plan.estimates.timeline import Kind, Pass, PassSpan, bubble, order_of, timeline
 from strategies.plan.spec import ParallelismSpec, PipelineSchedule, Strategy
 from strategies.plan.stages import SINGLE_STAGE, can_order
 
@@ -68,7 +68,7 @@ def legal(schedule: PipelineSchedule, *, most_ranks: int = 5) -> list[tuple[int,
 
 def slots_of(
     schedule: PipelineSchedule, ranks: int, per_rank: int, micro_batches: int
-) -> list[Slot]:
+) -> list[PassSpan]:
     parallelism = ParallelismSpec(pipeline_schedule=schedule, pipeline_stages_per_rank=per_rank)
     return timeline(Strategy.PIPELINE, parallelism, ranks=ranks, micro_batches=micro_batches)
 

@@ -12,7 +12,7 @@ from strategies.plan.spec import ModelName, Strategy
 from strategies.plan.trust.accuracy import (
     FEWEST_RUNS,
     MOST,
-    Weighed,
+    MeasuredRun,
     factor,
     learned,
     table,
@@ -22,11 +22,11 @@ from tests.strategies.support.training_runs import HARDWARE, make_spec
 
 KIND = KindOfRun("cpu", ModelName.GPT, Strategy.DDP)
 gib = st.floats(0.01, 500)
-runs = st.builds(Weighed, kind=st.just(KIND), exact=gib, estimated=gib, measured=gib)
+runs = st.builds(MeasuredRun, kind=st.just(KIND), exact=gib, estimated=gib, measured=gib)
 
 
-def run_with(measured: float) -> Weighed:
-    return Weighed(KIND, exact=2.0, estimated=4.0, measured=measured)
+def run_with(measured: float) -> MeasuredRun:
+    return MeasuredRun(KIND, exact=2.0, estimated=4.0, measured=measured)
 
 
 def planned(learnt: dict[KindOfRun, float], hardware: Hardware = HARDWARE) -> Plan:
@@ -50,7 +50,7 @@ def test_a_few_runs_teach_nothing_and_one_odd_run_among_many_neither() -> None:
 
 
 @given(st.lists(runs, max_size=12))
-def test_a_factor_stays_between_1_and_its_cap(found: list[Weighed]) -> None:
+def test_a_factor_stays_between_1_and_its_cap(found: list[MeasuredRun]) -> None:
     assert 1.0 <= factor(found) <= MOST
 
 
@@ -82,7 +82,7 @@ def test_a_run_that_was_not_weighed_tells_nothing() -> None:
 
 def test_the_table_has_a_row_for_each_kind() -> None:
     other = KindOfRun("cpu", ModelName.LLAMA, Strategy.FSDP)
-    rows = table([run_with(7.0)] * 6 + [Weighed(other, 1.0, 1.0, 2.0)])
+    rows = table([run_with(7.0)] * 6 + [MeasuredRun(other, 1.0, 1.0, 2.0)])
     assert [(row.model, row.runs, row.factor) for row in rows] == [
         ("gpt", 6, 1.25),
         ("llama", 1, 1.0),

@@ -13,8 +13,8 @@ from strategies.plan.trust.scaling import (
     WARM_UP_STEPS,
     Look,
     Measured,
-    Run,
     StudyKind,
+    StudyRun,
     judgement,
     measure,
     summary,
@@ -33,7 +33,7 @@ def run(
     losses: dict[int, float] | None = None,
     parallelism: dict[str, object] | None = None,
     **given: object,
-) -> Run:
+) -> StudyRun:
     spec = TrainSpec.model_validate(
         {
             "model": {"name": "gpt", "layers": 4, "width": 16, "heads": 2},
@@ -53,10 +53,10 @@ def run(
         "curve": curve,
         "failure": None,
     }
-    return Run(**{**made, **given})  # type: ignore[arg-type]
+    return StudyRun(**{**made, **given})  # type: ignore[arg-type]
 
 
-def one(kind: StudyKind, *runs: Run) -> Measured:
+def one(kind: StudyKind, *runs: StudyRun) -> Measured:
     """What is found of the last of them."""
     return measure(kind, runs)[-1]
 
@@ -89,7 +89,7 @@ def test_the_learning_rate_that_a_batch_makes_is_told() -> None:
     scaled = {"learning_rate_scaling": "linear", "reference_global_batch_size": 8}
     training = run_.spec.training.model_validate({**run_.spec.training.model_dump(), **scaled})
     spec = run_.spec.model_copy(update={"training": training})
-    found = one(WEAK, run(1, 0.5), Run(**{**vars(run_), "spec": spec}))
+    found = one(WEAK, run(1, 0.5), StudyRun(**{**vars(run_), "spec": spec}))
     assert found.learning_rate == pytest.approx(0.004)
 
 
@@ -175,7 +175,7 @@ def test_schedules_stand_beside_what_their_bubbles_predict() -> None:
 
 
 def test_the_summary_says_what_was_found() -> None:
-    def said(kind: StudyKind, *runs: Run) -> str:
+    def said(kind: StudyKind, *runs: StudyRun) -> str:
         return summary(kind, measure(kind, runs))
 
     assert said(STRONG, run(1, 0.8), run(2, 0.5)) == (

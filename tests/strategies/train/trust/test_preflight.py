@@ -19,7 +19,7 @@ from strategies.train.trust.collectives import (
     quick_list,
     summands,
 )
-from strategies.train.trust.preflight import Findings, Measured, slow_ranks, timings
+from strategies.train.trust.preflight import Findings, RankTimes, slow_ranks, timings
 from strategies.train.trust.preflight_display import show
 from tests.strategies.support.training_runs import Started, WarmRanks, make_run_plan, make_spec
 
@@ -263,7 +263,7 @@ def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
         one = check(collective, operation, "float32", 4096)
         prepared = prepare(one, rank=0, ranks=4, device=torch.device("cpu"))
         assert prepared.bus_bytes == 4096 * factor
-    measured = Measured(own_s=0.0, taken_s=[9.0, 0.002, 0.004], bus_bytes=6e6)
+    measured = RankTimes(own_s=0.0, taken_s=[9.0, 0.002, 0.004], bus_bytes=6e6)
     (row,) = timings([one], [Findings(rank=0, measured=[measured])])
     assert (row.p50_ms, row.p95_ms, row.bus_gb_per_s) == (3.0, 4.0, 2.0)  # the first warms up
 
@@ -276,7 +276,7 @@ def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
     ([2.5, 2.5, 1, 1], []),
 ])  # fmt: skip
 def test_a_slow_rank_is_one_with_two_slow_links(link_ms: list[float], slow: list[int]) -> None:
-    measured = [Measured(own_s=0.001, taken_s=[0.001], bus_bytes=1.0)]
+    measured = [RankTimes(own_s=0.001, taken_s=[0.001], bus_bytes=1.0)]
     everyone = [
         Findings(rank=rank, measured=measured, alone_s=[0.001], link_s=ms / 1e3)
         for rank, ms in enumerate(link_ms)
@@ -286,7 +286,7 @@ def test_a_slow_rank_is_one_with_two_slow_links(link_ms: list[float], slow: list
 
 def test_the_report_is_shown_as_a_table_a_chart_and_sentences() -> None:
     one = check("all_reduce", "sum", "float32", 2**20)
-    measured = Measured(own_s=0.0, taken_s=[0.001, 0.002], bus_bytes=2.0**20)
+    measured = RankTimes(own_s=0.0, taken_s=[0.001, 0.002], bus_bytes=2.0**20)
     everyone = [Findings(rank=rank, measured=[measured]) for rank in range(2)]
     report = Report(
         device="cpu", backend="gloo", torch="2.13.0", ranks=["rank 0", "rank 1"], seconds=1.0,

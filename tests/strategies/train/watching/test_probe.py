@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from strategies.plan.estimates.memory import GIB
-from strategies.train.engine import Held
+from strategies.train.engine import HeldBytes
 from strategies.train.watching.phases import Phase, listeners, phase
 from strategies.train.watching.probe import (
     FIRST_LOOK,
@@ -58,9 +58,9 @@ def test_a_look_tells_phases_and_moments() -> None:
     model = nn.Linear(256, 256)
     weights = 4 * (256 * 256 + 256)
 
-    def held() -> Held:
+    def held() -> HeldBytes:
         gradients = sum(4 * p.grad.numel() for p in model.parameters() if p.grad is not None)
-        return Held(weights, gradients, 0)
+        return HeldBytes(weights, gradients, 0)
 
     probe = Probe(torch.device("cpu"), held)
     with probe.look() as found:
@@ -87,7 +87,7 @@ def test_a_look_tells_phases_and_moments() -> None:
 
 
 def test_a_few_steps_are_looked_at() -> None:
-    probe = Probe(torch.device("cpu"), lambda: Held(0, 0, 0))
+    probe = Probe(torch.device("cpu"), lambda: HeldBytes(0, 0, 0))
     looked_at = []
     for step in range(1, FIRST_LOOK + 3):
         with probe.next_step() as seen:
