@@ -56,7 +56,7 @@ def examine_client() -> Iterator[Finding]:
             "encryption",
             "warn",
             f"{access.url} is not encrypted",
-            "Use the https address; over http, others on the way read your token.",
+            "Use the https address; over http, others on the network can read your token.",
         )
     try:
         answer = httpx2.get(f"{access.url}/healthz", timeout=PATIENCE_S)

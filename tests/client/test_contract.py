@@ -159,7 +159,7 @@ def test_fields_of_a_newer_server_are_kept_in_raw() -> None:
     [
         ({"id": 5}, "User.id is 5"),
         ({"disabled": "no"}, "User.disabled"),
-        ({"created_at": "yesterday"}, "User.created_at is not a time"),
+        ({"created_at": "yesterday"}, "User.created_at is not a valid time"),
         ({"created_at": None}, "User.created_at"),
     ],
 )

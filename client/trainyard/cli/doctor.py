@@ -25,9 +25,9 @@ def doctor(
     node: Annotated[bool, typer.Option("--node", help="Check this machine as a GPU node.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check everything that could stop you; each line says what to do.
+    """Check this machine and its connection; each line says how to fix a problem.
 
-    Without options it checks this machine as a user's. `--server` and `--node` read the same
+    Without options, check this machine as a user's. `--server` and `--node` read the same
     TRAINYARD_* variables as the processes do. Exit code: 0 no problem or only warnings, 1 something
     won't work.
     """

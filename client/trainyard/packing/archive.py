@@ -22,7 +22,7 @@ MAX_FILES = 5000
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip archive knows
 ENTRY_BYTES = 30 + 46  # a zip's records of a file, besides its path twice
 END_BYTES = 22
-IGNORED = "an ignore file names it"
+IGNORED = "named by an ignore file"
 # Never code and never missed: left out without being reported.
 NEVER = frozenset(
     {".git", ".hg", ".svn", "__pycache__", "node_modules", ".mypy_cache", ".ruff_cache"}

@@ -294,11 +294,11 @@ class Connection:
 def segment(identifier: str) -> str:
     """Return `identifier` as one part of a path. Raises BadInput if it would name another path."""
     if not identifier.strip() or identifier in (".", ".."):
-        raise BadInput(f"{identifier!r} is not an id; ids look like job_01j... or lease_01j...")
+        raise BadInput(f"{identifier!r} is not a valid id, such as job_01j... or lease_01j...")
     try:
         return quote(identifier, safe="")
     except UnicodeEncodeError as error:
-        raise BadInput(f"{identifier!r} is not an id") from error
+        raise BadInput(f"{identifier!r} is not a valid id") from error
 
 
 def encode(body: object) -> bytes:

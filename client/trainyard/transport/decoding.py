@@ -70,7 +70,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         try:
             return datetime.fromisoformat(_expect(str, value, where))
         except ValueError as error:
-            raise UnexpectedAnswer(f"{where} is not a time: {value!r}") from error
+            raise UnexpectedAnswer(f"{where} is not a valid time: {value!r}") from error
     if isinstance(hint, type) and issubclass(hint, View):
         return decode(hint, value)
     if hint is float:

@@ -538,7 +538,7 @@ def test_what_is_sent_is_shown_and_what_was_left_out_is_remembered(
     assert "Packed 13 files of" in said
     assert "  net.py (4.9 KiB)" in said
     assert "and 3 more; the largest is net.py (4.9 KiB)" in said
-    assert "Left out: data/ (an ignore file names it)" in said
+    assert "Left out: data/ (named by an ignore file)" in said
     assert "Left out: deploy.key (it may hold a key" in said
     assert "--include PATH" in said
     assert json.loads(server.of("POST /v1/jobs")[-1].body)["script"]["left_out"] == ["data/"]

@@ -239,7 +239,7 @@ def test_a_sign_in_is_not_sent_twice(server: FakeServer, client: Trainyard) -> N
 
 @pytest.mark.parametrize("bad", ["", " ", ".", "..", "\ud800"])
 def test_an_id_that_is_none_never_leaves(client: Trainyard, server: FakeServer, bad: str) -> None:
-    with pytest.raises(BadInput, match="not an id"):
+    with pytest.raises(BadInput, match="not a valid id"):
         client.jobs.get(bad)
     assert server.asked == []
 

@@ -68,7 +68,7 @@ def users(as_json: AsJson = False) -> None:
 @app.command("add-user")
 def add_user(
     name: str,
-    role: Annotated[Role, typer.Option(help="What they may do.")] = "user",
+    role: Annotated[Role, typer.Option(help="Role of the person.")] = "user",
     as_json: AsJson = False,
 ) -> None:
     """Add a person; asks for a password (empty: they sign in by a login link)."""
@@ -204,13 +204,20 @@ def retire(node: NodeName, as_json: AsJson = False) -> None:
 def audit(
     limit: Limit = 50,
     actor: Annotated[
-        str | None, typer.Option(help="By this person, node or process: name or id.")
+        str | None, typer.Option(help="Only actions of this person, node or process: name or id.")
     ] = None,
     action: Annotated[
-        str | None, typer.Option(help="Such as node.drain; `node.` matches all that begin so.")
+        str | None,
+        typer.Option(
+            help="Only this action, such as node.drain; `node.` matches every action of nodes."
+        ),
     ] = None,
-    subject: Annotated[str | None, typer.Option(help="About this: name or id.")] = None,
-    days: Annotated[int | None, typer.Option(min=1, help="Of the last so many days.")] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="Only actions on this object: name or id.")
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option(min=1, help="Only actions of the last N days.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the actions of people and nodes, newest first."""

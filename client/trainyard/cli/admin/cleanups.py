@@ -39,9 +39,10 @@ class Wrong(StrEnum):
 
 @app.command("preview")
 def preview(
-    reason: Annotated[str, typer.Option(help="Reason that the owners are told.")],
+    reason: Annotated[str, typer.Option(help="Reason, as sent to the owners.")],
     wrong: Annotated[
-        list[Wrong] | None, typer.Argument(help="None: all leases that the options select.")
+        list[Wrong] | None,
+        typer.Argument(help="Faults to look for; by default every lease that the options select."),
     ] = None,
     user: Annotated[str | None, typer.Option(help="Only this person's.")] = None,
     lab: Annotated[str | None, typer.Option(help="Only of this lab.")] = None,
@@ -54,11 +55,12 @@ def preview(
         str | None, typer.Option(help="Only leases that start before this time.")
     ] = None,
     include_active: Annotated[
-        bool, typer.Option("--include-active", help="Active ones too: quarantines their nodes.")
+        bool,
+        typer.Option("--include-active", help="Also active leases; their nodes are quarantined."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a clean-up would remove, without removing anything."""
+    """Show the leases that a clean-up would remove. Removes nothing."""
     with connect() as client:
         plan = client.cleanups.preview(
             wrong or (),
@@ -85,11 +87,11 @@ def apply(
     cleanup_id: CleanupId,
     hash: Annotated[str, typer.Option(help="Hash of the preview that you read.")],
     leave: Annotated[
-        list[str] | None, typer.Option(help="A lease to keep nevertheless; may be repeated.")
+        list[str] | None, typer.Option(help="Lease of the preview to keep; may be repeated.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what the preview showed. Exit code 5: some leases had changed and were skipped."""
+    """Remove the leases of a preview. Exit code 5: some had changed and were skipped."""
     with connect() as client:
         done = client.cleanups.apply(cleanup_id, hash, leave=leave or ())
     if as_json:
@@ -106,7 +108,7 @@ def apply(
 
 @app.command("undo")
 def undo(cleanup_id: CleanupId, as_json: AsJson = False) -> None:
-    """Restore what was removed, if it is still free. Exit code 5: some was not."""
+    """Book the removed leases again. Exit code 5: the hours of some are no longer free."""
     with connect() as client:
         done = client.cleanups.undo(cleanup_id)
     if as_json:

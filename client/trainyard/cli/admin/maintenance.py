@@ -42,7 +42,7 @@ def list_maintenance(
             len({each.start for each in one.occurrences}),
             ", ".join(sorted({each.node for each in one.occurrences})),
             f"{one.rule} ({one.zone})" if one.rule else "",
-            "kept" if one.cancelled_at is None else f"ended {moment(one.cancelled_at)}",
+            "reserved" if one.cancelled_at is None else f"ended {moment(one.cancelled_at)}",
             one.why,
         ),
         right=["hours", "times"],
@@ -55,12 +55,15 @@ def list_maintenance(
 @app.command("add")
 def add(
     start: Annotated[str, typer.Argument(help="14:00, '2026-11-22 14:00' or RFC 3339.")],
-    hours: Annotated[int, typer.Argument(min=1, help="How many whole hours.")],
+    hours: Annotated[int, typer.Argument(min=1, help="Number of whole hours.")],
     node: Annotated[list[str], typer.Option(help="On this node; may be repeated.")],
     why: Annotated[str, typer.Option(help="Everybody can read it.")],
     repeat: Annotated[
         str | None,
-        typer.Option(metavar="RULE", help="Of RFC 5545, such as FREQ=WEEKLY;BYDAY=SU;COUNT=10."),
+        typer.Option(
+            metavar="RULE",
+            help="Recurrence rule (RFC 5545), such as FREQ=WEEKLY;BYDAY=SU;COUNT=10.",
+        ),
     ] = None,
     zone: Annotated[
         str | None,
@@ -77,7 +80,7 @@ def add(
 ) -> None:
     """Reserve hours for maintenance. Leases in the way are moved or refunded if you name the plan.
 
-    Exit code 5: some could not be, or there are leases in the way and no plan is named.
+    Exit code 5: some leases could not be, or leases are in the way and no plan is named.
     """
     first = _start(start, zone)
     with connect() as client:
@@ -90,7 +93,7 @@ def add(
                 raise typer.Exit(ExitCode.CONFLICT)
             return
         with error_console().status(
-            f"Keeping {len(planned.occurrences)} times, {len(planned.displaced)} leases in the way"
+            f"Reserving {len(planned.occurrences)} times; {len(planned.displaced)} leases to move"
         ):
             kept = client.maintenance.keep(
                 node, first, hours, why=why, rule=repeat, zone=zone, plan=plan
@@ -98,7 +101,9 @@ def add(
     _show(kept, as_json)
     left = [one for one in kept.occurrences if not one.held]
     if left:
-        note(f"{len(left)} of {len(kept.occurrences)} are not kept: leases are still in the way.")
+        note(
+            f"{len(left)} of {len(kept.occurrences)} are not reserved: leases are still in the way."
+        )
         raise typer.Exit(ExitCode.CONFLICT)
 
 
@@ -137,7 +142,7 @@ def _show(shown: Maintenance, as_json: bool) -> None:
         return
     kept = {True: "yes", False: "no"}
     print_table(
-        ["node", "from", "to", "kept"],
+        ["node", "from", "to", "reserved"],
         (
             (one.node, moment(one.start), moment(one.end), kept[one.held])
             for one in shown.occurrences
@@ -162,7 +167,7 @@ def _show(shown: Maintenance, as_json: bool) -> None:
             empty="",
         )
     if shown.id is not None:
-        say(f"{shown.id} is kept; `trainyard admin maintenance cancel {shown.id}` ends it.")
+        say(f"{shown.id} is reserved; `trainyard admin maintenance cancel {shown.id}` ends it.")
 
 
 def _start(text: str, zone: str | None) -> datetime:

@@ -24,7 +24,7 @@ def read_only(
         int, typer.Option("--for", min=1, max=1440, help="Maximum number of minutes.")
     ] = 30,
     reason: Annotated[
-        str, typer.Option(help="A sentence that people are shown meanwhile.")
+        str, typer.Option(help="Sentence shown to users until it ends.")
     ] = "It is being backed up.",
     off: Annotated[bool, typer.Option("--off", help="Allow changes again.")] = False,
     as_json: AsJson = False,
@@ -44,7 +44,7 @@ def read_only(
 
 
 def unsafe_settings(as_json: AsJson = False) -> None:
-    """List unsafe settings of this installation, and what to do. Exit code 1: a dangerous one."""
+    """List unsafe settings of this installation, with remedies. Exit code 1: one is dangerous."""
     with connect() as client:
         found = client.admin.unsafe_settings()
     print_list(

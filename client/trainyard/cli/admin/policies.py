@@ -21,7 +21,7 @@ from trainyard.cli.output import (
 )
 from trainyard.cli.session import connect
 from trainyard.views import AffectedLease, PolicyPlan, Window, WindowPlan
-from trainyard.wording import as_moment, moment
+from trainyard.wording import as_moment, counted, moment
 
 PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="The id in its document.")]
 WindowName = Annotated[str, typer.Argument(metavar="WINDOW", help="Id.")]
@@ -45,7 +45,7 @@ def list_policies(as_json: AsJson = False) -> None:
         ["id", "version", "zone", "applied by", "applied"],
         lambda p: (p.id, p.version, p.zone, p.applied_by, moment(p.applied_at)),
         right=["version"],
-        empty="None: the generous default applies. See docs/policies.md.",
+        empty="No policies: the generous default applies. See docs/policies.md.",
         as_json=as_json,
     )
 
@@ -124,7 +124,7 @@ def moved(
         return
     _print_leases(found, "None.")
     if tell and found:
-        say(f"Told the owners of {len(found)}.")
+        say(f"Notified the owners of {counted(len(found), 'lease')}.")
 
 
 @windows_app.command("list")
@@ -147,7 +147,7 @@ def list_windows(
             "at once" if window.opens_at is None else moment(window.opens_at),
             "document" if window.from_document else "staff",
         ),
-        empty="None: a policy without windows allows leases at any time.",
+        empty="No windows: leases are allowed at any time.",
         as_json=as_json,
     )
 
@@ -250,9 +250,9 @@ def _say_plan(plan: PolicyPlan) -> None:
 
 def _fate(plan: PolicyPlan) -> str:
     if plan.in_flight == "cancel_with_refund":
-        return f"{plan.num_cancelled} were cancelled" if plan.applied else "they are cancelled then"
+        return f"{plan.num_cancelled} were cancelled" if plan.applied else "they would be cancelled"
     if plan.in_flight == "flag":
-        return "they stay, and their owners are told"
+        return "they stay, and their owners are notified"
     return "they stay"
 
 
@@ -265,7 +265,7 @@ def _say_list(title: str, lines: Sequence[str]) -> None:
 
 def _print_leases(leases: Sequence[AffectedLease], empty: str) -> None:
     print_table(
-        ["lease", "who", "node", "from", "to", "why"],
+        ["lease", "owner", "node", "from", "to", "reasons"],
         (
             (
                 lease.id,

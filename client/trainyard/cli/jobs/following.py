@@ -24,7 +24,7 @@ QUIET_POLLS = 2
 
 
 def follow_command(job_id: JobId, as_json: AsJson = False) -> None:
-    """Watch a job to its end. Ctrl-C stops watching, not the job. Exit code 1: not succeeded."""
+    """Watch a job to its end; Ctrl-C stops only the watching. Exit code 1: it did not succeed."""
     with connect() as client:
         follow_job(client, job_id, as_json=as_json)
 

@@ -40,8 +40,12 @@ def plan(
         str | None,
         typer.Option(help="With --offline: hardware of the nodes, such as a100-80gb, or cpu."),
     ] = None,
-    gpus_per_node: Annotated[int, typer.Option(min=1, max=64, help="With --offline.")] = 1,
-    nodes: Annotated[int, typer.Option(min=1, max=1024, help="With --offline.")] = 1,
+    gpus_per_node: Annotated[
+        int, typer.Option(min=1, max=64, help="With --offline: GPUs of each node.")
+    ] = 1,
+    nodes: Annotated[
+        int, typer.Option(min=1, max=1024, help="With --offline: number of nodes.")
+    ] = 1,
     model: Annotated[
         str | None,
         typer.Option(
@@ -51,11 +55,14 @@ def plan(
     ] = None,
     accuracy: Annotated[
         bool,
-        typer.Option("--accuracy", help="Instead: accuracy of the plans of finished jobs."),
+        typer.Option(
+            "--accuracy",
+            help="Instead: compare the plans of finished jobs with the memory that they used.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a job's costs on every node class, and where it would run. Submits nothing.
+    """Show the costs of a job on every node class, and its node and start. Submits nothing.
 
     Exit code: 0 it fits, 3 it does not fit, 2 bad input or another reason why it can't run.
     """

@@ -15,7 +15,7 @@ from trainyard.wording import moment
 
 KINDS = (".html", ".json")
 
-app = typer.Typer(help="Reports that you wrote, and the check of one.", no_args_is_help=True)
+app = typer.Typer(help="Your reports, and the check of a report.", no_args_is_help=True)
 
 
 def report(

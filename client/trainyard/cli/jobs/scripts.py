@@ -72,7 +72,7 @@ def script_job(
     else:
         packed = pack(folder, include=[*options.include])
     if entry not in packed.paths:
-        why = dict(packed.left_out).get(entry, "an ignore file names its folder")
+        why = dict(packed.left_out).get(entry, "its folder is named by an ignore file")
         raise BadInput(f"{entry} is left out ({why}). To include it: --include {entry}")
     tell_packed(packed, folder)
     if alone:

@@ -62,21 +62,25 @@ def submit(
         typer.Option(min=1, help="Processes on each node, one per GPU.", rich_help_panel=TERMS),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, help="Nodes of one class.", rich_help_panel=TERMS)
+        int | None,
+        typer.Option(min=1, help="Number of nodes, all of one class.", rich_help_panel=TERMS),
     ] = None,
     wall_time: Annotated[
         str | None,
         typer.Option(help="Maximum running time: 20min, 1h 30min.", rich_help_panel=TERMS),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="By default the program's.", rich_help_panel=TERMS)
+        str | None,
+        typer.Option(help="Name of the job; by default the program's.", rich_help_panel=TERMS),
     ] = None,
     node_class: Annotated[
-        str | None, typer.Option(help="Where to run.", rich_help_panel=TERMS)
+        str | None, typer.Option(help="Class of the nodes to run on.", rich_help_panel=TERMS)
     ] = None,
     lease: Annotated[
         list[str] | None,
-        typer.Option(help="A booked lease to run in; one for each node.", rich_help_panel=TERMS),
+        typer.Option(
+            help="Booked lease to run in; repeat it for several nodes.", rich_help_panel=TERMS
+        ),
     ] = None,
     script: Annotated[
         Path | None,
@@ -94,7 +98,7 @@ def submit(
     include: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also pack this path of the folder, which would otherwise be left out.",
+            help="Also pack this path of the folder, even if it would be left out.",
             rich_help_panel=SCRIPT,
         ),
     ] = None,
@@ -113,7 +117,7 @@ def submit(
     env: Annotated[
         list[str] | None,
         typer.Option(
-            help="NAME=VALUE; visible to everybody who sees the job.", rich_help_panel=SCRIPT
+            help="NAME=VALUE; visible to everyone who can see the job.", rich_help_panel=SCRIPT
         ),
     ] = None,
     secret: Annotated[

@@ -33,7 +33,7 @@ Start = Annotated[
         help="14:00 today, '2026-11-22 14:00' (your zone) or RFC 3339; a day, 2026-11-22: any time."
     ),
 ]
-Hours = Annotated[int, typer.Argument(min=1, help="How many whole hours.")]
+Hours = Annotated[int, typer.Argument(min=1, help="Number of whole hours.")]
 NodeClass = Annotated[str | None, typer.Option("--class", help="Any free node of this class.")]
 Nodes = Annotated[
     list[str] | None, typer.Option("--node", help="This node; if repeated, all of them or none.")
@@ -119,7 +119,7 @@ def verdict(
     snug: Snug = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what booking would answer, and what your quotas would have left.
+    """Show the answer that `book` would get, and the quotas that it would leave.
 
     Books nothing. Exit code 2: refused.
     """
@@ -213,7 +213,7 @@ def availability(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which nodes are free in each hour, and why the others are not."""
+    """Show the free nodes of each hour, and the reasons why the others are not free."""
     now = datetime.now().astimezone()
     first = moment_of(start) if start else now
     with connect() as client:

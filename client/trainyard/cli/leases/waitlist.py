@@ -11,7 +11,7 @@ from trainyard.wording import moment
 
 app = typer.Typer(no_args_is_help=True, help="Wait for hours that are not free.")
 
-WaitId = Annotated[str, typer.Argument(metavar="WISH")]
+WaitId = Annotated[str, typer.Argument(metavar="ENTRY")]
 
 
 @app.command("list")
@@ -21,7 +21,7 @@ def list_waits(as_json: AsJson = False) -> None:
         waits = list(client.waitlist.list())
     print_list(
         waits,
-        ["id", "hours", "on", "starts from", "to", "state", "before you", "offer"],
+        ["id", "hours", "on", "starts from", "to", "state", "ahead", "offer"],
         lambda wait: (
             wait.id,
             wait.hours,
@@ -43,7 +43,7 @@ def list_waits(as_json: AsJson = False) -> None:
 @app.command("join")
 def join(
     first_start: Annotated[str, typer.Argument(help="Earliest acceptable start, or a day.")],
-    hours: Annotated[int, typer.Argument(min=1, help="How many whole hours.")],
+    hours: Annotated[int, typer.Argument(min=1, help="Number of whole hours.")],
     last_start: Annotated[
         str | None, typer.Option("--until", help="Latest acceptable start.")
     ] = None,
@@ -62,7 +62,11 @@ def join(
             node_class=node_class,
             node=node,
         )
-    print_answer(wait.raw, f"{wait.id} is in line; {wait.ahead} are before you.", as_json=as_json)
+    print_answer(
+        wait.raw,
+        f"{wait.id} is on the waitlist; entries ahead of it: {wait.ahead}.",
+        as_json=as_json,
+    )
 
 
 @app.command("accept")
@@ -83,7 +87,9 @@ def decline(wait_id: WaitId, as_json: AsJson = False) -> None:
     with connect() as client:
         wait = client.waitlist.decline(wait_id)
     print_answer(
-        wait.raw, f"{wait.id} is in line again; {wait.ahead} are before you.", as_json=as_json
+        wait.raw,
+        f"{wait.id} is on the waitlist again; entries ahead of it: {wait.ahead}.",
+        as_json=as_json,
     )
 
 
@@ -92,4 +98,6 @@ def leave(wait_id: WaitId, as_json: AsJson = False) -> None:
     """Remove an entry from the waitlist."""
     with connect() as client:
         client.waitlist.leave(wait_id)
-    print_answer({"id": wait_id, "left": True}, f"{wait_id} is off the waitlist.", as_json=as_json)
+    print_answer(
+        {"id": wait_id, "left": True}, f"{wait_id} is no longer on the waitlist.", as_json=as_json
+    )

@@ -79,7 +79,7 @@ def logout(as_json: AsJson = False) -> None:
     elif kept is None:
         say(f"Not signed in to {url}.")
     else:
-        say(f"Signed out of {url}." if kept.is_session else f"Forgot the token for {url}.")
+        say(f"Signed out of {url}." if kept.is_session else f"Deleted the token for {url}.")
 
 
 def whoami(as_json: AsJson = False) -> None:
@@ -123,7 +123,7 @@ def storage(as_json: AsJson = False) -> None:
 
 
 def _days(days: int) -> str:
-    return f"{days} days after the job" if days else "for ever"
+    return f"{days} days after the job" if days else "forever"
 
 
 def _end_session(url: str, token: str) -> None:

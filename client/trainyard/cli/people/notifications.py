@@ -71,7 +71,9 @@ def choices(as_json: AsJson = False) -> None:
 
 @app.command("choose")
 def choose(
-    every: Annotated[Channel, typer.Argument(help="For every kind that --kind does not name.")],
+    every: Annotated[
+        Channel, typer.Argument(help="Channel of every kind that --kind does not name.")
+    ],
     kind: Annotated[
         list[str] | None,
         typer.Option(help="KIND=CHANNEL, such as block_offered=mail; may be repeated."),
@@ -101,13 +103,13 @@ def webhook(
             if as_json:
                 print_json({"url": None})
             else:
-                say("Nothing is posted any more.")
+                say("The webhook is removed.")
             return
         made = client.notifications.set_webhook(url)
     if as_json:
         print_json(made.raw)
         return
-    note(f"Signs what is posted to {made.url}; it is not shown again:")
+    note(f"Secret that signs the posts to {made.url}; it is not shown again:")
     say(made.secret)
 
 

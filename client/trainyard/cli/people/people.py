@@ -29,7 +29,7 @@ Attribute = Annotated[
 
 labs_app = typer.Typer(no_args_is_help=True, help="Labs: people who share a budget.")
 grants_app = typer.Typer(no_args_is_help=True, help="Exceptions to booking rules.")
-invites_app = typer.Typer(no_args_is_help=True, help="Invitations that were made.")
+invites_app = typer.Typer(no_args_is_help=True, help="Invitations to create an account.")
 
 
 @labs_app.command("list")
@@ -128,14 +128,14 @@ def list_grants(
         grants = list(client.people.grants(user=user, now_only=now_only))
     print_list(
         grants,
-        ["id", "who", "rule", "extra", "from", "to", "by", "why"],
+        ["id", "user", "rule", "extra", "from", "to", "by", "why"],
         lambda grant: (
             grant.id,
             grant.user,
             grant.rule,
             grant.extra,
             moment(grant.starts_at),
-            f"taken back {moment(grant.revoked_at)}" if grant.revoked_at else moment(grant.ends_at),
+            f"revoked {moment(grant.revoked_at)}" if grant.revoked_at else moment(grant.ends_at),
             grant.granted_by,
             grant.why,
         ),
@@ -149,11 +149,13 @@ def list_grants(
 @grants_app.command("add")
 def add_grant(
     user: UserName,
-    rule: Annotated[str, typer.Argument(help="Reason code that it lifts, such as quota_main.")],
+    rule: Annotated[
+        str, typer.Argument(help="Reason code of the rule to lift, such as quota_main.")
+    ],
     until: Annotated[str, typer.Option(help="'2026-11-22 14:00' (your zone) or RFC 3339.")],
     why: Annotated[str, typer.Option(help="Everybody can read it.")],
     since: Annotated[str | None, typer.Option("--from", help="By default now.")] = None,
-    extra: Annotated[int, typer.Option(min=1, help="How many more leases or hours.")] = 1,
+    extra: Annotated[int, typer.Option(min=1, help="Number of additional leases or hours.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Let one person do more than a rule allows, for a limited time."""
@@ -219,7 +221,7 @@ def invite(
     lab: Annotated[str | None, typer.Option(help="Lab that they join.")] = None,
     email: Annotated[str | None, typer.Option(help="Their mail address.")] = None,
     attribute: Attribute = None,
-    days: Annotated[int, typer.Option(min=1, max=60, help="Number of days that it works.")] = 7,
+    days: Annotated[int, typer.Option(min=1, max=60, help="Number of days until it expires.")] = 7,
     as_json: AsJson = False,
 ) -> None:
     """Create a link with which one person creates an account; hand it to them yourself."""

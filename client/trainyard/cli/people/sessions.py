@@ -18,7 +18,7 @@ def list_sessions(as_json: AsJson = False) -> None:
         sessions = list(client.sessions.list())
     print_list(
         sessions,
-        ["id", "what, from where", "since", "last used", "ends unused"],
+        ["id", "device", "since", "last used", "ends if unused"],
         lambda session: (
             session.id,
             f"{session.name} (this one)" if session.is_this_one else session.name,

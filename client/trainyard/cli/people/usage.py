@@ -41,7 +41,7 @@ def usage(
     as_csv: AsCsv = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show your booked, used and useful GPU-hours, and what is left of your quotas."""
+    """Show your booked, used and useful GPU-hours, and your remaining quotas."""
     with connect() as client:
         _print(client, By.USER, per, since, until, as_csv=as_csv, as_json=as_json)
         if as_csv or as_json:
@@ -90,7 +90,7 @@ def _print(
 
 
 def _table(found: Usage) -> None:
-    note(f"{moment(found.start)} to {moment(found.end)}, days on the clock of {found.zone}.")
+    note(f"{moment(found.start)} to {moment(found.end)}, days in the time zone {found.zone}.")
     totals = [("all", row) for row in found.total]
     print_table(
         [found.per, found.by, "booked", "used", "useful"],

@@ -65,11 +65,11 @@ def submit(
     lease: Annotated[str, typer.Option(help="Id of the lease to run in, lease_...")],
     anyway: Annotated[
         bool,
-        typer.Option("--anyway", help="Even if it does not fit: the rest runs elsewhere."),
+        typer.Option("--anyway", help="Submit even if not all jobs fit; the rest run elsewhere."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Queue its jobs for a lease, in their order; all or none.
+    """Queue the jobs of an agenda for a lease, in order; all or none.
 
     Exit code: 0 submitted, 3 they do not fit and nothing was submitted, 2 bad input.
     """
@@ -95,7 +95,7 @@ def list_agendas(
         agendas = list(client.agendas.list(lease=lease, limit=limit))
     print_list(
         agendas,
-        ["id", "name", "lease", "begins", "how it stands"],
+        ["id", "name", "lease", "begins", "status"],
         lambda one: (one.id, one.name, one.lease, moment(one.begins), one.summary),
         sentence=True,
         empty="No agendas here. Make one: trainyard agenda submit FILE --lease LEASE",

@@ -22,7 +22,7 @@ def jobs_table(study: Study | StudyReport) -> Table:
 
 
 def show_report(report: StudyReport) -> None:
-    """Print the answer, the table, the chart, bottlenecks, and why numbers are missing."""
+    """Print the answer, the table, the chart, bottlenecks, and the reasons for missing numbers."""
     say(report.summary)
     say("")
     _show_table(report)
@@ -69,7 +69,7 @@ def _show_chart(report: StudyReport) -> None:
     out, first = console(), report.points[0].label
     longest = max(max(p.speed_up or 0, p.expected_speed_up or 0) for p in report.points)
     width = max(len(point.label) for point in report.points)
-    ideal = "what the bubbles predict" if report.kind == "schedules" else "the ideal"
+    ideal = "the prediction from the bubbles" if report.kind == "schedules" else "the ideal"
     out.print(Text(f"speed-up against {first}; {MISSED} up to {ideal}", style="dim"))
     for point in report.points:
         bar = _bar(point.speed_up or 0, point.expected_speed_up or 0, longest)

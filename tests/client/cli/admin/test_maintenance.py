@@ -61,7 +61,7 @@ def test_hours_that_could_not_be_kept_are_told_by_the_exit_code(
     server.answer("POST /v1/maintenance", as_json(left, 201))
     shown = run(*ADD, "--plan", PLAN["plan"])
     assert shown.exit_code == 5
-    assert "1 of 1 are not kept" in shown.stderr
+    assert "1 of 1 are not reserved" in shown.stderr
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_maintenance_is_listed_and_ended(server: FakeServer, run: Run) -> None:
     server.answer("GET /v1/maintenance", listed([d.MAINTENANCE, ended]))
     shown = run("admin", "maintenance", "list")
     assert shown.exit_code == 0, shown.output
-    for part in ("FREQ=WEEKLY;COUNT=2 (UTC)", "this-machine", "kept", "ended", "New disks."):
+    for part in ("FREQ=WEEKLY;COUNT=2 (UTC)", "this-machine", "reserved", "ended", "New disks."):
         assert part in shown.stdout, part
     assert len(json.loads(run("admin", "maintenance", "list", "--json").stdout)) == 2
     route = f"DELETE /v1/maintenance/{d.MAINTENANCE['id']}"

@@ -101,5 +101,5 @@ def test_moved_leases_are_listed_and_told_of(server: FakeServer, run: Run) -> No
     server.answer("POST /v1/admin/moved-leases", listed([d.AFFECTED_LEASE]))
     assert "outside_window" in run("admin", "policy", "moved").stdout
     told = run("admin", "policy", "moved", "--tell")
-    assert "Told the owners of 1." in told.stdout
+    assert "Notified the owners of 1 lease." in told.stdout
     assert len(server.of("POST /v1/admin/moved-leases")) == 1

@@ -39,7 +39,7 @@ def test_login_by_token_link_and_first_start(server: FakeServer) -> None:
     given = runner.invoke(app, ["login", server.url, "--token", "-", "--json"], input="ty_mine\n")
     assert json.loads(given.stdout) == {"url": server.url, "user": "ada"}
     assert read(config_path()).servers[server.url].token == "ty_mine"
-    assert "Forgot the token" in runner.invoke(app, ["logout"]).stdout
+    assert "Deleted the token" in runner.invoke(app, ["logout"]).stdout
     assert server.of("DELETE /v1/sessions/current") == []  # a token that was given stays valid
 
     linked = runner.invoke(app, ["login", "--link", f"{server.url}/login?secret=abc"])

@@ -82,7 +82,7 @@ def test_schedules_show_their_bubbles(server: FakeServer, run: Run, job_file: st
     server.answer(f"GET {STUDY}", as_json(report))
     shown = run("scale", job_file, "--schedules", "naive, 1F1B")
     assert server.of("POST /v1/studies")[0].query == {"schedules": ["naive,1F1B"]}
-    for part in ("bubble", "50 %", "expected", "what the bubbles predict"):
+    for part in ("bubble", "50 %", "expected", "the prediction from the bubbles"):
         assert part in shown.stdout
 
 
