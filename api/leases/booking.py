@@ -18,20 +18,31 @@ from api.leases.choosing import (
     taken_error,
     with_next_starts,
 )
-from api.leases.lease_views import find_lease, node_verdict
-from api.leases.schemas import Block, VerdictView
+from api.leases.clock_times import moment_of
+from api.leases.lease_views import find_lease, node_verdict, show_lease
+from api.leases.schemas import (
+    Block,
+    Extension,
+    LeaseChange,
+    LeaseView,
+    NewLease,
+    VerdictView,
+)
 from api.leases.wishes import Wish, wish_of
+from api.web import audit
 from api.web.bells import Bells
 from api.web.errors import InvalidRequest
+from api.web.idempotency import once
 from api.web.identity import Person
 from api.web.schemas import ProblemItem
+from core.base.clock import utc_now
 from core.base.errors import Conflict, Forbidden, HourTaken
 from core.jobs.stopping import stop_jobs
 from core.leases import leases, settlement
 from core.leases.leases import Terms
 from core.leases.settlement import Settlement
 from core.leases.situation import BOOKABLE, Judge, lock_user, rules_for
-from core.policy.grid import hold_end
+from core.policy.grid import HOUR, hold_end
 from core.policy.verdict import RequestKind, Verdict
 from core.policy.waiting import lasting
 from core.reasons import ReasonCode, stored_code
@@ -304,3 +315,113 @@ def _lock_bookable(session: Session, nodes: Sequence[Node]) -> None:
     for node in locked.all():
         if node.state not in BOOKABLE:
             raise HourTaken(f"{node.name} is {node.state} now.", param="node")
+
+
+def book_once(
+    session: Session,
+    bells: Bells,
+    wanted: NewLease,
+    person: Person,
+    *,
+    key: str | None,
+    body_sha256: str,
+) -> LeaseView:
+    """Book a block, once for each key, and show its first lease. Raises as `book`."""
+
+    def make() -> str:
+        return book(session, person, wanted, now=utc_now())
+
+    lease_id = once(
+        session, user_id=person.id, key=key, body_sha256=body_sha256, now=utc_now(), make=make
+    )
+    bells.scheduler = True
+    return show_lease(session, lease_id, person)
+
+
+def change_lease(
+    session: Session, bells: Bells, lease_id: str, change: LeaseChange, person: Person
+) -> LeaseView:
+    """Protect a lease, or give it a later end. Raises NotFound, and as `extend`."""
+    lease = owned(session, lease_id, person)
+    now = utc_now()
+    if change.protected is not None and change.protected is not lease.protected:
+        lease.protected = change.protected
+        audit.record(
+            session, person.id, "lease.protect", lease.id, now=now, protected=change.protected
+        )
+    if change.hold_end is not None:
+        end = moment_of(change.hold_end, None, param="hold_end")
+        extend(session, lease, person, end, now=now)
+        _record(session, lease, person, "lease.extend")
+        bells.scheduler = True
+    session.flush()
+    return show_lease(session, lease_id, person)
+
+
+def extend_lease(
+    session: Session, bells: Bells, lease_id: str, wanted: Extension, person: Person
+) -> LeaseView:
+    """Extend a lease. Raises NotFound, and as `extend`."""
+    lease = owned(session, lease_id, person)
+    if wanted.end is not None:
+        end = moment_of(wanted.end, wanted.zone, param="end")
+    else:
+        end = lease.hold_end + (wanted.hours or 0) * HOUR
+    extend(session, lease, person, end, now=utc_now())
+    _record(session, lease, person, "lease.extend")
+    bells.scheduler = True
+    session.flush()
+    return show_lease(session, lease_id, person)
+
+
+def release_lease(session: Session, bells: Bells, lease_id: str, person: Person) -> LeaseView:
+    """Give a lease back and show it. Raises NotFound."""
+    _give_back(session, lease_id, person, bells)
+    session.flush()
+    return show_lease(session, lease_id, person)
+
+
+def swap_lease(
+    session: Session, bells: Bells, lease_id: str, wanted: Block, person: Person
+) -> LeaseView:
+    """Exchange a lease for another block. Raises NotFound, and as `swap`."""
+    lease = owned(session, lease_id, person, lock=True)
+    _require_own(lease, person)
+    now = utc_now()
+    new_id = swap(session, lease, person, wanted, now=now)
+    bells.scheduler = True
+    session.flush()
+    return show_lease(session, new_id, person)
+
+
+def restore_lease(session: Session, bells: Bells, lease_id: str, person: Person) -> LeaseView:
+    """Book a cancelled block again. Raises NotFound, and as `restore`."""
+    lease = owned(session, lease_id, person, lock=True)
+    _require_own(lease, person)
+    now = utc_now()
+    new_id = restore(session, lease, person, now=now)
+    bells.scheduler = True
+    session.flush()
+    return show_lease(session, new_id, person)
+
+
+def delete_lease(session: Session, bells: Bells, lease_id: str, person: Person) -> None:
+    """Give a lease back. Raises NotFound."""
+    _give_back(session, lease_id, person, bells)
+
+
+def _give_back(session: Session, lease_id: str, person: Person, bells: Bells) -> None:
+    lease = owned(session, lease_id, person, lock=True)
+    now = utc_now()
+    give_back(session, lease, person, bells, now=now)
+    _record(session, lease, person, "lease.give_back")
+
+
+def _record(session: Session, lease: Lease, person: Person, action: str) -> None:
+    if lease.user_id != person.id:
+        audit.record(session, person.id, action, lease.id, now=utc_now(), owner=lease.user_id)
+
+
+def _require_own(lease: Lease, person: Person) -> None:
+    if lease.user_id != person.id:
+        raise Forbidden(f"{lease.id} is not yours; only its owner can swap it for another block.")

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from sqlalchemy.orm import Session
 
 from api.leases import booking
 from api.leases.availability import availability as availability_of
@@ -19,11 +18,8 @@ from api.leases.schemas import (
     NewLease,
     VerdictView,
 )
-from api.web import audit
 from api.web.auth import SignedIn
-from api.web.bells import Bells
-from api.web.idempotency import IdempotencyKey, fingerprint, once
-from api.web.identity import Person
+from api.web.idempotency import IdempotencyKey, fingerprint
 from api.web.owners import Whose, of_whom
 from api.web.paging import page
 from api.web.process import ProcessDep
@@ -31,7 +27,6 @@ from api.web.schemas import AskedMoment, Page
 from api.web.text_types import After, Limit, PlainText
 from core.base.clock import utc_now
 from core.base.errors import BadRequest, Forbidden
-from core.policy.grid import HOUR
 from core.states import LeaseState
 from core.tables.leases import Lease
 
@@ -55,17 +50,7 @@ def book_lease(
     """
     body_sha256 = fingerprint("POST", "/v1/leases", wanted.model_dump_json().encode())
 
-    def work(session: Session, bells: Bells) -> LeaseView:
-        def make() -> str:
-            return booking.book(session, person, wanted, now=utc_now())
-
-        lease_id = once(
-            session, user_id=person.id, key=key, body_sha256=body_sha256, now=utc_now(), make=make
-        )
-        bells.scheduler = True
-        return show_lease(session, lease_id, person)
-
-    return process.transact(work)
+    return process.transact(booking.book_once, wanted, person, key=key, body_sha256=body_sha256)
 
 
 @router.get("", summary="List leases")
@@ -162,23 +147,7 @@ def change_lease(
             "protected: only staff may protect a lease from clean-ups.", param="protected"
         )
 
-    def work(session: Session, bells: Bells) -> LeaseView:
-        lease = booking.owned(session, lease_id, person)
-        now = utc_now()
-        if change.protected is not None and change.protected is not lease.protected:
-            lease.protected = change.protected
-            audit.record(
-                session, person.id, "lease.protect", lease.id, now=now, protected=change.protected
-            )
-        if change.hold_end is not None:
-            end = moment_of(change.hold_end, None, param="hold_end")
-            booking.extend(session, lease, person, end, now=now)
-            _record(session, lease, person, "lease.extend")
-            bells.scheduler = True
-        session.flush()
-        return show_lease(session, lease_id, person)
-
-    return process.transact(work)
+    return process.transact(booking.change_lease, lease_id, change, person)
 
 
 @router.post("/{lease_id}/extend", summary="Extend a lease")
@@ -189,19 +158,7 @@ def extend_lease(
     if (wanted.hours is None) == (wanted.end is None):
         raise BadRequest("hours: give either hours or end.", param="hours")
 
-    def work(session: Session, bells: Bells) -> LeaseView:
-        lease = booking.owned(session, lease_id, person)
-        if wanted.end is not None:
-            end = moment_of(wanted.end, wanted.zone, param="end")
-        else:
-            end = lease.hold_end + (wanted.hours or 0) * HOUR
-        booking.extend(session, lease, person, end, now=utc_now())
-        _record(session, lease, person, "lease.extend")
-        bells.scheduler = True
-        session.flush()
-        return show_lease(session, lease_id, person)
-
-    return process.transact(work)
+    return process.transact(booking.extend_lease, lease_id, wanted, person)
 
 
 @router.post("/{lease_id}/release", summary="Release a lease early")
@@ -209,12 +166,7 @@ def release_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) ->
     """Cancel a lease before it starts, or end it early: its jobs save and go back to the queue. Its
     hours are free from the next full hour that leaves room for cleaning up."""
 
-    def work(session: Session, bells: Bells) -> LeaseView:
-        _give_back(session, lease_id, person, bells)
-        session.flush()
-        return show_lease(session, lease_id, person)
-
-    return process.transact(work)
+    return process.transact(booking.release_lease, lease_id, person)
 
 
 @router.post("/{lease_id}/swap", status_code=201, summary="Swap a lease for another block")
@@ -224,16 +176,7 @@ def swap_lease(
     """Exchange a booked lease for another block. The old lease stops counting only if the new one
     is granted; otherwise it stays as it is. Its waiting jobs move to the new lease."""
 
-    def work(session: Session, bells: Bells) -> LeaseView:
-        lease = booking.owned(session, lease_id, person, lock=True)
-        _require_own(lease, person)
-        now = utc_now()
-        new_id = booking.swap(session, lease, person, wanted, now=now)
-        bells.scheduler = True
-        session.flush()
-        return show_lease(session, new_id, person)
-
-    return process.transact(work)
+    return process.transact(booking.swap_lease, lease_id, wanted, person)
 
 
 @router.post("/{lease_id}/restore", status_code=201, summary="Restore a cancelled lease")
@@ -241,41 +184,12 @@ def restore_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) ->
     """Book a cancelled block again, if it is still free; the cancelled lease then no longer counts.
     The answer is a new lease; jobs that named the old one move to it."""
 
-    def work(session: Session, bells: Bells) -> LeaseView:
-        lease = booking.owned(session, lease_id, person, lock=True)
-        _require_own(lease, person)
-        now = utc_now()
-        new_id = booking.restore(session, lease, person, now=now)
-        bells.scheduler = True
-        session.flush()
-        return show_lease(session, new_id, person)
-
-    return process.transact(work)
+    return process.transact(booking.restore_lease, lease_id, person)
 
 
 @router.delete("/{lease_id}", status_code=204, summary="Cancel a lease")
 def delete_lease(lease_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
     """Give a lease back, as `release` does."""
 
-    def work(session: Session, bells: Bells) -> None:
-        _give_back(session, lease_id, person, bells)
-
-    process.transact(work)
+    process.transact(booking.delete_lease, lease_id, person)
     return Response(status_code=204)
-
-
-def _give_back(session: Session, lease_id: str, person: Person, bells: Bells) -> None:
-    lease = booking.owned(session, lease_id, person, lock=True)
-    now = utc_now()
-    booking.give_back(session, lease, person, bells, now=now)
-    _record(session, lease, person, "lease.give_back")
-
-
-def _record(session: Session, lease: Lease, person: Person, action: str) -> None:
-    if lease.user_id != person.id:
-        audit.record(session, person.id, action, lease.id, now=utc_now(), owner=lease.user_id)
-
-
-def _require_own(lease: Lease, person: Person) -> None:
-    if lease.user_id != person.id:
-        raise Forbidden(f"{lease.id} is not yours; only its owner can swap it for another block.")

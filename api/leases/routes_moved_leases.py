@@ -4,22 +4,14 @@ The lease itself never moves: its hours are kept in UTC. Staff see the affected 
 their owners told.
 """
 
-from collections.abc import Iterator
-from datetime import datetime
-from zoneinfo import ZoneInfo
-
 from fastapi import APIRouter
-from sqlalchemy.orm import Session
 
-from api.policies.policy_report import OffendingLease, booked_ahead, tell
+from api.leases import moved_leases
 from api.policies.schemas import AffectedLease
-from api.web import audit
 from api.web.auth import StaffOnly
 from api.web.process import ProcessDep
 from api.web.schemas import Page
 from core.base.clock import utc_now
-from core.notices.notices import NoticeKind
-from core.policy.local_time import has_moved, show, stamp
 
 router = APIRouter(prefix="/v1/admin/moved-leases", tags=["administration"])
 
@@ -29,36 +21,11 @@ def list_moved_leases(person: StaffOnly, process: ProcessDep) -> Page[AffectedLe
     """List future leases that start at another clock time than was shown when they were booked,
     because the time zone data on this machine has changed since."""
     with process.read() as session:
-        return Page[AffectedLease](data=[one.view() for one in _moved(session, utc_now())])
+        return moved_leases.list_moved_leases(session)
 
 
 @router.post("", summary="Notify owners of moved leases")
 def tell_owners(person: StaffOnly, process: ProcessDep) -> Page[AffectedLease]:
     """Tell the owners of these leases. Each lease is told once and then no longer listed."""
     now = utc_now()
-    with process.write() as (session, _):
-        moved = list(_moved(session, now))
-        told = [one.view() for one in moved]
-        for one in moved:
-            tell(session, one, one.message, NoticeKind.LEASE_CLOCK_MOVED, now=now)
-            verdict = dict(one.lease.verdict or {})
-            shown = stamp(one.lease.hold_start, ZoneInfo(verdict["zone"]))
-            one.lease.verdict = {**verdict, "local_start": shown}
-        if told:
-            ids = [one.id for one in told]
-            audit.record(session, person.id, "lease.tell_moved", "leases", now=now, leases=ids)
-    return Page[AffectedLease](data=told)
-
-
-def _moved(session: Session, now: datetime) -> Iterator[OffendingLease]:
-    for lease, owner, node in booked_ahead(session, now):
-        shown = (lease.verdict or {}).get("local_start")
-        if not shown or datetime.fromisoformat(shown) != lease.hold_start:
-            continue
-        zone = ZoneInfo(str((lease.verdict or {})["zone"]))
-        if has_moved(shown, zone):
-            message = (
-                f"it was booked for {shown}; the clock rules of {zone.key} have changed, and it "
-                f"now starts at {show(lease.hold_start, zone)}. Its hours are the same."
-            )
-            yield OffendingLease(lease, owner, node, ("clock_moved",), message)
+    return process.transact(moved_leases.tell_owners, person, now=now)

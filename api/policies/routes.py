@@ -132,7 +132,7 @@ def apply_policy(
         lock_policy(session, policy.id)
         plan = _apply(session, policy, text, person, now=now)
         bells.scheduler = True
-    return plan
+        return plan
 
 
 @router.delete("/{policy_id}", status_code=204, summary="Withdraw a policy")
