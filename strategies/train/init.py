@@ -27,7 +27,7 @@ from strategies.plan.image_shapes import image_shape, num_classes
 from strategies.plan.run_directory import BadCheckpoint, RunPlan
 from strategies.plan.shapes import tokens_per_sample, vocabulary_size
 from strategies.plan.spec import TrainSpec
-from strategies.train.fine_tuning.adapters import FrozenMatrix, adapt
+from strategies.train.adapters.adapters import FrozenMatrix, adapt
 from strategies.train.models.network import Network
 from strategies.train.precision import dtype_of
 

@@ -1,2 +1,1 @@
-"""Fine-tuning: Hugging Face weights as a start, adapters beside them, and exports others can
-read."""
+"""Fine-tuning: Hugging Face weights as a start, and exports others can read."""

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
 from strategies.plan.shapes import ADAM_8BIT_BLOCK, ADAM_8BIT_LEAST
-from strategies.train.fine_tuning.bnb import kernels
+from strategies.train.adapters.bnb import kernels
 from strategies.train.gradients import own_part
 from strategies.train.optimizers.large_batch import (
     Group,

@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from strategies.train.fine_tuning.adapters import Lora
+from strategies.train.adapters.adapters import Lora
 from strategies.train.models.network import Network
 
 

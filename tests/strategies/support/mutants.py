@@ -65,7 +65,7 @@ def mutant(*places: str, needs: tuple[str, ...] = ()) -> Callable[[Change], Chan
 # Sums, means and when they are made
 
 
-@mutant("train.parallel.ddp:Replicated.__init__", needs=("ddp",))
+@mutant("train.parallel.ddp:Replication.__init__", needs=("ddp",))
 def ddp_takes_the_mean_of_ranks(make: Any) -> Any:
     def changed(self: Any, *arguments: Any, **named: Any) -> None:
         make(self, *arguments, **named)
@@ -74,7 +74,7 @@ def ddp_takes_the_mean_of_ranks(make: Any) -> Any:
     return changed
 
 
-@mutant("train.parallel.fsdp:Sharded.finish", needs=("shard",))
+@mutant("train.parallel.fsdp:Sharding.finish", needs=("shard",))
 def fsdp_takes_the_mean_of_ranks(finish: Any) -> Any:
     def changed(self: Any, model: Any) -> None:
         finish(self, model)
@@ -84,7 +84,7 @@ def fsdp_takes_the_mean_of_ranks(finish: Any) -> Any:
 
 
 @mutant(
-    "train.parallel.ddp:Replicated.micro_batch",
+    "train.parallel.ddp:Replication.micro_batch",
     needs=(
         "replicate",
         "accumulation=4",
@@ -95,7 +95,7 @@ def no_sync_covers_the_last_micro_batch(micro_batch: Any) -> Any:
 
 
 @mutant(
-    "train.parallel.ddp:Replicated.micro_batch",
+    "train.parallel.ddp:Replication.micro_batch",
     needs=(
         "replicate",
         "accumulation=4",
@@ -110,7 +110,7 @@ def only_the_first_micro_batch_is_synchronised(micro_batch: Any) -> Any:
     return changed
 
 
-@mutant("train.parallel.fsdp:Sharded.micro_batch", needs=("shard",))
+@mutant("train.parallel.fsdp:Sharding.micro_batch", needs=("shard",))
 def sharded_gradients_are_never_reduced(micro_batch: Any) -> Any:
     return lambda self, *, last: micro_batch(self, last=False)
 
@@ -143,7 +143,7 @@ def only_the_last_micro_batch_leaves_a_gradient(forward_backward: Any) -> Any:
     return changed
 
 
-@mutant("train.parallel.ddp:Replicated.__init__", needs=("ddp",))
+@mutant("train.parallel.ddp:Replication.__init__", needs=("ddp",))
 def gradients_travel_as_float32(make: Any) -> Any:
     """Seven digits survive: what only float64 can tell from rounding."""
 

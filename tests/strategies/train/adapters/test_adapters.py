@@ -160,7 +160,7 @@ def test_first_values_are_as_wide_as_pefts() -> None:
 def test_a_quantised_product_is_bitsandbytes_own(base: str) -> None:
     import bitsandbytes
 
-    from strategies.train.fine_tuning.quantised import FORMS
+    from strategies.train.adapters.quantised import FORMS
 
     torch.manual_seed(0)
     matrix, x = torch.randn(96, 128), torch.randn(5, 128, requires_grad=True)
@@ -187,7 +187,7 @@ def test_a_quantised_product_is_bitsandbytes_own(base: str) -> None:
 def test_nf4_stands_for_the_values_of_the_paper(columns: int) -> None:
     """16 quantiles of a normal distribution, times the largest number of every 64 in a row
     (arXiv:2305.14314, appendix E), also where rows end within a block."""
-    from strategies.train.fine_tuning.quantised import Nf4Linear
+    from strategies.train.adapters.quantised import Nf4Linear
 
     torch.manual_seed(0)
     matrix = torch.randn(96, columns)
@@ -567,7 +567,7 @@ def test_the_plan_warns_of_random_frozen_weights() -> None:
 
 def test_without_bitsandbytes_a_run_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    for module in ("strategies.train.fine_tuning.bnb", "strategies.train.fine_tuning.quantised"):
+    for module in ("strategies.train.adapters.bnb", "strategies.train.adapters.quantised"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(ImportError, match=r"need the package bitsandbytes on every node"):
         set_up(make_spec(adapter=ADAPTERS["nf4"]))

@@ -96,7 +96,7 @@ def stored_as(base: FrozenBase, matrix: nn.Linear) -> nn.Module:
     """Return a linear layer in the form that stores its frozen matrix."""
     if base is FrozenBase.NONE:
         return matrix
-    from strategies.train.fine_tuning.quantised import FORMS
+    from strategies.train.adapters.quantised import FORMS
 
     with torch.device("meta"):
         return FORMS[base](matrix)
