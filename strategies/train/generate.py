@@ -25,7 +25,7 @@ def export_weights(
     """Write whole tensors as safetensors, atomically.
 
     A llama is written in Hugging Face's form, any other model under its global names. The metadata
-    describe the model (`spec`) and its tokens (`tokenizer`, for `tokens.tokenizer_from`; the files
+    describe the model (`spec`) and its tokens (`tokenizer`, for `stored_tokenizer`; the files
     of a checkpoint's tokenizer are beside it, and an image model has none).
     """
     if spec.model.name is ModelName.LLAMA:

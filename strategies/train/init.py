@@ -14,7 +14,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -24,10 +23,10 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from strategies.plan.catalog import MODELS
 from strategies.plan.image_shapes import image_shape, num_classes
-from strategies.plan.run_directory import BadCheckpoint, RunPlan
 from strategies.plan.shapes import tokens_per_sample, vocabulary_size
 from strategies.plan.spec import TrainSpec
-from strategies.train.adapters.adapters import FrozenMatrix, adapt
+from strategies.train.adapters.adapters import adapt
+from strategies.train.adapters.frozen_matrix import FrozenMatrix
 from strategies.train.models.network import Network
 from strategies.train.precision import dtype_of
 
@@ -51,33 +50,6 @@ class Seed:
 
     def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
         return first_values(name, shape, seed=self.seed, width=self.width)[region]
-
-
-@dataclass(frozen=True)
-class AdaptersBeside:
-    """Source of frozen weights together with adapters, which it lacks and which are drawn."""
-
-    frozen: Source
-    drawn: Seed
-
-    def read(self, name: str, shape: torch.Size, region: Region) -> Tensor:
-        source = self.drawn if ADAPTER.search(name) else self.frozen
-        return source.read(name, shape, region)
-
-
-def source_of(run_plan: RunPlan) -> Source:
-    """Return the source of a run's initial weights. Raises BadCheckpoint if it cannot be used."""
-    spec = run_plan.spec
-    if spec.model.checkpoint is None:
-        return seed_of(spec)
-    if run_plan.model_path is None:
-        raise BadCheckpoint(
-            f"the plan has no model_path, the folder of checkpoint {spec.model.checkpoint}"
-        )
-    from strategies.train.fine_tuning.pretrained import PretrainedWeights
-
-    pretrained = PretrainedWeights(Path(run_plan.model_path), spec)
-    return pretrained if spec.adapter is None else AdaptersBeside(pretrained, seed_of(spec))
 
 
 def seed_of(spec: TrainSpec) -> Seed:

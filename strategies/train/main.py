@@ -44,9 +44,9 @@ from strategies.train.failures import report
 from strategies.train.fine_tuning.export import describe_model
 from strategies.train.fine_tuning.hub import with_model
 from strategies.train.fine_tuning.peft_files import export_adapter
+from strategies.train.fine_tuning.source import source_of
 from strategies.train.generate import export_weights, sample_text
 from strategies.train.guards import Diverged
-from strategies.train.init import source_of
 from strategies.train.mesh import Mesh, join, leave
 from strategies.train.patience import Patience
 from strategies.train.precision import first_loss_scale
@@ -71,7 +71,6 @@ IMPORTED_LATE = (
     "strategies.train.parallel.fsdp",
     "strategies.train.engines.local_sgd",
     "strategies.train.engines.pipeline",
-    "strategies.train.fine_tuning.pretrained",
     "strategies.train.engines.spmd",
     "strategies.train.parallel.tensor",
     "strategies.train.engines.zero",

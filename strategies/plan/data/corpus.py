@@ -21,8 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from strategies.plan.built_in.datasets import DatasetFormat as Format
+from strategies.plan.data.hf_tokenizer import HuggingFace
 from strategies.plan.data.rows import Row, Text, WrongRow, row_from
-from strategies.plan.data.tokens import Alphabet, Bytes, Flags, Tokenizer, Tokens, tokenizer_from
+from strategies.plan.data.stored_tokenizer import tokenizer_from
+from strategies.plan.data.tokens import Alphabet, Bytes, Flags, Tokenizer, Tokens
 from strategies.plan.hugging_face.hf_config import TOKENIZER_FILES
 from strategies.plan.spec import DataSpec
 from strategies.plan.words import counted
@@ -128,8 +130,6 @@ def tokenizer_for(path: Path, format: Format, spec: DataSpec, checkpoint: Path |
     if spec.tokenizer == "bytes":
         return Bytes()
     if spec.tokenizer == "huggingface":
-        from strategies.plan.data.hf_tokenizer import HuggingFace
-
         if checkpoint is None:
             raise BadData("data.tokenizer huggingface needs a checkpoint, and the job names none")
         try:

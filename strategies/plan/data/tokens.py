@@ -1,6 +1,6 @@
 """Tokenizers: text to token numbers, and back. Torch-free.
 
-A new one is a class with the members of `Tokenizer` and a line in `tokenizer_from`.
+A new one is a class with the members of `Tokenizer` and a line in `stored_tokenizer.py`.
 """
 
 import json
@@ -111,20 +111,6 @@ def encode_parts(tokenizer: Tokenizer, row: Row) -> LabelledTokens:
     tokens = [tokenizer.encode(part.text) for part in row.parts]
     sizes = [len(found) for found in tokens]
     return LabelledTokens(np.concatenate(tokens), np.repeat([p.learned for p in row.parts], sizes))
-
-
-def tokenizer_from(stored: str) -> Tokenizer:
-    """Rebuild the tokenizer that `stored` described."""
-    fields = json.loads(stored)
-    match fields["tokenizer"]:
-        case "characters":
-            return Characters(fields["alphabet"])
-        case "huggingface":
-            from strategies.plan.data.hf_tokenizer import HuggingFace
-
-            return HuggingFace(fields["files"], fields["size"])
-        case _:
-            return Bytes()
 
 
 def code_points(text: str) -> CodePoints:

@@ -3,12 +3,8 @@
 LoRA, Hu et al., arXiv:2106.09685. The frozen matrices may be stored in few bits (`quantised`).
 """
 
-from abc import ABC, abstractmethod
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 from strategies.plan.spec import AdapterSpec, FrozenBase
@@ -30,45 +26,6 @@ class Lora(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in) to (..., out)."""
         return self.scale * linear(linear(x, self.a), self.b)
-
-
-class FrozenMatrix(nn.Module, ABC):
-    """Linear layer (out, in) whose matrix is stored in some other form.
-
-    Integers are parameters, so that code that splits parameters over ranks splits them too; the few
-    scales are buffers, and whole on every rank.
-    """
-
-    def __init__(self, frozen: nn.Linear) -> None:
-        super().__init__()
-        self.shape = torch.Size((frozen.out_features, frozen.in_features))
-        self.bias = frozen.bias
-
-    @abstractmethod
-    def take(self, full: Tensor) -> None:
-        """Store a whole matrix, given in float64 on any device."""
-
-    @abstractmethod
-    def whole(self, dtype: torch.dtype) -> Tensor:
-        """Return the matrix used in computations."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        product: Tensor = FrozenProduct.apply(x, self)  # type: ignore[no-untyped-call]
-        return product if self.bias is None else product + self.bias
-
-
-class FrozenProduct(torch.autograd.Function):
-    """Product x W^T that keeps neither x nor W for the backward pass, but computes W again."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: FrozenMatrix) -> Tensor:
-        ctx.matrix, ctx.dtype = matrix, x.dtype
-        return linear(x, matrix.whole(x.dtype))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return (gradient @ ctx.matrix.whole(gradient.dtype)).to(ctx.dtype), None
 
 
 def adapt(model: Network, adapter: AdapterSpec) -> None:
@@ -96,7 +53,7 @@ def stored_as(base: FrozenBase, matrix: nn.Linear) -> nn.Module:
     """Return a linear layer in the form that stores its frozen matrix."""
     if base is FrozenBase.NONE:
         return matrix
-    from strategies.train.adapters.quantised import FORMS
+    from strategies.train.adapters.quantised import FORMS  # needs bitsandbytes
 
     with torch.device("meta"):
         return FORMS[base](matrix)

@@ -13,8 +13,8 @@ from torch.nn.functional import pad
 
 from strategies.plan.shapes import NF4_BLOCK, NF4_BLOCKS_TOGETHER
 from strategies.plan.spec import FrozenBase
-from strategies.train.adapters.adapters import FrozenMatrix
 from strategies.train.adapters.bnb import kernels
+from strategies.train.adapters.frozen_matrix import FrozenMatrix
 
 
 class Nf4Linear(FrozenMatrix):

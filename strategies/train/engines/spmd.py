@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from strategies.plan.planner import Plan
 from strategies.plan.spec import TrainSpec
-from strategies.train.adapters.adapters import FrozenMatrix
+from strategies.train.adapters.frozen_matrix import FrozenMatrix
 from strategies.train.engine import Batch, HeldBytes, State, copy_state, sum_of
 from strategies.train.gradients import (
     broken_weights,

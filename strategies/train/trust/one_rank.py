@@ -15,7 +15,7 @@ from strategies.plan.words import counted
 from strategies.train.control import ControlWatch
 from strategies.train.data.batches import TrainingData, Windows
 from strategies.train.engine import engine_for
-from strategies.train.init import source_of
+from strategies.train.fine_tuning.source import source_of
 from strategies.train.mesh import Mesh
 from strategies.train.precision import first_loss_scale
 from strategies.train.watching.console import say

@@ -31,8 +31,8 @@ from strategies.train.engine import Batch, Engine, engine_for
 from strategies.train.engines.local_sgd import LocalSgdEngine
 from strategies.train.engines.spmd import SpmdEngine
 from strategies.train.engines.zero import ZeroEngine
+from strategies.train.fine_tuning.source import source_of
 from strategies.train.gradients import own_part
-from strategies.train.init import source_of
 from strategies.train.main import run
 from strategies.train.mesh import Mesh, join
 from strategies.train.models.attention import attend

@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from strategies.plan.data.tokens import Bytes, Characters, tokenizer_from
+from strategies.plan.data.stored_tokenizer import tokenizer_from
+from strategies.plan.data.tokens import Bytes, Characters
 from strategies.plan.spec import TrainSpec
 from strategies.train.generate import TOP_K, export_weights, generate, sample_text
 from strategies.train.init import build_model

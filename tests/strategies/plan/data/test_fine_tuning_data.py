@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from strategies.plan.data.corpus import whole_lines
 from strategies.plan.data.hf_tokenizer import HuggingFace
 from strategies.plan.data.rows import Chat, Completion, Message, Text, WrongRow, row_from
-from strategies.plan.data.tokens import Bytes, tokenizer_from
+from strategies.plan.data.stored_tokenizer import tokenizer_from
+from strategies.plan.data.tokens import Bytes
 from strategies.plan.planner import plan
 from strategies.plan.run_directory import RunPlan
 from strategies.train.data.batches import BadData, HeldOut, TrainingData, open_windows

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.plan.data.corpus import KEPT, PIECE_BYTES, open_corpus
-from strategies.plan.data.tokens import Bytes, Characters, tokenizer_from
+from strategies.plan.data.stored_tokenizer import tokenizer_from
+from strategies.plan.data.tokens import Bytes, Characters
 from strategies.plan.planner import Plan, plan
 from strategies.plan.spec import DataSpec
 from strategies.train.data.batches import open_windows

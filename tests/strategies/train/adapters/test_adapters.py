@@ -33,7 +33,8 @@ from strategies.train.checkpoints.checkpoint import read_weights
 from strategies.train.engine import Batch, engine_for
 from strategies.train.engines.spmd import SpmdEngine
 from strategies.train.fine_tuning.peft_files import export_adapter, split_name
-from strategies.train.init import build_model, first_values, seed_of, source_of
+from strategies.train.fine_tuning.source import source_of
+from strategies.train.init import build_model, first_values, seed_of
 from strategies.train.mesh import Mesh
 from strategies.train.models.transformer import Transformer
 from strategies.train.parallel.compiling import compile_layers

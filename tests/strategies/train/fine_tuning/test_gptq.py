@@ -11,7 +11,8 @@ from torch import Tensor
 
 from strategies.plan.hugging_face.hf_config import UnsupportedModel, parse_config
 from strategies.plan.run_directory import BadCheckpoint
-from strategies.train.init import build_model, source_of
+from strategies.train.fine_tuning.source import source_of
+from strategies.train.init import build_model
 from tests.strategies.support.hf_models import make_model, planned
 
 GROUP = 16  # inputs that share a scale

@@ -20,7 +20,8 @@ from strategies.train.data.batches import TrainingData, open_windows
 from strategies.train.engines.spmd import give_first_weights
 from strategies.train.fine_tuning.hub import with_model
 from strategies.train.fine_tuning.pretrained import to_hugging_face
-from strategies.train.init import build_model, design_model, source_of
+from strategies.train.fine_tuning.source import source_of
+from strategies.train.init import build_model, design_model
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import token_loss_sum
 from strategies.train.models.transformer import Transformer
