@@ -27,6 +27,7 @@ from strategies.plan.shapes import tokens_per_sample, vocabulary_size
 from strategies.plan.spec import TrainSpec
 from strategies.train.adapters.adapters import adapt
 from strategies.train.adapters.frozen_matrix import FrozenMatrix
+from strategies.train.mesh import Mesh
 from strategies.train.models.network import Network
 from strategies.train.precision import dtype_of
 
@@ -89,6 +90,26 @@ def build_model(spec: TrainSpec, *, device: torch.device, source: Source | None 
     model.compute_constants(device)
     model.tie()
     return model
+
+
+def give_first_weights(
+    model: Network,
+    source: Source,
+    mesh: Mesh,
+    *,
+    then: Callable[[nn.Module], None] = lambda layer: None,
+) -> None:
+    """Allocate and fill the weights of a meta model, layer by layer; `then` takes each layer."""
+    for name, layer in model.layers.items():
+        materialise(layer, f"layers.{name}", source, device=mesh.device)
+        then(layer)
+    for name in ("embedding", "norm", "head"):
+        module = getattr(model, name)
+        if module is not None:
+            named = "embedding" if model.tied and name == "head" else name
+            materialise(module, named, source, device=mesh.device)
+    model.compute_constants(mesh.device)
+    model.tie()
 
 
 @torch.no_grad()

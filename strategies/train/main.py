@@ -66,13 +66,9 @@ from strategies.train.watching.use import Use
 
 # Modules that a run would import later; a test fails if this list is incomplete.
 IMPORTED_LATE = (
-    "strategies.train.parallel.context",
-    "strategies.train.parallel.ddp",
-    "strategies.train.parallel.fsdp",
     "strategies.train.engines.local_sgd",
     "strategies.train.engines.pipeline",
     "strategies.train.engines.spmd",
-    "strategies.train.parallel.tensor",
     "strategies.train.engines.zero",
     "numpy.ctypeslib",
     "torch._dynamo",

@@ -16,12 +16,13 @@ from strategies.plan.layout import Layout
 from strategies.plan.planner import Plan
 from strategies.plan.spec import TrainSpec
 from strategies.train.engine import Batch, State
-from strategies.train.engines.spmd import Alone, SpmdEngine
+from strategies.train.engines.spmd import SpmdEngine
 from strategies.train.gradients import own_part
 from strategies.train.init import Source
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import Measure
 from strategies.train.optimizers.optimizer import optimizer_state
+from strategies.train.parallel.parallelize import Alone
 
 
 class LocalSgdEngine(SpmdEngine):
@@ -29,6 +30,11 @@ class LocalSgdEngine(SpmdEngine):
 
     They also average before an evaluation or a checkpoint uses their weights.
     """
+
+    average_every: int
+    steps_apart: int
+    """Steps since the last average."""
+    num_ranks: int
 
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         every = spec.parallelism.average_every_steps

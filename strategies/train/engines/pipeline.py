@@ -5,7 +5,8 @@ GPipe (arXiv:1811.06965), 1F1B and interleaving (arXiv:2104.04473), zero bubble 
 torch.distributed.pipelining runs the schedules and moves the features.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -21,10 +22,10 @@ from torch.distributed.pipelining.schedules import (
 
 from strategies.plan.planner import Plan
 from strategies.plan.shapes import tokens_per_sample
-from strategies.plan.spec import Strategy, TrainSpec
+from strategies.plan.spec import PipelineSchedule, Strategy, TrainSpec
 from strategies.plan.stages import layers_of, rank_of, schedule_of, stages_per_rank
 from strategies.train.engine import Batch, State, sum_of
-from strategies.train.engines.spmd import SpmdEngine, spread
+from strategies.train.engines.torch_engine import TorchEngine
 from strategies.train.gradients import Weight, own_part, settled, weights_of
 from strategies.train.init import Source, design_model
 from strategies.train.mesh import Mesh
@@ -32,6 +33,7 @@ from strategies.train.models.loss import Measure, token_loss_sum
 from strategies.train.models.network import Network
 from strategies.train.optimizers.delayed_gradients import delay_gradients
 from strategies.train.optimizers.optimizer import build_optimizer
+from strategies.train.parallel.parallelize import ParallelModel, parallelize
 from strategies.train.precision import dtype_of
 from strategies.train.watching.phases import Phase, phase
 
@@ -54,9 +56,25 @@ class Stage(PipelineStage):
             return super().backward_weight_one_chunk(*arguments, **options)
 
 
-class PipelineEngine(SpmdEngine):
-    """Engine of layouts with a pipeline; forward and backward differ from SpmdEngine, updates do
-    not."""
+class PipelineEngine(TorchEngine):
+    """Engine of layouts with a pipeline."""
+
+    line: DeviceMesh
+    """Ranks of the pipeline that this rank is in."""
+    order: PipelineSchedule
+    at_once: int
+    """Number of micro-batches that follow each other through the pipeline."""
+    num_stages: int
+    stages: dict[int, ParallelModel]
+    """Stages of this rank, by number."""
+    around_loss: Callable[[], AbstractContextManager[None]]
+    positions: Tensor | None
+    """Positions of this rank's tokens in a sample; None: all."""
+    tied: list[nn.Parameter]
+    """Embedding matrices on this rank that both ends of the model share."""
+    features_BTC: Tensor
+    """Meta tensor of the features between two stages."""
+    schedule: PipelineScheduleSingle | PipelineScheduleMulti
 
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         line = mesh.along("pipeline")
@@ -68,18 +86,19 @@ class PipelineEngine(SpmdEngine):
         self.num_stages = line.size() * stages_per_rank(self.order, spec.parallelism)
         layers = layers_of(spec, self.num_stages)
         self.stages = {
-            stage: spread(design_stage(spec, layers, stage), spec, plan, mesh, source)
+            stage: parallelize(design_stage(spec, layers, stage), spec, mesh, source)
             for stage in range(self.num_stages)
             if self.holder(stage) == line.get_local_rank()
         }
-        self.spread = next(iter(self.stages.values()))  # for the attributes all stages share
+        first = next(iter(self.stages.values()))  # for the attributes that all stages share
+        self.around_loss, self.positions = first.around_loss, first.positions
         self.models = [stage.model for stage in self.stages.values()]
         self.weights = [
             weight
             for stage in self.stages.values()
             for weight in weights_of(stage.model.named_weights(), mesh)
         ]
-        self.tied: list[nn.Parameter] = []
+        self.tied = []
         if spec.model.tied_embeddings:
             self.tied = [weight.parameter for weight in self.weights if weight.name == TIED]
             self.weights = [held_twice(weight) for weight in self.weights]
@@ -131,14 +150,14 @@ class PipelineEngine(SpmdEngine):
 
     def own_tokens(self, batch: Batch) -> Batch:
         """Return this rank's tokens of a micro-batch."""
-        return batch if self.spread.positions is None else batch.at(self.spread.positions)
+        return batch if self.positions is None else batch.at(self.positions)
 
     def follow_schedule(self, batches: Sequence[Batch], divisor: float) -> list[Tensor]:
         """Run both passes of some micro-batches; return their losses on the last stage, else
         none."""
         documents = [batch.documents_BT for batch in batches if batch.documents_BT is not None]
         losses: list[Tensor] = []
-        with self.spread.around_loss():
+        with self.around_loss():
             self.schedule.step(  # cuts the concatenated batches apart again
                 torch.cat([batch.inputs_BT for batch in batches]),
                 target=torch.cat([batch.labels_BT for batch in batches]),
@@ -153,7 +172,7 @@ class PipelineEngine(SpmdEngine):
     def evaluate(self, micro_batch: Batch, measure: Measure) -> Tensor:
         batch, me = self.own_tokens(micro_batch), self.line.get_local_rank()
         group, x, last = self.line.get_group(), batch.inputs_BT, self.num_stages - 1
-        with self.spread.around_loss():
+        with self.around_loss():
             for index, stage in self.stages.items():
                 if index > 0 and self.holder(index - 1) != me:
                     x = torch.empty_like(self.features_BTC, device=self.mesh.device)

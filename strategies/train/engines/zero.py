@@ -27,13 +27,14 @@ from strategies.plan.spec import Offload, Strategy, TrainSpec
 from strategies.train.engine import Batch, HeldBytes, State, copy_state, sum_of
 from strategies.train.engines import async_io
 from strategies.train.engines.fragment import Fragment
-from strategies.train.engines.spmd import give_first_weights, transform_forward
 from strategies.train.gradients import norm_of, num_bytes
-from strategies.train.init import Source, design_model
+from strategies.train.init import Source, design_model, give_first_weights
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import Measure, token_loss_sum
 from strategies.train.models.network import Network
 from strategies.train.optimizers.optimizer import build_optimizer, set_learning_rate
+from strategies.train.parallel.recompute import forget_activations
+from strategies.train.precision import compute_in
 from strategies.train.watching.phases import Phase, phase
 
 # DeepSpeed looks for an accelerator when it is imported, and complains if there is none.
@@ -80,6 +81,21 @@ class ShardLocation(NamedTuple):
 class ZeroEngine:
     """DeepSpeed's engine behind the loop's protocol."""
 
+    mesh: Mesh
+    stage: int
+    """ZeRO's: 1 to 3."""
+    offloads: bool
+    """True if the optimizer's state is not on this rank's device."""
+    swap_folder: Path | None
+    optimizer: Optimizer
+    deepspeed: Any
+    """DeepSpeed's engine, and in `zero` its optimizer."""
+    zero: Any
+    parts: list[ShardLocation]
+    """Location of this rank's part of each weight."""
+    clipped_by: Tensor
+    """Factor of the last clipping, 0-d."""
+
     def setup(self, spec: TrainSpec, plan: Plan, mesh: Mesh, source: Source) -> None:
         self.mesh, self.stage = mesh, STAGES[plan.strategy]
         self.offloads = spec.parallelism.offload_optimizer is not Offload.NONE
@@ -89,7 +105,8 @@ class ZeroEngine:
         model = design_model(spec)
         designed = dict(model.named_weights())
         self.optimizer = build_optimizer(designed.values(), spec.training)
-        transform_forward(model, spec, mesh)
+        forget_activations(model, spec.activation_checkpointing)
+        compute_in(spec.precision, model, mesh.device)
         if self.stage == 3:
             save_weights_whole(model)
             for layer in model.layers.values():

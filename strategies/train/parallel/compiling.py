@@ -1,8 +1,6 @@
 """torch.compile, layer by layer: fused kernels, generated for this machine."""
 
 import torch
-from torch._inductor.cpp_builder import get_cpp_compiler
-from torch._inductor.exc import InvalidCxxCompiler
 
 from strategies.train.models.network import Network
 
@@ -23,6 +21,10 @@ def compile_layers(model: Network, device: torch.device) -> None:
 
 
 def require_compiler() -> None:
+    # Takes a second, which runs without compile are spared.
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
     try:
         get_cpp_compiler()
     except InvalidCxxCompiler as error:

@@ -186,7 +186,7 @@ class OnlyDivides(int):
         return self.by / other
 
 
-@mutant("train.engines.spmd:SpmdEngine.counted_once", needs=("tensor",))
+@mutant("train.engines.torch_engine:TorchEngine.counted_once", needs=("tensor",))
 def every_tensor_rank_counts_the_loss(counted_once: Any) -> Any:
     return lambda self, share: share
 
@@ -223,7 +223,7 @@ def the_pipeline_takes_the_mean_of_micro_batches(make_schedule: Any) -> Any:
 # Clipping
 
 
-@mutant("train.engines.spmd:clip_gradients", needs=("split",))
+@mutant("train.engines.torch_engine:clip_gradients", needs=("split",))
 def every_rank_clips_by_its_own_norm(clip: Any) -> Any:
     class Alone:
         world_size = 1
@@ -418,7 +418,7 @@ def gradients_of_norms_are_left_partial(settled: Any) -> Any:
 # The update
 
 
-@mutant("train.engines.spmd:set_learning_rate")
+@mutant("train.engines.torch_engine:set_learning_rate")
 def the_learning_rate_is_that_of_the_step_before(set_rate: Any) -> Any:
     rates = [0.0]
 

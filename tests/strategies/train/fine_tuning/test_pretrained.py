@@ -17,11 +17,10 @@ from strategies.plan.learning_rate import learning_rate
 from strategies.plan.run_directory import BadCheckpoint, RunPlan
 from strategies.plan.spec import Precision
 from strategies.train.data.batches import TrainingData, open_windows
-from strategies.train.engines.spmd import give_first_weights
 from strategies.train.fine_tuning.hub import with_model
 from strategies.train.fine_tuning.pretrained import to_hugging_face
 from strategies.train.fine_tuning.source import source_of
-from strategies.train.init import build_model, design_model
+from strategies.train.init import build_model, design_model, give_first_weights
 from strategies.train.mesh import Mesh
 from strategies.train.models.loss import token_loss_sum
 from strategies.train.models.transformer import Transformer
