@@ -32,6 +32,11 @@ class MetricsLog:
         self.file.write(json.dumps(line) + "\n")
         self.file.flush()
 
+    def close(self) -> None:
+        """Close the file; nothing is written afterwards."""
+        if self.file is not None:
+            self.file.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -41,8 +46,7 @@ class MetricsLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.file is not None:
-            self.file.close()
+        self.close()
 
 
 def max_active_gib(device: torch.device) -> float:

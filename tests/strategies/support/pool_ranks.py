@@ -22,7 +22,7 @@ from strategies.plan.run_directory import RunDirectory
 from strategies.train.control import ControlWatch
 from strategies.train.data.batches import open_windows
 from strategies.train.engine import engine_for
-from strategies.train.main import train
+from strategies.train.loop import train
 from strategies.train.mesh import Mesh, join
 from tests.strategies.support.mutants import MUTANTS
 from tests.strategies.support.pool import Order

@@ -1,0 +1,199 @@
+"""Training loop: data, step, log, evaluate, save, stop. It knows no technique: it talks to an
+Engine, and tells an Observer of each step.
+"""
+
+import gc
+from pathlib import Path
+
+from strategies.plan.data.windows import TokenWindows
+from strategies.plan.run_directory import (
+    SAMPLE,
+    WEIGHTS,
+    BadCheckpoint,
+    RunDirectory,
+    RunPlan,
+    write_atomically,
+)
+from strategies.train.checkpoints.checkpoint import (
+    Progress,
+    find_checkpoint,
+    load_checkpoint,
+    read_weights,
+)
+from strategies.train.checkpoints.disks import bring_together, find_disk
+from strategies.train.checkpoints.saving import CheckpointWriter
+from strategies.train.control import ControlWatch
+from strategies.train.data.batches import HeldOut, TrainingData, Windows
+from strategies.train.engine import Engine
+from strategies.train.evaluation import evaluate
+from strategies.train.fine_tuning.export import describe_model
+from strategies.train.fine_tuning.peft_files import export_adapter
+from strategies.train.fine_tuning.source import source_of
+from strategies.train.generate import export_weights, sample_text
+from strategies.train.guards import Diverged
+from strategies.train.mesh import Mesh
+from strategies.train.observer import Observer
+from strategies.train.precision import first_loss_scale
+from strategies.train.step import take_step
+from strategies.train.trust.one_rank import Certifier
+from strategies.train.watching.console import introduce, say
+from strategies.train.watching.scales import Scales
+
+
+def train(
+    run_plan: RunPlan,
+    directory: RunDirectory,
+    windows: Windows,
+    *,
+    engine: Engine,
+    mesh: Mesh,
+    control: ControlWatch,
+) -> None:
+    """Run one rank's whole training, from the initial weights to result.json."""
+    spec, training = run_plan.spec, run_plan.spec.training
+    data = TrainingData(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
+    held_out = HeldOut(windows, run_plan, batch_rank=mesh.batch_rank, device=mesh.device)
+    checkpoint = find_start(run_plan, directory, mesh)
+    certifier = Certifier(run_plan, directory, mesh)
+    if checkpoint is None:
+        certifier.train_alone(windows, control)
+    scales = Scales(mesh.device, is_compiled=spec.compile)
+    engine.setup(spec, run_plan.plan, mesh, source_of(run_plan))
+    scales.after_setup()
+    progress = Progress(loss_scale=first_loss_scale(spec.precision))
+    if checkpoint is not None:
+        progress = load_checkpoint(checkpoint, engine, spec, mesh)
+    observer = Observer(
+        run_plan,
+        directory,
+        engine,
+        mesh,
+        progress=progress,
+        checkpoint=checkpoint,
+        scales=scales,
+        certifier=certifier,
+    )
+    gc.freeze()  # later collections need not scan objects that live until the end
+    disk = find_disk(directory.path, mesh)
+    introduce(run_plan, mesh, progress)
+
+    stopping = False
+    with observer, CheckpointWriter(directory.checkpoints, spec, mesh, disk) as writer:
+        while progress.step < training.steps and not stopping:
+            observer.before_step()
+            micro_batches, valid_tokens = data.step(progress.samples_seen)
+
+            try:
+                with observer.watch_step():
+                    taken = take_step(
+                        engine,
+                        micro_batches,
+                        valid_tokens,
+                        progress,
+                        control.look(),
+                        spec=spec,
+                        mesh=mesh,
+                    )
+            except Diverged:
+                observer.after_save(writer.finish())
+                observer.write_result("diverged")
+                raise
+            progress = progress.after(
+                samples=training.global_batch_size,
+                tokens=valid_tokens,
+                loss=taken.agreed.loss,
+                skipped=taken.skipped,
+                guards=spec.guards,
+            )
+            stopping = taken.agreed.stop
+            last = stopping or progress.step == training.steps
+            observer.after_step(taken, progress, valid_tokens, last=last)
+
+            scores = None
+            if progress.step == training.steps or is_due(progress.step, training.eval_every_steps):
+                observer.expect_pause()
+                scores = evaluate(engine, held_out, mesh, spec.model.name)
+                observer.after_evaluation(scores)
+
+            asked = last or taken.agreed.checkpoint
+            if asked or is_due(progress.step, spec.checkpoint.every_steps):
+                observer.expect_pause()
+                observer.after_save(writer.start(engine, progress, scores and scores.loss))
+            observer.after_save(writer.finish() if last else writer.finished())
+
+    finished = progress.step >= training.steps
+    say(f"rank {mesh.rank} {'finished' if finished else 'stopped as asked'} at {progress.step:,}")
+    observer.expect_pause()
+    saved, sample = observer.checkpoint, None
+    if finished and saved is not None:
+        bring_together(saved, disk, mesh)
+        if mesh.is_first:
+            sample = leave_artifacts(run_plan, directory, saved, windows)
+    peak_gib = mesh.gather(scales.peak_gib or 0.0)
+    if mesh.num_nodes > 1:
+        mesh.barrier()  # no node writes a result before the first one has written its artifacts
+    observer.write_result("finished" if finished else "stopped", sample=sample, peak_gib=peak_gib)
+    mesh.barrier()  # ranks end together, so a rank that hangs differs from one that waits
+    engine.close()
+
+
+def find_start(run_plan: RunPlan, directory: RunDirectory, mesh: Mesh) -> Path | None:
+    """Return the checkpoint to continue from: the one that the first rank found, on all ranks.
+
+    Each rank gets its path in the folders of its own node. Raises BadCheckpoint.
+    """
+    asked = None if run_plan.resume_from is None else Path(run_plan.resume_from)
+    found = refused = ""
+    if mesh.is_first:
+        try:
+            path = find_checkpoint(directory.checkpoints, asked)
+            if path is not None:
+                is_own = path.parent == directory.checkpoints
+                found = f"own {path.name}" if is_own else f"asked {path.name}"
+        except BadCheckpoint as error:
+            refused = str(error)
+    refused = mesh.broadcast_text(refused)
+    if refused:
+        raise BadCheckpoint(refused)
+    whose, _, name = mesh.broadcast_text(found).partition(" ")
+    if whose == "own":
+        return directory.checkpoints / name
+    if asked is None or not whose:
+        return None
+    return asked if asked.name == name else asked / name
+
+
+def leave_artifacts(
+    run_plan: RunPlan, directory: RunDirectory, checkpoint: Path, windows: Windows
+) -> str | None:
+    """Write the trained weights and, for a text model, a sample; return the sample.
+
+    Called by the first rank alone.
+    """
+    tokenizer = windows.tokenizer if isinstance(windows, TokenWindows) else None
+    weights = read_weights(checkpoint, run_plan.spec)
+    if run_plan.spec.adapter is not None:
+        export_adapter(directory.artifacts, weights, run_plan.spec)
+    else:
+        export_weights(directory.artifacts / WEIGHTS, weights, run_plan.spec, tokenizer)
+    if tokenizer is None:
+        return None
+    if run_plan.spec.adapter is None:
+        describe_model(directory.artifacts, run_plan, tokenizer)
+    if run_plan.sample_bytes == 0:
+        return None
+    sample = sample_text(
+        weights,
+        run_plan.spec,
+        tokenizer,
+        prompt=run_plan.prompt,
+        num_tokens=run_plan.sample_bytes,
+        source=None if run_plan.spec.adapter is None else source_of(run_plan),
+    )
+    write_atomically(directory.artifacts / SAMPLE, sample.encode())
+    return sample
+
+
+def is_due(step: int, every: int | None) -> bool:
+    """Return True if something done every so many steps is due."""
+    return every is not None and step % every == 0

@@ -1,0 +1,179 @@
+"""One observer of a run: the loop tells it of each step, and it measures, logs and reports.
+
+It changes no number of the training. It also sets the timeout of a rank that waits for others.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from strategies.plan.run_directory import RunDirectory, RunPlan
+from strategies.train.checkpoints.checkpoint import Progress
+from strategies.train.checkpoints.saving import SavedCheckpoint
+from strategies.train.engine import Engine
+from strategies.train.evaluation import Scores
+from strategies.train.mesh import Mesh
+from strategies.train.patience import Patience
+from strategies.train.step import Step
+from strategies.train.trust.one_rank import Certifier
+from strategies.train.watching.console import tell_step
+from strategies.train.watching.memory_snapshot import MemorySnapshots
+from strategies.train.watching.metrics import MetricsLog, max_active_gib
+from strategies.train.watching.probe import Probe
+from strategies.train.watching.profiling import StepProfiler
+from strategies.train.watching.scales import Scales
+from strategies.train.watching.speed import Speed
+from strategies.train.watching.story import Story
+from strategies.train.watching.use import Use
+
+
+class Observer:
+    """Observer of one rank's run, from its first step to result.json.
+
+    For each step the loop calls `before_step`, takes the step within `watch_step`, and calls
+    `after_step`; it announces work of unequal length by `expect_pause`.
+    """
+
+    def __init__(
+        self,
+        run_plan: RunPlan,
+        directory: RunDirectory,
+        engine: Engine,
+        mesh: Mesh,
+        *,
+        progress: Progress,
+        checkpoint: Path | None,
+        scales: Scales,
+        certifier: Certifier,
+    ) -> None:
+        """Begin to observe after `progress`; `checkpoint` is the one that the run starts from."""
+        self.mesh, self.steps = mesh, run_plan.spec.training.steps
+        self.progress, self.scales, self.certifier = progress, scales, certifier
+        rank, device = mesh.rank, mesh.device
+        self.profiler = StepProfiler(directory.artifacts, rank=rank, device=device)
+        self.snapshots = MemorySnapshots(
+            directory.artifacts, engine.state, rank=rank, device=device
+        )
+        self.probe, self.speed = Probe(device, engine.held), Speed(run_plan.spec, mesh)
+        self.use = Use(device)
+        self.story = Story(directory, checkpoint=checkpoint)
+        self.patience = Patience(mesh, first_s=run_plan.collective_timeout_s)
+        self.metrics = MetricsLog(directory.metrics if mesh.is_first else None)
+        self.own_metrics = MetricsLog(None if mesh.is_first else directory.rank_metrics(rank))
+        self.began = self.data_time_s = 0.0
+        self.seen: dict[str, float] = {}  # what the probe measured in this step
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """Newest checkpoint on disk, or the one that the run started from."""
+        return self.story.checkpoint
+
+    def before_step(self) -> None:
+        """Start the clock of a step, before its data are fetched."""
+        self.began = time.perf_counter()
+
+    @contextmanager
+    def watch_step(self) -> Iterator[None]:
+        """Wrap both passes and the update of a step."""
+        self.data_time_s = time.perf_counter() - self.began
+        with self.scales.next_step(), self.probe.next_step() as self.seen:
+            yield
+
+    def after_step(self, taken: Step, progress: Progress, valid_tokens: int, *, last: bool) -> None:
+        """Record a step that ended at `progress`, and obey requests to measure later ones."""
+        step_time_s = time.perf_counter() - self.began
+        self.progress = progress
+        self.patience.after_step(step_time_s)
+        self.story.add_step(taken.agreed.loss)
+        if not self.seen:  # the measurement took longer than the step
+            self.story.add_time(valid_tokens, step_time_s)
+        self.log(taken, valid_tokens, step_time_s)
+        self.trace(taken, last=last)
+
+    def log(self, taken: Step, valid_tokens: int, step_time_s: float) -> None:
+        """Write a step's metrics, its part in the certificate, and now and then a line."""
+        step, loss, seen = self.progress.step, taken.agreed.loss, self.seen
+        grad_norm = None if taken.skipped else taken.agreed.grad_norm
+        used = self.use.look()
+        if seen or used:
+            peak_gib = max_active_gib(self.mesh.device)
+            self.own_metrics.write(step, max_active_gib=peak_gib, **seen, **used)
+        self.metrics.write(
+            step,
+            loss=loss,
+            grad_norm=grad_norm,
+            lr=taken.learning_rate,
+            tokens_seen=self.progress.tokens_seen,
+            data_time_s=self.data_time_s,
+            max_active_gib=max_active_gib(self.mesh.device),
+            **self.progress.loss_scale.metrics(),
+            **used,
+            **(seen or self.speed.metrics(valid_tokens, step_time_s)),
+        )
+        self.certifier.after_step(step, loss, grad_norm, self.metrics)
+        if self.mesh.is_first:
+            tell_step(
+                step,
+                self.steps,
+                loss=loss,
+                grad_norm=taken.agreed.grad_norm,
+                lr=taken.learning_rate,
+                tokens_per_s=valid_tokens / step_time_s,
+            )
+
+    def trace(self, taken: Step, *, last: bool) -> None:
+        """Begin and end profiles and memory snapshots, as asked."""
+        step = self.progress.step
+        if taken.agreed.profile:
+            self.expect_pause()
+            self.profiler.start(step)
+        trace = self.profiler.after_step(step, last=last)
+        if trace is not None:
+            self.metrics.write(step, event="profile_saved", artifact=trace.name)
+        table = self.snapshots.after_step(step, self.seen)
+        if table is not None:
+            self.metrics.write(step, event="snapshot_saved", artifact=table.name)
+        if taken.agreed.snapshot:
+            self.expect_pause()
+            self.probe.is_asked = True
+            self.snapshots.start()
+
+    def expect_pause(self) -> None:
+        """Return to the long timeout, before work of unequal length."""
+        self.patience.start_over()
+
+    def after_evaluation(self, scores: Scores | None) -> None:
+        """Log the scores after the step just taken; None if nothing is held out."""
+        self.story.scores = scores
+        self.metrics.write(self.progress.step, **(scores.metrics() if scores else {}))
+
+    def after_save(self, saved: SavedCheckpoint | None) -> None:
+        """Log a finished checkpoint, if there is one."""
+        self.story.tell_saved(saved, self.metrics)
+
+    def write_result(
+        self,
+        reason: Literal["finished", "stopped", "diverged"],
+        *,
+        sample: str | None = None,
+        peak_gib: list[float] | None = None,
+    ) -> None:
+        """Write result.json; `peak_gib` by rank, if all ranks have ended together."""
+        self.story.sample, self.story.peak_gib = sample, peak_gib or []
+        self.story.write_result(self.progress.step, self.mesh, reason)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the metrics; result.json may still be written."""
+        self.own_metrics.close()
+        self.metrics.close()
