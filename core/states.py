@@ -96,7 +96,7 @@ class Outcome(DocumentedEnum):
 
 
 class Desired(DocumentedEnum):
-    """The owner's wish for a job."""
+    """The end that the owner of a job desires."""
 
     RUN = "run", "Run it until it has finished."
     PAUSE = "pause", "Stop it with a checkpoint and keep it."
@@ -225,7 +225,7 @@ def sources(edges: Mapping[Any, Mapping[Any, str]], target: StrEnum) -> tuple[St
 def job_after(outcome: Outcome, desired: Desired, infrastructure_failures: int) -> JobState:
     """Return the next state of a job whose attempt exited with `outcome`.
 
-    `infrastructure_failures` counts the earlier ones of this job. A wish to cancel or to pause wins
+    `infrastructure_failures` counts the earlier ones of this job. Cancel or pause, if desired, wins
     over a retry, never over a finished training.
     """
     if outcome is Outcome.SUCCEEDED:

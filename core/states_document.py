@@ -41,7 +41,7 @@ def as_markdown() -> str:
             lines += [f"| `{state}` | `{target}` | {when} |" for target, when in targets.items()]
         final = ", ".join(f"`{state}`" for state, targets in edges.items() if not targets)
         lines += ["", f"Final: {final}.", ""]
-    lines += ["## The wish of a job's owner", "", "| wish | meaning |", "|---|---|"]
+    lines += ["## Desired by the owner of a job", "", "| desired | meaning |", "|---|---|"]
     lines += [f"| `{desired}` | {desired.meaning} |" for desired in Desired]
     lines += ["", "## Outcomes of an attempt", "", "| outcome | meaning | next state of the job |"]
     lines += ["|---|---|---|"]

@@ -78,7 +78,7 @@ class Scheduler:
     holiday: reaper.Holiday = field(default_factory=reaper.Holiday)
     refusals: walk_ins.Refusals = field(default_factory=walk_ins.Refusals)
     waitlist_looked_at: datetime | None = None
-    line: offers.Line = field(default_factory=offers.Line)
+    line: offers.WaitlistMemory = field(default_factory=offers.WaitlistMemory)
     agendas_looked_at: datetime | None = None
     timekeeper: Timekeeper = field(init=False)
 

@@ -48,14 +48,14 @@ def main() -> None:
         unreachable_after_s=settings.unreachable_after_s,
         gang_start_s=settings.gang_start_s,
     )
-    ears = Ears(settings.redis_url)
-    ears.start()
+    listener = BellListener(settings.redis_url)
+    listener.start()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ears.close())
+        signal.signal(number, lambda *_: listener.close())
     log.info("scheduler_started", pid=os.getpid(), holder=leadership.holder)
     sender = Sender(database, settings)
     sender.start()
-    run(scheduler, ears, settings.cycle_s)
+    run(scheduler, listener, settings.cycle_s)
     resign(leadership)
     sender.close()
     database.close()
@@ -63,7 +63,7 @@ def main() -> None:
     log.info("scheduler_stopped")
 
 
-class Ears:
+class BellListener:
     """Listener that wakes the loop when the doorbell rings; without Redis only time wakes it."""
 
     def __init__(self, redis_url: str) -> None:
@@ -73,7 +73,7 @@ class Ears:
 
     def start(self) -> None:
         """Listen in a thread that ends with the process."""
-        threading.Thread(target=self._listen, name="ears", daemon=True).start()
+        threading.Thread(target=self._listen, name="bells", daemon=True).start()
 
     def close(self) -> None:
         """Wake the loop for the last time. Callable from a signal handler."""
@@ -117,28 +117,28 @@ class Ears:
             time.sleep(RECONNECT_S)
 
 
-def run(scheduler: Scheduler, ears: Ears, cycle_s: float) -> None:
-    """Run cycles until `ears` are closed.
+def run(scheduler: Scheduler, listener: BellListener, cycle_s: float) -> None:
+    """Run cycles until `listener` is closed.
 
     A pause as long as the cycle, at most `cycle_s`, follows each one even if the doorbell rings.
     """
     numbers = scheduler.leadership.numbers
     ended: float | None = None
-    while not ears.closed:
+    while not listener.closed:
         begun = time.monotonic()
         led = cycle(scheduler)
         took_s = time.monotonic() - begun
         if not led:
             ended = None
-            ears.pause(FOLLOWER_PAUSE_S)
+            listener.pause(FOLLOWER_PAUSE_S)
             continue
         if ended is not None:
             numbers.pauses.add(begun - ended)
         numbers.cycles.add(took_s)
         numbers.ended_at = utc_now()
         ended = begun + took_s
-        ears.pause(min(took_s, cycle_s))
-        ears.wait(max(0.0, cycle_s - took_s))
+        listener.pause(min(took_s, cycle_s))
+        listener.wait(max(0.0, cycle_s - took_s))
 
 
 def cycle(scheduler: Scheduler) -> bool:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from api.agendas.agenda_submission import AgendaBlock, PlannedItem
 from api.agendas.schemas import AgendaJobView, AgendaPlanView, AgendaView, NewAgenda
 from api.web.identity import Person
-from core.agendas.agenda import Line, OnFailure, Outlook, outlook
+from core.agendas.agenda import OnFailure, Outlook, OutlookLine, outlook
 from core.agendas.reading import AgendaSnapshot, read_agendas
 from core.agendas.words import rules, summary
 from core.base.errors import NotFound
@@ -129,7 +129,7 @@ def _fields(
     }
 
 
-def _job_view(position: int, line: Line, told: ItemProgress) -> AgendaJobView:
+def _job_view(position: int, line: OutlookLine, told: ItemProgress) -> AgendaJobView:
     item = line.item
     return AgendaJobView(
         position=position,

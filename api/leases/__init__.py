@@ -1,1 +1,1 @@
-"""Bookings: wishes, verdicts, leases, waitlist, maintenance, calendars."""
+"""Bookings: requests for blocks, verdicts, leases, waitlist, maintenance, calendars."""

@@ -10,6 +10,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.leases.block_requests import BlockRequest, block_request_of
 from api.leases.choosing import (
     StartChoice,
     choose,
@@ -28,7 +29,6 @@ from api.leases.schemas import (
     NewLease,
     VerdictView,
 )
-from api.leases.wishes import Wish, wish_of
 from api.web import audit
 from api.web.bells import Bells
 from api.web.errors import InvalidRequest
@@ -57,12 +57,12 @@ TRIES = 3  # others may be faster at the nodes that were chosen
 def preview(session: Session, person: Person, block: Block, *, now: datetime) -> VerdictView:
     """Return the verdict on a block as if it were booked now. Changes nothing."""
     judge = Judge(session, person.id, now=now)
-    wish = wish_of(session, block, judge, zone=person.zone)
-    choice = choose(judge, wish)
-    shown = [*choice.chosen, *with_next_starts(judge, wish, choice)]
+    request = block_request_of(session, block, judge, zone=person.zone)
+    choice = choose(judge, request)
+    shown = [*choice.chosen, *with_next_starts(judge, request, choice)]
     return VerdictView(
         ok=bool(choice.chosen),
-        can_wait=_can_wait(choice, wish, now),
+        can_wait=_can_wait(choice, request, now),
         chosen=[one.node.name for one in choice.chosen],
         hold_start=choice.start,
         hold_end=choice.end,
@@ -86,17 +86,17 @@ def book(
     """
     judge = Judge(session, person.id, now=now, lock=True)
     # No other node than those it names would do: who waits for them here then sees the newest.
-    wish = wish_of(session, block, judge, zone=person.zone, lock=True)
+    request = block_request_of(session, block, judge, zone=person.zone, lock=True)
     for _ in range(TRIES):
-        choice = choose(judge, wish, replaces=replaces)
+        choice = choose(judge, request, replaces=replaces)
         if not choice.chosen:
-            raise _refusal(judge, choice, wish)
+            raise _refusal(judge, choice, request)
         try:
             taken = _take(session, person, judge, choice)
         except HourTaken:
             continue  # somebody was faster: look again
         return taken[0].together or taken[0].id
-    raise HourTaken(f"{wish.what} has just been taken. Try again.", param="start")
+    raise HourTaken(f"{request.what} has just been taken. Try again.", param="start")
 
 
 def swap(
@@ -261,8 +261,8 @@ def refusal_of(verdict: Verdict, *, choices: Sequence[datetime] = ()) -> Excepti
     return InvalidRequest(items, code=items[0].code, choices=choices)
 
 
-def _refusal(judge: Judge, choice: StartChoice, wish: Wish) -> Exception:
-    starts = next_starts(judge, wish, choice)
+def _refusal(judge: Judge, choice: StartChoice, request: BlockRequest) -> Exception:
+    starts = next_starts(judge, request, choice)
     if is_taken(choice):
         codes = {reason.code for one in choice.refused for reason in one.verdict.reasons}
         if codes == {"node_down"}:
@@ -270,14 +270,14 @@ def _refusal(judge: Judge, choice: StartChoice, wish: Wish) -> Exception:
             return Conflict(
                 f"No node that was asked for can be booked now: {states}.", code="node_not_ready"
             )
-        return taken_error(choice, wish, starts)
+        return taken_error(choice, request, starts)
     return refusal_of(choice.refused[0].verdict, choices=starts)
 
 
-def _can_wait(choice: StartChoice, wish: Wish, now: datetime) -> bool:
+def _can_wait(choice: StartChoice, request: BlockRequest, now: datetime) -> bool:
     """Say whether the waitlist, which takes single future blocks, can provide what is refused
     now."""
-    if choice.chosen or wish.count > 1 or choice.start < now:
+    if choice.chosen or request.count > 1 or choice.start < now:
         return False
     return any(not lasting(one.verdict, choice.start) for one in choice.refused)
 

@@ -6,8 +6,8 @@ from icalendar import Calendar, Event
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from api.leases.block_requests import nodes_named
 from api.leases.schemas import FeedView, NewFeed
-from api.leases.wishes import nodes_named
 from api.web.bells import Bells
 from api.web.credentials import digest
 from api.web.identity import Person

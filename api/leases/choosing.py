@@ -1,4 +1,4 @@
-"""Choice of nodes and start for a wish: judged by the policy, as a whole, best first.
+"""Choice of nodes and start for a request: judged by the policy, as a whole, best first.
 
 Freedom from gaps comes before an early start, an early start before the node's name: a block that
 leaves an hour that nobody can book is chosen only if there is no better one. `Prefer.SNUGGEST`
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from api.leases.block_requests import BlockRequest
 from api.leases.schemas import Prefer
-from api.leases.wishes import Wish
 from core.base.errors import HourTaken
 from core.leases.situation import Judge
 from core.policy.gaps import cut_up
@@ -22,7 +22,7 @@ GAP = "leaves_gap"
 TAKEN = "node_taken"
 DOWN = "node_down"
 MAX_OFFERING = 8  # nodes whose next starts are looked for: each takes some milliseconds
-MAX_JUDGED = 3000  # verdicts for one wish: some 0.3 s
+MAX_JUDGED = 3000  # verdicts for one request: some 0.3 s
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,19 @@ class StartChoice:
         return any(one.leaves_gap for one in self.chosen)
 
 
-def choose(judge: Judge, wish: Wish, *, replaces: Sequence[str] = ()) -> StartChoice:
-    """Return the best choice; for a wish that cannot be fulfilled, the choice that comes
+def choose(judge: Judge, request: BlockRequest, *, replaces: Sequence[str] = ()) -> StartChoice:
+    """Return the best choice; for a request that cannot be fulfilled, the choice that comes
     nearest."""
-    last = wish.starts[-1] + wish.length
-    judge.look_at(wish.nodes, wish.starts[0], last)
+    last = request.starts[-1] + request.length
+    judge.look_at(request.nodes, request.starts[0], last)
     best: StartChoice | None = None
     nearest: StartChoice | None = None
     judged = 0
-    for start in _in_order(judge, wish):
-        if wish.is_flexible and nearest is not None and not _enough_free(judge, wish, start):
+    for start in _in_order(judge, request):
+        if request.is_flexible and nearest is not None and not _enough_free(judge, request, start):
             continue
-        choice = _at(judge, wish, start, replaces)
-        judged += len(wish.nodes)
+        choice = _at(judge, request, start, replaces)
+        judged += len(request.nodes)
         if choice.chosen and not choice.leaves_gap:
             return choice
         best = best or (choice if choice.chosen else None)
@@ -75,51 +75,57 @@ def choose(judge: Judge, wish: Wish, *, replaces: Sequence[str] = ()) -> StartCh
             nearest = choice
         if judged > MAX_JUDGED:
             break
-    assert nearest is not None, "a wish has starts"
+    assert nearest is not None, "a request has starts"
     return best or nearest
 
 
-def _in_order(judge: Judge, wish: Wish) -> Sequence[datetime]:
+def _in_order(judge: Judge, request: BlockRequest) -> Sequence[datetime]:
     """Return the starts, best first."""
-    if wish.prefer is Prefer.EARLIEST or len(wish.starts) == 1:
-        return wish.starts
+    if request.prefer is Prefer.EARLIEST or len(request.starts) == 1:
+        return request.starts
 
     def cost(start: datetime) -> tuple[int, timedelta, datetime]:
-        best = sorted(_cut_up(judge, wish, node, start) for node in wish.nodes)[: wish.count]
+        best = sorted(_cut_up(judge, request, node, start) for node in request.nodes)[
+            : request.count
+        ]
         return sum(sides for sides, _ in best), max(left for _, left in best), start
 
-    free = [start for start in wish.starts if _enough_free(judge, wish, start)]
-    taken = [start for start in wish.starts if start not in set(free)]
+    free = [start for start in request.starts if _enough_free(judge, request, start)]
+    taken = [start for start in request.starts if start not in set(free)]
     return [*sorted(free, key=cost), *taken]
 
 
-def _cut_up(judge: Judge, wish: Wish, node: Node, start: datetime) -> tuple[int, timedelta]:
+def _cut_up(
+    judge: Judge, request: BlockRequest, node: Node, start: datetime
+) -> tuple[int, timedelta]:
     """Return the cost of taking a node from a start on; a node that is not free costs most."""
-    end, anchor = start + wish.length, judge.policy_for_node(node).grid.anchor
+    end, anchor = start + request.length, judge.policy_for_node(node).grid.anchor
     held = [(span.start, span.end) for span in judge.holds(node.id)]
     if any(a < end and b > max(start, judge.now) for a, b in held):
         return 3, timedelta.max
     return cut_up(start, end, held, first=hour_ceiling(judge.now, anchor))
 
 
-def next_starts(judge: Judge, wish: Wish, choice: StartChoice, *, most: int = 3) -> list[datetime]:
-    """Return the nearest starts at which the whole wish would be granted."""
-    end = choice.start + wish.length
+def next_starts(
+    judge: Judge, request: BlockRequest, choice: StartChoice, *, most: int = 3
+) -> list[datetime]:
+    """Return the nearest starts at which the whole request would be granted."""
+    end = choice.start + request.length
     found = {
         start
         for one in choice.refused[:MAX_OFFERING]
         for start in judge.verdict(one.node, choice.start, end, offers=most).next_starts
     }
     nearest = sorted(found, key=lambda start: (abs(start - choice.start), start))
-    if wish.count > 1:
-        nearest = [start for start in nearest if _at(judge, wish, start, ()).chosen]
+    if request.count > 1:
+        nearest = [start for start in nearest if _at(judge, request, start, ()).chosen]
     return sorted(nearest[:most])
 
 
-def with_next_starts(judge: Judge, wish: Wish, choice: StartChoice) -> list[JudgedBlock]:
+def with_next_starts(judge: Judge, request: BlockRequest, choice: StartChoice) -> list[JudgedBlock]:
     """Return the refused blocks, the first MAX_OFFERING of them with the next starts on their
     nodes."""
-    end = choice.start + wish.length
+    end = choice.start + request.length
     first = [
         JudgedBlock(one.node, judge.verdict(one.node, choice.start, end, offers=3))
         for one in choice.refused[:MAX_OFFERING]
@@ -133,11 +139,13 @@ def is_taken(choice: StartChoice) -> bool:
     return codes <= {TAKEN, DOWN}
 
 
-def taken_error(choice: StartChoice, wish: Wish, starts: Sequence[datetime]) -> HourTaken:
+def taken_error(
+    choice: StartChoice, request: BlockRequest, starts: Sequence[datetime]
+) -> HourTaken:
     """Return the error for hours that others hold; `starts` are free."""
-    hours = round(wish.length / HOUR)
+    hours = round(request.length / HOUR)
     block = "hour" if hours == 1 else f"{hours} hours"
-    what = wish.what[:1].upper() + wish.what[1:]
+    what = request.what[:1].upper() + request.what[1:]
     told = ", ".join(start.isoformat() for start in starts)
     advice = f"The next free start is {told}." if len(starts) == 1 else f"Free starts: {told}."
     if not starts:
@@ -149,22 +157,25 @@ def taken_error(choice: StartChoice, wish: Wish, starts: Sequence[datetime]) -> 
     )
 
 
-def _at(judge: Judge, wish: Wish, start: datetime, replaces: Sequence[str]) -> StartChoice:
-    end = start + wish.length
-    rules = judge.policy_for_node(wish.nodes[0]).grid
+def _at(
+    judge: Judge, request: BlockRequest, start: datetime, replaces: Sequence[str]
+) -> StartChoice:
+    end = start + request.length
+    rules = judge.policy_for_node(request.nodes[0]).grid
     hold = hold_end(end, rules.grace_s, rules.anchor)
     judged = [
-        JudgedBlock(node, judge.verdict(node, start, end, replaces=replaces)) for node in wish.nodes
+        JudgedBlock(node, judge.verdict(node, start, end, replaces=replaces))
+        for node in request.nodes
     ]
     good = [one for one in judged if one.verdict.ok]
-    if wish.prefer is Prefer.SNUGGEST:
-        good.sort(key=lambda one: _cut_up(judge, wish, one.node, start))
+    if request.prefer is Prefer.SNUGGEST:
+        good.sort(key=lambda one: _cut_up(judge, request, one.node, start))
     good.sort(key=lambda one: one.leaves_gap)
     refused = [one for one in judged if not one.verdict.ok]
     chosen: list[JudgedBlock] = []
     also: list[LeaseFact] = []
     for one in good:
-        if len(chosen) == wish.count:
+        if len(chosen) == request.count:
             break
         # With those chosen before it: several at once may be too much for a quota.
         again = judge.verdict(one.node, start, end, replaces=replaces, also=also) if also else None
@@ -173,21 +184,21 @@ def _at(judge: Judge, wish: Wish, start: datetime, replaces: Sequence[str]) -> S
             continue
         chosen.append(JudgedBlock(one.node, again) if again else one)
         also.append(judge.as_fact(one.node, start, hold))
-    if len(chosen) < wish.count:
+    if len(chosen) < request.count:
         chosen = []
     refused.sort(key=lambda one: (len(one.verdict.reasons), one.node.name))
     return StartChoice(start, hold, tuple(chosen), tuple(refused))
 
 
-def _enough_free(judge: Judge, wish: Wish, start: datetime) -> bool:
-    end = start + wish.length
+def _enough_free(judge: Judge, request: BlockRequest, start: datetime) -> bool:
+    end = start + request.length
     free = sum(
         not any(
             span.start < end and span.end > max(start, judge.now) for span in judge.holds(node.id)
         )
-        for node in wish.nodes
+        for node in request.nodes
     )
-    return free >= wish.count
+    return free >= request.count
 
 
 def _distance(choice: StartChoice) -> int:

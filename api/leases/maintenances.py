@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.leases.block_requests import nodes_named
 from api.leases.clock_times import moment_of, zone_of
 from api.leases.schemas import DisplacedView, MaintenanceView, NewMaintenance, OccurrenceView
-from api.leases.wishes import nodes_named
 from api.web import audit
 from api.web.bells import Bells
 from api.web.identity import Person

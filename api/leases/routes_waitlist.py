@@ -24,8 +24,8 @@ def join_waitlist(
     """Wait for a number of hours on a node, or on any node of a class, with any start in a range.
 
     Hours that become free are held for the first in line, for ten minutes from the moment at which
-    they are told. A wish that no waiting can fulfil is refused, with the reasons that a booking is
-    refused with.
+    they are told. An entry that no waiting can fulfil is refused, with the reasons for
+    which a booking is refused.
     """
     body_sha256 = fingerprint("POST", "/v1/waitlist", wanted.model_dump_json().encode())
     with process.read() as session:  # it may take a while, so not where others wait to write
@@ -48,19 +48,19 @@ def list_waitlist(
     limit: Limit = 50,
     after: After = None,
 ) -> Page[WaitView]:
-    """List your present and past wishes, newest first."""
+    """List your present and past waitlist entries, newest first."""
     return waits.list_waits(process, person, state, user, limit=limit, after=after)
 
 
-@router.get("/{wait_id}", summary="One wish")
+@router.get("/{wait_id}", summary="One waitlist entry")
 def get_wait(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> WaitView:
-    """Return a wish, its place in line and its offer."""
+    """Return a waitlist entry, its place in line and its offer."""
     return waits.show_wait(process, person, wait_id)
 
 
 @router.delete("/{wait_id}", status_code=204, summary="Leave the waitlist")
 def leave_waitlist(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> Response:
-    """Withdraw a wish. A block that is held for it is free again."""
+    """Withdraw a waitlist entry. A block that is held for it is free again."""
 
     process.transact(waits.leave, wait_id, person)
     return Response(status_code=204)
@@ -68,7 +68,7 @@ def leave_waitlist(wait_id: PlainText, person: SignedIn, process: ProcessDep) ->
 
 @router.post("/{wait_id}/accept", status_code=201, summary="Accept an offer")
 def accept_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> LeaseView:
-    """Book the block that is held for this wish, until the offer expires. A repeated call returns
+    """Book the block that is held for this entry, until the offer expires. A repeated call returns
     the same lease."""
 
     return process.transact(waits.accept, wait_id, person)
@@ -76,6 +76,6 @@ def accept_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> L
 
 @router.post("/{wait_id}/decline", summary="Decline an offer")
 def decline_offer(wait_id: PlainText, person: SignedIn, process: ProcessDep) -> WaitView:
-    """Decline the block, so that others may have it. The wish goes to the end of the line."""
+    """Decline the block, so that others may have it. The entry goes to the end of the line."""
 
     return process.transact(waits.decline, wait_id, person)

@@ -238,7 +238,7 @@ class ForecastView(View):
 
 
 class NewWait(Body):
-    """A wish for the waitlist: a number of hours on a node, or on any node of a class, within a
+    """An entry for the waitlist: a number of hours on a node, or on any node of a class, within a
     range of starts or a day."""
 
     node_class: Name | None = None
@@ -263,7 +263,7 @@ class OfferView(View):
 
 
 class WaitView(View):
-    """A wish on the waitlist."""
+    """An entry of the waitlist."""
 
     id: str
     user: str
@@ -273,11 +273,11 @@ class WaitView(View):
     last_start: Moment
     hours: int
     priority: bool
-    """True if a fault took a lease of the user: the wish is then served first."""
+    """True if a fault took a lease of the user: the entry is then served first."""
     state: WaitState
     reason: str
     ahead: int
-    """Number of wishes that are served before it, whatever they are for."""
+    """Number of entries that are served before it, whatever they are for."""
     offer: OfferView | None
     """The open offer, or the last one with its result."""
     created_at: Moment

@@ -1,4 +1,4 @@
-"""Wishes on the waitlist, and the blocks that are offered for them."""
+"""Entries of the waitlist, and the blocks that are offered for them."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -7,10 +7,10 @@ from datetime import datetime
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
+from api.leases.block_requests import nodes_named, nodes_of, range_of
 from api.leases.booking import refusal_of
 from api.leases.lease_views import show_lease
 from api.leases.schemas import Block, LeaseView, NewWait, OfferView, WaitView
-from api.leases.wishes import nodes_named, nodes_of, range_of
 from api.web.bells import Bells
 from api.web.idempotency import once
 from api.web.identity import Person
@@ -27,7 +27,7 @@ from core.tables.leases import Offer, Wait
 from core.tables.nodes import Node
 from core.tables.people import User
 
-MAX_WISHES = 10  # of one person, in line at a time
+MAX_ENTRIES = 10  # of one person, in line at a time
 
 
 def join(
@@ -39,7 +39,7 @@ def join(
     key: str | None,
     body_sha256: str,
 ) -> WaitView:
-    """Insert a wish, once for each key. Raises Conflict for too many."""
+    """Insert a waitlist entry, once for each key. Raises Conflict for too many."""
 
     def make() -> str:
         return _join(session, person, wanted)
@@ -60,7 +60,7 @@ def list_waits(
     limit: int,
     after: str | None,
 ) -> Page[WaitView]:
-    """Return a page of wishes, newest first; the time limit of their open offers starts."""
+    """Return a page of entries, newest first; the time limit of their open offers starts."""
     query = select(Wait).order_by(Wait.id.desc())
     if not (person.is_staff and user == "all"):
         query = query.where(Wait.user_id == person.id)
@@ -76,21 +76,21 @@ def list_waits(
 
 
 def show_wait(process: Process, person: Person, wait_id: str) -> WaitView:
-    """Return a wish of this person; the time limit of its open offer starts. Raises NotFound."""
+    """Return a waitlist entry; the time limit of its open offer starts. Raises NotFound."""
     _tell(process, person, select(Wait.id).where(Wait.id == wait_id))
     with process.read() as session:
         return _view(session, _find(session, wait_id, person))
 
 
 def leave(session: Session, bells: Bells, wait_id: str, person: Person) -> None:
-    """Withdraw a wish. Raises NotFound."""
+    """Withdraw a waitlist entry. Raises NotFound."""
     wait = _locked(session, wait_id, person)
     waitlist.leave(session, wait, now=utc_now())
     bells.scheduler = True
 
 
 def accept(session: Session, bells: Bells, wait_id: str, person: Person) -> LeaseView:
-    """Book the block that is held for a wish. Raises NotFound, and as a booking."""
+    """Book the block that is held for an entry. Raises NotFound, and as a booking."""
     wait = _locked(session, wait_id, person)
     if wait.state is WaitState.SERVED and (lease_id := _became(session, wait)) is not None:
         return show_lease(session, lease_id, person)
@@ -105,7 +105,7 @@ def accept(session: Session, bells: Bells, wait_id: str, person: Person) -> Leas
 
 
 def decline(session: Session, bells: Bells, wait_id: str, person: Person) -> WaitView:
-    """Let the block that is held for a wish pass. Raises NotFound."""
+    """Let the block that is held for an entry pass. Raises NotFound."""
     wait = _locked(session, wait_id, person)
     made = _open_offer(session, wait)
     waitlist.let_pass(session, made, OfferState.DECLINED, now=utc_now())
@@ -115,7 +115,7 @@ def decline(session: Session, bells: Bells, wait_id: str, person: Person) -> Wai
 
 
 def _tell(process: Process, person: Person, shown: Select[str]) -> None:
-    """Start the time limit of open offers of these wishes, which their owner is about to see."""
+    """Start the time limit of open offers of these entries, which their owner is about to see."""
     untold = select(Offer.id).where(
         Offer.user_id == person.id,
         Offer.state == OfferState.OPEN,
@@ -157,9 +157,9 @@ def _join(session: Session, person: Person, wanted: NewWait) -> str:
             Wait.user_id == person.id, Wait.state.in_((WaitState.WAITING, WaitState.OFFERED))
         )
     ).all()
-    if len(waiting) >= MAX_WISHES:
+    if len(waiting) >= MAX_ENTRIES:
         raise Conflict(
-            f"You have {len(waiting)} entries on the waitlist and the limit is {MAX_WISHES}. "
+            f"You have {len(waiting)} entries on the waitlist and the limit is {MAX_ENTRIES}. "
             "Leave one first.",
             code="too_many_wishes",
         )
@@ -203,7 +203,7 @@ def _open_offer(session: Session, wait: Wait) -> Offer:
 
 
 def _became(session: Session, wait: Wait) -> str | None:
-    """Return the id of the lease that the wish has become."""
+    """Return the id of the lease that the entry has become."""
     last = _last_offer(session, wait)
     return None if last is None else last.lease_id
 

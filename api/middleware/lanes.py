@@ -138,7 +138,7 @@ def kind_of(method: str, path: str, priority: str) -> LaneKind | None:
     return LaneKind.CLICKS
 
 
-class Line:
+class LaneQueue:
     """Turns that are waited for. The next one is of whoever has waited longest for their first, or
     since their last; each person's own come in order."""
 
@@ -194,7 +194,7 @@ class Lane:
             ahead._behind.append(self)
         self._numbers = numbers
         self._free = limit.at_once
-        self._line = Line()
+        self._line = LaneQueue()
         self._guard = threading.Lock()
 
     @property

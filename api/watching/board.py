@@ -46,7 +46,7 @@ class Change:
     holds: dict[bool, str]
     """Changed nodes as JSON, by whether the viewer is staff; empty if no node has changed."""
     owners: frozenset[str]
-    """Ids of the users whose own leases, offers, wishes or jobs have changed."""
+    """Ids of the users whose own leases, offers, waitlist entries or jobs have changed."""
     is_of_rules: bool
     """True if rules changed that hold for everybody."""
     ruled: frozenset[str]

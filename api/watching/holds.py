@@ -107,7 +107,8 @@ class Calendar:
     nodes: Mapping[str, NodeHolds]
     """Nodes with their holds, by name."""
     own: Facts
-    """Live leases, charges of leases returned too late, open offers, wishes, and jobs in leases."""
+    """Live leases, charges of leases returned too late, open offers, waitlist entries, jobs in
+    leases."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Hub:
         self._lists = Lists(database)
         self._feeds: dict[str, Feed] = {}
         self._readings: dict[tuple[str, str], _Reading] = {}
-        self._ears: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._listeners: dict[str, set[asyncio.Event]] = defaultdict(set)
         """Events of the streams that listen to a job, by job id; set when the job has news."""
         self._is_closing = False
         self._limiter = anyio.CapacityLimiter(READERS)
@@ -97,7 +97,7 @@ class Hub:
     @property
     def num_viewers(self) -> int:
         """Number of open streams."""
-        listening = {id(heard) for ears in self._ears.values() for heard in ears}
+        listening = {id(heard) for listeners in self._listeners.values() for heard in listeners}
         return sum(reader.num_viewers for reader in self._readers) + len(listening)
 
     @property
@@ -214,14 +214,14 @@ class Hub:
     def _listening(self, job_ids: Collection[str]) -> Iterator[asyncio.Event]:
         heard = asyncio.Event()
         for job_id in job_ids:
-            self._ears[job_id].add(heard)
+            self._listeners[job_id].add(heard)
         try:
             yield heard
         finally:
             for job_id in job_ids:
-                self._ears[job_id].discard(heard)
-                if not self._ears[job_id]:
-                    del self._ears[job_id]
+                self._listeners[job_id].discard(heard)
+                if not self._listeners[job_id]:
+                    del self._listeners[job_id]
 
     @contextmanager
     def _sharing(self, kind: str, name: str) -> Iterator["_Reading"]:
@@ -261,8 +261,8 @@ class Hub:
         self._is_closing = True
         for reader in self._readers:
             reader.tell()
-        for ears in self._ears.values():
-            for heard in ears:
+        for listeners in self._listeners.values():
+            for heard in listeners:
                 heard.set()
 
     def _wake_all(self, job_ids: Collection[str], topics: Collection[Topic] = ()) -> None:
@@ -272,7 +272,7 @@ class Hub:
             feed = self._feeds.get(job_id)
             if feed is not None:
                 feed.wake()
-            for heard in self._ears.get(job_id, ()):
+            for heard in self._listeners.get(job_id, ()):
                 heard.set()
 
 

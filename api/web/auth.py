@@ -49,7 +49,7 @@ TOKEN = (
 )
 
 
-class Found(NamedTuple):
+class TokenRow(NamedTuple):
     """A row of TOKEN."""
 
     token_id: str
@@ -147,25 +147,25 @@ def node(
     return NodeIdentity(id=found.id, name=found.name)
 
 
-async def _found(request: Request, process: Process, sha256: str) -> Found | None:
+async def _found(request: Request, process: Process, sha256: str) -> TokenRow | None:
     """Return the row of a token. Reads that share their `state`, as those of one page do, look it
     up once."""
     if request.method not in SAFE_METHODS:
         return await run_in_threadpool(_find, process, sha256)
-    lookups: dict[str, asyncio.Task[Found | None]]
+    lookups: dict[str, asyncio.Task[TokenRow | None]]
     lookups = request.scope.setdefault("state", {}).setdefault("tokens", {})
     if sha256 not in lookups:
         lookups[sha256] = asyncio.create_task(run_in_threadpool(_find, process, sha256))
     return await asyncio.shield(lookups[sha256])
 
 
-def _find(process: Process, sha256: str) -> Found | None:
+def _find(process: Process, sha256: str) -> TokenRow | None:
     with process.read() as session:
         row = session.execute(TOKEN, {"sha256": sha256}).one_or_none()
-    return None if row is None else Found(*row)
+    return None if row is None else TokenRow(*row)
 
 
-def _touch(process: Process, found: Found, now: datetime) -> None:
+def _touch(process: Process, found: TokenRow, now: datetime) -> None:
     changes: dict[str, object] = {"last_used_at": now}
     if found.kind is TokenKind.SESSION:
         last = (found.created_at + SESSION_LONGEST, found.maker_ends_at or now + SESSION_IDLE)

@@ -1780,7 +1780,7 @@ class Usage(View):
 
 @dataclass(frozen=True, kw_only=True)
 class Wait(View):
-    """A wish on the waitlist."""
+    """An entry of the waitlist."""
 
     id: str
     user: str
@@ -1790,11 +1790,11 @@ class Wait(View):
     last_start: datetime
     hours: int
     priority: bool
-    """True if a fault took a lease of the user: the wish is then served first."""
+    """True if a fault took a lease of the user: the entry is then served first."""
     state: str
     reason: str
     ahead: int
-    """Number of wishes that are served before it, whatever they are for."""
+    """Number of entries that are served before it, whatever they are for."""
     offer: Offer | None
     """The open offer, or the last one with its result."""
     created_at: datetime

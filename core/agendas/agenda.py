@@ -130,7 +130,7 @@ class Layout(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Line:
+class OutlookLine:
     """A job of an agenda compared with the lease."""
 
     item: Item
@@ -150,7 +150,7 @@ class Line:
 class Outlook:
     """Prospects of an agenda at one moment: its jobs, and the time to spare."""
 
-    lines: Sequence[Line]
+    lines: Sequence[OutlookLine]
     begins: datetime
     usable_end: datetime
     now: datetime
@@ -341,10 +341,10 @@ def _line(
     likely: JobSpan | None,
     *,
     usable_end: datetime,
-) -> Line:
+) -> OutlookLine:
     assert planned is not None, "all jobs are planned"
     late_s = 0 if latest is None else int((latest.end - planned.end).total_seconds())
-    return Line(
+    return OutlookLine(
         item=item,
         planned=planned,
         latest=latest,

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from core.agendas.agenda import HANDOVER, LATE_S, Line, Outlook, Standing
+from core.agendas.agenda import HANDOVER, LATE_S, Outlook, OutlookLine, Standing
 from core.agendas.words import summary
 from core.base.words import clock, in_words
 from core.notices.notices import NoticeKind
@@ -54,7 +54,9 @@ def _has_become_late(found: Outlook) -> bool:
     return fitted and not found.fits and -found.spare_s >= LATE_S
 
 
-def _late(left: Sequence[Line], found: Outlook, called: str, last_leases: Sequence[str]) -> News:
+def _late(
+    left: Sequence[OutlookLine], found: Outlook, called: str, last_leases: Sequence[str]
+) -> News:
     longer = ", ".join(f"trainyard leases extend {lease_id} 1" for lease_id in last_leases)
     advice = [f"make the lease longer ({longer})"]
     waiting = [line.item.name for line in left if line.item.standing is Standing.WAITING]
@@ -67,7 +69,7 @@ def _late(left: Sequence[Line], found: Outlook, called: str, last_leases: Sequen
     return News(NoticeKind.AGENDA_LATE, WHOLE, f"{message}{'; or '.join(advice)}.")
 
 
-def _cut(line: Line, job_id: str, called: str) -> News:
+def _cut(line: OutlookLine, job_id: str, called: str) -> News:
     item = line.item
     reached = f" with {item.progress:.0%} of its steps done" if item.progress else ""
     message = (
@@ -78,7 +80,7 @@ def _cut(line: Line, job_id: str, called: str) -> News:
     return News(NoticeKind.AGENDA_CUT, job_id, message)
 
 
-def _over(left: Sequence[Line], found: Outlook, called: str) -> News:
+def _over(left: Sequence[OutlookLine], found: Outlook, called: str) -> News:
     stopped = [line.item.name for line in left if line.item.started_at is not None]
     missed = [line.item.name for line in left if line.item.started_at is None]
     parts = [f"{in_words(stopped)} had not ended"] if stopped else []

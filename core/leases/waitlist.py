@@ -1,4 +1,4 @@
-"""The waitlist: the wishes for hours that are not free, and their order when some become free.
+"""The waitlist: the entries for hours that are not free, and their order when some become free.
 
 A block that is free is held for the first in line (`offer` in `occupancy`, so that it cannot be
 sold twice), and accepted once or not at all. A user who lets an offer pass goes to the end of the
@@ -30,8 +30,8 @@ from core.tables.nodes import Node
 
 OFFER_LASTS = timedelta(minutes=10)
 MINUTE = timedelta(minutes=1)
-MAX_EXPIRED = 3  # unanswered offers close the wish: each has kept a block from others
-MAX_JUDGED = 3000  # blocks of one wish at a time: some 0.3 s
+MAX_EXPIRED = 3  # unanswered offers close the entry: each has kept a block from others
+MAX_JUDGED = 3000  # blocks of one entry at a time: some 0.3 s
 STARTS = 40  # so many skipped starts cost as much as judging a block
 PERSON = 50  # reading one person's facts costs as much as judging so many blocks
 REBOOK_WITHIN = timedelta(days=7)  # after a fault has taken a lease
@@ -40,7 +40,7 @@ IN_LINE = (Wait.priority.desc(), Wait.queued_at, Wait.id)
 
 @dataclass(frozen=True)
 class StartRange:
-    """Range of starts of a wish, and its length in hours."""
+    """Range of starts of an entry, and its length in hours."""
 
     first_start: datetime
     last_start: datetime
@@ -49,7 +49,7 @@ class StartRange:
 
 @dataclass(frozen=True)
 class FreeBlock:
-    """A block that fits a wish."""
+    """A block that fits an entry."""
 
     node_id: str
     start: datetime
@@ -69,7 +69,7 @@ def join(
     priority: bool = False,
     reason: str = "Waits for a free block.",
 ) -> Wait:
-    """Put a wish at the end of the line; with `priority`, before all that have none."""
+    """Put an entry at the end of the line; with `priority`, before all that have none."""
     wait = Wait(
         id=new_id(Kind.WAIT),
         user_id=user_id,
@@ -90,7 +90,7 @@ def join(
 
 
 def join_after_fault(session: Session, lease: Lease, *, now: datetime) -> Wait:
-    """Put a wish with priority in line for the owner of a lease that a fault has taken.
+    """Put an entry with priority in line for the owner of a lease that a fault has taken.
 
     It asks for as many hours as the lease had from its beginning, on a node of the same class.
     """
@@ -112,14 +112,14 @@ def join_after_fault(session: Session, lease: Lease, *, now: datetime) -> Wait:
 
 
 def in_line(session: Session) -> Sequence[Wait]:
-    """Return the wishes that wait, the next to be served first."""
+    """Return the entries that wait, the next to be served first."""
     return session.scalars(
         select(Wait).where(Wait.state == WaitState.WAITING).order_by(*IN_LINE)
     ).all()
 
 
 def places(session: Session) -> dict[str, int]:
-    """Return for each wish that waits the number of wishes served before it, by wish id."""
+    """Return for each entry that waits the number of entries served before it, by entry id."""
     line = session.scalars(
         select(Wait.id).where(Wait.state == WaitState.WAITING).order_by(*IN_LINE)
     )
@@ -153,7 +153,7 @@ def find(
     budget: SearchBudget | None = None,
     begin_at: UnfinishedSearch | None = None,
 ) -> FreeBlock | UnfinishedSearch | None:
-    """Return the first block that is free, fits the wish and is allowed; None if there is none.
+    """Return the first block that is free, fits the entry and is allowed; None if there is none.
 
     If a `budget` is given and runs out, return UnfinishedSearch; pass it as `begin_at` to go on.
     """
@@ -174,7 +174,7 @@ def find(
 def wanted_from(
     session: Session, lease: Lease, *, budget: SearchBudget, now: datetime
 ) -> datetime | None:
-    """Return the start of the first block that a wish in line could get if the lease were over.
+    """Return the start of the first block that an entry in line could get if the lease were over.
 
     None if no such block begins before the lease's end. `now` if the budget does not suffice to
     tell.
@@ -277,8 +277,8 @@ def hopeless(judge: Judge, nodes: Sequence[Node], wait: StartRange) -> Verdict |
     """Return the reason why waiting can give none of these nodes for that long from any of these
     starts: the refusal with the fewest lasting reasons, without those that will pass.
 
-    None if waiting may help, or if there is no start. Judges MAX_JUDGED blocks at most; a wish that
-    is not refused by then may wait.
+    None if waiting may help, or if there is no start. Judges MAX_JUDGED blocks at most; an entry
+    that is not refused by then may wait.
     """
     length = wait.hours * HOUR
     judge.look_at(nodes, wait.first_start, wait.last_start + length)
@@ -295,7 +295,7 @@ def hopeless(judge: Judge, nodes: Sequence[Node], wait: StartRange) -> Verdict |
 
 
 def _starts(judge: Judge, node: Node, wait: Wait | StartRange) -> Iterator[datetime]:
-    """Yield the future full hours at which the wish may start on a node."""
+    """Yield the future full hours at which the entry may start on a node."""
     start = hour_ceiling(max(wait.first_start, judge.now), judge.policy_for_node(node).grid.anchor)
     while start <= wait.last_start:
         yield start
@@ -303,7 +303,7 @@ def _starts(judge: Judge, node: Node, wait: Wait | StartRange) -> Iterator[datet
 
 
 def offer(session: Session, wait: Wait, free: FreeBlock, *, now: datetime) -> Offer | None:
-    """Hold a block for a wish and tell its owner; None if the wish is not in line any more.
+    """Hold a block for an entry and tell its owner; None if the entry is not in line any more.
 
     Raises HourTaken if somebody was faster.
     """
@@ -363,7 +363,7 @@ def begin_anew(session: Session, *, now: datetime) -> int:
 
 
 def open_offer(session: Session, wait_id: str) -> Offer | None:
-    """Return the open offer of a wish, under its lock, or None."""
+    """Return the open offer of an entry, under its lock, or None."""
     return session.scalars(
         select(Offer)
         .where(Offer.wait_id == wait_id, Offer.state == OfferState.OPEN)
@@ -407,7 +407,7 @@ def accept(
 
 
 def let_pass(session: Session, made: Offer, to: OfferState, *, now: datetime) -> bool:
-    """Decline an open offer, or expire it: the wish goes to the end of the line.
+    """Decline an open offer, or expire it: the entry goes to the end of the line.
 
     Return False if the offer was no longer open, or lives longer by now.
     """
@@ -443,7 +443,7 @@ def let_pass(session: Session, made: Offer, to: OfferState, *, now: datetime) ->
 
 
 def leave(session: Session, wait: Wait, *, now: datetime) -> None:
-    """Withdraw a wish, with its open offer."""
+    """Withdraw an entry, with its open offer."""
     made = open_offer(session, wait.id)
     if made is not None:
         let_pass(session, made, OfferState.DECLINED, now=now)
@@ -457,7 +457,7 @@ def overdue_offers(session: Session, now: datetime) -> list[str]:
 
 
 def close_hopeless(session: Session, now: datetime) -> int:
-    """Close the wishes whose last possible start has passed; return their number."""
+    """Close the entries whose last possible start has passed; return their number."""
     changed = session.execute(
         update(Wait)
         .where(Wait.state == WaitState.WAITING, Wait.last_start < now)
@@ -469,7 +469,7 @@ def close_hopeless(session: Session, now: datetime) -> int:
 
 
 def anything_to_do(session: Session) -> bool:
-    """Return True if a wish waits or has an open offer."""
+    """Return True if an entry waits or has an open offer."""
     live = (WaitState.WAITING, WaitState.OFFERED)
     return session.scalar(select(Wait.id).where(Wait.state.in_(live)).limit(1)) is not None
 

@@ -76,14 +76,14 @@ class AppointmentState(StrEnum):
 
 
 class WaitState(StrEnum):
-    """State of a wish on the waitlist."""
+    """State of an entry of the waitlist."""
 
     WAITING = "waiting"
     OFFERED = "offered"
     SERVED = "served"
     LEFT = "left"
     OVER = "over"
-    """End of a wish: its last possible start has passed, or its offers were not answered."""
+    """End of an entry: its last possible start has passed, or its offers were not answered."""
 
 
 class OfferState(StrEnum):

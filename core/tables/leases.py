@@ -116,7 +116,7 @@ class Appointment(Base):
 
 
 class Wait(Base):
-    """A wish on the waitlist: so many hours, of a class or a node, that start within a range."""
+    """An entry of the waitlist: so many hours, of a class or a node, that start within a range."""
 
     __tablename__ = "waitlist"
     __table_args__ = (

@@ -1,8 +1,8 @@
 """Offers of free blocks to the waitlist: made to the next in line, ended when not accepted in time.
 
-A wish is judged when it is new, when hours that it could use have become free, when its owner may
+An entry is judged when it is new, when hours that it could use have become free, when its owner may
 have more than before, and once an hour because some rules depend on the time. A round judges a
-limited number of blocks; wishes that it does not reach come first in the next round, in the order
+limited number of blocks; entries that it does not reach come first in the next round, in the order
 of the line.
 """
 
@@ -32,7 +32,7 @@ from core.tables.nodes import Node
 from core.tables.people import Grant, Membership
 
 ROUND = 3000  # blocks judged in one round: some 0.3 s
-SHARE = 600  # blocks of one wish, so that a few wishes with many starts do not delay the others
+SHARE = 600  # blocks of one entry, so that a few entries with many starts do not delay the others
 Span = tuple[datetime, datetime]
 
 log = structlog.get_logger()
@@ -54,18 +54,18 @@ class BookableNode:
 
 
 @dataclass
-class Line:
-    """Memory of one scheduler between its rounds. A new scheduler judges every wish again."""
+class WaitlistMemory:
+    """Memory of one scheduler between its rounds. A new scheduler judges every entry again."""
 
     places: dict[str, BookableNode] = field(default_factory=dict)
     policies: Sequence[Policy] = ()
     looked_at: dict[str, Hashable] = field(default_factory=dict)
-    """Map wish id -> facts that the last judgement depended on, apart from free hours."""
+    """Map entry id -> facts that the last judgement depended on, apart from free hours."""
     due: dict[str, UnfinishedSearch | None] = field(default_factory=dict)
-    """Map wish id -> where to resume (None: at its first start), for wishes to judge, in order."""
+    """Map entry id -> where to resume (None: at its first start), in the order to be judged."""
 
     def note(self, session: Session, now: datetime) -> None:
-        """Add the wishes that have become due since the last round to `due`."""
+        """Add the entries that have become due since the last round to `due`."""
         waits = waitlist.in_line(session)
         places, policies = _places(session, now), active_policies(session)
         freed = {node_id: _freed(self.places.get(node_id), places[node_id]) for node_id in places}
@@ -85,7 +85,7 @@ def serve(
     database: Database,
     leader: Leader,
     now: datetime,
-    line: Line,
+    line: WaitlistMemory,
     budget: SearchBudget,
     *,
     verdicts: bool = True,
@@ -117,9 +117,9 @@ def serve(
 
 
 def _offer(
-    database: Database, leader: Leader, now: datetime, line: Line, budget: SearchBudget
+    database: Database, leader: Leader, now: datetime, line: WaitlistMemory, budget: SearchBudget
 ) -> int:
-    """Search blocks for the due wishes and offer them; return the number of offers made.
+    """Search blocks for the due entries and offer them; return the number of offers made.
 
     Each search starts after the block of the offer before it is held.
     """
@@ -135,13 +135,15 @@ def _offer(
             found = waitlist.find(session, wait, now=now, budget=share, begin_at=begin_at)
         budget.spend(before - share.left)
         if isinstance(found, UnfinishedSearch):
-            line.due[wait_id] = found  # to the end of the line of due wishes
+            line.due[wait_id] = found  # to the end of the line of due entries
         elif found is not None:
             made += _hold(leader, wait_id, found, now, line)
     return made
 
 
-def _hold(leader: Leader, wait_id: str, free: FreeBlock, now: datetime, line: Line) -> bool:
+def _hold(
+    leader: Leader, wait_id: str, free: FreeBlock, now: datetime, line: WaitlistMemory
+) -> bool:
     try:
         with leader.write() as session:
             made = waitlist.offer(session, session.get_one(Wait, wait_id), free, now=now)

@@ -24,7 +24,7 @@ from core.tables.jobs import Job
 from core.tables.nodes import Node
 from core.tables.processes import Leadership as Row
 from core.wire.doorbell import SCHEDULER
-from scheduler.main import Ears
+from scheduler.main import BellListener
 from tests.scheduler.world import CPU2, CPU8, World
 
 NO_REDIS = "unix:///nonexistent/valkey.sock?db=0"
@@ -175,21 +175,21 @@ def test_an_error_in_a_cycle_is_logged_and_the_next_cycle_tried(
         wait_for(lambda: state_of(migrated_database, job_id) is JobState.STARTING, "the start")
 
 
-def test_ears_come_back_after_redis_does(tmp_path: Path, valkey_url: str) -> None:
+def test_the_bell_listener_comes_back_after_redis_does(tmp_path: Path, valkey_url: str) -> None:
     """The socket's path leads nowhere at first; then Redis is there."""
     path = tmp_path / "later.sock"
-    ears = Ears(f"unix://{path}?db=0")
-    ears.start()
-    ears.wait(0.05)  # nothing rings: it returns all the same
+    listener = BellListener(f"unix://{path}?db=0")
+    listener.start()
+    listener.wait(0.05)  # nothing rings: it returns all the same
     path.symlink_to(valkey_url.removeprefix("unix://").partition("?")[0])
     client = redis.Redis.from_url(valkey_url)
     wait_for(lambda: client.pubsub_numsub(SCHEDULER)[0][1] >= 1, "the subscription")
     client.close()
     begun = time.monotonic()
-    ears.wait(30)  # being back is a ring: something may have rung meanwhile
+    listener.wait(30)  # being back is a ring: something may have rung meanwhile
     assert time.monotonic() - begun < 20
-    ears.close()
-    ears.pause(30)
+    listener.close()
+    listener.pause(30)
     assert time.monotonic() - begun < 25
 
 

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.middleware.lanes import LIMITS, THREADS, LaneKind, Lanes, Limit, Line, Turn, kind_of
+from api.middleware.lanes import LIMITS, THREADS, LaneKind, LaneQueue, Lanes, Limit, Turn, kind_of
 from api.middleware.prometheus import RequestNumbers
 from api.web.credentials import issue_link
 from core.base.clock import utc_now
@@ -228,7 +228,7 @@ def test_nobody_is_passed_over_and_no_turn_is_lost(
     steps: list[str | tuple[str, int]],
 ) -> None:
     loop = asyncio.new_event_loop()
-    line, waiting = Line(), list[tuple[str, Turn]]()
+    line, waiting = LaneQueue(), list[tuple[str, Turn]]()
     since_anothers: dict[Turn, set[str]] = {}
     for step in steps:
         if isinstance(step, tuple):

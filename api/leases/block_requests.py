@@ -1,4 +1,4 @@
-"""Wishes: nodes, starts and length that a request for a block asks for. Not judged yet."""
+"""Requests for a block: the nodes, starts and length that would do. Not judged yet."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ NAMED_LOCKED = (  # in the order in which all lock nodes, and no more of them th
 
 
 @dataclass(frozen=True)
-class Wish:
+class BlockRequest:
     """A block that somebody would like to have."""
 
     what: str
@@ -47,7 +47,9 @@ class Wish:
     prefer: Prefer = Prefer.EARLIEST
 
 
-def wish_of(session: Session, block: Block, judge: Judge, *, zone: str, lock: bool = False) -> Wish:
+def block_request_of(
+    session: Session, block: Block, judge: Judge, *, zone: str, lock: bool = False
+) -> BlockRequest:
     """Read a request. `zone` is the person's, for a day without one. In a range, every hour will do
     at which the policy of one of the nodes lets blocks begin. Raises BadRequest.
 
@@ -61,7 +63,7 @@ def wish_of(session: Session, block: Block, judge: Judge, *, zone: str, lock: bo
                 param="start",
             )
         start = moment_of(block.start, block.zone, param="start")
-        return Wish(what, nodes, count, [start], _length(block, start), False, block.prefer)
+        return BlockRequest(what, nodes, count, [start], _length(block, start), False, block.prefer)
     if block.hours is None:
         raise BadRequest(
             "hours: give the length of the block, because any start would do.", param="hours"
@@ -78,7 +80,7 @@ def wish_of(session: Session, block: Block, judge: Judge, *, zone: str, lock: bo
             param="on" if block.on else "first_start",
             code="in_the_past",
         )
-    return Wish(what, nodes, count, starts, length, True, block.prefer)
+    return BlockRequest(what, nodes, count, starts, length, True, block.prefer)
 
 
 def _hours(first: datetime, last: datetime, anchor: timedelta) -> Iterator[datetime]:
