@@ -71,10 +71,8 @@ def apply(
         )
     for row in rows:
         if row.result is RowResult.PLANNED:
-            with process.write() as (session, bells):
-                _do(session, cleanup, row.position, leave, person, bells, now=utc_now())
-    with process.write() as (session, _):
-        _finish(session, cleanup_id, person, now=utc_now())
+            process.transact(_do, cleanup, row.position, leave, person)
+    process.transact(_finish, cleanup_id, person)
 
 
 def undo(process: Process, cleanup_id: str, person: Person) -> None:
@@ -102,26 +100,19 @@ def undo(process: Process, cleanup_id: str, person: Person) -> None:
             code="too_late",
         )
     for position in positions:
-        with process.write() as (session, bells):
-            _restore(session, cleanup_id, position, person, now=now)
-            bells.scheduler = True
-    with process.write() as (session, _):
-        row = _locked(session, cleanup_id)
-        if row.undone_at is None:
-            row.undone_at, row.undone_by = now, person.id
-            audit.record(session, person.id, "cleanup.undo", cleanup_id, now=now)
+        process.transact(_restore, cleanup_id, position, person, now=now)
+    process.transact(_note_undo, cleanup_id, person, now=now)
 
 
 def _do(
     session: Session,
+    bells: Bells,
     cleanup: Cleanup,
     position: int,
     leave: Collection[str],
     person: Person,
-    bells: Bells,
-    *,
-    now: datetime,
 ) -> None:
+    now = utc_now()
     row = _locked_row(session, cleanup.id, position)
     if row.result is not RowResult.PLANNED:
         return  # another request applies it at the same time
@@ -220,8 +211,9 @@ def _still_wrong(
     )
 
 
-def _finish(session: Session, cleanup_id: str, person: Person, *, now: datetime) -> None:
+def _finish(session: Session, _: Bells, cleanup_id: str, person: Person) -> None:
     """Mark the clean-up as applied, and notify each owner once."""
+    now = utc_now()
     cleanup = _locked(session, cleanup_id)
     if cleanup.applied_at is not None:
         return
@@ -260,9 +252,20 @@ def _finish(session: Session, cleanup_id: str, person: Person, *, now: datetime)
     )
 
 
-def _restore(
-    session: Session, cleanup_id: str, position: int, person: Person, *, now: datetime
+def _note_undo(
+    session: Session, _: Bells, cleanup_id: str, person: Person, *, now: datetime
 ) -> None:
+    """Mark the clean-up as undone."""
+    row = _locked(session, cleanup_id)
+    if row.undone_at is None:
+        row.undone_at, row.undone_by = now, person.id
+        audit.record(session, person.id, "cleanup.undo", cleanup_id, now=now)
+
+
+def _restore(
+    session: Session, bells: Bells, cleanup_id: str, position: int, person: Person, *, now: datetime
+) -> None:
+    bells.scheduler = True
     row = _locked_row(session, cleanup_id, position)
     if row.result is not RowResult.REMOVED:
         return

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from api.leases.answer_cache import AnswerCache
 from api.leases.schemas import ForecastDayView, ForecastView
-from api.policies.routes_bands import windows_of
+from api.policies.bands import windows_of
 from api.web.auth import SignedIn
 from api.web.process import ProcessDep
 from api.web.schemas import Page

@@ -1,28 +1,17 @@
 """/v1/bands: bands and windows of the rules, for a calendar to draw."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from sqlalchemy import select
 
-from api.policies.schemas import BandsView, SpanView
+from api.policies import bands
+from api.policies.schemas import BandsView
 from api.web.auth import SignedIn
 from api.web.process import ProcessDep
 from api.web.schemas import AskedMoment, Page
-from core.leases.active_policies import active_policies
-from core.leases.situation import member_of, ref_of
-from core.policy.document import Policy, Window, policy_for
-from core.policy.grid import HOUR
-from core.policy.verdict import NodeRef
-from core.states import NodeState
-from core.tables.nodes import Node
 
 router = APIRouter(prefix="/v1/bands", tags=["policies"])
 
-DAY = timedelta(days=1)
 MAX_HOURS = 24 * 31
 
 
@@ -35,67 +24,5 @@ def list_bands(
 ) -> Page[BandsView]:
     """List nights and other bands, and windows, that touch these hours, for each group of nodes
     that one policy treats alike for you."""
-    end = start + hours * HOUR
     with process.read() as session:
-        member = member_of(session, person.id)
-        policies = active_policies(session)
-        nodes = session.scalars(
-            select(Node).where(Node.state != NodeState.RETIRED).order_by(Node.name)
-        ).all()
-        refs = [ref_of(node) for node in nodes]
-    groups: dict[tuple[str, tuple[Window, ...]], list[NodeRef]] = defaultdict(list)
-    judging: dict[str, Policy] = {}
-    for ref in refs:
-        policy = policy_for(member, ref, policies)
-        judging[policy.id] = policy
-        groups[policy.id, windows_of(policy, ref)].append(ref)
-    return Page[BandsView](
-        data=[
-            _view(judging[policy_id], windows, group, start, end)
-            for (policy_id, windows), group in groups.items()
-        ]
-    )
-
-
-def windows_of(policy: Policy, node: NodeRef) -> tuple[Window, ...]:
-    """Return the windows in which leases may lie on the node."""
-    pools = set(policy.pools_of(node))
-    return tuple(window for window in policy.times if pools & set(window.pools))
-
-
-def spans_between(
-    policy: Policy, start: datetime, end: datetime
-) -> Iterator[tuple[str, datetime, datetime]]:
-    """Yield name, start and end of the local bands that touch [start, end), not cut to it. Pure."""
-    day = policy.clock.local_date(start) - DAY
-    while day <= policy.clock.local_date(end):
-        for name, opens, closes in policy.clock.spans_of(day):
-            if opens < end and closes > start:
-                yield name, opens, closes
-        day += DAY
-
-
-def _view(
-    policy: Policy,
-    windows: Sequence[Window],
-    nodes: Sequence[NodeRef],
-    start: datetime,
-    end: datetime,
-) -> BandsView:
-    return BandsView(
-        policy=policy.id,
-        version=policy.version,
-        zone=policy.policy.zone,
-        nodes=[node.name for node in nodes],
-        bands=[
-            SpanView(name=name, starts_at=opens, ends_at=closes)
-            for name, opens, closes in spans_between(policy, start, end)
-        ],
-        windows=[
-            SpanView(name=", ".join(window.pools), starts_at=window.start, ends_at=window.end)
-            for window in windows
-            if window.start < end and window.end > start
-        ]
-        if policy.times
-        else None,
-    )
+        return bands.bands_of(session, person, start, hours)

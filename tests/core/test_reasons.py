@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from api.admin.routes import NodeAct
+from api.admin.node_acts import NodeAct
 from core.policy.verdict import LIFTABLE
 from core.reasons import ReasonCode, quota_code, stored_code, violation_code
 from core.states import NodeState
