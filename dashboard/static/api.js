@@ -1,4 +1,4 @@
-// The API as a page asks it: JSON in, JSON out, and one error for every refusal.
+// Requests to the API: JSON in, JSON out, and one error for every refusal.
 
 /** @import { ProblemDocument } from "trainyard-api" */
 /** @import { Answer, Body, Method } from "../types/answers" */
@@ -17,7 +17,7 @@ export class Refused extends Error {
     this.waitMs = waitMs;
   }
 
-  // Whether the same question may be answered later.
+  // True if the same request may succeed later.
   get isForNow() {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
@@ -50,7 +50,7 @@ async function reached(work) {
 }
 
 /**
- * As `fetch`, but throws Refused where the server can't answer now.
+ * Like `fetch`, but throws Refused if the server can't answer now.
  * @param {string} path
  * @param {RequestInit} [options]
  */
@@ -86,7 +86,7 @@ export async function ask(path, { method, body, headers = {}, signal } = {}) {
 }
 
 /**
- * What a GET answers, or null where it is refused for good: it is gone, or not for this viewer.
+ * The answer to a GET, or null if it is refused for good: it is gone, or not for this viewer.
  * @template {string} Address
  * @param {Address} path
  * @param {Way} [way]

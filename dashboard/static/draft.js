@@ -1,6 +1,5 @@
-// What a person is writing for a new job, kept in this browser until it is submitted: the text and
-// the fields changed since it was written, nothing else of the page. It is the signed-in person's
-// alone, and goes when they sign out.
+// Draft of a new job, kept in this browser until it is submitted: the text, and the fields that
+// changed since it was written. Each signed-in person has their own; signing out deletes it.
 
 /**
  * @typedef {object} Draft
@@ -37,7 +36,7 @@ export function dropAllDrafts() {
     if (key.startsWith(PREFIX)) localStorage.removeItem(key);
 }
 
-// On the page of a job that the form has just submitted.
+// Called on the page of the job that the form has just submitted.
 export function dropSubmitted() {
   const from = document.referrer && new URL(document.referrer).pathname;
   if (from === "/jobs/new" && readDraft()?.isSent) dropDraft();

@@ -1,4 +1,4 @@
-// Elements of a page: those that are there, and those that are made.
+// Finding and making the elements of a page.
 /**
  * @template {Element} [Found=PageElement]
  * @param {string} name

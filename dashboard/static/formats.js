@@ -1,4 +1,4 @@
-// Numbers as dashboard/formats.py writes them. Unknown is an en dash, never 0.
+// Numbers in the same form as in dashboard/formats.py. An unknown number is an en dash, never 0.
 export const UNKNOWN = "\u2013";
 
 /**

@@ -1,5 +1,5 @@
-// A page that shows lists: it is told when one of them reads differently, and reads it again; now
-// and then at most, for what runs changes its list all the time.
+// Pages with lists: the stream reports that a list has changed, and the page reads it again.
+// Running jobs change their lists all the time, so reads are spread out.
 import { Live } from "./live.js";
 import { reads, redraw, ring, SPREAD_MS } from "./looks.js";
 

@@ -1,7 +1,7 @@
-// One stream per page, and none while nobody looks at it: browsers allow six connections a host,
-// over all tabs. The browser reconnects by itself and says where it was (Last-Event-ID); after it
-// gave up, or after the tab was hidden, a new stream is opened, and `onBack` fills the gap. A page
-// that is live has the badge #line and the banners of line.html.
+// The one event stream of a page, closed while the tab is hidden: browsers allow six connections
+// per host over all tabs. The browser reconnects by itself and sends its position
+// (Last-Event-ID). After it gave up, or after the tab was hidden, a new stream is opened, and
+// `onBack` fills the gap. A live page has the badge #line and the banners of line.html.
 import { ask } from "./api.js";
 import { span } from "./formats.js";
 import { CAN_WAIT } from "./looks.js";
@@ -38,7 +38,7 @@ function tellLine(line, lastHeard) {
     };
     tellAge();
     agingTimer = setInterval(tellAge, 1000);
-    if (banner.hidden) announce("Connection lost. The page shows what it knew.");
+    if (banner.hidden) announce("Connection lost. The page shows the last known values.");
   } else if (!banner.hidden) {
     announce("Connected again.");
   }
@@ -118,7 +118,7 @@ export class Live {
   }
 
   /**
-   * Not all pages of a server that was away come back at one moment.
+   * Wait a random time, so that not all pages return to a restarted server at one moment.
    * @param {number} waitMs
    */
   openLater(waitMs) {

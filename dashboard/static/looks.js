@@ -1,6 +1,7 @@
-// A page's own reads, those that nobody clicked for. One look at a time, and a rest after it; what
-// rings all pages at once is read at a random moment; a server that is busy is left alone for as
-// long as it asks; a hidden tab reads nothing; and what a person asks for goes first.
+// Background reads of a page, those without a click. One read runs at a time, followed by a
+// pause. After a change that is announced to all pages, each page reads at a random moment. A
+// busy server is left alone for as long as it asks, a hidden tab reads nothing, and a click goes
+// first.
 import { Refused, reach } from "./api.js";
 import { announce } from "./page.js";
 import { clock } from "./times.js";
@@ -64,7 +65,7 @@ export function ring(names, { after = 0, spread = 0, isAsked = false } = {}) {
 }
 
 /**
- * What a person asked for: the look under way is broken off, and made again after it.
+ * Do the work of a click: the read under way is aborted, and made again afterwards.
  * @template Result
  * @param {() => Promise<Result>} work
  * @returns {Promise<Result>}

@@ -1,4 +1,4 @@
-// What every page has: times in the viewer's zone, theme, keys, menus, the lease clock.
+// Parts of every page: times in the viewer's zone, theme, keys, menus, the lease clock.
 import { dropAllDrafts } from "./draft.js";
 import { span } from "./formats.js";
 import { writeTimes } from "./times.js";

@@ -1,4 +1,4 @@
-// Loaded before the first paint: the theme that was chosen, or the system's.
+// Loaded before the first paint: the chosen theme, or the system's.
 const chosenTheme = localStorage.getItem("theme");
 if (chosenTheme === "light" || chosenTheme === "dark") {
   document.documentElement.dataset.theme = chosenTheme;

@@ -1,5 +1,5 @@
-// Times in the browser's zone. A block names zone and offset once ([data-zone]); a time whose own
-// offset differs from today's (clocks were changed between) says so itself.
+// Times in the browser's zone. A block names zone and offset once ([data-zone]). A time whose
+// offset differs from today's, because clocks changed in between, names its own.
 import { span } from "./formats.js";
 
 const DAY_MS = 86_400_000;

@@ -1,5 +1,5 @@
-// A page about one document, which its stream sends whenever it reads differently: the report is
-// drawn anew, and `heard(now, before)` is told.
+// Pages about one document. Its stream sends the document after each change; the report is
+// redrawn, and `heard(now, before)` is called.
 import { Live } from "./live.js";
 import { reads, redraw, ring, SPREAD_MS } from "./looks.js";
 

@@ -1,5 +1,4 @@
-// What the pages' scripts find in the browser beside its own: two vendored libraries, and the elements
-// of our own templates.
+// Globals of the pages' scripts: two vendored libraries, and the elements of our own templates.
 import type {} from "uplot"; // which declares the global `uPlot`
 
 declare global {
@@ -14,7 +13,7 @@ declare global {
     ): Promise<void>;
   };
 
-  /** How a read is made: by whom it can be broken off, and what its request says. */
+  /** Manner of a read: the signal that aborts it, and headers of its request. */
   type Way = { signal?: AbortSignal; headers?: Record<string, string> };
 
   /** An element that a selector names. Which kind it is stands in the template, not in its type. */

@@ -1,4 +1,4 @@
-// `node write_api.js OPENAPI_JSON FILE`: write TypeScript's types of what the API takes and answers.
+// `node write_api.js OPENAPI_JSON FILE`: write TypeScript types of the API's bodies and answers.
 import { readFileSync, writeFileSync } from "node:fs";
 
 const [source, target] = process.argv.slice(2);
@@ -29,13 +29,12 @@ function typeOf(schema) {
   }
 }
 
-function typeOfObject({ properties, required = [], additionalProperties }) {
-  if (!properties) {
-    return `{ [key: string]: ${additionalProperties?.type || additionalProperties?.$ref || additionalProperties?.anyOf ? typeOf(additionalProperties) : "any"} }`;
-  }
+function typeOfObject({ properties, required = [], additionalProperties: rest }) {
+  if (!properties) return `{ [key: string]: ${typeOf(typeof rest === "object" ? rest : {})} }`;
   const fields = Object.entries(properties).map(([name, schema]) => {
     const about = schema.description ? `/** ${schema.description.replaceAll("*/", "* /")} */ ` : "";
-    return `${about}${JSON.stringify(name)}${required.includes(name) ? "" : "?"}: ${typeOf(schema)};`;
+    const mark = required.includes(name) ? "" : "?";
+    return `${about}${JSON.stringify(name)}${mark}: ${typeOf(schema)};`;
   });
   return `{\n  ${fields.join("\n  ")}\n}`;
 }

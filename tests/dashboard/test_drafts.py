@@ -114,7 +114,7 @@ def test_another_example_asks_before_it_replaces_what_was_typed(page: Page) -> N
     page.fill(STEPS, "1234")
     page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
     page.select_option("[name=example]", "gpt-tensor")
-    assert asked == ["Replace what you typed by the example gpt-tensor?"]
+    assert asked == ["Replace your text with the example gpt-tensor?"]
     assert page.input_value("[name=example]") == "gpt-fsdp"
     assert page.input_value(STEPS) == "1234"
     page.once("dialog", lambda dialog: dialog.accept())
@@ -124,7 +124,7 @@ def test_another_example_asks_before_it_replaces_what_was_typed(page: Page) -> N
     # One that was asked for by name is shown; a draft of another is offered beside it.
     page.fill(STEPS, "77")
     page.goto("/jobs/new?example=gpt-zero1")
-    page.locator("[data-draft]", has_text="is kept until you change something here").wait_for()
+    page.locator("[data-draft]", has_text="is kept until you edit this page").wait_for()
     assert page.input_value(STEPS) != "77"
     page.click("[data-draft-restore]")
     expect(page.locator(STEPS)).to_have_value("77")

@@ -434,10 +434,10 @@ def test_a_click_asks_and_a_button_books_and_the_lease_is_extended_and_given_bac
     mine.wait_for()
     lease = str(mine.get_attribute("data-lease"))
     page.click(f"[data-extend={lease}]")
-    page.locator("[data-lease-answer]", has_text="Longer: until 07:55").wait_for()
+    page.locator("[data-lease-answer]", has_text="Extended until 07:55").wait_for()
     page.click(f"[data-own={lease}] summary")
     page.click(f"[data-release={lease}]")
-    page.locator("[data-lease-answer]", has_text="Given back").wait_for()
+    page.locator("[data-lease-answer]", has_text="The lease is given back").wait_for()
     mine.wait_for(state="detached")
 
 

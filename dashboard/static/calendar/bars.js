@@ -1,5 +1,4 @@
-// What both grids draw of a node's hours: bars of what holds it, bands of the rules, the line of
-// now.
+// Parts of both grids: bars of the holds on a node, bands of the rules, the line of the present.
 import { make } from "../elements.js";
 import { holdsHour } from "./board.js";
 import { blockWords, HOUR_MS, runs } from "./hours.js";
@@ -9,7 +8,7 @@ import { board, GRACE_MS, nodes, shown, viewer } from "./shown.js";
 /** @import { Hold } from "./board.js" */
 
 /**
- * What holds a node over hours of a grid: from column `from` to before column `to`.
+ * A hold on a node: from column `from` of a grid to before column `to`.
  * @typedef {object} Bar
  * @property {(OwnLease | (Hold & { id: string, mine: boolean, job?: string }))} [lease]
  * @property {number} from
@@ -27,8 +26,8 @@ const CLASSES = { lease: "lease anon", offer: "lease anon", maintenance: "lease 
 const classOf = (why) => CLASSES[why] ?? "lease dirty";
 
 /**
- * What holds a node over some hours: the viewer's leases, those whose owner staff are told, and
- * whatever else is taken.
+ * Bars of a node over some hours: the viewer's leases, leases whose owner is known to staff, and
+ * everything else that is taken.
  * @param {ShownNode} node
  * @param {number[]} hours
  * @returns {Bar[]}
@@ -106,7 +105,11 @@ export function shading(node, hours) {
     shape.windows.some((one) => one.from <= at && at + HOUR_MS <= one.to),
   );
   const shut = runs(open.map((isOpen) => (isOpen ? null : "shut"))).map((run) =>
-    make("i", { class: "closed", title: "in no window" }, { s: run.from, e: run.to }),
+    make(
+      "i",
+      { class: "closed", title: "outside every booking window" },
+      { s: run.from, e: run.to },
+    ),
   );
   return [...strips, ...shut];
 }

@@ -1,4 +1,4 @@
-// Who holds which hours of which node, as the calendar's stream tells it.
+// Holds on every node, hour by hour, as the calendar's stream reports them.
 import { HOUR_MS } from "./hours.js";
 
 /**
@@ -38,14 +38,14 @@ const within = ({ state, holds }, start, end) =>
   JSON.stringify([state, holds.filter((one) => one.from < end && one.to > start)]);
 
 /**
- * Of the hour that runs, what is over is nobody's any more.
+ * The past part of the present hour belongs to nobody.
  * @param {number} at
  * @param {number} now
  */
 const sinceOf = (at, now) => (at <= now && now < at + HOUR_MS ? now : at);
 
 /**
- * Whether it holds a part of the hour that begins at `at`.
+ * True if it holds a part of the hour that begins at `at`.
  * @param {{ from: number, to: number }} span
  * @param {number} at
  * @param {number} now

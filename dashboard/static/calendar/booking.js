@@ -1,4 +1,4 @@
-// Booking: a block is chosen, and the API's verdict is told before anything is booked.
+// The booking form: a chosen block, and the API's verdict on it before anything is booked.
 import { ask } from "../api.js";
 import { find, make, say } from "../elements.js";
 import { gib } from "../formats.js";
@@ -23,7 +23,7 @@ export const lengthFor = (node) =>
   lengthsOf(node).includes(shown.wanted) ? shown.wanted : lengthsOf(node)[0];
 
 /**
- * What the rules allow on the node; and what was dragged over, so that the verdict can say why not.
+ * Offer the lengths that the rules allow on the node, and the dragged one: the verdict explains it.
  * @param {string} node
  * @param {number} hours
  */
@@ -86,7 +86,7 @@ async function judge() {
   try {
     tell(await asked(() => verdictOf({ signal })));
   } catch (error) {
-    if (!signal.aborted) say(find("verdict"), "bad", "It can't be booked", [error.message]);
+    if (!signal.aborted) say(find("verdict"), "bad", "This block can't be booked", [error.message]);
   } finally {
     if (!signal.aborted) find("verdict").classList.remove("old");
   }
@@ -111,8 +111,8 @@ function tell(found) {
   if (found.ok) {
     const { quota, hours } = node.charge;
     const counts = quota
-      ? `Counts ${hours} h of the quota \u201c${quota.replaceAll("_", " ")}\u201d.`
-      : "It is charged to no quota.";
+      ? `It counts ${hours} h against the quota \u201c${quota.replaceAll("_", " ")}\u201d.`
+      : "It counts against no quota.";
     say(find("verdict"), "good", "You may book this", [
       counts,
       ...node.warnings.map((one) => one.message),
@@ -122,7 +122,7 @@ function tell(found) {
     say(
       find("verdict"),
       "bad",
-      first ? first.message : "It can't be booked",
+      first ? first.message : "This block can't be booked",
       more.map((one) => one.message),
     );
   }

@@ -1,6 +1,6 @@
 // The calendar: a week at a glance, one day by the hour, and booking by click, drag or keys. A
-// stream tells who holds which hours, so that the page draws what changed; what is the viewer's
-// own, and what the rules allow them, is read when the stream says that it changed.
+// stream reports the holds, and the page redraws the changed lanes. The viewer's own leases and
+// the limits of the rules are read again when the stream announces a change.
 import { ask } from "../api.js";
 import { find } from "../elements.js";
 import { Live } from "../live.js";

@@ -141,7 +141,7 @@ function dayBar(bar, hours) {
                 type: "button",
                 "data-taken": Math.max(hours[bar.from], Math.ceil(Date.now() / HOUR_MS) * HOUR_MS),
                 "data-taken-hours": bar.to - bar.from,
-                "aria-label": `${words}; ask for it`,
+                "aria-label": `${words}; ask for these hours`,
               }
             : {}),
         },

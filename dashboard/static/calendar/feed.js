@@ -9,8 +9,8 @@ find("feed").addEventListener("click", async (event) => {
   event.target.setAttribute("aria-busy", "true");
   try {
     const { url } = await asked(() => ask("/v1/calendars", { method: "POST", body: {} }));
-    say(place, "good", "Subscribe to this address; it is shown this once", [
-      "It has your leases. Whoever has it can read them.",
+    say(place, "good", "Subscribe to this address. It is shown only once", [
+      "It lists your leases. Anyone who has the address can read them.",
     ]);
     place.firstElementChild.lastElementChild.append(
       make("input", {
@@ -21,7 +21,7 @@ find("feed").addEventListener("click", async (event) => {
       }),
     );
   } catch (error) {
-    say(place, "bad", "No link was made", [error.message]);
+    say(place, "bad", "No link was created", [error.message]);
   } finally {
     event.target.removeAttribute("aria-busy");
   }

@@ -1,5 +1,5 @@
-// The viewer's own verdict on the shown day: where no block may start by the rules, however long it
-// is, and how long blocks may be.
+// The rules' verdict on the shown day for the viewer: hours in which no block may start, and the
+// allowed lengths of blocks.
 import { ask } from "../api.js";
 import { hoursOf } from "./hours.js";
 import { iso, shown } from "./shown.js";
@@ -8,7 +8,7 @@ import { iso, shown } from "./shown.js";
 let reading = null;
 
 /**
- * Of these nodes, or of all. An older question is dropped: its day may be another one.
+ * Read it for these nodes, or for all. An older request is aborted: its day may be another one.
  * @param {Way} [way]
  * @param {string[]} [names]
  */

@@ -1,4 +1,4 @@
-// Some nodes' lanes in both grids.
+// Lanes of chosen nodes, redrawn in both grids.
 import { find } from "../elements.js";
 import { dayLane, keepingFocus } from "./day.js";
 import { hoursOf } from "./hours.js";

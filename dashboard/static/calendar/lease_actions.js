@@ -1,4 +1,4 @@
-// What is done about leases and places in the waitlist, shown as soon as it is answered.
+// Actions on leases and on places in the waitlist. The answer is shown at once.
 import { ask } from "../api.js";
 import { find, say } from "../elements.js";
 import { asked, ring } from "../looks.js";
@@ -121,7 +121,7 @@ document.addEventListener("click", (event) => {
     act(
       at("extend"),
       () => changeLease(post(`/v1/leases/${at("extend").dataset.extend}/extend`, { hours: 1 })),
-      (lease) => `Longer: until ${clock(new Date(lease.usable_end))}.`,
+      (lease) => `Extended until ${clock(new Date(lease.usable_end))}.`,
     );
   if (at("release")) {
     const button = at("release");
@@ -129,7 +129,7 @@ document.addEventListener("click", (event) => {
     act(
       button,
       () => changeLease(post(`/v1/leases/${button.dataset.release}/release`)),
-      () => "Given back.",
+      () => "The lease is given back.",
     );
   }
   if (at("accept")) {
@@ -140,7 +140,7 @@ document.addEventListener("click", (event) => {
         keepLease(await post(`/v1/waitlist/${id}/accept`));
         dropWait(id);
       },
-      () => "It is yours.",
+      () => "The hours are yours.",
     );
   }
   if (at("leave")) {
@@ -151,7 +151,7 @@ document.addEventListener("click", (event) => {
         await ask(`/v1/waitlist/${id}`, { method: "DELETE" });
         dropWait(id);
       },
-      () => "You wait no longer.",
+      () => "You have left the waitlist.",
     );
   }
   if (at("lease")) document.querySelector(`[data-own="${at("lease").dataset.lease}"]`)?.focus();

@@ -1,5 +1,4 @@
-// What is the viewer's own: open leases with what can be done about them, and places in the
-// waitlist.
+// The viewer's open leases and places in the waitlist, with their buttons.
 
 import { find, make } from "../elements.js";
 import { clock, day, distance } from "../times.js";
@@ -35,7 +34,7 @@ export function takeWaits(found) {
 }
 
 /**
- * What was answered about a lease, until the list is read again; `gone` is the one it replaces.
+ * Keep an answered lease until the list is read again. `gone` is the id of the lease it replaces.
  * @param {LeaseView} lease
  * @param {string} [gone]
  */
@@ -65,7 +64,9 @@ function drawLeases() {
   const isOpen = list.querySelector("details[open]") || list.contains(document.activeElement);
   if (!isOpen)
     list.replaceChildren(
-      ...(mine.length ? mine.map(leaseRow) : [make("li", { class: "sub", text: "None is open." })]),
+      ...(mine.length
+        ? mine.map(leaseRow)
+        : [make("li", { class: "sub", text: "You have no open leases." })]),
     );
   const swappable = mine.filter((lease) => lease.kind === "booked" && lease.state === "booked");
   const chosen = find("swap-with").value;

@@ -1,5 +1,5 @@
-// Picking a block in the day: a click takes a start, a drag takes hours, arrows move from cell to
-// cell.
+// Choice of a block in the day: a click chooses a start, a drag chooses hours, arrow keys move
+// from cell to cell.
 
 import { find } from "../elements.js";
 import { choose, lengthFor, lengthsOf } from "./booking.js";

@@ -1,5 +1,4 @@
-// What the rules say of the weeks to come: bands, windows, and how full the days become before a
-// window closes.
+// Bands and windows of the coming weeks, and the expected demand before a window closes.
 import { ask } from "../api.js";
 import { find, make } from "../elements.js";
 import { clock, day } from "../times.js";
@@ -19,7 +18,7 @@ const spanOf = (one) => ({
 const moment = (at) => `${day(new Date(at))}, ${clock(new Date(at))}`;
 
 /**
- * How the shown week is divided.
+ * Read the bands and windows of the shown week.
  * @param {Way} [way]
  */
 export async function readBands(way = {}) {
@@ -36,7 +35,7 @@ export async function readBands(way = {}) {
 }
 
 /**
- * When leases may lie on which nodes, where a policy says so.
+ * Read the windows of all policies, and list them.
  * @param {Way} way
  */
 export async function readWindows(way) {
@@ -65,7 +64,7 @@ export async function readWindows(way) {
 }
 
 /**
- * What is asked for before a window closes.
+ * Read and show the expected demand before a window closes.
  * @param {Way} way
  */
 export async function readForecast(way) {
@@ -86,7 +85,7 @@ export async function readForecast(way) {
 /** @param {number} people */
 function allowance(people) {
   const whose = people === 1 ? "1 person" : `${people} people`;
-  return `This is what quotas of ${whose} allow, not what they will do.`;
+  return `This is the most that quotas of ${whose} allow; fewer hours may be booked.`;
 }
 
 /** @param {ForecastView} one */

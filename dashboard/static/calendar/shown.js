@@ -1,4 +1,5 @@
-// What the calendar shows, and to whom: the days in view, the block that is picked, what was read.
+// State of the calendar: the days in view, the chosen block, the viewer, and everything that was
+// read.
 
 import { find } from "../elements.js";
 import { Board } from "./board.js";
@@ -38,7 +39,7 @@ import { midnight } from "./hours.js";
  */
 
 export const DAYS = 7;
-// What a block's end keeps for cleaning up; the verdict is the API's.
+// The end of a block that is reserved for cleaning up; the API decides.
 export const GRACE_MS = 5 * 60_000;
 
 /** @param {string} id */

@@ -1,5 +1,5 @@
-// Hours that staff keep for maintenance: who stands in the way is told first, then they are kept,
-// and given back when it is over.
+// Hours reserved by staff for maintenance: a preview of the affected leases, the reservation,
+// and its end.
 import { ask } from "../api.js";
 import { find, make, say } from "../elements.js";
 import { asked } from "../looks.js";
@@ -31,7 +31,7 @@ export function drawUpkeep() {
   list.replaceChildren(
     ...(shown.upkeep.length
       ? shown.upkeep.map(upkeepRow)
-      : [make("li", { class: "sub", text: "None is to come." })]),
+      : [make("li", { class: "sub", text: "No maintenance is planned." })]),
   );
 }
 
@@ -81,14 +81,14 @@ function tell(found) {
     const acts = {
       move: (one) => `moves to ${one.to_node}`,
       refund: () => "is refunded",
-      keep: () => "is left alone: it can't be displaced",
+      keep: () => "stays: it can't be moved",
     };
     say(
       place,
       "warn",
       found.displaced.length === 1
-        ? "1 lease stands in the way"
-        : `${found.displaced.length} leases stand in the way`,
+        ? "1 lease is in the way"
+        : `${found.displaced.length} leases are in the way`,
       found.displaced.map(
         (one) => `${one.user}, ${heldHours(one)}: ${acts[one.act]?.(one) ?? one.act}.`,
       ),
@@ -153,6 +153,6 @@ document.addEventListener("click", (event) => {
       shown.upkeep = shown.upkeep.filter((one) => one.id !== id);
       drawUpkeep();
     },
-    () => "The maintenance is over.",
+    () => "The maintenance has ended.",
   );
 });

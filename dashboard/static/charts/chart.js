@@ -100,7 +100,7 @@ export class Chart {
   }
 
   /**
-   * The same at other places of the x axis; steps whose place is not known are left out.
+   * Place the values on the chosen x axis; steps without a known place are left out.
    * @param {Table} drawn
    * @returns {Table}
    */

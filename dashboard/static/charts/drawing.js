@@ -1,5 +1,5 @@
-// What is drawn on a chart's canvas beside uPlot's own lines: units, limits, marks, the steps to
-// come.
+// Additions to uPlot's own lines on the canvas of a chart: units, limits, marks, the remaining
+// steps.
 
 /** @import { Chart } from "./chart.js" */
 

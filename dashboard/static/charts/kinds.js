@@ -1,4 +1,4 @@
-// The charts of a job's page, one by one.
+// The kinds of chart on a job's page.
 import { count, decimal, gib } from "../formats.js";
 
 /**
@@ -81,7 +81,7 @@ export const KINDS = {
     series: [{ key: "lr", name: "learning rate", colour: "--c-1", width: 1.5 }],
   },
   parts: {
-    unit: "s per step, looked into at step 20 and every 500th",
+    unit: "s per step, profiled at step 20 and every 500th",
     format: (value) => decimal(value, 3),
     fromZero: true,
     isStacked: true,
@@ -94,7 +94,7 @@ export const KINDS = {
     ],
   },
   phases: {
-    unit: "GiB, rank 0, in the last step looked into",
+    unit: "GiB, rank 0, in the last profiled step",
     x: "moment",
     xLabel: (place) => MOMENTS[place - 1]?.replaceAll("_", " ") ?? "",
     // Four beside each other on a phone.

@@ -1,4 +1,4 @@
-// What uPlot is told of a chart: its lines, axes, scales and hooks.
+// Options of uPlot for a chart: lines, axes, scales and hooks.
 import { decimal, ticks } from "../formats.js";
 import { annotate, css, faint, shadeFuture } from "./drawing.js";
 import { decades, labelWidth, powers } from "./scales.js";

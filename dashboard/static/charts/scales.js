@@ -45,7 +45,7 @@ export function powers(min, max) {
 }
 
 /**
- * As wide as the longest label; uPlot's own 50 px cut "52,000" to "2,000".
+ * Width of the longest label; uPlot's own 50 px cut "52,000" to "2,000".
  * @param {uPlot} u
  * @param {string[]} values
  * @param {string} font

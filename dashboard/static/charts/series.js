@@ -1,4 +1,4 @@
-// The curves of a job: per key, values by step. A step that was run twice has its last value.
+// The curves of a job: for each key, values by step. A step that ran twice has its last value.
 
 /** @import { Series as Answered } from "trainyard-api" */
 
@@ -29,7 +29,7 @@ export class Series {
   }
 
   /**
-   * What GET .../metrics answers. Newer points that came live meanwhile are kept.
+   * Take the answer of GET .../metrics. Newer points that came live meanwhile are kept.
    * @param {{ series: Omit<Answered, "points">[] }} answer
    */
   replace(answer) {

@@ -1,5 +1,4 @@
-// Several jobs over one another: loss by step and by what it cost, distance from the first one, and
-// the cells of the table that only the curves know.
+// Several jobs in the same charts: loss by step and by cost, and distance from the first job.
 import { askIfThere } from "../api.js";
 import { Chart } from "../charts/chart.js";
 import { resampled, Series } from "../charts/series.js";
@@ -74,7 +73,7 @@ function grid(from, to) {
 }
 
 /**
- * Where on the x axis a job was at each step of its loss.
+ * Positions on the x axis of the steps of a job's loss.
  * @param {Compared} job
  */
 function places(job) {

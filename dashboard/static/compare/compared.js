@@ -1,4 +1,4 @@
-// The jobs that a page compares, and what was read of their curves.
+// The compared jobs, and their curves.
 
 /** @import { Column } from "../charts/series.js" */
 

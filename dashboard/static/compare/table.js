@@ -1,4 +1,4 @@
-// The cells of the table that only the curves know, and the sentences above it.
+// Table cells that follow from the curves, and the sentences above the table.
 import { resampled, smoothed } from "../charts/series.js";
 import { count, decimal, gib, span, UNKNOWN } from "../formats.js";
 import { column, counted, jobs, NAMES } from "./compared.js";
@@ -78,7 +78,7 @@ export function tell() {
     const values = cells.map((cell) => Number(cell.dataset.v ?? NaN));
     const known = values.filter(Number.isFinite);
     const best = row.dataset.best === "low" ? Math.min(...known) : Math.max(...known);
-    // What reads the same is equally good.
+    // Values with the same words are equally good.
     const words = cells[values.indexOf(best)]?.textContent;
     const isTie = cells.every((cell) => cell.textContent === words);
     for (const cell of cells) cell.classList.toggle("best", !isTie && cell.textContent === words);

@@ -1,5 +1,5 @@
-// One job, alive: tiles, track, charts and logs from the API's stream; head, events and history are
-// asked for again when something happened.
+// The page of one job, live: tiles, track, charts and logs from the API's stream. Head, events
+// and history are requested again after each change.
 import { askIfThere } from "../api.js";
 import { dropSubmitted } from "../draft.js";
 import { span } from "../formats.js";
@@ -102,7 +102,7 @@ const logs = new Logs(document.querySelector(".logs"), /** @type {const} */ (`${
 reads("logs", (way) => logs.read(way), { rest: REST_MS });
 
 tell();
-// What the server has drawn is painted first; then points, logs and the stream are asked for.
+// The server's own drawing is painted first; then points, logs and the stream are requested.
 const start = () => {
   ring(["metrics"], { isAsked: true });
   logs.read();

@@ -1,4 +1,4 @@
-// The charts of a job's page: what they show, their x axis, and their zoom.
+// The charts of a job's page, their x axis and their zoom.
 import { Chart } from "../charts/chart.js";
 import { MOMENTS } from "../charts/kinds.js";
 import { resampled, Series } from "../charts/series.js";
@@ -27,7 +27,7 @@ const charts = [...document.querySelectorAll("[data-chart]")].map(
     }),
 );
 const PHASES = ["weights", "gradients", "optimizer", "rest"];
-// What memory held at the moments of the last step that was looked into.
+// Contents of memory at the moments of the last profiled step.
 const phases = new Series();
 
 function readPhases() {

@@ -1,4 +1,4 @@
-// What the page of a job knows of it: its document, its curves, and what a recipe says beforehand.
+// State of a job's page: the job's document, its curves, and the predictions of its plan.
 import { Series } from "../charts/series.js";
 
 /** @import { CheckpointView, JobSpec, JobView, Plan } from "trainyard-api" */

@@ -1,5 +1,5 @@
-// The output of every rank: filtered by the API, followed live, and inert: text only, with control
-// and direction characters spelled out.
+// The output of every rank: filtered by the API, followed live, and inert. It is text only, with
+// control and direction characters spelled out.
 import { ask } from "../api.js";
 import { announce } from "../page.js";
 

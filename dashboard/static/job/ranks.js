@@ -1,5 +1,5 @@
-// The ranks of a job, coloured by what each told of itself last: one hue for all, and amber for the
-// one that the others wait for. Colour, edge, glyph and sentence all say it.
+// The ranks of a job, coloured by their last reported values: one hue for all, and amber for a
+// rank that the others wait for. Colour, edge, glyph and sentence all say so.
 import { askIfThere } from "../api.js";
 import { count, decimal, difference, gib } from "../formats.js";
 
@@ -28,8 +28,7 @@ function median(values) {
 }
 
 /**
- * rank -> the last step that was looked into: how long all of it took, and how long the rank
- * waited.
+ * Map rank -> the last profiled step: its whole time, and the time that the rank waited.
  * @param {Series[]} series
  * @returns {Map<number, Look>}
  */
@@ -87,8 +86,7 @@ export class Ranks {
   }
 
   /**
-   * What each rank told last: its own work in the last step that was looked into, its use and
-   * memory.
+   * Read the last values of each rank: its own work in the last profiled step, its use and memory.
    * @param {Way} way
    * @param {number} step
    * @param {number | null} stepTime
@@ -207,13 +205,13 @@ export class Ranks {
     const [[only, itsValue] = []] = values;
     if (!values.size)
       return this.key === "own_time_s"
-        ? "Coloured once step 20 was looked into."
-        : "No rank has told it yet.";
+        ? "The colours appear after step 20, the first step that is profiled."
+        : "No rank has reported it yet.";
     if (values.size === 1 && all > 1)
       return `Only rank ${only} measures its ${word}: ${write(itsValue)}.`;
     if (!slow.size)
       return this.key === "own_time_s"
-        ? `No rank is slower than the others: ${write(usual)} of own work a step.`
+        ? `No rank is slower than the others: ${write(usual)} of own work per step.`
         : "";
     const [[rank, value]] = [...values]
       .filter(([one]) => slow.has(one))

@@ -1,5 +1,5 @@
-// The numbers of a job's page: its tiles, how far it is and when it would finish, its plan beside
-// what was measured, and its track.
+// The numbers of a job's page: tiles, progress and predicted finish, measurements beside the
+// plan, and the track.
 import { count, decimal, difference, gib, span, UNKNOWN } from "../formats.js";
 import { near } from "../times.js";
 import { isLive, known, lastStep, recipe, series } from "./known.js";

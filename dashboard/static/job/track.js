@@ -1,4 +1,4 @@
-// The line: a job against the moment at which it is stopped, drawn as a track with a buffer stop.
+// The track of a job: a line from its start towards its stop time, drawn with a buffer stop.
 import { near } from "../times.js";
 
 /**

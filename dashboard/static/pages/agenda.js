@@ -1,4 +1,4 @@
-// One agenda, alive: its table is drawn anew, and what has changed is said.
+// The page of one agenda, live: its table is redrawn, and changes are announced.
 import { announce } from "../page.js";
 import { watch } from "../watch.js";
 

@@ -1,4 +1,4 @@
-// The button names how many leases it removes, and waits until the rows were read.
+// The button names the number of leases that it removes, and waits until the rows were read.
 const form = document.querySelector("[data-cleanup]");
 const remove = form?.querySelector("[data-remove]");
 

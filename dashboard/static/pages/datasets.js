@@ -1,4 +1,4 @@
-// Uploads go straight to the API, which streams them to disk and says what is wrong, with the line.
+// Upload of a dataset straight to the API, which streams it to disk and names the faulty line.
 import { upload } from "../api.js";
 import { say } from "../elements.js";
 
@@ -42,7 +42,7 @@ form.addEventListener("submit", async (event) => {
   } catch (refused) {
     const why = refused.status
       ? refused.message
-      : `${refused.message} Nothing was kept; try again.`;
+      : `${refused.message} Nothing was stored. Try again.`;
     say(answer, "bad", refused.title || "Not uploaded", [why]);
   } finally {
     button.disabled = false;

@@ -1,5 +1,5 @@
-// Selecting rows of the list, and the loss of each as a small line. Both survive when the rows are
-// read again.
+// Selection of rows in the list of jobs, and a small curve of each job's loss. Both survive a
+// reload of the rows.
 import { askIfThere } from "../api.js";
 import { reads, ring } from "../looks.js";
 
@@ -16,7 +16,7 @@ function tell() {
   for (const element of bulk.querySelectorAll("[data-bulk-jobs]")) element.textContent = jobs;
   const compare = bulk.querySelector("[data-compare]");
   compare.disabled = chosen.length < 2 || chosen.length > MOST_COMPARED;
-  compare.title = compare.disabled ? `Select two to ${MOST_COMPARED} jobs to compare them` : "";
+  compare.title = compare.disabled ? `Select 2 to ${MOST_COMPARED} jobs to compare them` : "";
   for (const box of boxes()) box.closest("tr").setAttribute("aria-selected", String(box.checked));
 }
 

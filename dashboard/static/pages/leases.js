@@ -1,4 +1,4 @@
-// The booking form: hours of the grid in the browser's zone, sent with their offset.
+// The booking form of the list: hours of the grid in the browser's zone, sent with their offset.
 import { clock, near, offset, zone } from "../times.js";
 
 const HOUR_MS = 3_600_000;

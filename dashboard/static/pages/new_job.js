@@ -1,7 +1,7 @@
-// The form for a new job: fields and YAML are two views of one spec. The YAML is what is sent; a
-// changed field is written into it by the server, and the fields are read out of it when they are
-// shown. Ctrl Enter submits, and the button waits for the plan of the newest text. What was typed
-// is kept as a draft until it is submitted.
+// The form for a new job: fields and YAML are two views of one spec. The YAML is sent: the
+// server writes changed fields into it, and reads the fields out of it before they are shown.
+// Ctrl Enter submits, and the button waits for the plan of the newest text. The text is kept as
+// a draft until it is submitted.
 import { reach } from "../api.js";
 import { dropDraft, keepDraft, readDraft } from "../draft.js";
 import { announce } from "../page.js";
@@ -26,7 +26,7 @@ function tellLine() {
   const before = text.value.slice(0, text.selectionStart).split("\n");
   const all = text.value.split("\n").length;
   const where = `Line ${before.length} of ${all}`;
-  line.textContent = `${where}. Sent as it is, comments too. No aliases, no tags.`;
+  line.textContent = `${where}. Sent unchanged, comments included. YAML aliases and tags are refused.`;
 }
 
 // The old answer stays, dimmed, and can't be submitted until the new one is there.
@@ -113,7 +113,7 @@ function findDraft() {
   if (form.hasAttribute("data-answered")) keep();
   else if (!draft) return;
   else if (!location.search || draft.start === location.search) bringBack(draft);
-  else tellDraft(draft, "is kept until you change something here", false);
+  else tellDraft(draft, "is kept until you edit this page", false);
 }
 
 form.addEventListener("submit", () => {
@@ -125,7 +125,7 @@ form.addEventListener("submit", () => {
 const start = document.querySelector("[data-start]");
 start.addEventListener("submit", (event) => {
   const select = /** @type {HTMLSelectElement} */ (start.elements.namedItem("example"));
-  if (!isEdited() || confirm(`Replace what you typed by the example ${select.value}?`)) {
+  if (!isEdited() || confirm(`Replace your text with the example ${select.value}?`)) {
     isGivenUp = true;
     dropDraft();
     return;
@@ -145,7 +145,7 @@ function show(view) {
   }
 }
 
-// Whether they could be read.
+// Return true if the server could read the fields out of the text.
 async function readFields() {
   let answer;
   try {
@@ -178,7 +178,7 @@ for (const button of views) {
   });
 }
 
-// What is wrong, beside the field that it is about.
+// Errors of the plan, beside their fields.
 function tellErrors() {
   for (const error of fields.querySelectorAll("[data-error]")) {
     const path = error.dataset.error;

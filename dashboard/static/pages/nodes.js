@@ -1,4 +1,4 @@
-// Finding nodes among many; what was looked for stays when the rows are read again.
+// Search among many nodes; the filter stays when the rows are read again.
 const search = document.querySelector("[data-filter]");
 const buttons = document.querySelectorAll("[data-filter-class]");
 let chosen = "";

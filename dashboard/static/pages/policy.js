@@ -1,4 +1,4 @@
-// The old answer can't be applied while a new text waits for its own.
+// The old answer can't be applied while the new text has no answer.
 const text = document.querySelector("[data-policy]");
 const plan = document.getElementById("policy-plan");
 

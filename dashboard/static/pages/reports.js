@@ -1,4 +1,4 @@
-// A report that was handed in goes to the API as the text that it is: not one digit is rewritten.
+// A submitted report goes to the API as unchanged text: not one digit is rewritten.
 import { ask } from "../api.js";
 import { say } from "../elements.js";
 import { clock, day, zone } from "../times.js";

@@ -1,5 +1,5 @@
-// One study, alive: speed-ups and loss curves of its jobs, and the table, which is asked for again
-// when something has changed.
+// The page of one study, live: speed-ups and loss curves of its jobs. The table is requested
+// again after each change.
 import { askIfThere } from "../api.js";
 import { Chart } from "../charts/chart.js";
 import { Series } from "../charts/series.js";

@@ -57,7 +57,7 @@ def test_demand_before_the_window_closes_is_shown_with_its_reason(stage: Stage, 
     page.locator("[data-forecast] li").first.wait_for()
     text = page.inner_text("[data-forecast-card]")
     assert "quotas together have" in text
-    assert "what quotas of 3 people allow, not what they will do" in text
+    assert "the most that quotas of 3 people allow; fewer hours may be booked" in text
     assert page.locator("[data-forecast] li").count() in (9, 10)
     assert "student" not in text
 
@@ -75,7 +75,7 @@ def test_staff_keep_hours_for_maintenance_and_give_them_back(page: Page) -> None
     row = page.locator("[data-upkeep] li", has_text="New fans")
     row.locator("summary").click()
     row.locator("[data-upkeep-end]").click()
-    page.locator("[data-lease-answer]", has_text="The maintenance is over.").wait_for()
+    page.locator("[data-lease-answer]", has_text="The maintenance has ended.").wait_for()
     page.locator("[data-lane=south-01] .upkeep").wait_for(state="detached")
 
 
@@ -89,7 +89,7 @@ def test_who_stands_in_the_way_of_maintenance_is_named_first(stage: Stage, page:
     page.click("[data-upkeep-plan]")
     page.locator("[data-upkeep-answer] .verdict[data-state=warn]").wait_for()
     answer = page.inner_text("[data-upkeep-answer]")
-    assert "stands in the way" in answer
+    assert "is in the way" in answer
     assert any(f"\n{name}, " in answer for name in stage.people), "whose lease depends on the day"
 
 
