@@ -12,7 +12,7 @@ import { Logs } from "./logs.js";
 import { Ranks } from "./ranks.js";
 import { tell, track } from "./tiles.js";
 
-/** @import { EventView, JobView } from "trainyard-api" */
+/** @import { EventView, JobView, LogLine } from "trainyard-api" */
 
 const RESOLUTION = 1500;
 const MOST_POINTS = 4 * RESOLUTION; // then the curves are read again, down-sampled
@@ -110,13 +110,13 @@ const start = () => {
     on: {
       job: takeJob,
       event: takeEvent,
-      metrics: ({ lines }) => {
+      metrics: (/** @type {{ lines: { step?: number }[] }} */ { lines }) => {
         for (const line of lines) series.add(line);
         drawSoon();
         ring(["ranks"]);
       },
-      log: ({ lines }) => logs.add(lines),
-      end: (job) => {
+      log: (/** @type {{ lines: LogLine[] }} */ { lines }) => logs.add(lines),
+      end: (/** @type {JobView} */ job) => {
         takeJob(job);
         if (!wasOver) refresh("head", "history", "events-box");
       },
