@@ -38,7 +38,15 @@ TIMES = {"date-time": NOW, "date": "2026-11-21"}
 NULL = {"type": "null"}
 
 
-def answer(schema: str, /, **given: Any) -> Json:
+class Answer(Json):
+    """An answer that knows its schema."""
+
+    def __init__(self, schema: str, fields: Json) -> None:
+        super().__init__(fields)
+        self.schema = schema
+
+
+def answer(schema: str, /, **given: Any) -> Answer:
     """Return a valid answer of a schema with the given fields; documents in them are completed too.
 
     A field that is not given has its default, else null where that is allowed, else the usual text
@@ -46,10 +54,13 @@ def answer(schema: str, /, **given: Any) -> Json:
     """
     fields = _fields(schema)
     assert not (unknown := given.keys() - fields.keys()), f"{schema} has no {unknown}"
-    return {
-        name: _completed(field, given[name]) if name in given else _usual(schema, name, field)
-        for name, field in fields.items()
-    }
+    return Answer(
+        schema,
+        {
+            name: _completed(field, given[name]) if name in given else _usual(schema, name, field)
+            for name, field in fields.items()
+        },
+    )
 
 
 def full_answer(schema: str) -> Json:
