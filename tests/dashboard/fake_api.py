@@ -22,12 +22,11 @@ from api.jobs.schemas import (
     CheckpointView,
     JobView,
     LayoutView,
-    PreflightCheck,
     PreflightView,
 )
 from api.leases.schemas import LeaseView
 from api.nodes.schemas import NodeView
-from api.people.schemas import Me, UserView
+from api.people.schemas import Me
 from api.sign_in.schemas import SessionView, TokenView
 from api.studies.schemas import StudyJobView, StudyReport
 from api.web.schemas import EventView, ProblemDocument, ProblemItem
@@ -64,9 +63,11 @@ def planned(of: JobSpec) -> Plan:
     )
 
 
-def view(schema: type[AnyView], fields: Mapping[str, Any], changes: Mapping[str, Any]) -> AnyView:
+def view(
+    schema: type[AnyView], fields: Mapping[str, Any], changes: Mapping[str, Any] | None = None
+) -> AnyView:
     """An answer with these fields, some of them changed."""
-    return schema.model_validate({**answer(schema.__name__), **fields, **changes})
+    return schema.model_validate({**answer(schema.__name__), **fields, **(changes or {})})
 
 
 def job(**changes: Any) -> JobView:
@@ -278,86 +279,83 @@ def measured(**changes: Any) -> Measured:
     return view(Measured, fields, changes)
 
 
-PREFLIGHT = PreflightView(
-    seconds=0.041,
-    device="cpu",
-    backend="gloo",
-    torch="2.13.0",
-    ranks=2,
-    checks=[
-        PreflightCheck(
-            check="all_reduce (sum, float32, 16 KiB)",
-            right=True,
-            ms=0.9,
-            bus_gb_per_s=0.018,
-            slowest_rank=1,
-        )
-    ],
-    findings=[],
+PREFLIGHT = view(
+    PreflightView,
+    {
+        "seconds": 0.041,
+        "backend": "gloo",
+        "ranks": 2,
+        "checks": [
+            {
+                "check": "all_reduce (sum, float32, 16 KiB)",
+                "right": True,
+                "ms": 0.9,
+                "bus_gb_per_s": 0.018,
+                "slowest_rank": 1,
+            }
+        ],
+    },
 )
-CHECKPOINT = CheckpointView(
-    id="ckpt_01aaaaaaaaaaaaaaaaaaaaaaaa",
-    epoch=1,
-    step=200,
-    size=16_000_000,
-    files=5,
-    created_at=NOW,
+CHECKPOINT = view(
+    CheckpointView,
+    {
+        "id": "ckpt_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "epoch": 1,
+        "step": 200,
+        "size": 16_000_000,
+        "files": 5,
+        "created_at": NOW,
+    },
 )
-ARTIFACT = ArtifactView(
-    id="file_01aaaaaaaaaaaaaaaaaaaaaaaa",
-    epoch=1,
-    path="sample.txt",
-    size=226,
-    sha256="ab" * 32,
-    created_at=NOW,
+ARTIFACT = view(
+    ArtifactView,
+    {
+        "id": "file_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "epoch": 1,
+        "path": "sample.txt",
+        "size": 226,
+        "created_at": NOW,
+    },
 )
-DATASET = DatasetView(
-    id="data_01aaaaaaaaaaaaaaaaaaaaaaaa",
-    name="my-text",
-    built_in=False,
-    format="text",
-    size=2048,
-    lines=12,
-    characters=2000,
-    images=None,
-    warnings=["Line 7 is longer than 1,000 characters."],
-    created_at=NOW,
+DATASET = view(
+    DatasetView,
+    {
+        "id": "data_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "name": "my-text",
+        "format": "text",
+        "size": 2048,
+        "lines": 12,
+        "characters": 2000,
+        "warnings": ["Line 7 is longer than 1,000 characters."],
+        "created_at": NOW,
+    },
 )
-TOKEN = TokenView(
-    id="token_01aaaaaaaaaaaaaaaaaaaaaaaa",
-    name="laptop",
-    scopes=[Scope.JOBS],
-    created_at=NOW,
-    expires_at=NOW + timedelta(days=90),
-    last_used_at=None,
-    revoked_at=None,
+TOKEN = view(
+    TokenView,
+    {
+        "id": "token_01aaaaaaaaaaaaaaaaaaaaaaaa",
+        "name": "laptop",
+        "scopes": [Scope.JOBS],
+        "created_at": NOW,
+        "expires_at": NOW + timedelta(days=90),
+    },
 )
-
-SESSION = SessionView(
-    id="token_01bbbbbbbbbbbbbbbbbbbbbbbb",
-    name="Firefox on Linux, 192.0.2.7",
-    is_this_one=False,
-    created_at=NOW,
-    expires_at=NOW + timedelta(hours=12),
-    last_used_at=NOW,
+SESSION = view(
+    SessionView,
+    {
+        "id": "token_01bbbbbbbbbbbbbbbbbbbbbbbb",
+        "name": "Firefox on Linux, 192.0.2.7",
+        "created_at": NOW,
+        "expires_at": NOW + timedelta(hours=12),
+        "last_used_at": NOW,
+    },
 )
 
 
 def me(**changes: Any) -> Me:
     """Ada, an ordinary user with one running job."""
-    user = UserView(
-        id="user_01aaaaaaaaaaaaaaaaaaaaaaaa",
-        name="ada",
-        role=Role.USER,
-        zone="UTC",
-        disabled=False,
-        email=None,
-        attributes={},
-        created_at=NOW,
-    )
-    return Me.model_validate(
-        {"user": user, "labs": [], "queued": 0, "running": 1, "lease": None, **changes}
-    )
+    ada = {"id": "user_01aaaaaaaaaaaaaaaaaaaaaaaa", "name": "ada", "created_at": NOW}
+    return view(Me, {"user": answer("UserView", role=Role.USER, **ada), "running": 1}, changes)
 
 
 def refusal(
